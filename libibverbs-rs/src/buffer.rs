@@ -28,11 +28,11 @@ use core::{fmt, slice};
 use std::sync::Arc;
 
 use memmap2::MmapMut;
+use verbs_core::fork::Excluded;
 use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
 use crate::pd::Pd;
 use crate::registry::PdId;

@@ -203,7 +203,9 @@ impl<P: Provider> Context<P> {
     /// `ENODATA` with [`Cause::Gid`] where the port has no GID; as [`query_port`](Self::query_port)
     /// where the port does not exist.
     pub fn find_gid(&self, port_num: u8) -> Result<GidEntry> {
-        if let Some(entry) = gid::best(&self.gid_table()?, port_num) {
+        let mut best = gid::Best::default();
+        self.raw().device().visit_gids(port_num, &mut |entry| best.offer(entry))?;
+        if let Some(entry) = best.get() {
             return Ok(entry);
         }
         let table_len = self.query_port(port_num)?.gid_tbl_len;

@@ -12,6 +12,26 @@ use crate::{Context, HandleError};
 /// Memory of the device, which programs reach by copies, and work requests by a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).
 ///
+/// ```
+/// # #[cfg(feature = "soft")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use verbs::{AccessFlags, DmAttr};
+/// let context = verbs::soft::auto()?.open()?;
+/// let dm = context.alloc_dm(&DmAttr { length: 4096, log_align: 3 })?;
+/// dm.copy_to(16, b"in the device...")?;
+/// let mut bytes = [0; 16];
+/// dm.copy_from(16, &mut bytes)?;
+/// assert_eq!(&bytes, b"in the device...");
+///
+/// let pd = context.alloc_pd()?;
+/// let mr = pd.reg_dm_mr(&dm, 16, 64, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ)?;
+/// assert_eq!(mr.addr(), 0);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "soft"))]
+/// # fn main() {}
+/// ```
+///
 /// # References
 /// `ibv_alloc_dm(3)`
 #[doc(alias = "ibv_dm")]
@@ -34,10 +54,12 @@ impl<P: Provider> Dm<P> {
         self.raw().handle()
     }
 
-    /// Copies bytes into it from `offset` on.
+    /// Copies bytes into it from `offset` on. ConnectX and soft devices copy multiples of 4 bytes.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside of it, or for an
+    /// offset or length that the device cannot copy; `ENODEV` in a forked child for memory that
+    /// its parent allocated on a soft device.
     ///
     /// # References
     /// `ibv_memcpy_to_dm(3)`
@@ -46,10 +68,11 @@ impl<P: Provider> Dm<P> {
         self.raw().copy_to(offset, bytes)
     }
 
-    /// Copies bytes out of it from `offset` on.
+    /// Copies bytes out of it from `offset` on. ConnectX and soft devices copy multiples of 4
+    /// bytes.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    /// As [`copy_to`](Self::copy_to).
     ///
     /// # References
     /// `ibv_memcpy_from_dm(3)`
@@ -155,12 +178,12 @@ impl Dmah<Erased> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Allocates memory of the device.
+    /// Allocates memory of the device. That of soft devices is zeroed.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none (as rxe and soft devices); `EINVAL` and `ENOMEM` for
-    /// more than [`max_dm_size`](crate::DeviceAttrEx::max_dm_size); any other errno that the kernel
-    /// returns.
+    /// `EOPNOTSUPP` if the device has none (as rxe); `EINVAL` and `ENOMEM` for more than
+    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), and for an alignment that the device does
+    /// not have; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dm(3)`

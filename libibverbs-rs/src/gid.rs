@@ -5,15 +5,35 @@
 //! has index 1 on one day and index 7 on the next, and a fixed index may select RoCE v1, or a
 //! link-local address that no peer can reach.
 
+use std::ops::ControlFlow;
+
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// Returns the best entry of a port.
-pub(crate) fn best(table: &[GidEntry], port_num: u8) -> Option<GidEntry> {
-    table
-        .iter()
-        .filter(|entry| entry.port_num == u32::from(port_num) && !entry.gid.is_zero())
-        .min_by_key(|entry| (protocol(entry.gid_type), reach(&entry.gid), entry.gid_index))
-        .copied()
+/// The best of the entries of a port that were offered so far, in the order of their indices.
+#[derive(Default)]
+pub(crate) struct Best(Option<GidEntry>);
+
+impl Best {
+    /// Takes the entry if it is better. Breaks where no later entry can be.
+    pub(crate) fn offer(&mut self, entry: GidEntry) -> ControlFlow<()> {
+        if !entry.gid.is_zero() && self.0.is_none_or(|best| rank(&entry) < rank(&best)) {
+            self.0 = Some(entry);
+        }
+        if self.0.is_some_and(|best| rank(&best) == (0, 0)) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+
+    pub(crate) const fn get(self) -> Option<GidEntry> {
+        self.0
+    }
+}
+
+/// Returns the rank of an entry; the lowest is the best.
+fn rank(entry: &GidEntry) -> (u8, u8) {
+    (protocol(entry.gid_type), reach(&entry.gid))
 }
 
 /// Returns the rank of a protocol; 0 is the best. A port has either InfiniBand or RoCE, so that
@@ -53,6 +73,17 @@ mod tests {
     const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const TEN: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 1);
 
+    /// Returns the index of the best entry, and how many entries were looked at.
+    fn best(table: &[GidEntry]) -> (Option<u32>, usize) {
+        let mut best = Best::default();
+        let mut seen = 0;
+        let _ = table.iter().try_for_each(|entry| {
+            seen += 1;
+            best.offer(*entry)
+        });
+        (best.get().map(|entry| entry.gid_index), seen)
+    }
+
     #[test]
     fn a_routable_ipv4_address_wins_wherever_it_stands() {
         let table = [
@@ -63,29 +94,30 @@ mod tests {
             entry(6, GidType::ROCE_V1, TEN),
             entry(7, GidType::ROCE_V2, TEN),
         ];
-        assert_eq!(best(&table, 1).map(|entry| entry.gid_index), Some(7));
-        assert_eq!(best(&table[..5], 1).map(|entry| entry.gid_index), Some(3));
-        assert_eq!(best(&table[..3], 1).map(|entry| entry.gid_index), Some(2));
-        assert_eq!(best(&table[..2], 1).map(|entry| entry.gid_index), Some(1));
+        assert_eq!(best(&table), (Some(7), 6));
+        assert_eq!(best(&table[..5]), (Some(3), 5));
+        assert_eq!(best(&table[..3]), (Some(2), 3));
+        assert_eq!(best(&table[..2]), (Some(1), 2));
     }
 
     #[test]
     fn roce_v1_is_better_than_nothing_and_infiniband_has_its_own() {
-        assert_eq!(best(&[entry(0, GidType::ROCE_V1, TEN)], 1).map(|entry| entry.gid_index), Some(0));
+        assert_eq!(best(&[entry(0, GidType::ROCE_V1, TEN)]), (Some(0), 1));
         let ib = [entry(0, GidType::IB, LINK_LOCAL), entry(1, GidType::IB, GLOBAL)];
-        assert_eq!(best(&ib, 1).map(|entry| entry.gid_index), Some(1));
+        assert_eq!(best(&ib), (Some(1), 2));
     }
 
     #[test]
-    fn other_ports_and_empty_entries_do_not_count() {
-        let elsewhere = GidEntry { port_num: 2, ..entry(0, GidType::ROCE_V2, TEN) };
-        assert_eq!(best(&[elsewhere, entry(1, GidType::ROCE_V2, Gid::ZERO)], 1), None);
+    fn empty_entries_do_not_count() {
+        assert_eq!(best(&[entry(1, GidType::ROCE_V2, Gid::ZERO)]), (None, 1));
     }
 
     #[test]
-    fn the_lower_index_wins_among_equals() {
+    fn the_lower_index_wins_among_equals_and_ends_the_search() {
         let table =
-            [entry(5, GidType::ROCE_V2, TEN), entry(3, GidType::ROCE_V2, Ipv4Addr::new(192, 168, 0, 1))];
-        assert_eq!(best(&table, 1).map(|entry| entry.gid_index), Some(3));
+            [entry(3, GidType::ROCE_V2, Ipv4Addr::new(192, 168, 0, 1)), entry(5, GidType::ROCE_V2, TEN)];
+        assert_eq!(best(&table), (Some(3), 1));
+        let link_local = [entry(0, GidType::ROCE_V2, LINK_LOCAL), entry(1, GidType::ROCE_V2, LINK_LOCAL)];
+        assert_eq!(best(&link_local), (Some(0), 2));
     }
 }

@@ -189,7 +189,7 @@ pub use dm::{Dm, Dmah};
 pub use event::{AsyncEvent, AsyncEvents, Element};
 pub use exposed::{Exposed, RemoteAccess};
 pub use flow::{Flow, FlowAction};
-pub use fork::{ForkStatus, fork_init, is_fork_initialized};
+pub use fork::{fork_init, is_fork_initialized};
 pub use frozen::FrozenBuf;
 pub use handle_error::HandleError;
 pub use in_flight::Returned;

@@ -10,12 +10,12 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::BorrowedFd;
 
+use verbs_core::fork::Excluded;
 use verbs_core::provider::{
     self, ContextOps, Erased, MrMemory, MrOps, NamedProvider, Provider, RegionState, ReregError,
 };
 use verbs_core::types::{AccessFlags, Sge};
 
-use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 use crate::{Context, Dmah, HandleError, Pd};

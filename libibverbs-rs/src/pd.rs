@@ -11,12 +11,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use verbs_core::Result;
+use verbs_core::fork::Excluded;
 use verbs_core::provider::{
     ContextOps, Erased, MrInitAttr, MrMemory, NamedProvider, ParentDomainAttr, PdOps, Provider,
 };
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge, TmCap};
 
-use crate::fork::Excluded;
 use crate::kernel_handle::KernelHandle;
 use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
@@ -163,7 +163,10 @@ impl<P: Provider> Pd<P> {
     /// While the region is registered, the device may read the bytes and, with
     /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE), write them: whenever a work request or, with
     /// remote rights, a peer names them. The bytes must stay mapped, and every other access to them
-    /// must tolerate that.
+    /// must tolerate that. The bytes of an [on-demand paged](AccessFlags::ON_DEMAND) region need
+    /// not stay mapped; whatever is mapped at their addresses is accessed, and a request that finds
+    /// nothing fails. With the address 0 and `usize::MAX` bytes such a region covers all memory of
+    /// this process, and the same goes for every byte that a request or a peer names.
     ///
     /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an
     /// [on-demand paged](AccessFlags::ON_DEMAND) region, whatever the offset in the page: such a
@@ -329,9 +332,10 @@ impl<P: Provider> Pd<P> {
     /// Advises the device about the pages of elements in on-demand paged regions of this domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17); `EINVAL` for an
-    /// advice or a flag that it does not know; any other errno that the kernel returns, notably for
-    /// elements outside of such regions.
+    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17) or not this one;
+    /// `EINVAL` for a flag that it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for
+    /// elements outside of such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any
+    /// other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_advise_mr(3)`

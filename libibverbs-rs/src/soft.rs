@@ -14,11 +14,12 @@
 //! ```
 //!
 //! # Fork
-//! A device belongs to the process that made it. In a child after `fork(2)`, every call fails with
+//! A device belongs to the process that made it. In a child after `fork(2)`, calls fail with
 //! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
-//! no completion, and dropping a handle does not affect the parent. The child can make devices of
-//! its own, by [`auto`] or [`bind`], or by listing devices again. The address of a parent's device
-//! stays taken while the parent lives.
+//! no completion, and dropping a handle does not affect the parent. Two calls succeed there:
+//! queries of the device's attributes, and [`Context::alloc_dm`](crate::Context::alloc_dm). The
+//! child can make devices of its own, by [`auto`] or [`bind`], or by listing devices again. The
+//! address of a parent's device stays taken while the parent lives.
 
 use std::net::IpAddr;
 

@@ -47,7 +47,7 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, RangeBounds};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use verbs_core::provider::{Destroy, MwOps, Provider};
+use verbs_core::provider::{Destroy, EventsRead, MwOps, Provider};
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -685,9 +685,13 @@ impl fmt::Debug for Windows {
 
 impl<Q: Destroy> Destroy for WithWindows<Q> {
     fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         let Self { qp, windows } = self;
         windows.deallocate();
-        qp.destroy().map_err(|(qp, error)| (Self { qp, windows }, error))
+        qp.destroy_counting_events().map_err(|(qp, error)| (Self { qp, windows }, error))
     }
 }
 

@@ -15,6 +15,7 @@ both! {
     a_doorbell_that_fails_keeps_the_memory_of_a_batch_in_flight
     a_request_that_is_refused_leaves_the_earlier_ones_in_the_batch
     an_aborted_batch_leaves_the_unsignalled_requests_before_it
+    a_batch_that_is_given_up_leaves_the_requests_of_a_forgotten_one
     an_empty_batch_rings_no_doorbell
 }
 
@@ -143,6 +144,35 @@ fn an_aborted_batch_leaves_the_unsignalled_requests_before_it<P: Provider>(
     world.complete(s.qp.qp_num(), false, &[0]);
     world.complete(s.qp.qp_num(), false, &[2]);
     assert_eq!(s.next_bytes(), [2, 0]);
+}
+
+fn a_batch_that_is_given_up_leaves_the_requests_of_a_forgotten_one<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let forgotten = s.buf(&[1]);
+    let mut batch = s.qp.batch();
+    batch.post_unsignaled(Send, NONE, forgotten, ..).unwrap();
+    std::mem::forget(batch);
+    for is_aborted in [true, false] {
+        let inside = s.buf(&[2]);
+        let mut batch = s.qp.batch();
+        batch.post_unsignaled(Send, NONE, inside, ..).unwrap();
+        batch.post_inline(7, Send, NONE, b"in").unwrap();
+        if is_aborted {
+            assert_eq!(bytes(batch.abort()), [2]);
+        }
+    }
+    let mut raw = s.qp.wr_start();
+    raw.send().no_data();
+    raw.abort();
+    assert_eq!(seen(world), (0, 0));
+    s.send_byte(3, true);
+    assert_eq!(seen(world), (2, 1), "the forgotten one and the last one");
+    world.complete(s.qp.qp_num(), false, &[1]);
+    world.complete(s.qp.qp_num(), false, &[3]);
+    assert_eq!(s.next_bytes(), [3, 1]);
 }
 
 fn an_empty_batch_rings_no_doorbell<P: Provider>(world: &World, context: Context<P>) {

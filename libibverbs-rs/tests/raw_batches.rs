@@ -25,6 +25,7 @@ both! {
     a_number_of_safe_posting_is_refused_for_requests_without_a_promise
     inline_data_is_gathered_from_pieces_and_not_taken_by_a_read
     a_forgotten_batch_is_posted_by_the_next_doorbell
+    a_batch_that_is_given_up_leaves_the_requests_of_a_forgotten_one
     a_key_is_invalidated_under_a_promise_and_by_no_safe_post
 }
 
@@ -188,6 +189,28 @@ fn a_forgotten_batch_is_posted_by_the_next_doorbell<P: Provider>(world: &World, 
     wr.send().no_data();
     std::mem::forget(wr);
     s.qp.post_send_inline(2, SendOp::Send, SendFlags::empty(), b"a").unwrap();
+    assert_eq!(seen(world), (vec![1, 2], 1));
+}
+
+fn a_batch_that_is_given_up_leaves_the_requests_of_a_forgotten_one<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let mut s = setup(&context);
+    let mut wr = s.qp.wr_start();
+    wr.wr_id = 1;
+    wr.send().no_data();
+    std::mem::forget(wr);
+    let mut wr = s.qp.wr_start();
+    wr.wr_id = 8;
+    wr.send().no_data();
+    wr.send().no_data();
+    wr.abort();
+    let mut batch = s.qp.batch();
+    batch.post_inline(9, SendOp::Send, SendFlags::empty(), b"a").unwrap();
+    drop(batch);
+    assert_eq!(seen(world), (vec![], 0));
+    s.qp.post_send_inline(2, SendOp::Send, SendFlags::empty(), b"b").unwrap();
     assert_eq!(seen(world), (vec![1, 2], 1));
 }
 

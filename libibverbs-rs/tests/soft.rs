@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use verbs::soft::{self, Soft};
 use verbs::state::{Reset, Rts};
 use verbs::{
-    Buf, Cause, ConnectAttr, Context, Cq, CqInit, Endpoint, Errno, Pd, Port, Qp, QpInit, QpType, SendFlags,
-    SendOp, SkipReason,
+    Buf, Cause, ConnectAttr, Context, Cq, CqInit, Endpoint, Errno, Pd, Port, Qp, QpInit, QpType,
+    RemoteAccess, SendFlags, SendOp, SkipReason,
 };
 
 #[test]
@@ -92,6 +92,39 @@ fn two_devices_of_one_process_talk_to_each_other() {
     let (sent, received) = (wait(&mut a_cq), wait(&mut b_cq));
     assert_eq!(received[..3000], sent[..]);
     assert_eq!(received[3000..], [0; 1096]);
+}
+
+#[test]
+fn a_read_of_a_forgotten_batch_has_its_bytes_once_the_next_send_has_ended() {
+    const NONE: SendFlags = SendFlags::empty();
+    let (here, there) = (soft::auto().unwrap().open().unwrap(), soft::auto().unwrap().open().unwrap());
+    let (a, b) = (End::new(&here), End::new(&there));
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let (mut a, a_pd, mut a_cq) = a.connect(&to_b);
+    let access = RemoteAccess::READ | RemoteAccess::WRITE;
+    let _b = b.qp.connect(&b.port, &to_a, &ConnectAttr { access, ..ConnectAttr::default() }).unwrap();
+    let mut source = b.pd.alloc_buf(308).unwrap();
+    source.fill(7);
+    let exposed = b.pd.expose(source, access).unwrap();
+    let remote = |part: std::ops::Range<usize>| exposed.remote().slice(part).unwrap();
+    let mut batch = a.batch();
+    batch.post_unsignaled(remote(0..300).read(), NONE, a_pd.alloc_buf(300).unwrap(), ..).unwrap();
+    std::mem::forget(batch);
+    // It takes back its own request, and not the read.
+    let mut batch = a.batch();
+    batch.post(SendOp::Send, NONE, a_pd.alloc_buf(8).unwrap(), ..).unwrap();
+    assert_eq!(batch.abort().len(), 1);
+    a.post_send_buf(remote(300..308).write(), NONE, a_pd.alloc_buf(8).unwrap(), ..).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let returned = loop {
+        if let Some(completed) = a_cq.poll_one() {
+            break completed.ok().unwrap().returned.unwrap().into_bufs();
+        }
+        assert!(Instant::now() < deadline, "no completion");
+    };
+    let lens: Vec<usize> = returned.iter().map(|buf| buf.len()).collect();
+    assert_eq!(lens, [8, 300], "the memory of both");
+    assert!(returned[1].iter().all(|byte| *byte == 7), "the read was executed");
 }
 
 /// One end of a connection between two devices.

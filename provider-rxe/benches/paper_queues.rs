@@ -22,8 +22,10 @@
 //! them; no other function has these names.
 #![allow(unsafe_code)]
 
+mod callgrind;
+
 use std::hint::black_box;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use provider_rxe::paper::{PaperDevice, PaperQueue};
@@ -33,6 +35,8 @@ use verbs_core::provider::{
     WrBatch,
 };
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
+
+use callgrind::count_instructions;
 
 /// Slots of every queue.
 const SLOTS: u32 = 1024;
@@ -346,7 +350,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let check = args.iter().any(|arg| arg == "--check");
-    let empty = count_instructions(&EMPTY);
+    let empty = count_instructions(EMPTY.symbol, COUNTED_CALLS);
     if let Err(why) = &empty {
         println!("instructions were not measured: {why}");
         if check {
@@ -362,7 +366,7 @@ fn main() -> ExitCode {
     for case in CASES {
         let time = if check { None } else { Some(time_per_operation(case)) };
         let instructions = match &empty {
-            Ok(empty) => match count_instructions(case) {
+            Ok(empty) => match count_instructions(case.symbol, COUNTED_CALLS) {
                 Ok(all) => Some((all - empty) / f64::from(case.per_call)),
                 Err(why) => {
                     println!("{}: {why}", case.symbol);
@@ -429,35 +433,4 @@ fn time_per_operation(case: &Case) -> f64 {
         best = best.min(start.elapsed());
     }
     best.as_nanos() as f64 / f64::from(portion * case.per_call)
-}
-
-/// Returns the instructions of one call of a case, counted by callgrind, or the reason why there is
-/// no count.
-fn count_instructions(case: &Case) -> Result<f64, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let out = std::env::temp_dir().join(format!("{}-{}.callgrind", case.symbol, std::process::id()));
-    let ran = Command::new("valgrind")
-        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
-        .arg(format!("--toggle-collect={}", case.symbol))
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(program)
-        .args(["--count", case.symbol])
-        .output()
-        .map_err(|error| format!("valgrind could not be started: {error}"))?;
-    let profile = std::fs::read_to_string(&out);
-    // If the file was never written, removing it fails.
-    let _ = std::fs::remove_file(&out);
-    if !ran.status.success() {
-        return Err(format!(
-            "under valgrind: {}, {}",
-            ran.status,
-            String::from_utf8_lossy(&ran.stderr).trim()
-        ));
-    }
-    let profile = profile.map_err(|error| format!("callgrind wrote no profile: {error}"))?;
-    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
-    match total {
-        Some(total) if total > 0.0 => Ok(total / f64::from(COUNTED_CALLS)),
-        _ => Err(format!("callgrind saw no call of {}", case.symbol)),
-    }
 }

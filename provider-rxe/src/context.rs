@@ -21,19 +21,21 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::kernel::Kernel;
+use crate::mr::Paged;
 use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 
 /// An open rxe device.
 #[derive(Debug)]
 pub struct Context {
     kernel: Kernel,
+    paged: Arc<Paged>,
     caps: OnceLock<DeviceCapFlags>,
 }
 
 impl Context {
     /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel: Kernel::new(kernel), caps: OnceLock::new() }
+        Self { kernel: Kernel::new(kernel), paged: Arc::default(), caps: OnceLock::new() }
     }
 
     /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to
@@ -114,7 +116,7 @@ impl ContextOps<Rxe> for Context {
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.reg_mr(addr, length, iova, access) }?;
-        Ok(Mr::new(&self.kernel, region, access))
+        Ok(Mr::new(&self.kernel, &self.paged, region, access))
     }
 
     // `reg_mr_ex` is the contract's own, by `REG_MR` in its older form: the newer method does not
@@ -131,7 +133,7 @@ impl ContextOps<Rxe> for Context {
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }?;
-        Ok(Mr::new(&self.kernel, region, access))
+        Ok(Mr::new(&self.kernel, &self.paged, region, access))
     }
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
@@ -140,7 +142,7 @@ impl ContextOps<Rxe> for Context {
     }
 
     fn advise_mr(&self, pd: &KernelPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
-        pd.advise_mr(advice, flags, sges)
+        self.paged.advise(pd, advice, flags, sges)
     }
 
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
@@ -158,7 +160,8 @@ impl ContextOps<Rxe> for Context {
 
     fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
         let (region, attr) = pd.import_mr(handle)?;
-        Ok((Mr::new(&self.kernel, region, AccessFlags::empty()), attr))
+        // Advice about it is refused: the set does not have it, since it may be pinned.
+        Ok((Mr::new(&self.kernel, &self.paged, region, AccessFlags::empty()), attr))
     }
 
     fn create_cq(&self, parent_domain: Option<&KernelPd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {

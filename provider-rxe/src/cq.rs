@@ -25,7 +25,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeResizeCqResp};
 use verbs_core::channel::Uhw;
 use verbs_core::for_each_completion_field;
-use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, DeviceOps as _};
+use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, DeviceOps as _, EventsRead};
 use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use verbs_core::{Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
@@ -123,6 +123,15 @@ impl CqOps for Cq {
         cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
     }
 
+    /// Compacts the completions in the queue, which belong to this process. The kernel puts in none
+    /// of a queue pair after the command that resets or destroys it has returned.
+    fn purge(&mut self, qp_num: u32) {
+        self.end.retain(|entry| {
+            let its: u32 = field!(entry, qp_num);
+            its != qp_num
+        });
+    }
+
     /// As [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled until
     /// another call succeeds; the kernel keeps the completions for it.
     fn resize(&mut self, cqe: u32) -> Result<()> {
@@ -149,11 +158,12 @@ impl CqOps for Cq {
 
 impl Destroy for Cq {
     fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         // Dropping `self` unmaps the queue, after the kernel has released it.
-        match cmd::cq::destroy_cq(self.context.uverbs(), self.handle) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((self, error)),
-        }
+        cmd::cq::destroy_cq(self.context.uverbs(), self.handle).map_err(|error| (self, error))
     }
 }
 
@@ -201,6 +211,16 @@ macro_rules! completion {
                 *wc = as_it_is(&self.0);
                 translate(wc);
             }
+
+            #[inline(always)]
+            fn write_to_c(&self, wc: &mut Wc) {
+                *wc = as_it_is(&self.0);
+                // The entry has immediate data in the order of C, and keys as numbers.
+                let raw_flags = wc.wc_flags.bits();
+                if raw_flags & KERNEL_WITH_INVALIDATE != 0 {
+                    wc.wc_flags = wc_flags(raw_flags);
+                }
+            }
         }
     };
 }
@@ -216,6 +236,7 @@ fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
 }
 
 /// Translates the fields that differ between an entry and a [`Wc`].
+#[inline]
 fn translate(wc: &mut Wc) {
     let raw_flags = wc.wc_flags.bits();
     if raw_flags & TRANSLATED != 0 {

@@ -165,8 +165,8 @@ pub enum Rxe {}
 // - 18: REG_MR undoes its steps if it fails (`ib_uverbs_reg_mr`, `rxe_reg_user_mr`). The command
 //   channels return an error only if the kernel rejected the command, or for a count that no uverbs
 //   file returns. Nothing in `reg_mr` unwinds.
-// - 19: `rollback` moves the poster's index back to the published one; the kernel takes only
-//   elements below that.
+// - 19: `rollback` moves the poster's index back, not below the published one; the kernel takes
+//   only elements below that.
 // - 20: a queue that is dropped is unmapped, as in 15. Once the queue pair is destroyed, no task
 //   takes elements out of its queues. A kick then names a handle that the kernel does not find, or
 //   that a later queue pair of the context got, whose task reads its own queue.

@@ -19,7 +19,7 @@ use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpHandles, QpInfo};
 use verbs_core::kernel::Groups;
-use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, QpOps, QpParents, QpParts, SrqOps};
+use verbs_core::provider::{Destroy, DeviceOps as _, EventsRead, PdOps, QpOps, QpParents, QpParts, SrqOps};
 use verbs_core::types::{
     DeviceCapFlags, Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
@@ -267,12 +267,13 @@ impl QpOps for Qp {
 }
 
 impl Destroy for Qp {
-    fn destroy(mut self) -> Result<(), (Self, Error)> {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
         self.groups.detach_all(self.context.uverbs(), self.handle);
-        match cmd::qp::destroy_qp(self.context.uverbs(), self.handle) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((self, error)),
-        }
+        cmd::qp::destroy_qp(self.context.uverbs(), self.handle).map_err(|error| (self, error))
     }
 }
 

@@ -130,7 +130,13 @@ impl Rq {
 impl RecvQueue for Rq {
     #[inline(always)]
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        if self.post_plain(wr) { Ok(()) } else { self.post_any(wr) }
+        if self.post_plain(wr) {
+            return Ok(());
+        }
+        // A copy, so that a request that the caller builds for this call stays in registers on the
+        // short path.
+        let wr = *wr;
+        self.post_any(&wr)
     }
 
     #[inline(always)]

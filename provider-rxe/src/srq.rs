@@ -26,7 +26,7 @@ use uverbs_abi::rdma_user_rxe::{Mminfo, RxeCreateSrqResp, RxeModifySrqCmd};
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::srq::SrqHandles;
 use verbs_core::kernel::KernelPd;
-use verbs_core::provider::{Destroy, DeviceOps as _, PdOps, RecvQueue, SrqOps, SrqParts};
+use verbs_core::provider::{Destroy, DeviceOps as _, EventsRead, PdOps, RecvQueue, SrqOps, SrqParts};
 use verbs_core::types::{PostError, PostReason, QpCap, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
@@ -183,10 +183,11 @@ impl SrqOps for Srq {
 
 impl Destroy for Srq {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        match cmd::srq::destroy_srq(self.context.uverbs(), self.handle) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((self, error)),
-        }
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
+        cmd::srq::destroy_srq(self.context.uverbs(), self.handle).map_err(|error| (self, error))
     }
 }
 

@@ -250,6 +250,13 @@ fn put_key(
     slot.put::<OP, _>(RxeSendWrRdma::default());
 }
 
+/// As [`put_plain`], for a large send with its header, which the kernel completes with
+/// `IBV_WC_LOC_QP_OP_ERR`.
+pub(crate) fn put_tso(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, length: u32) {
+    put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_TSO, 0, 0, length);
+    slot.put::<OP, _>(RxeSendWrRdma::default());
+}
+
 /// The operands of a bind.
 #[derive(Clone, Copy)]
 pub(crate) struct Bind<'a> {

@@ -12,8 +12,8 @@ use verbs_core::provider::{
     ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError, SrqParents, SrqParts,
 };
 use verbs_core::types::{
-    AccessFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, Gid, GidEntry, GidType, MwType, PortAttr,
-    QpInitAttr, RtValues, SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, Gid, GidEntry,
+    GidType, MwType, PortAttr, QpInitAttr, RtValues, Sge, SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -23,7 +23,7 @@ use crate::io::Counters;
 use crate::link::PortLink;
 use crate::shared::Shared;
 use crate::sink::Channel;
-use crate::{Ah, Cq, CqHandle, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
+use crate::{Ah, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
 
 /// An open device. Each open has its own events and completion channels.
 #[derive(Debug)]
@@ -82,13 +82,12 @@ impl DeviceOps for Context {
         limits::COMP_VECTORS
     }
 
+    /// Always succeeds, also in a forked child: the limits are those of every soft device.
     fn query_device(&self) -> Result<DeviceAttr> {
-        self.device.check("query_device")?;
         Ok(limits::device_attr(self.device.guid))
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        self.device.check("query_device")?;
         Ok(limits::device_attr_ex(self.device.guid))
     }
 
@@ -177,9 +176,21 @@ impl ContextOps<Soft> for Context {
         Mr::null(&self.device, pd)
     }
 
+    fn advise_mr(&self, pd: &Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        Mr::advise(&self.device, pd, advice, flags, sges)
+    }
+
     /// Nothing is pinned, and a forked child has no device.
     fn pins_memory(&self) -> bool {
         false
+    }
+
+    fn alloc_dm(&self, attr: &DmAttr) -> Result<Dm> {
+        Dm::alloc(&self.device, attr)
+    }
+
+    fn reg_dm_mr(&self, pd: &Pd, dm: &Dm, offset: u64, length: u64, access: AccessFlags) -> Result<Mr> {
+        Mr::register_dm(&self.device, pd, dm, offset, length, access)
     }
 
     fn alloc_td(&self) -> Result<Td> {

@@ -79,9 +79,14 @@ impl EventPipe {
         self.write_kept(&mut kept)
     }
 
-    /// Takes back the unread records that are `dropped`, through the reading end. A program that
-    /// reads at the same time gets the remaining records, but perhaps not in order.
-    pub(crate) fn take_back(&self, reader: BorrowedFd<'_>, dropped: impl Fn(&[u8]) -> bool) -> Written {
+    /// Takes back the unread records that are `dropped`, through the reading end, and returns their
+    /// number. A program that reads at the same time gets the remaining records, but perhaps not in
+    /// order. The socket gives each record to one reader, so that the number is exact then too.
+    pub(crate) fn take_back(
+        &self,
+        reader: BorrowedFd<'_>,
+        dropped: impl Fn(&[u8]) -> bool,
+    ) -> (u32, Written) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut unread = VecDeque::new();
         loop {
@@ -97,9 +102,11 @@ impl EventPipe {
             }
         }
         unread.extend(kept.drain(..));
+        let all = unread.len();
         unread.retain(|record| !dropped(&record.bytes[..record.len]));
+        let count = (all - unread.len()) as u32;
         *kept = unread;
-        self.write_kept(&mut kept)
+        (count, self.write_kept(&mut kept))
     }
 
     /// Writes the kept records, as far as they fit.
@@ -140,6 +147,7 @@ pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::io::Read;
+    use std::time::Duration;
 
     use super::*;
 
@@ -182,17 +190,47 @@ mod tests {
             assert_eq!(pipe.write(&(more % 3).to_ne_bytes()), Written::Kept);
         }
         let is_one = |bytes: &[u8]| bytes == 1_u64.to_ne_bytes();
-        assert_eq!(pipe.take_back(theirs.as_fd(), is_one), Written::All);
-        let expected: Vec<u64> = (0..count + 6).map(|n| n % 3).filter(|n| *n != 1).collect();
+        let (ones, others): (Vec<u64>, Vec<u64>) = (0..count + 6).map(|n| n % 3).partition(|n| *n == 1);
+        assert_eq!(pipe.take_back(theirs.as_fd(), is_one), (ones.len() as u32, Written::All));
         let mut file = nonblocking(theirs);
-        for expected in expected {
+        for expected in others {
             let mut record = [0; 8];
             file.read_exact(&mut record).unwrap();
             assert_eq!(u64::from_ne_bytes(record), expected);
         }
-        assert_eq!(pipe.take_back(file.as_fd(), |_| false), Written::All, "of nothing");
+        assert_eq!(pipe.take_back(file.as_fd(), |_| true), (0, Written::All), "of nothing");
         drop(pipe);
         assert_eq!(file.read(&mut [0; 8]).unwrap(), 0, "nothing more");
+    }
+
+    #[test]
+    fn records_that_a_thread_reads_meanwhile_and_those_taken_back_are_all_records() {
+        const RECORDS: u32 = 20_000;
+        let (pipe, theirs) = EventPipe::pair(8).unwrap();
+        let reader = theirs.try_clone().unwrap();
+        let read = std::thread::scope(|scope| {
+            let counter = scope.spawn(|| {
+                let mut file = UnixStream::from(theirs);
+                file.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                let (mut count, mut record) = (0, [0; 8]);
+                // The last record has another content.
+                while file.read_exact(&mut record).is_ok() && record != 1_u64.to_ne_bytes() {
+                    count += 1;
+                }
+                count
+            });
+            let (mut written, mut taken) = (0, 0);
+            while written < RECORDS {
+                for _ in 0..10 {
+                    pipe.write(&0_u64.to_ne_bytes());
+                    written += 1;
+                }
+                taken += pipe.take_back(reader.as_fd(), |_| true).0;
+            }
+            pipe.write(&1_u64.to_ne_bytes());
+            (taken, counter.join().unwrap())
+        });
+        assert_eq!(read.0 + read.1, RECORDS, "taken back, and read");
     }
 
     #[test]

@@ -21,12 +21,13 @@
 //! | `event_pipe` | events, in a file on which a program can wait |
 //! | `mapped` | the check for memory that cannot be registered |
 //! | `memory` | payload: atomic copies in memory of this process |
+//! | `paged` | payload in on-demand paged memory: the kernel copies |
 //! | `random` | the source of queue pair numbers and keys |
 //! | `exit` | the acknowledgements that devices send when their process exits |
 //! | `fork` | the check for a forked child of the process that made the device |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
 //! | `limits` | the device's limits and attributes |
-//! | `context`, `pd`, `td`, `mr`, `mw`, `ah` | objects of the contract: a device, domains, memory |
+//! | `context`, `pd`, `td`, `mr`, `mw`, `dm`, `ah` | objects: a device, domains, memory |
 //! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues, and domains of XRC |
 //! | `notify` | when a completion raises an event |
 //! | `wqe` | a work request on its way through a ring |
@@ -53,12 +54,22 @@
 //! be delivered is dropped, and [`Counters`] counts it by reason. A receive that is too short for
 //! it completes with `LOC_LEN_ERR`, and the next datagram goes into the next receive.
 //!
+//! # Device memory, on-demand paging
+//! The device memory of a process is memory that only work requests, peers and copies can name
+//! ([`Dm`]). On-demand paged regions may have missing pages: the kernel makes every access to them,
+//! and one that it cannot make fails the request, with `LOC_PROT_ERR` on the own side and
+//! `REM_OP_ERR` on the peer's. The memory may be mapped again afterwards. An access costs a system
+//! call. Atomics in such memory are atomic among the accesses of the device, and not with the
+//! processor's own.
+//!
 //! # Threads, fork
 //! Objects may go to other threads, like those of any provider. A device belongs to the process
-//! that made it. In a child after `fork(2)`, every call fails with `ENODEV` and
+//! that made it. In a child after `fork(2)`, calls fail with `ENODEV` and
 //! [`Cause::Forked`](verbs_core::Cause::Forked), posting fails with `ENODEV`, polling finds
-//! nothing, and dropping an object only closes file descriptors. The child can make devices of its
-//! own, and a new device list contains those that `VERBS_SOFT` requests.
+//! nothing, and dropping an object only closes file descriptors. Two calls succeed: queries of the
+//! device's attributes, and `alloc_dm`, for memory that the child copies to and from but cannot
+//! register. The child can make devices of its own, and a new device list contains those that
+//! `VERBS_SOFT` requests.
 //!
 //! # Safety
 //! The implementation of [`Provider`] makes promises about the engine, argued at the impl.
@@ -73,6 +84,7 @@ mod context;
 mod cq;
 mod device;
 mod device_core;
+mod dm;
 mod event_pipe;
 mod exit;
 mod fork;
@@ -84,6 +96,7 @@ mod memory;
 mod mr;
 mod mw;
 mod notify;
+mod paged;
 mod pd;
 mod pending;
 mod qp;
@@ -106,6 +119,7 @@ use verbs_core::provider::{Provider, Unsupported};
 pub use ah::Ah;
 pub use context::Context;
 pub use cq::{Completion, Cq, CqHandle};
+pub use dm::Dm;
 pub use io::Counters;
 pub use mr::Mr;
 pub use mw::Mw;
@@ -132,7 +146,8 @@ pub enum Soft {}
 //   converts an address vector into a path.
 // - 3: the engine finds each element's key with `keys::local`, which checks protection domain,
 //   right and range; `memory::Region` checks the range once more. Receives, read responses and
-//   atomics, which write, require `LOCAL_WRITE`.
+//   atomics, which write, require `LOCAL_WRITE`. In on-demand paged memory the kernel accesses the
+//   same bytes, or none (`paged`).
 // - 4: `from_av` parses the bytes of a path, and rejects bytes of another length or provider. A
 //   path names a peer, no memory.
 // - 5, 8: the engine completes a request when it does not need its memory any more: a send when it
@@ -151,12 +166,16 @@ pub enum Soft {}
 //   the requests.
 // - 10, 11: keys come from the engine's table, one for each region at a time; `Mr::rereg` keeps the
 //   key, and changes the region with the lock held or leaves it as it was; a null region has no
-//   memory (`memory::Region::null`) and no remote rights. `keys::remote` gives peers only regions
-//   with the right that their operation needs, in the queue pair's protection domain.
+//   memory (`memory::Region::null`) and no remote rights. The region of device memory owns a share
+//   of it (`memory::Region::device`), so its bytes live as long as its keys. `keys::remote` gives
+//   peers only regions with the right that their operation needs, in the queue pair's protection
+//   domain.
 // - 12: deregistering is a call of the engine with the lock held as well; after it the key names no
 //   region.
-// - 13: the head of `memory` has the rules and the argument. `ring` publishes with release, and the
-//   engine's thread reads with acquire; `reg_mr` takes the lock, which that thread takes later.
+// - 13: the head of `memory` has the rules and the argument. On-demand paged memory is accessed by
+//   the kernel, as by a device of its own; only unsafe code registers such a region. `ring`
+//   publishes with release, and the engine's thread reads with acquire; `reg_mr` takes the lock,
+//   which that thread takes later.
 // - 14: `destroyed` returns `Ok` when the engine has removed the object, or in a forked child,
 //   whose objects belong to the parent. Otherwise it returns the engine's error. The engine does
 //   not panic, whatever packets and calls it gets (an invariant of `roce`, tried by its fuzz
@@ -167,8 +186,8 @@ pub enum Soft {}
 // - 17: each call accepts only objects of its own device (`Pd::of`, `Td::of`, `CqHandle::of`),
 //   compared by the device's identity.
 // - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
-// - 19: `rollback` moves the poster's index back to the published one; the engine reads only below
-//   that.
+// - 19: `rollback` moves the poster's index back, not below the published one; the engine reads
+//   only below that.
 // - 20: a queue shares its ring with the engine by an `Arc`. The engine drops its own end when the
 //   queue pair is destroyed, so nothing reads requests posted after that. The slot that `ring`
 //   announces may belong to a later queue pair, in whose rings the engine then finds its own
@@ -202,7 +221,7 @@ unsafe impl Provider for Soft {
     type Srq = Srq;
     type SrqQueue = SrqQueue;
     type Xrcd = Xrcd;
-    type Dm = Unsupported;
+    type Dm = Dm;
     type Dmah = Unsupported;
     type Td = Td;
     type Mw = Mw;

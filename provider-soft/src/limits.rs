@@ -3,10 +3,11 @@
 use roce::engine::Config;
 use verbs_core::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
-    OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2, PortFlags,
-    PortSpeed, PortState, PortWidth, QpCap, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
+    OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2,
+    PortFlags, PortSpeed, PortState, PortWidth, QpCap, RawPacketCaps, RssCaps, TmCaps, TsoCaps,
 };
 
+use crate::paged;
 use crate::wqe::inline_len;
 
 /// Queue pairs: not more than there are slots in the pending set.
@@ -41,6 +42,10 @@ pub(crate) const SRQN_MODULUS: usize = 1 << 11;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
 /// Scatter/gather elements of a receive of a shared receive queue: as many as the engine copies.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
+/// Bytes of device memory in all: as many as a ConnectX-5 has.
+pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
+/// The binary logarithm of the largest alignment of device memory in bytes.
+pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
 /// Completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
 /// Entries of the GID table, of which the first is the address.
@@ -120,7 +125,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         max_res_rd_atom: MAX_RD_ATOMIC * MAX_QP,
         max_qp_init_rd_atom: MAX_RD_ATOMIC,
         max_ee_init_rd_atom: 0,
-        // The processor's own atomics.
+        // The processor's own atomics, except in on-demand paged memory.
         atomic_cap: AtomicCap::GLOB,
         max_ee: 0,
         max_rdd: 0,
@@ -148,9 +153,11 @@ const CLOCK_KHZ: u64 = 1_000_000;
 
 /// Returns [`device_attr`] with the extended attributes.
 pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
+    let (odp_caps, xrc_odp_caps) =
+        if paged::is_supported() { (ODP_CAPS, RC_ODP) } else { Default::default() };
     DeviceAttrEx {
         orig_attr: device_attr(guid),
-        odp_caps: OdpCaps::default(),
+        odp_caps,
         completion_timestamp_mask: u64::MAX,
         hca_core_clock: CLOCK_KHZ,
         device_cap_flags_ex: CAPS.union(CAPS_EX),
@@ -161,9 +168,9 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
         raw_packet_caps: RawPacketCaps::default(),
         tm_caps: TmCaps::default(),
         cq_mod_caps: CqModerationCaps { max_cq_count: u16::MAX, max_cq_period: u16::MAX },
-        max_dm_size: 0,
+        max_dm_size: MAX_DM_SIZE,
         pci_atomic_caps: PciAtomicCaps::default(),
-        xrc_odp_caps: OdpTransportCaps::default(),
+        xrc_odp_caps,
         phys_port_cnt_ex: PORT.into(),
     }
 }
@@ -233,6 +240,21 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
 
 /// Of the capabilities that only the extended query reports. Memory is not durable.
 const CAPS_EX: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::ATOMIC_WRITE);
+
+/// The operations that the engine does in on-demand paged memory: all but atomic writes.
+const ODP_CAPS: OdpCaps = OdpCaps {
+    general_caps: OdpGeneralCaps::SUPPORT.union(OdpGeneralCaps::IMPLICIT),
+    rc_odp_caps: RC_ODP,
+    uc_odp_caps: UD_ODP.union(OdpTransportCaps::WRITE),
+    ud_odp_caps: UD_ODP,
+};
+const RC_ODP: OdpTransportCaps = UD_ODP
+    .union(OdpTransportCaps::WRITE)
+    .union(OdpTransportCaps::READ)
+    .union(OdpTransportCaps::ATOMIC)
+    .union(OdpTransportCaps::FLUSH);
+const UD_ODP: OdpTransportCaps =
+    OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
 /// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.
 const ACK_DELAY: u8 = 11;

@@ -10,6 +10,8 @@
 //! |---|---|
 //! | with remote rights, or for windows | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
 //! | without | relaxed atomic words, and single bytes at the edges of a piece |
+//! | paged on demand | the kernel, because its pages may be missing: see [`crate::paged`] |
+//! | of device memory | the [`ExposedBytes`] of the whole allocation |
 //! | without memory (a null region) | nothing |
 //!
 //! With remote rights, a peer chooses time and place of an access. Without, work requests choose,
@@ -25,9 +27,14 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
+use std::sync::Arc;
+
 use roce::engine::{Fault, Memory};
 use verbs_core::exposed::ExposedBytes;
 use verbs_core::words::{load_words, store_words};
+
+use crate::dm::DeviceMemory;
+use crate::paged;
 
 /// A registered piece of this process' memory, or a null region.
 #[derive(Debug)]
@@ -44,6 +51,10 @@ enum AccessedBy {
     Own,
     /// Peers may access them.
     Peers(ExposedBytes),
+    /// Pages may be missing: the kernel accesses them.
+    Paged,
+    /// They are device memory, from this offset on.
+    Device(Arc<DeviceMemory>, usize),
     /// There are none: reads find zeros, and writes are discarded.
     Nothing,
 }
@@ -64,6 +75,18 @@ impl Region {
         let exposed = is_exposed.then(|| unsafe { ExposedBytes::new(start, length) });
         let access = exposed.map_or(AccessedBy::Own, AccessedBy::Peers);
         Self { start, length: length as u64, access }
+    }
+
+    /// Returns the on-demand paged region of `length` bytes from `start` on, which need not be
+    /// mapped.
+    pub(crate) fn paged(start: *mut u8, length: usize) -> Self {
+        Self { start, length: length as u64, access: AccessedBy::Paged }
+    }
+
+    /// Returns the region of `length` bytes of device memory from `offset` on, which lie in it.
+    pub(crate) fn device(memory: Arc<DeviceMemory>, offset: u64, length: u64) -> Self {
+        let access = AccessedBy::Device(memory, offset as usize);
+        Self { start: core::ptr::null_mut(), length, access }
     }
 
     /// Returns a region that has no memory: it reads as zeros, and discards what is written.
@@ -92,6 +115,19 @@ impl Region {
         Ok(self.start.wrapping_add(offset as usize))
     }
 
+    /// Returns the address of `len` bytes at `offset` of an on-demand paged region.
+    ///
+    /// # Errors
+    /// [`Fault`] if they are not all inside the region.
+    pub(crate) fn paged_at(&self, offset: u64, len: usize) -> Result<u64, Fault> {
+        Ok(self.at(offset, len)?.addr() as u64)
+    }
+
+    /// Returns whether the region is on-demand paged.
+    pub(crate) fn is_paged(&self) -> bool {
+        matches!(self.access, AccessedBy::Paged)
+    }
+
     /// Returns the 8 bytes at `offset` as an atomic.
     ///
     /// # Errors
@@ -99,7 +135,48 @@ impl Region {
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
         match &self.access {
             AccessedBy::Peers(exposed) => exposed.word(offset as usize).ok_or(Fault),
-            AccessedBy::Own | AccessedBy::Nothing => Err(Fault),
+            AccessedBy::Device(memory, base) => {
+                self.at(offset, 8)?;
+                memory.bytes.word(base + offset as usize).ok_or(Fault)
+            }
+            AccessedBy::Own | AccessedBy::Paged | AccessedBy::Nothing => Err(Fault),
+        }
+    }
+
+    /// Reads from a region that is not ordinary memory: outside of the way of those that are.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    #[cold]
+    fn read_unusual(&self, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
+        match &self.access {
+            AccessedBy::Paged => paged::read(self.paged_at(offset, dst.len())?, dst),
+            AccessedBy::Device(memory, base) => {
+                self.at(offset, dst.len())?;
+                memory.bytes.read(base + offset as usize, dst).then_some(()).ok_or(Fault)
+            }
+            AccessedBy::Nothing => {
+                dst.fill(0);
+                Ok(())
+            }
+            AccessedBy::Own | AccessedBy::Peers(_) => Err(Fault),
+        }
+    }
+
+    /// Writes to a region that is not ordinary memory.
+    ///
+    /// # Errors
+    /// As [`Memory::write`].
+    #[cold]
+    fn write_unusual(&self, offset: u64, src: &[u8]) -> Result<(), Fault> {
+        match &self.access {
+            AccessedBy::Paged => paged::write(self.paged_at(offset, src.len())?, src),
+            AccessedBy::Device(memory, base) => {
+                self.at(offset, src.len())?;
+                memory.bytes.write(base + offset as usize, src).then_some(()).ok_or(Fault)
+            }
+            AccessedBy::Nothing => Ok(()),
+            AccessedBy::Own | AccessedBy::Peers(_) => Err(Fault),
         }
     }
 }
@@ -118,10 +195,7 @@ impl Memory for ProcessMemory {
             AccessedBy::Peers(exposed) => {
                 return exposed.read(offset as usize, dst).then_some(()).ok_or(Fault);
             }
-            AccessedBy::Nothing => {
-                dst.fill(0);
-                return Ok(());
-            }
+            _ => return region.read_unusual(offset, dst),
         }
         let from = region.at(offset, dst.len())?;
         // SAFETY: `at` found the bytes inside the region, which is mapped.
@@ -136,7 +210,7 @@ impl Memory for ProcessMemory {
             AccessedBy::Peers(exposed) => {
                 return exposed.write(offset as usize, src).then_some(()).ok_or(Fault);
             }
-            AccessedBy::Nothing => return Ok(()),
+            _ => return region.write_unusual(offset, src),
         }
         let to = region.at(offset, src.len())?;
         // SAFETY: as in `read`.
@@ -145,12 +219,17 @@ impl Memory for ProcessMemory {
     }
 
     fn compare_swap(&mut self, region: &Region, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+        if region.is_paged() {
+            return paged::update(region.paged_at(offset, 8)?, |found| (found == compare).then_some(swap));
+        }
         let word = region.word(offset)?;
         Ok(word
             .compare_exchange(compare, swap, Ordering::AcqRel, Ordering::Acquire)
             .unwrap_or_else(|found| found))
     }
 
+    /// On-demand paged memory takes none, because the kernel does not promise to copy 8 bytes at
+    /// once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
         Ok(())
@@ -167,6 +246,9 @@ impl Memory for ProcessMemory {
     }
 
     fn fetch_add(&mut self, region: &Region, offset: u64, add: u64) -> Result<u64, Fault> {
+        if region.is_paged() {
+            return paged::update(region.paged_at(offset, 8)?, |found| Some(found.wrapping_add(add)));
+        }
         Ok(region.word(offset)?.fetch_add(add, Ordering::AcqRel))
     }
 }

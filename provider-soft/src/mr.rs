@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use roce::engine::{Access, MemoryAttr};
 use verbs_core::provider::{Destroy, MrChange, MrOps, ReregError};
-use verbs_core::types::AccessFlags;
+use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
 use crate::mapped::{self, Inaccessible};
 use crate::memory::Region;
+use crate::paged;
 use crate::pd::{destroyed, foreign, refusal};
-use crate::{Pd, Soft, limits};
+use crate::{Dm, Pd, Soft, limits};
 
 /// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this
 /// process.
@@ -25,8 +26,17 @@ use crate::{Pd, Soft, limits};
 pub struct Mr {
     device: Arc<Device>,
     key: u32,
-    /// `None` for a null region.
-    memory: Option<Memory>,
+    memory: Covers,
+}
+
+/// The memory that a region covers.
+#[derive(Clone, Copy, Debug)]
+enum Covers {
+    Process(Memory),
+    /// Device memory, which the engine's region owns a share of.
+    Device,
+    /// A null region.
+    Nothing,
 }
 
 /// The memory of a region, and the rights on it.
@@ -47,11 +57,22 @@ impl Memory {
     /// As [`Mr::register`].
     fn check(&self, device: &Device, verb: &'static str) -> Result<()> {
         let (length, access) = (self.length as u64, self.access);
-        within(device, verb, "length", length, 0, limits::device_attr(device.guid).max_mr_size)?;
-        explain::region_access(access).map_err(|cause| device.error(verb, Errno::INVAL).because(cause))?;
-        let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
-        if !lacking.is_empty() {
-            return Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Access { access: lacking }));
+        let is_implicit = self.is_paged() && self.addr == 0 && self.length == usize::MAX;
+        if !is_implicit {
+            within(device, verb, "length", length, 0, limits::device_attr(device.guid).max_mr_size)?;
+        } else if self.start() != 0 {
+            let reason = "a region of all memory has the addresses of the process".into();
+            return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
+        }
+        check_access(device, verb, access - PAGED)?;
+        if self.is_paged() {
+            // Which pages there are is the program's to choose at any time.
+            let cause = Cause::Access { access: PAGED };
+            return if paged::is_supported() {
+                Ok(())
+            } else {
+                Err(device.error(verb, Errno::OPNOTSUPP).because(cause))
+            };
         }
         mapped::check(self.addr as u64, length, access.intersects(WRITES)).map_err(|range| {
             let Inaccessible { start, end, lacks } = range;
@@ -64,12 +85,16 @@ impl Memory {
         if self.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.iova }
     }
 
+    fn is_paged(&self) -> bool {
+        self.access.contains(PAGED)
+    }
+
     fn is_exposed(&self) -> bool {
         self.access.intersects(REMOTE)
     }
 
     fn engine_access(&self) -> Access {
-        Access((self.access & SUPPORTED).bits())
+        engine_access(self.access)
     }
 
     /// Returns the memory as the engine takes it.
@@ -78,6 +103,9 @@ impl Memory {
     /// As [`Region::new`].
     unsafe fn region(&self) -> Region {
         let start = core::ptr::with_exposed_provenance_mut(self.addr);
+        if self.is_paged() {
+            return Region::paged(start, self.length);
+        }
         // SAFETY: the caller's promise is the same.
         unsafe { Region::new(start, self.length, self.is_exposed()) }
     }
@@ -115,7 +143,97 @@ impl Mr {
         let key = device.control(VERB, |core, _| {
             core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, VERB, refused))
         })?;
-        Ok(Self { device: Arc::clone(device), key, memory: Some(memory) })
+        Ok(Self { device: Arc::clone(device), key, memory: Covers::Process(memory) })
+    }
+
+    /// Registers a piece of device memory.
+    ///
+    /// # Errors
+    /// - `EINVAL` with the foreign object or the range; without [`AccessFlags::ZERO_BASED`].
+    /// - `EOPNOTSUPP` for an unsupported access right.
+    /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
+    pub(crate) fn register_dm(
+        device: &Arc<Device>,
+        pd: &Pd,
+        dm: &Dm,
+        offset: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<Self> {
+        const VERB: &str = "reg_dm_mr";
+        device.check(VERB)?;
+        let pd = pd.of(device, VERB)?;
+        let memory = dm.piece(device, VERB, offset, length)?;
+        if !access.contains(AccessFlags::ZERO_BASED) {
+            let reason = "a region of device memory is zero-based".into();
+            return Err(device.error(VERB, Errno::INVAL).because(Cause::Other { reason }));
+        }
+        check_access(device, VERB, access)?;
+        let attr = MemoryAttr { pd, iova: 0, length, access: engine_access(access) };
+        let region = Region::device(memory, offset, length);
+        let key = device.control(VERB, |core, _| {
+            core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, VERB, refused))
+        })?;
+        Ok(Self { device: Arc::clone(device), key, memory: Covers::Device })
+    }
+
+    /// Follows advice about the pages of elements in on-demand paged regions. The device has no
+    /// page table of its own, so that pages which are present need nothing.
+    ///
+    /// # Errors
+    /// - `EINVAL` for an unknown flag, no element, a region that is not on-demand paged, or a
+    ///   protection domain of another device; `EOPNOTSUPP` for an unknown advice.
+    /// - `ENOENT` for a key that no region has; `EPERM` for one of another protection domain, or
+    ///   whose region lacks [`AccessFlags::LOCAL_WRITE`] for [`Advice::PREFETCH_WRITE`].
+    /// - `EFAULT` for bytes outside of the region, and with [`AdviseFlags::FLUSH`] for pages that
+    ///   cannot be accessed.
+    /// - `ENODEV` in a forked child.
+    pub(crate) fn advise(
+        device: &Arc<Device>,
+        pd: &Pd,
+        advice: Advice,
+        flags: AdviseFlags,
+        sges: &[Sge],
+    ) -> Result<()> {
+        const VERB: &str = "advise_mr";
+        device.check(VERB)?;
+        let pd = pd.of(device, VERB)?;
+        let failed = |errno| device.error(VERB, errno);
+        if !Advice::NAMED.contains(&advice) {
+            return Err(failed(Errno::OPNOTSUPP));
+        }
+        if !(flags - AdviseFlags::FLUSH).is_empty() || sges.is_empty() {
+            return Err(failed(Errno::INVAL));
+        }
+        let writable = advice == Advice::PREFETCH_WRITE;
+        let ranges = device.control(VERB, |core, _| {
+            let range = |sge: &Sge| {
+                let index = sge.lkey >> 8;
+                let named = core.engine.mr_by_index(index).filter(|(key, _)| *key == sge.lkey);
+                let (_, attr) = named.ok_or_else(|| failed(Errno::NOENT))?;
+                if attr.pd != pd || (writable && !attr.access.contains(Access::LOCAL_WRITE)) {
+                    return Err(failed(Errno::PERM));
+                }
+                let region = core.engine.region_by_index(index).ok_or_else(|| failed(Errno::NOENT))?;
+                if !region.is_paged() {
+                    return Err(failed(Errno::INVAL));
+                }
+                let offset = sge.addr.checked_sub(attr.iova);
+                let start = offset.and_then(|offset| region.paged_at(offset, sge.length as usize).ok());
+                Ok((start.ok_or_else(|| failed(Errno::FAULT))?, u64::from(sge.length)))
+            };
+            sges.iter().map(range).collect::<Result<Vec<_>>>()
+        })?;
+        if advice == Advice::PREFETCH_NO_FAULT {
+            return Ok(());
+        }
+        for (start, length) in ranges.into_iter().filter(|(_, length)| *length > 0) {
+            let prefetched = paged::prefetch(start, length, writable);
+            if flags.contains(AdviseFlags::FLUSH) {
+                prefetched.map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes a null region, which covers every address and which peers cannot access.
@@ -133,7 +251,7 @@ impl Mr {
             let reg = core.engine.reg_mr(&attr, Region::null());
             reg.map_err(|refused| refusal(device, VERB, refused))
         })?;
-        Ok(Self { device: Arc::clone(device), key, memory: None })
+        Ok(Self { device: Arc::clone(device), key, memory: Covers::Nothing })
     }
 
     /// Changes the region completely or not at all. Its key stays.
@@ -169,8 +287,14 @@ impl Mr {
         let invalid = |reason: &'static str| {
             device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
         };
-        let old =
-            self.memory.ok_or_else(|| invalid("a null region has no memory and no rights to change"))?;
+        let old = match self.memory {
+            Covers::Process(memory) => memory,
+            Covers::Device => {
+                let reason = "a region of device memory stays as it was registered".into();
+                return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+            }
+            Covers::Nothing => return Err(invalid("a null region has no memory and no rights to change")),
+        };
         let pd = change.pd.map(|pd| pd.of(device, VERB)).transpose()?;
         let mut new = old;
         if let Some((addr, length, iova)) = change.memory {
@@ -186,7 +310,7 @@ impl Mr {
         }
         // A window follows the rights of its region, but not another place.
         let moves = change.memory.is_some() || new.start() != old.start();
-        let replaced = moves || new.is_exposed() != old.is_exposed();
+        let replaced = moves || new.is_exposed() != old.is_exposed() || new.is_paged() != old.is_paged();
         let change = roce::engine::MrChange {
             pd,
             access: change.access.map(|_| new.engine_access()),
@@ -199,7 +323,7 @@ impl Mr {
             // With the lock held, no thread is in the middle of a copy from or to the old memory.
             core.engine.update_mr(self.key, change).map_err(|refused| refusal(device, VERB, refused))
         })?;
-        self.memory = Some(new);
+        self.memory = Covers::Process(new);
         Ok(())
     }
 }
@@ -227,12 +351,32 @@ impl Destroy for Mr {
     }
 }
 
+/// Checks the rights of a region.
+///
+/// # Errors
+/// `EINVAL` with [`Cause::NeedsLocalWrite`]; `EOPNOTSUPP` with [`Cause::Access`].
+fn check_access(device: &Device, verb: &'static str, access: AccessFlags) -> Result<()> {
+    explain::region_access(access).map_err(|cause| device.error(verb, Errno::INVAL).because(cause))?;
+    let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Access { access: lacking }))
+}
+
+fn engine_access(access: AccessFlags) -> Access {
+    Access((access & SUPPORTED).bits())
+}
+
 /// The rights that let peers access a region, or windows that are bound to it.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)
     .union(AccessFlags::MW_BIND)
     .union(AccessFlags::FLUSH_GLOBAL);
+
+/// The mark of an on-demand paged region. The engine does not know it.
+const PAGED: AccessFlags = AccessFlags::ON_DEMAND;
 
 /// The rights with which memory is written.
 const WRITES: AccessFlags =

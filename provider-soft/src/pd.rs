@@ -111,17 +111,18 @@ impl Destroy for Pd {
     }
 }
 
-/// Destroys an object. In a forked child it does nothing, because the object is the parent's.
+/// Destroys an object, and returns the result of `destroy`. In a forked child it does nothing,
+/// because the object is the parent's.
 ///
 /// # Errors
 /// The engine's [error](refusal); notably `EBUSY` while another object uses it.
-pub(crate) fn destroyed(
+pub(crate) fn destroyed<T: Default>(
     device: &Shared,
     verb: &'static str,
-    destroy: impl FnOnce(&mut DeviceCore) -> Result<(), Refused>,
-) -> Result<()> {
+    destroy: impl FnOnce(&mut DeviceCore) -> Result<T, Refused>,
+) -> Result<T> {
     if device.is_forked() {
-        return Ok(());
+        return Ok(T::default());
     }
     device.control(verb, |core, _| destroy(core).map_err(|refused| refusal(device, verb, refused)))
 }

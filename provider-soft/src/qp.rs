@@ -14,8 +14,8 @@
 
 use std::sync::Arc;
 
-use roce::engine::{Access, Attr, AttrChange, CqId, QpInit, Qpn, Refused, Service, State, XrcDomain};
-use verbs_core::provider::{Destroy, QpOps, QpParents, QpParts};
+use roce::engine::{Access, Attr, AttrChange, CqId, QpInit, Qpn, Refused, Service, State};
+use verbs_core::provider::{Destroy, EventsRead, QpOps, QpParents, QpParts};
 use verbs_core::types::{
     AccessFlags, Gid, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
 };
@@ -30,6 +30,7 @@ use crate::ring::ring;
 use crate::shared::Shared;
 use crate::sink::{Channel, QpEnd, Sharer};
 use crate::wqe::inline_len;
+use crate::xrcd::XrcHandle;
 use crate::{Rq, Soft, Sq, Xrcd, limits};
 
 /// A queue pair.
@@ -43,7 +44,7 @@ pub struct Qp {
     /// The last values of the attributes that the engine does not use.
     given: QpAttr,
     /// The XRC domain of a target, and the number of this handle of it.
-    domain: Option<XrcDomain>,
+    xrc: Option<XrcHandle>,
     sharer: u32,
 }
 
@@ -67,12 +68,12 @@ impl Qp {
         // As the kernel takes them for each type.
         let (is_target, receives) =
             (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
-        let domain = if is_target { Some(parents.xrcd.ok_or_else(missing)?.of(device, VERB)?) } else { None };
+        let xrc = if is_target { Some(parents.xrcd.ok_or_else(missing)?.of(device, VERB)?) } else { None };
         let send_cq =
             if is_target { NO_CQ } else { parents.send_cq.ok_or_else(missing)?.of(device, VERB)? };
         let recv_cq = if receives { parents.recv_cq.ok_or_else(missing)?.of(device, VERB)? } else { NO_CQ };
         let srq = parents.srq.filter(|_| receives).map(|srq| srq.of(device, VERB)).transpose()?;
-        let pd = match domain {
+        let pd = match xrc {
             Some(_) => None,
             None => Some(parents.pd.ok_or_else(missing)?.of(device, VERB)?),
         };
@@ -95,21 +96,21 @@ impl Qp {
         let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize).map_err(short)?;
         let (events, user_handle) = (events.clone(), attr.user_handle);
         let (qpn, slot) = device.control(VERB, |core, _| {
-            let pd = pd.or_else(|| core.domains.pd(domain?)).ok_or_else(missing)?;
+            let pd = pd.or_else(|| core.domains.pd(xrc?.domain)).ok_or_else(missing)?;
             let init = QpInit {
                 cap: engine_cap(&cap),
                 sq_sig_all: attr.sq_sig_all,
                 srq,
-                xrc_domain: domain,
+                xrc_domain: xrc.map(|handle| handle.domain),
                 ..QpInit::new(service, pd, send_cq, recv_cq)
             };
             let qpn = core.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
-            let sharers = vec![Sharer { events, user_handle, number: 0 }];
+            let sharers = vec![Sharer { events, user_handle, number: 0, raised: 0 }];
             let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, sharers };
             match core.sink.add_qp(end) {
                 Some(slot) => {
-                    if let Some(domain) = domain {
-                        core.domains.enter(domain);
+                    if let Some(handle) = xrc {
+                        core.domains.enter(handle);
                     }
                     Ok((qpn, slot))
                 }
@@ -128,7 +129,7 @@ impl Qp {
             info: QpInitInfo { cap, sq_sig_all: attr.sq_sig_all },
             state: QpState::RESET,
             given: QpAttr::default(),
-            domain,
+            xrc,
             sharer: 0,
         };
         Ok(QpParts { qp, sq, rq })
@@ -143,19 +144,19 @@ impl Qp {
         events: &Channel,
     ) -> Result<QpParts<Soft>> {
         const VERB: &str = "open_qp";
-        let domain = xrcd.of(device, VERB)?;
+        let handle = xrcd.of(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
         let short = |_| device.error(VERB, Errno::NOMEM);
         // No end of the engine's reads these.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {
             let missing = || device.error(VERB, Errno::INVAL);
-            if core.engine.xrc_domain_of(qpn) != Some(domain) {
+            if core.engine.xrc_domain_of(qpn) != Some(handle.domain) {
                 return Err(missing());
             }
             let (state, _) = core.engine.query_qp(qpn).map_err(|refused| refusal(device, VERB, refused))?;
             let (slot, sharer) = core.sink.share_qp(qpn, events.clone(), user_handle).ok_or_else(missing)?;
-            core.domains.enter(domain);
+            core.domains.enter(handle);
             Ok((qp_state(state), slot, sharer))
         })?;
         let mut sq = Sq::new(device, to_sq, slot, qp_type, &cap);
@@ -167,7 +168,7 @@ impl Qp {
             info: QpInitInfo { cap, sq_sig_all: false },
             state,
             given: QpAttr::default(),
-            domain: Some(domain),
+            xrc: Some(handle),
             sharer,
         };
         Ok(QpParts { qp, sq, rq: Rq::none(device, to_rq, slot) })
@@ -328,22 +329,26 @@ impl QpOps for Qp {
 
 impl Destroy for Qp {
     fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         // While the lock is held, no other thread works on a packet of the queue pair.
-        let (qpn, domain, sharer) = (self.qpn, self.domain, self.sharer);
-        let destroy = |core: &mut DeviceCore| -> Result<(), Refused> {
-            let is_shared = core.sink.unshare_qp(qpn, sharer);
-            if !is_shared {
+        let (qpn, xrc, sharer) = (self.qpn, self.xrc, self.sharer);
+        let destroy = |core: &mut DeviceCore| -> Result<EventsRead, Refused> {
+            let unshared = core.sink.unshare_qp(qpn, sharer);
+            if unshared.is_none() {
                 core.engine.destroy_qp(qpn)?;
             }
-            if let Some(domain) = domain {
-                core.domains.leave(domain);
+            if let Some(handle) = xrc {
+                core.domains.leave(handle);
             }
-            if is_shared {
-                return Ok(());
+            if let Some(read) = unshared {
+                return Ok(read);
             }
-            core.sink.remove_qp(qpn);
+            let read = core.sink.remove_qp(qpn);
             core.leave_empty_groups();
-            Ok(())
+            Ok(read)
         };
         destroyed(&self.device, "destroy_qp", destroy).map_err(|error| (self, error))
     }

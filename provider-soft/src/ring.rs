@@ -147,11 +147,12 @@ impl<T: Copy> Producer<T> {
         self.ring.tail.0.store(self.tail, Ordering::Release);
     }
 
-    /// Takes back every value that was written and not published, and returns their number.
-    pub(crate) fn rollback(&mut self) -> u32 {
+    /// Takes back the last `count` values that were written, but none that were published, and
+    /// returns the number of those taken back.
+    pub(crate) fn rollback(&mut self, count: u32) -> u32 {
         let published = self.ring.tail.0.load(Ordering::Relaxed);
-        let count = self.tail.wrapping_sub(published);
-        self.tail = published;
+        let count = count.min(self.tail.wrapping_sub(published));
+        self.tail = self.tail.wrapping_sub(count);
         count
     }
 
@@ -241,6 +242,29 @@ impl<T: Copy> Consumer<T> {
         }
     }
 
+    /// Drops the published values that were not read and that `keep` refuses. The others stay in
+    /// order. Values that were read are given back.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
+        self.tail = self.ring.tail.0.load(Ordering::Acquire);
+        // From the newest on, those that stay move up to the tail.
+        let mut kept = self.tail;
+        let mut index = self.tail;
+        while index != self.next {
+            index = index.wrapping_sub(1);
+            // SAFETY: the slot is from `next` to `tail`: written whole, and not touched by the
+            // producer until `head` passes it.
+            let value = slot(index).with(|at| unsafe { *(*at).assume_init_ref() });
+            if keep(&value) {
+                kept = kept.wrapping_sub(1);
+                // SAFETY: as above, and `&mut self` is the consumer.
+                slot(kept).with_mut(|at| unsafe { (*at).write(value) });
+            }
+        }
+        self.next = kept;
+        self.free_all();
+    }
+
     /// Drops all published values, and gives their slots back.
     pub(crate) fn clear(&mut self) {
         self.tail = self.ring.tail.0.load(Ordering::Acquire);
@@ -307,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn values_that_are_dropped_leave_the_others_in_order_and_their_slots_free() {
+        let (mut producer, mut consumer) = ring::<u32>(4, 0).unwrap();
+        for round in 0..7 {
+            for n in 0..4 {
+                assert!(producer.has_room(), "round {round}");
+                producer.put(10 * round + n, [].into_iter());
+            }
+            producer.publish();
+            assert_eq!(consumer.next(), Some(&(10 * round)));
+            consumer.retain(|n| n % 10 != 2);
+            assert_eq!(consumer.len(), 2);
+            assert_eq!(consumer.next(), Some(&(10 * round + 1)));
+            assert_eq!(consumer.next(), Some(&(10 * round + 3)));
+            assert_eq!(consumer.next(), None);
+            consumer.free_all();
+        }
+    }
+
+    #[test]
     fn a_slot_is_free_once_it_was_given_back_and_not_once_it_was_read() {
         let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
         for n in 0..2 {
@@ -359,10 +402,10 @@ mod tests {
                     };
                     (0..kept).for_each(|n| put(&mut writer, n));
                     writer.publish();
-                    assert_eq!(writer.rollback(), 0, "what was published stays");
+                    assert_eq!(writer.rollback(u32::MAX), 0, "what was published stays");
                     (0..aborted).for_each(|n| put(&mut writer, 100 + n));
-                    assert_eq!(writer.rollback(), aborted, "from {start}, behind {kept}");
-                    assert_eq!(writer.rollback(), 0, "it is taken back once");
+                    assert_eq!(writer.rollback(u32::MAX), aborted, "from {start}, behind {kept}");
+                    assert_eq!(writer.rollback(u32::MAX), 0, "it is taken back once");
                     writer.publish();
                     for n in 0..kept {
                         assert_eq!(reader.next_with(&mut list, |_| 1), Some((n, 1)));
@@ -383,6 +426,30 @@ mod tests {
     }
 
     #[test]
+    fn the_last_values_are_rolled_back_and_those_before_them_stay() {
+        // Round the slots, and over the end of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            let (mut writer, mut reader) = ring_from(start, 4, 0);
+            for n in 0..4 {
+                assert!(writer.has_room());
+                writer.put(n, [].into_iter());
+                if n == 0 {
+                    writer.publish();
+                }
+            }
+            assert_eq!((writer.rollback(0), writer.rollback(2)), (0, 2));
+            assert!(writer.has_room());
+            writer.put(9, [].into_iter());
+            writer.publish();
+            assert_eq!(writer.rollback(1), 0, "what was published stays");
+            for n in [0, 1, 9] {
+                assert_eq!(reader.next(), Some(&n), "from {start}");
+            }
+            assert!(reader.is_empty());
+        }
+    }
+
+    #[test]
     fn after_a_clear_there_is_nothing_to_roll_back() {
         let (mut writer, mut reader) = ring::<u32>(2, 0).unwrap();
         writer.put(1, [].into_iter());
@@ -390,9 +457,9 @@ mod tests {
         writer.put(2, [].into_iter());
         reader.clear();
         writer.resync();
-        assert_eq!(writer.rollback(), 0);
+        assert_eq!(writer.rollback(u32::MAX), 0);
         writer.put(3, [].into_iter());
-        assert_eq!(writer.rollback(), 1);
+        assert_eq!(writer.rollback(u32::MAX), 1);
         writer.publish();
         assert!(reader.is_empty());
     }
@@ -470,7 +537,7 @@ mod models {
                 put(&mut writer, 1);
                 writer.publish();
                 put(&mut writer, 99);
-                assert_eq!(writer.rollback(), 1);
+                assert_eq!(writer.rollback(u32::MAX), 1);
                 put(&mut writer, 2);
                 writer.publish();
             });

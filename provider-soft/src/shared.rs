@@ -30,6 +30,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::combining_lock::{CombiningLock, Guard};
 use crate::device_core::{Acks, DeviceCore, Spent};
+use crate::dm::Budget;
 use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::limits;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) pending: PendingSet,
     /// The shared receive queues with new receives.
     pending_srqs: PendingSet,
+    /// The device memory that is left.
+    pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
     /// The number of polls in a row that found nothing; its increments may race as well.
@@ -85,6 +88,7 @@ impl Shared {
             socket,
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
+            dm: Budget::new(),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId, Time};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
+use verbs_core::provider::EventsRead;
 use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -60,6 +61,8 @@ pub(crate) struct CqEnd {
     pub(crate) users: u32,
     /// A completion did not fit, and the event of that was raised.
     pub(crate) has_overrun: bool,
+    /// The number of its events, read or not.
+    pub(crate) raised: EventsRead,
 }
 
 /// A completion, as the ring of a completion queue holds it: a cache line.
@@ -101,6 +104,8 @@ pub(crate) struct Sharer {
     pub(crate) user_handle: u64,
     /// Tells the handles of a queue pair apart.
     pub(crate) number: u32,
+    /// The number of its events, read or not.
+    pub(crate) raised: u32,
 }
 
 /// A shared receive queue, as the engine's results see it.
@@ -112,6 +117,8 @@ pub(crate) struct SrqEnd {
     pub(crate) cq: Option<CqId>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
+    /// The number of its events, read or not.
+    pub(crate) raised: u32,
 }
 
 impl EngineSink {
@@ -164,23 +171,27 @@ impl EngineSink {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// Removes a completion queue.
+    /// Removes a completion queue, and returns the number of its events that were read.
     ///
     /// # Errors
     /// [`InUse`] while queue pairs or shared receive queues complete to it.
-    pub(crate) fn remove_cq(&mut self, cq: CqId) -> Result<(), InUse> {
+    pub(crate) fn remove_cq(&mut self, cq: CqId) -> Result<EventsRead, InUse> {
         if self.cq(cq).is_some_and(|end| end.users > 0) {
             return Err(InUse);
         }
-        if let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) {
-            self.armed -= u32::from(end.notify.is_armed());
-            let handle = end.user_handle;
-            if let Some(channel) = &end.channel {
-                self.take_back(channel, |record| record == handle.to_ne_bytes());
-            }
-            self.take_back(&end.events, |record| is_of(record, handle, Owner::Cq));
+        let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) else {
+            return Ok(EventsRead::default());
+        };
+        self.armed -= u32::from(end.notify.is_armed());
+        let handle = end.user_handle;
+        let mut read = end.raised;
+        if let Some(channel) = &end.channel {
+            let unread = self.take_back(channel, |record| record == handle.to_ne_bytes());
+            read.comp = read.comp.wrapping_sub(unread);
         }
-        Ok(())
+        let unread = self.take_back(&end.events, |record| is_of(record, handle, Owner::Cq));
+        read.asynchronous = read.asynchronous.wrapping_sub(unread);
+        Ok(read)
     }
 
     /// Arms a completion queue.
@@ -218,8 +229,11 @@ impl EngineSink {
 
     /// Raises the event of a completion queue that has just been disarmed.
     fn notify(&mut self, index: usize) {
-        let Some(end) = &self.cqs[index] else { return };
+        let Some(end) = &mut self.cqs[index] else { return };
         let (channel, user_handle) = (end.channel.clone(), end.user_handle);
+        if channel.is_some() {
+            end.raised.comp = end.raised.comp.wrapping_add(1);
+        }
         self.armed -= 1;
         if let Some(channel) = channel {
             self.write(&channel.pipe, &user_handle.to_ne_bytes());
@@ -244,21 +258,33 @@ impl EngineSink {
         Some(usize::from(slot))
     }
 
-    pub(crate) fn remove_qp(&mut self, qpn: Qpn) {
+    /// Removes a queue pair, and returns the number of its events that were read by the context of
+    /// its last handle.
+    pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
         if self.qp(qpn).is_none() {
-            return;
+            return EventsRead::default();
         }
         let slot = self.slots[low_bits(qpn)];
-        let Some(end) = self.qps[usize::from(slot)].take() else { return };
+        let Some(end) = self.qps[usize::from(slot)].take() else { return EventsRead::default() };
         self.free_slots.push(slot);
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users -= 1;
             }
         }
+        // One: the others are removed before.
+        let mut read = EventsRead::default();
         for sharer in &end.sharers {
-            self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
+            read = self.end_of_sharer(sharer);
         }
+        read
+    }
+
+    /// Takes the unread events of a queue pair's handle back, and returns the number of those that
+    /// were read.
+    fn end_of_sharer(&mut self, sharer: &Sharer) -> EventsRead {
+        let unread = self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
+        EventsRead { comp: 0, asynchronous: sharer.raised.wrapping_sub(unread) }
     }
 
     /// Adds a handle of a queue pair, and returns its slot and the handle's number; `None` where
@@ -267,18 +293,20 @@ impl EngineSink {
         let slot = usize::from(self.slots[low_bits(qpn)]);
         let end = self.qp(qpn)?;
         let number = end.sharers.iter().map(|sharer| sharer.number + 1).max().unwrap_or(0);
-        end.sharers.push(Sharer { events, user_handle, number });
+        end.sharers.push(Sharer { events, user_handle, number, raised: 0 });
         Some((slot, number))
     }
 
-    /// Removes a handle of a queue pair, unless it is the last one. Returns whether it did.
-    pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> bool {
-        let Some(end) = self.qp(qpn) else { return false };
-        let at = end.sharers.iter().position(|sharer| sharer.number == number);
-        let Some(at) = at.filter(|_| end.sharers.len() > 1) else { return false };
+    /// Removes a handle of a queue pair, and returns the number of its events that were read;
+    /// `None` for the last handle, which stays.
+    pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> Option<EventsRead> {
+        let end = self.qp(qpn)?;
+        let at = end.sharers.iter().position(|sharer| sharer.number == number)?;
+        if end.sharers.len() == 1 {
+            return None;
+        }
         let sharer = end.sharers.swap_remove(at);
-        self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
-        true
+        Some(self.end_of_sharer(&sharer))
     }
 
     /// Adds a shared receive queue and returns its slot, or `None` where no slot is free.
@@ -299,15 +327,17 @@ impl EngineSink {
         Some(slot)
     }
 
-    pub(crate) fn remove_srq(&mut self, srq: SrqId) {
+    /// Removes a shared receive queue, and returns the number of its events that were read.
+    pub(crate) fn remove_srq(&mut self, srq: SrqId) -> EventsRead {
         let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
         let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
-            return;
+            return EventsRead::default();
         };
         if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
             cq.users -= 1;
         }
-        self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Srq));
+        let unread = self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Srq));
+        EventsRead { comp: 0, asynchronous: end.raised.wrapping_sub(unread) }
     }
 
     #[inline]
@@ -323,10 +353,13 @@ impl EngineSink {
         Some((end.srq, wqe, len))
     }
 
-    fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) {
-        if channel.pipe.take_back(channel.reader.as_fd(), dropped) == Written::Kept {
+    /// Takes unread events back, and returns their number.
+    fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
+        let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
+        if written == Written::Kept {
             self.clog(&channel.pipe);
         }
+        count
     }
 
     #[inline]
@@ -377,6 +410,7 @@ impl EngineSink {
 
     fn raise_for_srq(&mut self, srq: SrqId, event_type: AsyncEventType) {
         if let Some(end) = self.srq(srq) {
+            end.raised = end.raised.wrapping_add(1);
             let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
             self.raise(&pipe, event_type, user_handle);
         }
@@ -384,9 +418,11 @@ impl EngineSink {
 
     fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
         let Some(end) = self.qp(qpn) else { return };
-        let sharers: Vec<_> =
-            end.sharers.iter().map(|sharer| (Arc::clone(&sharer.events.pipe), sharer.user_handle)).collect();
-        for (pipe, user_handle) in sharers {
+        let raised = end.sharers.iter_mut().map(|sharer| {
+            sharer.raised = sharer.raised.wrapping_add(1);
+            (Arc::clone(&sharer.events.pipe), sharer.user_handle)
+        });
+        for (pipe, user_handle) in raised.collect::<Vec<_>>() {
             self.raise(&pipe, event_type, user_handle);
         }
     }
@@ -485,6 +521,7 @@ impl Sink for EngineSink {
                 if let Some(end) = self.cq(cq)
                     && !core::mem::replace(&mut end.has_overrun, true)
                 {
+                    end.raised.asynchronous = end.raised.asynchronous.wrapping_add(1);
                     let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
                     self.raise(&pipe, E::CQ_ERR, user_handle);
                 }
@@ -542,3 +579,6 @@ fn wc(completion: &Completion) -> Wc {
         dlid_path_bits: 0,
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

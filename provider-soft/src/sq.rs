@@ -12,13 +12,13 @@
 
 use std::sync::Arc;
 
-use roce::engine::{Access, SendFlags, SendOp, UdDestination};
+use roce::engine::{Access, Opcode, SendFlags, SendOp, Status, UdDestination};
 use roce::wire::feth;
 use verbs_core::Errno;
-use verbs_core::checks::SendChecks;
+use verbs_core::checks::{DeviceFault, SendChecks};
 use verbs_core::provider::SendQueue;
 use verbs_core::types::{
-    MwBindInfo, PostReason, QpCap, QpState, QpType, SendFlags as Flags, SendOp as Op, SendWr, UdAddr,
+    MwBindInfo, OpKind, PostReason, QpCap, QpState, QpType, SendFlags as Flags, SendOp as Op, SendWr, UdAddr,
 };
 
 use crate::ah::from_av;
@@ -95,6 +95,22 @@ impl Sq {
         }
     }
 
+    /// Posts a request without its data, if its fault is left to the device.
+    #[cold]
+    fn post_faulty(&mut self, wr: &SendWr<'_>, reason: PostReason) -> Result<(), PostReason> {
+        let status = match self.checks.left_to_device(wr, reason)? {
+            DeviceFault::Length(_) => Status::LocalLength,
+            DeviceFault::Operation => Status::LocalQpOperation,
+        };
+        if !self.ring.has_room() {
+            return Err(PostReason::QueueFull);
+        }
+        let op = SendOp::Faulty { status, opcode: opcode(&wr.op) };
+        let (flags, data) = (flags(wr.flags), Data::Sges(0));
+        self.ring.put(SendWqe { wr_id: wr.wr_id, op, flags, remote_srq: 0, data }, [].into_iter());
+        Ok(())
+    }
+
     fn datagram(&self, to: &UdAddr<'_>, imm: Option<u32>) -> Result<SendOp, PostReason> {
         let path = from_av(to.av, self.device.gid).ok_or(PostReason::ForeignAv)?;
         Ok(SendOp::Datagram { to: UdDestination { path, qpn: to.remote_qpn, qkey: to.remote_qkey }, imm })
@@ -107,17 +123,16 @@ impl SendQueue for Sq {
         if self.device.is_forked() {
             return Err(PostReason::Doorbell(Errno::NODEV));
         }
-        let length = self.checks.check(wr)?;
+        let length = match self.checks.check(wr) {
+            Ok(length) => length,
+            Err(reason) => return self.post_faulty(wr, reason),
+        };
         let op = self.op(&wr.op)?;
         let inline = wr.flags.contains(Flags::INLINE);
         if !self.ring.has_room() {
             return Err(PostReason::QueueFull);
         }
-        let flags = SendFlags {
-            signaled: wr.flags.contains(Flags::SIGNALED),
-            solicited: wr.flags.contains(Flags::SOLICITED),
-            fence: wr.flags.contains(Flags::FENCE),
-        };
+        let flags = flags(wr.flags);
         let remote_srq = match wr.op {
             Op::Xrc { remote_srqn, .. } => remote_srqn,
             _ => 0,
@@ -135,6 +150,27 @@ impl SendQueue for Sq {
         Ok(())
     }
 
+    #[inline(always)]
+    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+        let op = match wr.op {
+            Op::Send => SendOp::Send { imm: None },
+            Op::SendWithImm { imm_data } => SendOp::Send { imm: Some(imm_data) },
+            Op::RdmaWrite { remote_addr: addr, rkey } => SendOp::Write { addr, rkey, imm: None },
+            Op::RdmaWriteWithImm { remote_addr: addr, rkey, imm_data } => {
+                SendOp::Write { addr, rkey, imm: Some(imm_data) }
+            }
+            Op::RdmaRead { remote_addr: addr, rkey } => SendOp::Read { addr, rkey },
+            _ => return false,
+        };
+        let [element] = wr.sge else { return false };
+        if !self.checks.is_plain(wr) || self.device.is_forked() || !self.ring.has_room() {
+            return false;
+        }
+        let (wr_id, flags, data) = (wr.wr_id, flags(wr.flags), Data::Sges(1));
+        self.ring.put(SendWqe { wr_id, op, flags, remote_srq: 0, data }, core::iter::once(sge(element)));
+        true
+    }
+
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {
         // Requests may have been put in before the fork.
@@ -146,8 +182,36 @@ impl SendQueue for Sq {
         Ok(())
     }
 
-    fn rollback(&mut self) -> usize {
-        self.ring.rollback() as usize
+    fn leave_faults_to_device(&mut self) {
+        self.checks.leave_faults_to_device();
+    }
+
+    fn rollback(&mut self, count: usize) -> usize {
+        self.ring.rollback(u32::try_from(count).unwrap_or(u32::MAX)) as usize
+    }
+}
+
+/// Returns the operation of a faulty request's completion.
+fn opcode(op: &Op<'_>) -> Opcode {
+    match op.kind() {
+        OpKind::RDMA_WRITE | OpKind::RDMA_WRITE_WITH_IMM => Opcode::Write,
+        OpKind::RDMA_READ => Opcode::Read,
+        OpKind::ATOMIC_CMP_AND_SWP => Opcode::CompareSwap,
+        OpKind::ATOMIC_FETCH_AND_ADD => Opcode::FetchAdd,
+        OpKind::LOCAL_INV => Opcode::LocalInvalidate,
+        OpKind::FLUSH => Opcode::Flush,
+        OpKind::ATOMIC_WRITE => Opcode::AtomicWrite,
+        _ => Opcode::Send,
+    }
+}
+
+/// Returns the engine's form of the flags that it has.
+#[inline(always)]
+const fn flags(flags: Flags) -> SendFlags {
+    SendFlags {
+        signaled: flags.contains(Flags::SIGNALED),
+        solicited: flags.contains(Flags::SOLICITED),
+        fence: flags.contains(Flags::FENCE),
     }
 }
 

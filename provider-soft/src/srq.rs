@@ -14,8 +14,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use roce::engine::{Refused, SrqId, XrcDomain};
-use verbs_core::provider::{Destroy, RecvQueue, SrqOps, SrqParents, SrqParts};
+use roce::engine::{Refused, SrqId};
+use verbs_core::provider::{Destroy, EventsRead, RecvQueue, SrqOps, SrqParents, SrqParts};
 use verbs_core::types::{PostError, PostReason, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -24,6 +24,7 @@ use crate::device::Device;
 use crate::pd::{destroyed, foreign, refusal};
 use crate::ring::{ring, ring_in_use};
 use crate::sink::{Channel, SrqEnd};
+use crate::xrcd::XrcHandle;
 use crate::{Rq, Soft, limits};
 
 /// A shared receive queue without its queue.
@@ -34,7 +35,7 @@ pub struct Srq {
     slot: usize,
     max_wr: AtomicU32,
     max_sge: u32,
-    domain: Option<XrcDomain>,
+    xrc: Option<XrcHandle>,
 }
 
 /// The queue of a shared receive queue.
@@ -54,12 +55,13 @@ impl Srq {
             SrqType::BASIC => None,
             SrqType::XRC => {
                 let missing = || device.error(VERB, Errno::INVAL);
-                let domain = parents.xrcd.ok_or_else(missing)?.of(device, VERB)?;
-                Some((domain, parents.cq.ok_or_else(missing)?.of(device, VERB)?))
+                let handle = parents.xrcd.ok_or_else(missing)?.of(device, VERB)?;
+                Some((handle, parents.cq.ok_or_else(missing)?.of(device, VERB)?))
             }
             _ => return Err(device.error(VERB, Errno::OPNOTSUPP)),
         };
-        let (domain, cq) = xrc.unzip();
+        let (xrc, cq) = xrc.unzip();
+        let domain = xrc.map(|handle| handle.domain);
         let SrqInitAttr { max_wr, max_sge, srq_limit, user_handle, .. } = *attr;
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;
         within(device, VERB, "max_sge", max_sge.into(), 0, limits::MAX_SRQ_SGE.into())?;
@@ -74,10 +76,10 @@ impl Srq {
             if let Some(cq) = cq {
                 core.engine.set_srq_cq(srq, cq).map_err(refused)?;
             }
-            match core.sink.add_srq(SrqEnd { srq, rq, cq, events, user_handle }) {
+            match core.sink.add_srq(SrqEnd { srq, rq, cq, events, user_handle, raised: 0 }) {
                 Some(slot) => {
-                    if let Some(domain) = domain {
-                        core.domains.enter(domain);
+                    if let Some(handle) = xrc {
+                        core.domains.enter(handle);
                     }
                     Ok((srq, slot))
                 }
@@ -89,7 +91,7 @@ impl Srq {
         })?;
         let queue = SrqQueue(Rq::of_srq(device, to_rq, slot, max_sge));
         let max_wr = AtomicU32::new(max_wr);
-        Ok(SrqParts { srq: Self { device: Arc::clone(device), srq, slot, max_wr, max_sge, domain }, queue })
+        Ok(SrqParts { srq: Self { device: Arc::clone(device), srq, slot, max_wr, max_sge, xrc }, queue })
     }
 
     /// Returns its number in the engine, if it belongs to this device.
@@ -113,7 +115,7 @@ impl SrqOps for Srq {
     }
 
     fn srq_num(&self) -> Option<u32> {
-        self.domain.map(|_| self.srq.0)
+        self.xrc.map(|_| self.srq.0)
     }
 
     fn attr(&self) -> SrqAttr {
@@ -187,14 +189,18 @@ impl SrqOps for Srq {
 
 impl Destroy for Srq {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        let (srq, domain) = (self.srq, self.domain);
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
+        let (srq, xrc) = (self.srq, self.xrc);
         destroyed(&self.device, "destroy_srq", |core| {
             core.engine.destroy_srq(srq)?;
-            core.sink.remove_srq(srq);
-            if let Some(domain) = domain {
-                core.domains.leave(domain);
+            let read = core.sink.remove_srq(srq);
+            if let Some(handle) = xrc {
+                core.domains.leave(handle);
             }
-            Ok(())
+            Ok(read)
         })
         .map_err(|error| {
             let is_used = error.errno == Errno::BUSY;

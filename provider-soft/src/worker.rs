@@ -9,7 +9,11 @@
 //! A change of an interface wakes it in every case ([`crate::link`]).
 //!
 //! The worker checks every 1 to 8 ms whether polling goes on, less often the longer it has lasted.
-//! Packets do not wake the worker while a program polls.
+//! Packets do not wake the worker while a program polls. A program that polls, and between two
+//! polls waits for a byte of its memory to change, stalls if the packet that changes it arrives
+//! after the poll. Once the worker has found such a stall, it works as for a program that does not
+//! poll, and then checks every 30 µs for a while ([`Rests`]). Handling the packet and resting again
+//! is no way out: the stalls then repeat with each message.
 //!
 //! The worker stores the events that wake it in the device core while it holds the lock. A thread
 //! that makes another event necessary sees that with the lock held
@@ -29,6 +33,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::prctl::set_timerslack;
 use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 use roce::engine::Time;
@@ -42,11 +47,14 @@ use crate::shared::Shared;
 pub(crate) fn run(shared: &Shared) {
     // Signals are left to the program's threads.
     let _ = SigSet::all().thread_block();
+    // By default the kernel makes a rest of 30 µs one of 80 µs. Without it rests are longer.
+    let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);
     let mut habit = Habit::new(polls(), shared.now());
     // Another thread set the alarm, and relies on the worker to look at everything.
     let mut alarmed = true;
     let mut pause = PAUSE;
+    let mut rests = Rests::default();
     while !shared.stop.load(Ordering::Acquire) {
         habit.count(polls(), shared.now());
         // Where work was left, this thread held the lock a moment ago.
@@ -65,7 +73,7 @@ pub(crate) fn run(shared: &Shared) {
             // processors.
             guard.sleep = Sleep::POLLED;
             shared.leave(guard, shared.now());
-            alarmed = wait_while_polled(shared);
+            alarmed = wait_while_polled(shared, &mut rests);
             habit = Habit::new(polls(), shared.now());
             continue;
         }
@@ -104,23 +112,72 @@ impl Habit {
 
 /// Leaves the device to the polling program until it stops or the alarm is set, and returns whether
 /// the alarm was set.
-fn wait_while_polled(shared: &Shared) -> bool {
-    let mut tick = TICK;
+fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    rests.tick = TICK;
     loop {
-        if rest(shared, tick) {
+        if let Some(tick) = rests.next()
+            && rest(shared, tick)
+        {
             return true;
         }
-        let polls = shared.polls.load(Ordering::Relaxed);
-        if rest(shared, PAUSE) {
-            return true;
+        let (before, mut quiet) = (polls(), 0);
+        while polls() == before {
+            // No poll in a time in which a polling program polls often: it has stopped, unless one
+            // poll takes long.
+            if quiet >= PAUSE && shared.core.is_free() {
+                rests.glances = 0;
+                return false;
+            }
+            if rest(shared, GLANCE) {
+                return true;
+            }
+            quiet += GLANCE;
+            if polls() == before && shared.core.is_free() && has_packets(shared) {
+                rests.stalled();
+                return false;
+            }
         }
-        // No poll in a time in which a polling program polls often: it has stopped, unless one poll
-        // takes long.
-        if shared.polls.load(Ordering::Relaxed) == polls && shared.core.is_free() {
-            return false;
-        }
-        tick = (2 * tick).min(LONGEST_TICK);
     }
+}
+
+/// The times for which the worker leaves a polling program alone.
+#[derive(Debug)]
+struct Rests {
+    /// The next time.
+    tick: u64,
+    /// The number of glances without such a time before them.
+    glances: u32,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { tick: TICK, glances: 0 }
+    }
+}
+
+impl Rests {
+    /// Returns the time to rest before the next glance, if any.
+    fn next(&mut self) -> Option<u64> {
+        if let Some(left) = self.glances.checked_sub(1) {
+            self.glances = left;
+            return None;
+        }
+        let tick = self.tick;
+        self.tick = (2 * tick).min(LONGEST_TICK);
+        Some(tick)
+    }
+
+    /// The program did not poll while a packet waited.
+    fn stalled(&mut self) {
+        *self = Self { tick: TICK, glances: GLANCES };
+    }
+}
+
+/// Returns whether a packet waits in the socket.
+fn has_packets(shared: &Shared) -> bool {
+    let mut fds = [PollFd::new(shared.socket.as_fd(), PollFlags::POLLIN)];
+    ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
 }
 
 /// Sleeps for this time or until the alarm is set, and returns whether it was set.
@@ -191,6 +248,16 @@ const LONGEST_TICK: u64 = 8 * TICK;
 /// do.
 const PAUSE: u64 = TICK / 5;
 
+/// The nanoseconds within which a program that polls again and again does so, unless it lost its
+/// processor.
+const GLANCE: u64 = 30_000;
+
+/// The nanoseconds by which the kernel may lengthen a rest.
+const SLACK: u64 = 1_000;
+
+/// The glances in a row after a stall: a program that stalled once does so again.
+const GLANCES: u32 = 64;
+
 /// The number of looks before the worker releases the lock, unless the turn's share is used up
 /// earlier.
 const ROUNDS: u32 = 64;
@@ -198,6 +265,16 @@ const ROUNDS: u32 = 64;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rests_grow_and_a_stall_replaces_the_next_by_glances() {
+        let mut rests = Rests::default();
+        let ms: Vec<_> = (0..5).map(|_| rests.next().unwrap() / TICK).collect();
+        assert_eq!(ms, [1, 2, 4, 8, 8]);
+        rests.stalled();
+        assert!((0..GLANCES).all(|_| rests.next().is_none()));
+        assert_eq!(rests.next(), Some(TICK));
+    }
 
     #[test]
     fn only_a_program_that_polls_often_enough_counts_as_polling() {

@@ -1,11 +1,13 @@
 //! [`Xrcd`]: an XRC domain. Contexts of this process that open the same file of a device share one.
 //!
-//! The engine knows domains by number only. [`Domains`] counts the handles and the users of each,
-//! under the device's lock.
+//! The engine knows domains by number only. [`Domains`] counts the users of each handle of a
+//! domain, under the device's lock. As in the kernel, a handle is closed after the queues that were
+//! made with it, whatever other handles the domain has.
 //!
 //! # References
 //! `ibv_open_xrcd(3)`; IBTA volume 1, annex A14; Linux `drivers/infiniband/core/uverbs_cmd.c`
-//! (`ib_uverbs_open_xrcd`)
+//! (`ib_uverbs_open_xrcd`,
+//! `uverbs_free_xrcd`)
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +24,15 @@ use crate::pd::{foreign, refusal};
 #[derive(Debug)]
 pub struct Xrcd {
     device: Arc<Device>,
-    domain: XrcDomain,
+    handle: XrcHandle,
+}
+
+/// A handle of a domain, by which its users are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct XrcHandle {
+    pub(crate) domain: XrcDomain,
+    /// Its number among all handles of the device.
+    number: u64,
 }
 
 /// The file of a domain.
@@ -40,6 +50,7 @@ type FileId = (u64, u64);
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     next: u32,
+    next_handle: u64,
     open: Vec<Domain>,
 }
 
@@ -49,9 +60,13 @@ struct Domain {
     /// The protection domain of its targets. Their requests name that of a shared receive queue.
     pd: Pd,
     file: Option<File>,
-    /// The number of handles.
-    handles: u32,
-    /// The number of shared receive queues and queue pairs.
+    handles: Vec<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    number: u64,
+    /// The number of shared receive queues and queue pairs that were made or opened with it.
     users: u32,
 }
 
@@ -69,17 +84,21 @@ impl Domains {
         Some(self.get(domain)?.pd)
     }
 
-    /// Counts a shared receive queue or a queue pair of a domain.
-    pub(crate) fn enter(&mut self, domain: XrcDomain) {
-        if let Some(domain) = self.get(domain) {
-            domain.users += 1;
+    fn handle(&mut self, XrcHandle { domain, number }: XrcHandle) -> Option<&mut Handle> {
+        self.get(domain)?.handles.iter_mut().find(|handle| handle.number == number)
+    }
+
+    /// Counts a shared receive queue or a queue pair of a handle.
+    pub(crate) fn enter(&mut self, handle: XrcHandle) {
+        if let Some(handle) = self.handle(handle) {
+            handle.users += 1;
         }
     }
 
     /// Counts one less.
-    pub(crate) fn leave(&mut self, domain: XrcDomain) {
-        if let Some(domain) = self.get(domain) {
-            domain.users -= 1;
+    pub(crate) fn leave(&mut self, handle: XrcHandle) {
+        if let Some(handle) = self.handle(handle) {
+            handle.users -= 1;
         }
     }
 }
@@ -97,15 +116,18 @@ impl Xrcd {
             }
             None => None,
         };
-        let domain = device.control(VERB, |core, _| {
+        let handle = device.control(VERB, |core, _| {
+            let number = core.domains.next_handle;
+            core.domains.next_handle += 1;
+            let handle = Handle { number, users: 0 };
             if let Some(file) = &file
                 && let Some(open) = core.domains.of_file(file.id)
             {
                 if oflags & libc::O_EXCL != 0 {
                     return Err(failed(Errno::INVAL));
                 }
-                open.handles += 1;
-                return Ok(open.domain);
+                open.handles.push(handle);
+                return Ok(XrcHandle { domain: open.domain, number });
             }
             if file.is_some() && oflags & libc::O_CREAT == 0 {
                 return Err(failed(Errno::AGAIN));
@@ -114,19 +136,19 @@ impl Xrcd {
             let domains = &mut core.domains;
             let domain = XrcDomain(domains.next);
             domains.next = domains.next.wrapping_add(1);
-            domains.open.push(Domain { domain, pd, file, handles: 1, users: 0 });
-            Ok(domain)
+            domains.open.push(Domain { domain, pd, file, handles: vec![handle] });
+            Ok(XrcHandle { domain, number })
         })?;
-        Ok(Self { device: Arc::clone(device), domain })
+        Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Returns its number in the engine, if it belongs to this device.
+    /// Returns the handle with its domain's number in the engine, if it belongs to this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for an XRC domain of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<XrcDomain> {
+    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<XrcHandle> {
         if Arc::ptr_eq(&self.device, device) {
-            Ok(self.domain)
+            Ok(self.handle)
         } else {
             Err(foreign(device, verb, "XRC domain"))
         }
@@ -135,7 +157,7 @@ impl Xrcd {
 
 impl XrcdOps for Xrcd {
     fn handle(&self) -> u32 {
-        self.domain.0
+        self.handle.domain.0
     }
 }
 
@@ -145,19 +167,19 @@ impl Destroy for Xrcd {
         if self.device.is_forked() {
             return Ok(());
         }
-        let (device, domain) = (&self.device, self.domain);
+        let (device, XrcHandle { domain, number }) = (&self.device, self.handle);
         let closed = device.control(VERB, |core, _| {
             let Some(at) = core.domains.open.iter().position(|open| open.domain == domain) else {
                 return Ok(None);
             };
             let Some(open) = core.domains.open.get_mut(at) else { return Ok(None) };
-            if open.handles > 1 {
-                open.handles -= 1;
-                return Ok(None);
-            }
-            if open.users > 0 {
+            if open.handles.iter().any(|handle| handle.number == number && handle.users > 0) {
                 let by = "shared receive queues or queue pairs";
                 return Err(device.error(VERB, Errno::BUSY).because(Cause::InUse { by }));
+            }
+            open.handles.retain(|handle| handle.number != number);
+            if !open.handles.is_empty() {
+                return Ok(None);
             }
             let Domain { pd, file, .. } = core.domains.open.swap_remove(at);
             // It has no users left.

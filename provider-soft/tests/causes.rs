@@ -56,11 +56,11 @@ fn rights_that_a_region_cannot_have_have_a_cause() {
     let bytes = Box::leak(Box::new([0_u64; 8]));
     let (addr, len) = (bytes.as_mut_ptr().cast(), 64);
     let (write, atomic) = (AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC);
-    let paged = AccessFlags::ON_DEMAND;
+    let huge = AccessFlags::HUGETLB;
     for (access, errno, cause) in [
         (write | AccessFlags::REMOTE_READ, Errno::INVAL, Cause::NeedsLocalWrite { access: write }),
         (write | atomic, Errno::INVAL, Cause::NeedsLocalWrite { access: write | atomic }),
-        (AccessFlags::LOCAL_WRITE | paged, Errno::OPNOTSUPP, Cause::Access { access: paged }),
+        (AccessFlags::LOCAL_WRITE | huge, Errno::OPNOTSUPP, Cause::Access { access: huge }),
     ] {
         // SAFETY: leaked memory that nothing else uses.
         let error = unsafe { pd.reg_mr(addr, len, access) }.unwrap_err();

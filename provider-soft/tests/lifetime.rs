@@ -16,8 +16,8 @@ use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
 use verbs::provider::ContextOps as _;
 use verbs::{
-    Cause, CompChannel, Context, Errno, NamedProvider as _, PostReason, RecvWr, SendFlags, SendOp, SendWr,
-    WcOpcode, WcStatus,
+    Cause, CompChannel, Context, DmAttr, Errno, NamedProvider as _, PostReason, RecvWr, SendFlags, SendOp,
+    SendWr, WcOpcode, WcStatus,
 };
 
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
@@ -209,6 +209,8 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
     let (mut a, mut b) = pair_on(&context, &context, &EVENTS);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
+    let dm_attr = DmAttr { length: 64, log_align: 0 };
+    let dm = context.alloc_dm(&dm_attr).unwrap();
     // A completion that the child would find if it was allowed to.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
@@ -233,12 +235,15 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
                 posted == Err((0, gone))
                     && received.map_err(|error| error.reason) == Err(gone)
                     && a.cq.poll().next().is_none()
-                    && is_forked(context.query_device())
+                    && context.query_device().is_ok()
+                    && is_forked(context.query_port(1))
                     && is_forked(context.raw().alloc_pd())
+                    && context.alloc_dm(&dm_attr).is_ok_and(|own| own.copy_to(0, &[1; 4]).is_ok())
+                    && is_forked(dm.copy_to(0, &[1; 4]))
                     && is_forked(a.cq.req_notify(false))
                     && is_forked(Soft::open(&info))
                     && {
-                        drop((a, b, from, into, context));
+                        drop((a, b, from, into, dm, context));
                         drop(info);
                         true
                     }

@@ -144,6 +144,7 @@ macro_rules! each_form {
 
 each_form! {
     what_was_rolled_back_is_never_sent
+    what_was_put_in_before_the_last_requests_is_sent_after_their_rollback
     queues_may_be_dropped_before_their_queue_pair
     what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent
 }
@@ -161,12 +162,30 @@ fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
         post(&mut a.sq, n);
         put(&mut a.sq, 1000);
         put(&mut a.sq, 1001);
-        assert_eq!(a.sq.rollback(), 2);
-        assert_eq!(a.sq.rollback(), 0);
+        assert_eq!(a.sq.rollback(usize::MAX), 2);
+        assert_eq!(a.sq.rollback(usize::MAX), 0);
         a.sq.ring().unwrap();
         put(&mut a.sq, 1002);
-        assert_eq!(a.sq.rollback(), 1);
+        assert_eq!(a.sq.rollback(usize::MAX), 1);
         post(&mut a.sq, n + 1);
+        let expected = [u64::from(n), u64::from(n) + 1];
+        assert_eq!(fixture.pass(2), [expected.to_vec(), expected.to_vec()]);
+        (0..2).for_each(|_| receive(&mut b.rq));
+    }
+}
+
+fn what_was_put_in_before_the_last_requests_is_sent_after_their_rollback<P: Provider>(context: &P::Context) {
+    let mut fixture = Fixture::<P>::new(context);
+    let [mut a, mut b] = fixture.connected();
+    // Round the ring, which has 8 slots.
+    for round in 0..10 {
+        let n = round * 10;
+        put(&mut a.sq, n);
+        put(&mut a.sq, 1000);
+        put(&mut a.sq, 1001);
+        assert_eq!((a.sq.rollback(0), a.sq.rollback(2)), (0, 2));
+        post(&mut a.sq, n + 1);
+        assert_eq!(a.sq.rollback(1), 0);
         let expected = [u64::from(n), u64::from(n) + 1];
         assert_eq!(fixture.pass(2), [expected.to_vec(), expected.to_vec()]);
         (0..2).for_each(|_| receive(&mut b.rq));
@@ -201,7 +220,7 @@ fn what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent<P: Provider>(
     for n in 0..5 {
         post(&mut dead_sq, 1001);
         put(&mut dead_sq, 1002);
-        assert_eq!(dead_sq.rollback(), 1);
+        assert_eq!(dead_sq.rollback(usize::MAX), 1);
         dead_rq.ring();
         post(&mut c.sq, n);
         assert_eq!(fixture.pass(1), [vec![n.into()], vec![n.into()]]);
@@ -227,7 +246,7 @@ fn a_child_after_fork_cannot_ring_for_requests_of_its_parent() {
             assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
         }
     }
-    assert_eq!(a.sq.rollback(), 1, "the parent has not rung");
+    assert_eq!(a.sq.rollback(usize::MAX), 1, "the parent has not rung");
     post(&mut a.sq, 8);
     assert_eq!(fixture.pass(1), [vec![8], vec![8]]);
 }

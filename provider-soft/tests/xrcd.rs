@@ -1,4 +1,5 @@
-//! The file of an XRC domain, after the program has closed and deleted it.
+//! The file of an XRC domain, after the program has closed and deleted it, and the handles of one
+//! domain.
 #![allow(missing_docs)]
 
 mod common;
@@ -9,7 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use common::open;
+use provider_soft::{Soft, SoftDevice};
 use verbs::{Errno, XrcdInit};
+use verbs_core::provider::{ContextOps as _, Destroy as _, NamedProvider as _, SrqParents};
+use verbs_core::types::{CqInitAttr, SrqInitAttr, SrqType, TmCap};
 
 /// Returns whether a descriptor of this process names the inode.
 fn is_open(inode: (u64, u64)) -> bool {
@@ -44,4 +48,35 @@ fn a_new_file_does_not_share_the_domain_of_a_deleted_one() {
     }
     domain.close().unwrap();
     assert!(!is_open(inode), "the closed domain keeps its file");
+}
+
+/// The kernel counts the queues of each handle (`uverbs_free_xrcd`).
+#[test]
+fn a_queue_keeps_the_handle_that_it_was_made_with() {
+    let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("xrcd-{}-handles", std::process::id()));
+    let file = File::create_new(&path).unwrap();
+    fs::remove_file(path).unwrap();
+    let open = || context.open_xrcd(Some(file.as_fd()), libc::O_CREAT).unwrap();
+    let (first, second) = (open(), open());
+    let pd = context.alloc_pd().unwrap();
+    let (cq, name) = context.create_cq(None, &CqInitAttr::new(1)).unwrap();
+    let attr = SrqInitAttr {
+        srq_type: SrqType::XRC,
+        max_wr: 1,
+        max_sge: 1,
+        srq_limit: 0,
+        tm: TmCap::default(),
+        user_handle: 0,
+    };
+    let parents = SrqParents { pd: &pd, xrcd: Some(&first), cq: Some(&name) };
+    let srq = context.create_srq(&parents, &attr).unwrap().srq;
+    let (first, error) = first.destroy().unwrap_err();
+    assert_eq!(error.errno, Errno::BUSY);
+    second.destroy().map_err(|(_, error)| error).unwrap();
+    let (first, error) = first.destroy().unwrap_err();
+    assert_eq!(error.errno, Errno::BUSY, "the last handle");
+    srq.destroy().map_err(|(_, error)| error).unwrap();
+    first.destroy().map_err(|(_, error)| error).unwrap();
+    cq.destroy().map_err(|(_, error)| error).unwrap();
 }

@@ -23,6 +23,8 @@ pub enum Maker {
     Ours,
     /// rdma-core, as Debian packages it.
     Theirs,
+    /// rdma-core's program, on this project's `libibverbs.so.1`.
+    Linked,
     /// This project, linked statically, at the root of the file system.
     Static,
 }
@@ -32,6 +34,7 @@ impl fmt::Display for Maker {
         f.write_str(match self {
             Self::Ours => "ours",
             Self::Theirs => "theirs",
+            Self::Linked => "linked",
             Self::Static => "static",
         })
     }
@@ -46,12 +49,12 @@ impl Maker {
     pub fn tool(&self, name: &str) -> CaseResult<Command> {
         let path = match self {
             Self::Ours => bin_dir()?.join(name),
-            Self::Theirs => Path::new("/usr/bin").join(name),
+            Self::Theirs | Self::Linked => Path::new("/usr/bin").join(name),
             Self::Static => Path::new("/").join(name),
         };
         match self {
             _ if path.exists() => {}
-            Self::Theirs => {
+            Self::Theirs | Self::Linked => {
                 return skip(
                     "rdma-core's tools are not installed (packages ibverbs-utils, ibverbs-providers)",
                 );
@@ -60,7 +63,35 @@ impl Maker {
         }
         let mut command = Command::new(path);
         command.arg0(name).env("LC_ALL", "C");
+        self.prepare(&mut command)?;
         Ok(command)
+    }
+
+    /// Sets the environment in which a program of Debian finds this maker's `libibverbs.so.1`.
+    ///
+    /// # Errors
+    /// A skip, if it is this project's and was not linked.
+    pub fn prepare(&self, command: &mut Command) -> CaseResult {
+        if *self == Self::Linked {
+            command.env("LD_LIBRARY_PATH", linked_dir()?);
+        }
+        Ok(())
+    }
+}
+
+/// Variable that names the directory of this project's `libibverbs.so.1`.
+const LINKED_DIR: &str = "VERBS_C_ABI_DIR";
+
+/// Returns the directory of this project's `libibverbs.so.1`.
+///
+/// # Errors
+/// A skip, if it was not linked.
+pub fn linked_dir() -> CaseResult<PathBuf> {
+    match std::env::var_os(LINKED_DIR) {
+        Some(dir) => Ok(dir.into()),
+        None => skip(format_args!(
+            "{LINKED_DIR} names no directory with our libibverbs.so.1 (cargo xtask c-abi --out DIR)"
+        )),
     }
 }
 

@@ -10,8 +10,17 @@ use serde_json::Value;
 use verbs_tests::process::{self, Finished};
 
 /// Every package of this project that programs get.
-const PACKAGES: &[&str] =
-    &["uverbs-abi", "verbs-core", "provider-rxe", "roce", "provider-soft", "libibverbs-rs", "rdma-tools"];
+const PACKAGES: &[&str] = &[
+    "uverbs-abi",
+    "verbs-core",
+    "provider-rxe",
+    "roce",
+    "provider-soft",
+    "libibverbs-rs",
+    "libibverbs-c",
+    "libibverbs-c-image",
+    "rdma-tools",
+];
 
 /// Packages that call a C compiler, or look for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];

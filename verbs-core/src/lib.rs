@@ -11,6 +11,8 @@
 //! | [`explain`] | the causes of refused values, the same for all providers |
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
+//! | [`fork`] | pages with registered memory that are excluded from forks |
+//! | [`neighbour`] | the Ethernet address of a RoCE destination |
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
 //! | [`words`] | aligned words copied to and from such memory |
 //! | [`random`] | numbers that strangers cannot guess |
@@ -33,7 +35,9 @@ pub mod explain;
 pub mod exposed;
 #[cfg(doctest)]
 mod fence;
+pub mod fork;
 pub mod kernel;
+pub mod neighbour;
 pub mod provider;
 pub mod random;
 pub mod ring;

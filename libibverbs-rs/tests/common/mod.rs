@@ -26,6 +26,11 @@ macro_rules! objects {
                 let Self { handle, $($field),* } = self;
                 handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
             }
+
+            fn destroy_counting_events(self) -> Result<verbs::provider::EventsRead, (Self, verbs::Error)> {
+                let read = self.handle.events_read();
+                verbs::provider::Destroy::destroy(self).map(|()| read)
+            }
         }
     )*};
 }
@@ -43,6 +48,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use verbs::provider::EventsRead;
 use verbs::{
     Cause, Device, DeviceInfo, DeviceList, Ece, Errno, Error, HandleError, Mtu, NamedProvider, NodeType,
     PostReason, QpAttr, QpAttrMask, QpState, RateLimit, SendFlags, Source, Wc, WcOpcode, WcStatus,
@@ -77,6 +83,8 @@ pub struct State {
     pub stall: Option<Kind>,
     /// The threads that wait for it.
     pub stalled: usize,
+    /// The events of objects of a kind that count as read.
+    pub events_read: HashMap<Kind, EventsRead>,
     /// The device may go on writing after a RESET.
     pub forgets_late: bool,
     /// Registering memory panics, after the region was made.

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use verbs::provider::{
-    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, FlowRule, MrInitAttr, MrMemory,
-    MrOps, MwOps, OpenedContext, ParentDomainAttr, PdOps, QpExtras, QpOps, QpParents, QpParts, RecvQueue,
-    RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
+    AhOps, Completion, ContextOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps, EventsRead, FlowRule,
+    MrInitAttr, MrMemory, MrOps, MwOps, OpenedContext, ParentDomainAttr, PdOps, QpExtras, QpOps, QpParents,
+    QpParts, RecvQueue, RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts, WqParents, WqParts, XrcdOps,
+    erase,
 };
 use verbs::{
     AccessFlags, AhAttr, Av, Cause, CompCntrAttachOps, CompCntrType, CqInitAttr, DataInOrder, DeviceAttr,
@@ -145,6 +146,13 @@ impl Handle {
         Self { world: Arc::clone(world), handle, armed: true }
     }
 
+    /// Returns the number of its events that count as read.
+    pub fn events_read(&self) -> EventsRead {
+        let state = self.world.state();
+        let kind = state.live[&self.handle].kind;
+        state.events_read.get(&kind).copied().unwrap_or_default()
+    }
+
     pub fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
         if self.world.is_to_panic_on_destroying(self.handle) {
             // The object is lost, not dropped by the program: nothing to complain of.
@@ -187,6 +195,11 @@ macro_rules! objects {
             fn destroy(self) -> Result<(), (Self, Error)> {
                 let Self { handle, $($field),* } = self;
                 handle.destroy($verb).map_err(|(handle, error)| (Self { handle, $($field),* }, error))
+            }
+
+            fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
+                let read = self.handle.events_read();
+                self.destroy().map(|()| read)
             }
         }
     )*};
@@ -394,9 +407,9 @@ impl SendQueue for PaperQueue {
         }
     }
 
-    fn rollback(&mut self) -> usize {
+    fn rollback(&mut self, count: usize) -> usize {
         assert!(!self.world.state().panic_on_rollback, "rollback panics, as asked");
-        self.written.drain(..).count()
+        self.written.drain(self.written.len().saturating_sub(count)..).count()
     }
 }
 

@@ -18,6 +18,9 @@
 
 #![allow(unsafe_code)]
 
+mod paged;
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use verbs_core::kernel::KernelMr;
@@ -29,6 +32,8 @@ use crate::Rxe;
 use crate::kernel::Kernel;
 use crate::settle::{PATIENCE, after_dereg};
 
+pub(crate) use self::paged::Paged;
+
 /// A memory region.
 #[derive(Debug)]
 pub struct Mr {
@@ -36,6 +41,9 @@ pub struct Mr {
     /// The region has remote rights, so the responder of any queue pair of the domain may access
     /// it.
     is_exposed: bool,
+    /// The set that contains the region's key while the region is alive, if its pages are paged on
+    /// demand.
+    paged: Option<Arc<Paged>>,
     stage: Stage,
 }
 
@@ -61,9 +69,13 @@ trait World {
 }
 
 impl Mr {
-    pub(crate) fn new(context: &Kernel, region: KernelMr, access: AccessFlags) -> Self {
+    pub(crate) fn new(context: &Kernel, paged: &Arc<Paged>, region: KernelMr, access: AccessFlags) -> Self {
         let is_exposed = access.intersects(REMOTE);
-        Self { context: context.clone(), is_exposed, stage: Stage::Alive(region) }
+        let paged = access.contains(AccessFlags::ON_DEMAND).then(|| Arc::clone(paged));
+        if let Some(paged) = &paged {
+            paged.insert(region.lkey());
+        }
+        Self { context: context.clone(), is_exposed, paged, stage: Stage::Alive(region) }
     }
 
     /// Changes the region in place, as far as the kernel does: rxe changes the protection domain
@@ -105,12 +117,18 @@ impl Mr {
     #[allow(clippy::result_large_err)]
     fn destroy_in(self, world: &impl World) -> Result<(), (Self, Error)> {
         let keys = self.keys();
-        let Self { context, is_exposed, stage } = self;
-        let at = |stage| Self { context: context.clone(), is_exposed, stage };
+        let Self { context, is_exposed, paged, stage } = self;
+        let at = |stage| Self { context: context.clone(), is_exposed, paged: paged.clone(), stage };
         match stage {
             Stage::Alive(region) => {
+                if let Some(paged) = &paged {
+                    paged.remove(keys.lkey);
+                }
                 let started = world.now();
                 if let Err((region, error)) = region.destroy() {
+                    if let Some(paged) = &paged {
+                        paged.insert(keys.lkey);
+                    }
                     return Err((at(Stage::Alive(region)), error));
                 }
                 if world.now().saturating_sub(started) >= PATIENCE {

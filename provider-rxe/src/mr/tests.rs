@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::ContextOps;
+use verbs_core::types::{Advice, AdviseFlags, Sge};
 
 use super::*;
 use crate::paper::PaperDevice;
@@ -150,4 +151,44 @@ fn a_region_that_the_kernel_no_longer_has_is_not_changed() {
     let change = MrChange { access: Some(AccessFlags::empty()), ..MrChange::default() };
     let failed = rereg(&device, &mut mr, &change).unwrap_err();
     assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unusable));
+}
+
+/// The key in advice about a region, as the kernel gets it, and the reply.
+fn advised(key: u32, reply: Reply) -> Expect {
+    let key: String = key.to_ne_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sge = format!("002000000000000010000000{key}");
+    Expect::command(&format!("ioctl 7.2: 0x0 handle 2, 0x1 u64 0x0, 0x2 u32 0x1, 0x3 in {sge}"), reply)
+}
+
+#[test]
+fn the_kernel_gets_the_key_of_paged_regions_only_while_they_live() {
+    let sges = [Sge { addr: 0x2000, length: 16, lkey: 0x101 }];
+    let advise = |device: &PaperDevice| {
+        device.context.advise_mr(&device.pd, Advice::PREFETCH, AdviseFlags::FLUSH, &sges)
+    };
+    let (device, mr) = region(AccessFlags::LOCAL_WRITE | AccessFlags::ON_DEMAND);
+    device.script.expect([advised(0x101, Reply::ok()), Expect::anything(Reply::Errno(Errno::BUSY))]);
+    advise(&device).unwrap();
+    let (mr, _) = mr.destroy_in(&Slow::taking(QUICK)).unwrap_err();
+    device.script.expect([advised(0x101, Reply::ok()), Expect::anything(Reply::ok())]);
+    advise(&device).unwrap();
+    mr.destroy_in(&Slow::taking(QUICK)).unwrap();
+    device.script.expect([advised(0, Reply::Errno(Errno::INVAL))]);
+    assert_eq!(advise(&device).unwrap_err().errno, Errno::INVAL);
+}
+
+#[test]
+fn advice_about_pinned_memory_names_its_key_in_the_error_and_not_to_the_kernel() {
+    let (device, mr) = region(AccessFlags::LOCAL_WRITE);
+    let sges = [Sge { addr: 0x2000, length: 16, lkey: mr.lkey() }];
+    let errors = [Errno::INVAL, Errno::OPNOTSUPP].map(|errno| {
+        device.script.expect([advised(0, Reply::Errno(errno))]);
+        device.context.advise_mr(&device.pd, Advice::PREFETCH, AdviseFlags::FLUSH, &sges).unwrap_err()
+    });
+    assert_eq!(
+        errors[0].to_string(),
+        "advise_mr on rxe0: the key 0x101 names no on-demand paged region of this context (EINVAL)"
+    );
+    // A kernel that takes no advice reports that first.
+    assert_eq!((errors[1].errno, &errors[1].cause), (Errno::OPNOTSUPP, &Cause::Unknown));
 }

@@ -5,8 +5,8 @@ use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
-    AhOps, ContextOps, CqOps, Destroy, ErasedQp, MrOps, NamedProvider, PdOps, QpOps, QpParents, QpParts,
-    SendQueue, erase,
+    AhOps, ContextOps, CqOps, Destroy, ErasedCq, ErasedQp, EventsRead, MrOps, NamedProvider, PdOps, QpOps,
+    QpParents, QpParts, SendQueue, erase,
 };
 use verbs_core::types::{
     AccessFlags, AhAttr, CqInitAttr, Gid, GlobalRoute, QpCap, QpInitAttr, QpState, QpType, SendOp, Wc,
@@ -45,6 +45,23 @@ fn a_completion_queue_is_asked_for_with_room_for_its_mapping() {
     assert_eq!((cq.handle(), cq.cqe()), (3, 63));
     device.script.expect([destroyed(DESTROY_CQ)]);
     cq.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+#[test]
+fn the_events_that_were_read_are_those_that_the_kernel_counted() {
+    fn destroy(device: &PaperDevice, object: impl Destroy, command: &str, counts: &[u32]) -> EventsRead {
+        let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_ne_bytes()).collect();
+        device.script.expect([Expect::command(command, Reply::outputs([&bytes]))]);
+        object.destroy_counting_events().map_err(|(_, error)| error).unwrap()
+    }
+    let of_cq = EventsRead { comp: 3, asynchronous: 1 };
+    let of_qp = EventsRead { comp: 0, asynchronous: 2 };
+    let Fixture { device, cq, qp } = Fixture::of_type(QpType::RC);
+    assert_eq!(destroy(&device, qp.parts.qp, DESTROY_QP, &[2]), of_qp);
+    assert_eq!(destroy(&device, cq.cq, DESTROY_CQ, &[3, 1]), of_cq);
+    let Fixture { device, cq, qp } = Fixture::of_type(QpType::RC);
+    assert_eq!(destroy(&device, ErasedQp::new(qp.parts.qp), DESTROY_QP, &[2]), of_qp);
+    assert_eq!(destroy(&device, ErasedCq::new(cq.cq), DESTROY_CQ, &[3, 1]), of_cq);
 }
 
 #[test]

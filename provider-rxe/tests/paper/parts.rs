@@ -94,7 +94,7 @@ fn queues_outlive_their_queue_pair() {
 }
 
 fn post_to_what_is_left(sq: &mut impl SendQueue, rq: &mut impl RecvQueue) {
-    assert_eq!(sq.rollback(), 1);
+    assert_eq!(sq.rollback(usize::MAX), 1);
     (0..15).for_each(|_| send_one(sq));
     // SAFETY: a paper device accesses no memory of work requests.
     let error = unsafe { sq.post_send(&[plain(SendOp::Send, &[])]) }.unwrap_err();
@@ -141,7 +141,7 @@ impl SendQueue for Stranger {
     fn ring(&mut self) -> Result<(), Errno> {
         Ok(())
     }
-    fn rollback(&mut self) -> usize {
+    fn rollback(&mut self, _count: usize) -> usize {
         0
     }
 }

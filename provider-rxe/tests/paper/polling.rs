@@ -106,6 +106,26 @@ fn an_invalidated_key_is_a_number_under_the_flag_that_verbs_have_for_it() {
 }
 
 #[test]
+fn for_c_immediate_data_stays_in_network_order_and_a_key_a_number() {
+    let number = IbUverbsWcEx::from_imm_data(Be32::from_native(0x0102_0304));
+    let key = IbUverbsWcEx::from_invalidate_rkey(0x0102_0304);
+    for (ex, raw, imm_data, flags) in [
+        (number, 2, 0x0102_0304_u32.to_be(), WcFlags::WITH_IMM),
+        (key, 4, 0x0102_0304, WcFlags::WITH_INV),
+        (key, 4 | 1, 0x0102_0304, WcFlags::WITH_INV | WcFlags::GRH),
+    ] {
+        let [mut ours, theirs] = [cq(2), cq(2)];
+        let entry = IbUverbsWc { ex, wc_flags: raw, ..entry(1) };
+        assert!(ours.queue.put(entry) && theirs.queue.put(entry));
+        let (mut own, mut erased) = (Wc::default(), Wc::default());
+        ours.cq.next().unwrap().write_to_c(&mut own);
+        ErasedCq::new(theirs.cq).next().unwrap().write_to_c(&mut erased);
+        assert_eq!((own.wr_id, own.imm_data, own.wc_flags), (1, imm_data, flags));
+        assert_eq!(own, erased, "an erased completion converts the number");
+    }
+}
+
+#[test]
 fn completions_come_in_order_however_many_are_asked_for() {
     for room in [1, 2, 3, 7, 16, 40] {
         let mut cq = cq(16);
@@ -172,6 +192,28 @@ fn lending_and_polling_mix() {
         assert_eq!(cq.cq.next().unwrap().wr_id(), next + 3);
         assert!(cq.cq.next().is_none());
         next += 4;
+    }
+}
+
+#[test]
+fn a_purge_removes_the_completions_of_one_queue_pair_and_returns_their_slots() {
+    let mut cq = cq(8);
+    // Each round begins at another slot, so that the completions wrap around the end.
+    for round in 0..8 {
+        (0..7).for_each(|n| {
+            let qp_num = if n % 3 == 1 { 18 } else { 17 };
+            assert!(cq.queue.put(IbUverbsWc { qp_num, ..entry(n) }));
+        });
+        assert_eq!(cq.cq.next().unwrap().wr_id(), 0);
+        cq.cq.purge(17);
+        assert_eq!(cq.queue.count(), 2, "round {round}");
+        // The kernel goes on behind them.
+        assert!(cq.queue.put(entry(7)));
+        cq.cq.purge(19);
+        let rest: Vec<u64> = core::iter::from_fn(|| cq.cq.next().map(|lent| lent.wr_id())).collect();
+        assert_eq!(rest, [1, 4, 7], "round {round}");
+        cq.cq.purge(18);
+        assert_eq!(cq.queue.count(), 0);
     }
 }
 

@@ -108,7 +108,7 @@ proptest! {
                         // SAFETY: a paper device accesses no memory of work requests.
                         let refused = wrs.iter().find_map(|wr| unsafe { sq.post_one(wr) }.err());
                         prop_assert_eq!(refused, expected.err());
-                        prop_assert_eq!(sq.rollback(), model.len() - before);
+                        prop_assert_eq!(sq.rollback(model.len() - before), model.len() - before);
                         model.truncate(before);
                     }
                 }

@@ -495,7 +495,7 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
             let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &four)) };
             if n % 5 == 0 {
                 fixture.qp.sq.set_indices(hostile.wrapping_add(n), producer);
-                assert!(fixture.qp.parts.sq.rollback() < 16);
+                assert!(fixture.qp.parts.sq.rollback(usize::MAX) < 16);
             }
         }
     }

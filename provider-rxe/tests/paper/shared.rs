@@ -9,7 +9,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateQpResp, RxeCreateSrqResp, RxeRecvWqe};
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
-    ContextOps, Destroy, QpOps, QpParents, QpParts, RecvQueue, SrqOps, SrqParents, SrqParts,
+    ContextOps, Destroy, EventsRead, QpOps, QpParents, QpParts, RecvQueue, SrqOps, SrqParents, SrqParts,
 };
 use verbs_core::types::{
     PostError, PostReason, QpInitAttr, RecvWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap,
@@ -67,6 +67,16 @@ fn a_shared_receive_queue_is_asked_for_with_room_for_its_mapping() {
     assert_eq!(srq.attr(), SrqAttr { max_wr: 7, max_sge: 2, srq_limit: 0 });
     device.script.expect([Expect::command("ioctl 5.1: 0x1 out 4 bytes, 0x0 handle 8", Reply::ok())]);
     srq.destroy().unwrap();
+}
+
+#[test]
+fn the_events_that_were_read_are_those_that_the_kernel_counted() {
+    let device = crate::device();
+    let srq = create(&device, &PaperQueue::new(8, 128), None).unwrap().srq;
+    let reply = Reply::outputs([&5_u32.to_ne_bytes()]);
+    device.script.expect([Expect::command("ioctl 5.1: 0x1 out 4 bytes, 0x0 handle 8", reply)]);
+    let read = srq.destroy_counting_events().unwrap();
+    assert_eq!(read, EventsRead { comp: 0, asynchronous: 5 });
 }
 
 #[test]

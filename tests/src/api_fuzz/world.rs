@@ -55,6 +55,10 @@ pub(super) struct Station {
     /// The requests still in the queue pair after a reset that does not end them; their memory
     /// returns when the queue pair is taken apart.
     pub(super) kept: InFlight,
+    /// The unsignalled requests behind a completion whose memory was dropped half-way. The drop
+    /// released their memory as far as a request that a completion of its own has returned. Those
+    /// before that one return with its completion, or with the queue pair.
+    pub(super) dropped: InFlight,
 }
 
 /// The program's records of requests in flight. Numbers are unique in the life of their completion
@@ -171,6 +175,7 @@ impl World {
             is_broken: false,
             has_unknown: false,
             kept: HashMap::new(),
+            dropped: HashMap::new(),
         }
     }
 

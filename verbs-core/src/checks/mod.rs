@@ -19,6 +19,9 @@
 //! same request. Left to the provider are the room in the queue and the address vectors of
 //! datagrams.
 //!
+//! C's providers leave some of these faults to the device, which reports them by a completion. A
+//! provider does the same for C programs: [`SendChecks::left_to_device`].
+//!
 //! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request,
 //! small enough to be inlined into the data path; what they let pass, the full checks let pass too.
 
@@ -37,6 +40,16 @@ pub const MAX_MESSAGE: u64 = 1 << 31;
 /// says, and report a `byte_len` that is wrong.
 pub const ATOMIC_LENGTH: u64 = 8;
 
+/// A fault of a request that the device reports by the request's completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceFault {
+    /// The message has this many bytes, which is more than the device sends at once.
+    /// (`IBV_WC_LOC_LEN_ERR`)
+    Length(u64),
+    /// The type of queue pair, or the device, lacks the operation. (`IBV_WC_LOC_QP_OP_ERR`)
+    Operation,
+}
+
 /// The checks of a send queue, which know its type, its capacity and its state.
 #[derive(Clone, Copy, Debug)]
 pub struct SendChecks {
@@ -51,6 +64,8 @@ pub struct SendChecks {
     /// The most bytes of a datagram, where the provider knows it.
     max_datagram: Option<u32>,
     qp_type: QpType,
+    /// Some faults are left to the device.
+    leaves_faults: bool,
 }
 
 impl SendChecks {
@@ -64,6 +79,7 @@ impl SendChecks {
             max_inline: cap.max_inline_data,
             max_datagram: None,
             qp_type,
+            leaves_faults: false,
         }
     }
 
@@ -89,6 +105,51 @@ impl SendChecks {
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
+    }
+
+    /// Leaves the faults to the device that C's providers do not look for.
+    pub const fn leave_faults_to_device(&mut self) {
+        self.leaves_faults = true;
+    }
+
+    /// Returns the fault of a request that [`check`](Self::check) refused with this reason, where
+    /// it is left to the device. The request has no other fault that a call reports.
+    ///
+    /// An operation on windows stays refused on a device without windows, because its kernel may
+    /// take the opcode for something else; and a bind is refused by librxe as well.
+    ///
+    /// # Errors
+    /// The reason why the request is refused.
+    #[cold]
+    pub fn left_to_device(&self, wr: &SendWr<'_>, reason: PostReason) -> Result<DeviceFault, PostReason> {
+        if !self.leaves_faults {
+            return Err(reason);
+        }
+        let fault = match reason {
+            PostReason::MessageTooLong { given } | PostReason::DatagramTooLong { given, .. } => {
+                DeviceFault::Length(given)
+            }
+            PostReason::UnsupportedOp { op, .. } => {
+                let lacks_windows = bit(op) & WINDOWS & !self.optional != 0;
+                if self.offered() == 0 || lacks_windows || op == OpKind::BIND_MW {
+                    return Err(reason);
+                }
+                if self.accepts == 0 {
+                    return Err(PostReason::InvalidState);
+                }
+                let max = if bit(op) & PLACEMENTS != 0 { 0 } else { self.max_sge };
+                if wr.sge.len() > max as usize {
+                    return Err(PostReason::TooManySge { given: wr.sge.len(), max });
+                }
+                DeviceFault::Operation
+            }
+            _ => return Err(reason),
+        };
+        let given = wr.sge.iter().map(|sge| u64::from(sge.length)).sum();
+        if wr.flags.contains(SendFlags::INLINE) && given > u64::from(self.max_inline) {
+            return Err(PostReason::InlineTooLong { given, max: self.max_inline });
+        }
+        Ok(fault)
     }
 
     /// Adapts the checks to a state that the queue pair was moved to.

@@ -259,3 +259,50 @@ fn receives_are_refused_in_reset_and_where_their_list_is_too_long() {
     checks.moved_to(QpState::RESET);
     assert_eq!(checks.check(&wr(&ONE)), Err(PostReason::InvalidState));
 }
+
+#[test]
+fn faults_that_no_provider_of_c_looks_for_are_left_to_the_device() {
+    let huge = [Sge { addr: 0, length: u32::MAX, lkey: 1 }];
+    let long = SendWr { sge: &huge, ..WR };
+    let read = SendWr { op: READ, ..WR };
+    let left = |checks: &SendChecks, wr: &SendWr<'_>| {
+        let reason = checks.check(wr).unwrap_err();
+        assert_eq!(SendChecks { leaves_faults: false, ..*checks }.left_to_device(wr, reason), Err(reason));
+        checks.left_to_device(wr, reason)
+    };
+    let leaving = |qp_type, state| {
+        let mut checks = at(qp_type, state);
+        checks.leave_faults_to_device();
+        checks
+    };
+    let uc = leaving(QpType::UC, QpState::RTS);
+    assert_eq!(left(&uc, &long), Ok(DeviceFault::Length(u32::MAX.into())));
+    assert_eq!(left(&uc, &read), Ok(DeviceFault::Operation));
+    let to = UdAddr { av: &Av::new(1, &[]), remote_qpn: 1, remote_qkey: 1 };
+    let datagram = SendWr { op: SendOp::UdSend { to }, ..WR };
+    let ud = leaving(QpType::UD, QpState::RTS).with_max_datagram(7);
+    assert_eq!(left(&ud, &datagram), Ok(DeviceFault::Length(8)));
+    // A request that the kernel or a call refuses for another reason stays refused.
+    assert_eq!(left(&leaving(QpType::UC, QpState::RTR), &read), Err(PostReason::InvalidState));
+    let three = [ONE[0]; 3];
+    let reason = PostReason::TooManySge { given: 3, max: 2 };
+    assert_eq!(left(&uc, &SendWr { sge: &three, ..read }), Err(reason));
+    let inline = SendWr { flags: SendFlags::INLINE, ..long };
+    let reason = PostReason::InlineTooLong { given: u32::MAX.into(), max: 16 };
+    assert_eq!(left(&uc, &inline), Err(reason));
+    let (op, bind_info) = (OpKind::BIND_MW, MwBindInfo::default());
+    let bind = SendWr { op: SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &bind_info }, sge: &[], ..WR };
+    let reason = PostReason::UnsupportedOp { op, qp_type: QpType::UD };
+    assert_eq!(left(&ud, &bind), Err(reason));
+    let windowless = SendChecks { optional: 0, ..leaving(QpType::RC, QpState::RTS) };
+    let invalidate = SendWr { op: SendOp::LocalInv { invalidate_rkey: 1 }, sge: &[], ..WR };
+    let mut windowless = windowless;
+    windowless.moved_to(QpState::RTS);
+    let reason = PostReason::UnsupportedOp { op: OpKind::LOCAL_INV, qp_type: QpType::RC };
+    assert_eq!(left(&windowless, &invalidate), Err(reason));
+    // The kernel completes opcodes that it does not know with an error.
+    let op = SendOp::AtomicWrite { remote_addr: 8, rkey: 1, data: [0; 8] };
+    assert_eq!(left(&windowless, &SendWr { op, sge: &[], ..WR }), Ok(DeviceFault::Operation));
+    let target = leaving(QpType::XRC_RECV, QpState::RTS);
+    assert!(left(&target, &WR).is_err(), "it has no send queue");
+}

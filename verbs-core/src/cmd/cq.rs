@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 use super::{Destroy, fd_number, write_only};
 use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::provider::EventsRead;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 
 /// The kernel's reply for a new completion queue.
@@ -165,14 +166,15 @@ pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Resu
 /// The kernel's `IB_CQ_MODERATE`, in a mask of attributes that has no header for user space.
 const MODERATE: u32 = 1;
 
-/// Destroys a completion queue. The kernel discards its events that have not been read.
+/// Destroys a completion queue, and returns the number of its events that were read. The kernel
+/// discards the unread ones.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.
 #[doc(alias = "ibv_destroy_cq")]
-pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
+pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     let mut reply = IbUverbsDestroyCqResp::default();
-    Destroy {
+    let written = Destroy {
         verb: "destroy_cq",
         object_id: UVERBS_OBJECT_CQ,
         method_id: UVERBS_METHOD_CQ_DESTROY,
@@ -180,7 +182,7 @@ pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
         handle,
         reply: Some((UVERBS_ATTR_DESTROY_CQ_RESP, reply.as_mut_bytes())),
     }
-    .run(uverbs, || {
+    .run_for_reply(uverbs, || {
         let mut reply = IbUverbsDestroyCqResp::default();
         let request = IbUverbsDestroyCq { response: 0, cq_handle: handle, reserved: 0 };
         uverbs.write(WriteCmd::new(
@@ -188,8 +190,11 @@ pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<()> {
             request.as_bytes(),
             reply.as_mut_bytes(),
             Uhw::none(),
-        ))
-    })
+        ))?;
+        Ok(reply)
+    })?;
+    let reply = written.unwrap_or(reply);
+    Ok(EventsRead { comp: reply.comp_events_reported, asynchronous: reply.async_events_reported })
 }
 
 /// Requests one event for the next completion, or with `solicited_only` for the next solicited or

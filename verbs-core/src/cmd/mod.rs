@@ -64,14 +64,23 @@ struct Destroy<'a> {
 
 impl Destroy<'_> {
     fn run(self, uverbs: &Uverbs, write: impl FnOnce() -> Result<(), Errno>) -> Result<()> {
+        self.run_for_reply(uverbs, write).map(drop)
+    }
+
+    /// Returns the reply of the write struct, or `None` where the ioctl's reply is in the buffer.
+    fn run_for_reply<R>(
+        self,
+        uverbs: &Uverbs,
+        write: impl FnOnce() -> Result<R, Errno>,
+    ) -> Result<Option<R>> {
         let mut attrs = Vec::with_capacity(2);
         if let Some((id, bytes)) = self.reply {
             attrs.push(Attr::output(id, bytes));
         }
         attrs.push(Attr::handle(self.handle_attr, self.handle));
         let result = match uverbs.try_ioctl(self.object_id, self.method_id, &mut attrs) {
-            Ok(true) => Ok(()),
-            Ok(false) => write(),
+            Ok(true) => Ok(None),
+            Ok(false) => write().map(Some),
             Err(errno) => Err(errno),
         };
         result.map_err(|errno| uverbs.error(self.verb, errno))

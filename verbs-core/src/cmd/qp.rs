@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::provider::EventsRead;
 use crate::types::{
     AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateFlags, QpInitAttr, QpInitInfo,
     QpState, QpType,
@@ -344,14 +345,15 @@ pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAtt
     Ok(query_from_kernel(&reply))
 }
 
-/// Destroys a queue pair. The device does not access the memory of its work requests afterwards.
+/// Destroys a queue pair, and returns the number of its events that were read. The device does not
+/// access the memory of its work requests afterwards. The kernel discards the unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while it is attached to multicast groups.
 #[doc(alias = "ibv_destroy_qp")]
-pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
+pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     let mut reply = IbUverbsDestroyQpResp::default();
-    Destroy {
+    let written = Destroy {
         verb: "destroy_qp",
         object_id: UVERBS_OBJECT_QP,
         method_id: UVERBS_METHOD_QP_DESTROY,
@@ -359,7 +361,7 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
         handle,
         reply: Some((UVERBS_ATTR_DESTROY_QP_RESP, reply.as_mut_bytes())),
     }
-    .run(uverbs, || {
+    .run_for_reply(uverbs, || {
         let mut reply = IbUverbsDestroyQpResp::default();
         let request = IbUverbsDestroyQp { response: 0, qp_handle: handle, reserved: 0 };
         uverbs.write(WriteCmd::new(
@@ -367,8 +369,11 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<()> {
             request.as_bytes(),
             reply.as_mut_bytes(),
             Uhw::none(),
-        ))
-    })
+        ))?;
+        Ok(reply)
+    })?;
+    let reply = written.unwrap_or(reply);
+    Ok(EventsRead { comp: 0, asynchronous: reply.events_reported })
 }
 
 /// Builds the command from the attributes that the mask names; the rest is zero.

@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 
 use super::Destroy;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::provider::EventsRead;
 use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use crate::{Errno, Result};
 
@@ -187,15 +188,15 @@ pub fn query_srq(uverbs: &Uverbs, handle: u32) -> Result<SrqAttr> {
     Ok(SrqAttr { max_wr: reply.max_wr, max_sge: reply.max_sge, srq_limit: reply.srq_limit })
 }
 
-/// Destroys a shared receive queue. The device does not access the memory of its receives
-/// afterwards. The kernel discards its events that have not been read.
+/// Destroys a shared receive queue, and returns the number of its events that were read. The device
+/// does not access the memory of its receives afterwards. The kernel discards the unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.
 #[doc(alias = "ibv_destroy_srq")]
-pub fn destroy_srq(uverbs: &Uverbs, handle: u32) -> Result<()> {
+pub fn destroy_srq(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     let mut reply = IbUverbsDestroySrqResp::default();
-    Destroy {
+    let written = Destroy {
         verb: "destroy_srq",
         object_id: UVERBS_OBJECT_SRQ,
         method_id: UVERBS_METHOD_SRQ_DESTROY,
@@ -203,7 +204,7 @@ pub fn destroy_srq(uverbs: &Uverbs, handle: u32) -> Result<()> {
         handle,
         reply: Some((UVERBS_ATTR_DESTROY_SRQ_RESP, reply.as_mut_bytes())),
     }
-    .run(uverbs, || {
+    .run_for_reply(uverbs, || {
         let mut reply = IbUverbsDestroySrqResp::default();
         let request = IbUverbsDestroySrq { response: 0, srq_handle: handle, reserved: 0 };
         uverbs.write(WriteCmd::new(
@@ -211,6 +212,9 @@ pub fn destroy_srq(uverbs: &Uverbs, handle: u32) -> Result<()> {
             request.as_bytes(),
             reply.as_mut_bytes(),
             Uhw::none(),
-        ))
-    })
+        ))?;
+        Ok(reply)
+    })?;
+    let reply = written.unwrap_or(reply);
+    Ok(EventsRead { comp: 0, asynchronous: reply.events_reported })
 }

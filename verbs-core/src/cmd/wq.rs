@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 use super::Destroy;
 use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::provider::EventsRead;
 use crate::types::{WqAttr, WqInitAttr};
 
 /// The kernel's reply for a new work queue.
@@ -124,14 +125,15 @@ pub fn modify_wq(uverbs: &Uverbs, handle: u32, attr: &WqAttr, uhw: Uhw<'_>) -> R
     uverbs.write(command).map_err(|errno| uverbs.error("modify_wq", errno))
 }
 
-/// Destroys a work queue. The device does not access the memory of its receives afterwards.
+/// Destroys a work queue, and returns the number of its events that were read. The device does not
+/// access the memory of its receives afterwards. The kernel discards the unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while a table contains it.
 #[doc(alias = "ibv_destroy_wq")]
-pub fn destroy_wq(uverbs: &Uverbs, handle: u32) -> Result<()> {
+pub fn destroy_wq(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     let mut events_reported = 0_u32;
-    Destroy {
+    let written = Destroy {
         verb: "destroy_wq",
         object_id: UVERBS_OBJECT_WQ,
         method_id: UVERBS_METHOD_WQ_DESTROY,
@@ -139,7 +141,7 @@ pub fn destroy_wq(uverbs: &Uverbs, handle: u32) -> Result<()> {
         handle,
         reply: Some((UVERBS_ATTR_DESTROY_WQ_RESP, events_reported.as_mut_bytes())),
     }
-    .run(uverbs, || {
+    .run_for_reply(uverbs, || {
         let mut reply = IbUverbsExDestroyWqResp::default();
         let request = IbUverbsExDestroyWq { comp_mask: 0, wq_handle: handle };
         uverbs.write(WriteCmd::extended(
@@ -147,6 +149,8 @@ pub fn destroy_wq(uverbs: &Uverbs, handle: u32) -> Result<()> {
             request.as_bytes(),
             reply.as_mut_bytes(),
             Uhw::none(),
-        ))
-    })
+        ))?;
+        Ok(reply.events_reported)
+    })?;
+    Ok(EventsRead { comp: 0, asynchronous: written.unwrap_or(events_reported) })
 }

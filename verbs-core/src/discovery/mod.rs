@@ -26,7 +26,7 @@
 //! return, discovery does not panic, hang, or read a file outside of the two [`Roots`].
 
 mod device;
-mod netlink;
+pub(crate) mod netlink;
 mod nldev;
 mod skipped;
 mod sysfs;

@@ -1,4 +1,4 @@
-//! Conversations over RDMA netlink: one request and its replies, within a time limit.
+//! Conversations over RDMA and routing netlink: one request and its replies, within a time limit.
 //!
 //! ```text
 //! Conversation::ask ─ request ─► Wire ─► kernel
@@ -17,12 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
-    ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_ALIGNTO, NLMSG_DONE,
-    NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer,
+    ErrorBuffer, NLA_HEADER_SIZE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_ALIGNTO,
+    NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NlasIterator,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmsg, sendto, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, sendto, socket,
 };
 
 use crate::Errno;
@@ -66,6 +66,26 @@ impl NetlinkSocket {
     pub fn open() -> Result<Self, Errno> {
         // Not bound: the first datagram binds it to a free port, which saves a system call.
         Self::of_protocol(SockProtocol::NetlinkRDMA, PATIENCE)
+    }
+
+    /// Opens a socket for questions about interfaces, routes and neighbours. No permission is
+    /// needed.
+    ///
+    /// # Errors
+    /// The errno of `socket(2)`.
+    pub(crate) fn route() -> Result<Self, Errno> {
+        Self::of_protocol(SockProtocol::NetlinkRoute, PATIENCE)
+    }
+
+    /// Opens a socket that receives a datagram for each change of a neighbour, and waits for one as
+    /// long as `patience`.
+    ///
+    /// # Errors
+    /// The errno of `socket(2)` or `bind(2)`.
+    pub(crate) fn neighbour_changes(patience: Duration) -> Result<Self, Errno> {
+        let socket = Self::of_protocol(SockProtocol::NetlinkRoute, patience)?;
+        bind(socket.socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_NEIGH as u32))?;
+        Ok(socket)
     }
 
     fn of_protocol(protocol: SockProtocol, patience: Duration) -> Result<Self, Errno> {
@@ -145,7 +165,7 @@ impl fmt::Display for NetlinkError {
 impl std::error::Error for NetlinkError {}
 
 /// Requests and replies over one [`Wire`].
-pub(super) struct Conversation<'w> {
+pub(crate) struct Conversation<'w> {
     wire: &'w mut dyn Wire,
     sequence_number: u32,
     buffer: Box<[u8]>,
@@ -153,7 +173,7 @@ pub(super) struct Conversation<'w> {
 
 impl<'w> Conversation<'w> {
     /// Creates a conversation without requests so far.
-    pub(super) fn new(wire: &'w mut dyn Wire) -> Self {
+    pub(crate) fn new(wire: &'w mut dyn Wire) -> Self {
         Self { wire, sequence_number: 0, buffer: vec![0; DATAGRAM_MAX].into() }
     }
 
@@ -167,8 +187,23 @@ impl<'w> Conversation<'w> {
         attributes: &[u8],
         parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
     ) -> Result<T, NetlinkError> {
+        self.get_as(message_type, message_type, attributes, parse)
+    }
+
+    /// Requests one item whose reply has a message type of its own, as in routing netlink.
+    /// `payload` is the request's, and `parse` receives that of the reply.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`], including those of `parse`.
+    pub(crate) fn get_as<T>(
+        &mut self,
+        message_type: u16,
+        reply_type: u16,
+        payload: &[u8],
+        parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
         let mut answer = None;
-        self.ask(message_type, 0, attributes, &mut |reply| {
+        self.ask(message_type, reply_type, 0, payload, &mut |reply| {
             answer = Some(parse(reply)?);
             Ok(())
         })?;
@@ -186,7 +221,7 @@ impl<'w> Conversation<'w> {
     ) -> Result<Vec<T>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut all = Vec::new();
-            let consistent = self.ask(message_type, NLM_F_DUMP, &[], &mut |reply| {
+            let consistent = self.ask(message_type, message_type, NLM_F_DUMP, &[], &mut |reply| {
                 all.push(parse(reply)?);
                 Ok(())
             })?;
@@ -202,6 +237,7 @@ impl<'w> Conversation<'w> {
     fn ask(
         &mut self,
         message_type: u16,
+        reply_type: u16,
         flags: u16,
         attributes: &[u8],
         on_reply: &mut dyn FnMut(&[u8]) -> Result<(), NetlinkError>,
@@ -211,7 +247,7 @@ impl<'w> Conversation<'w> {
         self.wire.send(&request).map_err(NetlinkError::Io)?;
 
         let mut answer = Answer {
-            message_type,
+            message_type: reply_type,
             sequence_number: self.sequence_number,
             dump: flags & NLM_F_DUMP != 0,
             consistent: true,
@@ -306,6 +342,32 @@ impl<'b> Iterator for Messages<'b> {
         self.0 = self.0.get(aligned..).unwrap_or(&[]);
         Some(Ok(message))
     }
+}
+
+/// Calls `visit` with the kind and value of every attribute.
+///
+/// # Errors
+/// [`NetlinkError::Malformed`] if an attribute is cut off.
+pub(crate) fn each_attribute(
+    attributes: &[u8],
+    mut visit: impl FnMut(u16, &[u8]),
+) -> Result<(), NetlinkError> {
+    for attribute in NlasIterator::new(attributes) {
+        let attribute = attribute.map_err(|_| NetlinkError::Malformed("an attribute is cut off"))?;
+        visit(attribute.kind(), attribute.value());
+    }
+    Ok(())
+}
+
+/// Returns the bytes of one attribute with padding. `value` must be shorter than 64 KiB.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = NLA_HEADER_SIZE + value.len();
+    let mut bytes = Vec::with_capacity(len.next_multiple_of(4));
+    bytes.extend_from_slice(&(len as u16).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(len.next_multiple_of(4), 0);
+    bytes
 }
 
 /// Returns the bytes of one message.

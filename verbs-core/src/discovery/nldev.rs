@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::rdma_netlink::{
     RDMA_NL_NLDEV, RDMA_NLDEV_ATTR_CHARDEV, RDMA_NLDEV_ATTR_CHARDEV_ABI, RDMA_NLDEV_ATTR_CHARDEV_NAME,
@@ -15,7 +14,7 @@ use uverbs_abi::rdma_netlink::{
     RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, rdma_nl_get_type,
 };
 
-use super::netlink::{Conversation, NetlinkError};
+use super::netlink::{Conversation, NetlinkError, attribute, each_attribute};
 use super::{DevNum, NodeType};
 use crate::types::Guid;
 
@@ -118,26 +117,6 @@ pub(super) fn copies_on_fork(conversation: &mut Conversation<'_>) -> Result<bool
         })?;
         Ok(copies)
     })
-}
-
-/// Calls `visit` with the kind and value of every attribute.
-fn each_attribute(attributes: &[u8], mut visit: impl FnMut(u16, &[u8])) -> Result<(), NetlinkError> {
-    for attribute in NlasIterator::new(attributes) {
-        let attribute = attribute.map_err(|_| NetlinkError::Malformed("an attribute is cut off"))?;
-        visit(attribute.kind(), attribute.value());
-    }
-    Ok(())
-}
-
-/// Returns the bytes of one attribute with padding. `value` must be shorter than 64 KiB.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let len = NLA_HEADER_SIZE + value.len();
-    let mut bytes = Vec::with_capacity(len.next_multiple_of(4));
-    bytes.extend_from_slice(&(len as u16).to_ne_bytes());
-    bytes.extend_from_slice(&kind.to_ne_bytes());
-    bytes.extend_from_slice(value);
-    bytes.resize(len.next_multiple_of(4), 0);
-    bytes
 }
 
 fn u8_of(value: &[u8]) -> Option<u8> {

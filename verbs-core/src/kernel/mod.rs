@@ -15,6 +15,7 @@ mod groups;
 mod limits;
 mod objects;
 
+use core::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -192,6 +193,27 @@ impl KernelContext {
         }
     }
 
+    /// Returns the GID table by one command, or `None` where the kernel lacks the command or the
+    /// table has more entries than one call returns.
+    fn gid_table_at_once(&self) -> Result<Option<Vec<GidEntry>>> {
+        match cmd::gid::query_gid_table(&self.uverbs) {
+            Err(error) if error.errno == Errno::INVAL => Ok(None),
+            reply => reply,
+        }
+    }
+
+    /// Reads a port's GID table entry by entry.
+    fn read_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
+        let port = self.query_port(port_num)?;
+        for index in 0..port.gid_tbl_len {
+            let Some(entry) = self.gid_entry(port_num, index, || Ok(port.link_layer))? else { continue };
+            if visit(entry).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the access rights without the optional ones that this kernel does not know.
     fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
         if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
@@ -249,21 +271,23 @@ impl DeviceOps for KernelContext {
     }
 
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
-        match cmd::gid::query_gid_table(&self.uverbs) {
-            Ok(Some(entries)) => return Ok(entries),
-            // More entries than one call returns: query each.
-            Err(error) if error.errno == Errno::INVAL => {}
-            Ok(None) => {}
-            Err(error) => return Err(error),
+        if let Some(entries) = self.gid_table_at_once()? {
+            return Ok(entries);
         }
         let mut entries = Vec::new();
         for port_num in 1..=self.query_device()?.phys_port_cnt {
-            let port = self.query_port(port_num)?;
-            for index in 0..port.gid_tbl_len {
-                entries.extend(self.gid_entry(port_num, index, || Ok(port.link_layer))?);
-            }
+            self.read_gids(port_num, &mut |entry| {
+                entries.push(entry);
+                ControlFlow::Continue(())
+            })?;
         }
         Ok(entries)
+    }
+
+    fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
+        let Some(entries) = self.gid_table_at_once()? else { return self.read_gids(port_num, visit) };
+        let _ = entries.into_iter().filter(|entry| entry.port_num == u32::from(port_num)).try_for_each(visit);
+        Ok(())
     }
 
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {

@@ -1,5 +1,6 @@
 //! Tests of the causes found after the kernel returned an errno.
 
+use core::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,15 +18,19 @@ use crate::types::{
 };
 use crate::{Cause, Errno, Error};
 
-#[allow(unsafe_code)]
 pub(super) fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
+    context_at(Path::new("/nonexistent"), core_support)
+}
+
+/// Opens a scripted context whose directory of sysfs is `ibdev_path`.
+#[allow(unsafe_code)]
+fn context_at(ibdev_path: &Path, core_support: u64) -> (Arc<KernelContext>, Scripted) {
     let scripted =
         Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
     // SAFETY: the test owns the script's descriptors and may give them away, and no memory is
     // posted to its queues.
     let uverbs = unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") };
-    let context =
-        KernelContext::new(uverbs, Path::new("/nonexistent"), |_| String::new(), Uhw::none()).unwrap();
+    let context = KernelContext::new(uverbs, ibdev_path, |_| String::new(), Uhw::none()).unwrap();
     (context, scripted)
 }
 
@@ -77,6 +82,32 @@ fn a_gid_outside_the_table_names_its_length() {
         context.query_gid_entry(1, 5000).unwrap_err().to_string(),
         "query_gid on rxe0: port 1 has no GID at index 5000: its table has 1024 entries (EINVAL)"
     );
+}
+
+#[test]
+fn a_visit_of_gids_in_sysfs_reads_no_further_than_it_is_told() {
+    let root = std::env::temp_dir().join(format!("verbs-kernel-gids-{}", std::process::id()));
+    let gids = root.join("ports/1/gids");
+    std::fs::create_dir_all(&gids).unwrap();
+    for index in 0..4 {
+        let last = if index == 1 { 0 } else { 0xa00 + index };
+        std::fs::write(gids.join(index.to_string()), format!("{}{last:04x}\n", "0000:".repeat(7))).unwrap();
+    }
+    let (context, scripted) = context_at(&root, 0);
+    let lacks = || refused(Errno::PROTONOSUPPORT);
+    scripted.expect([lacks(), port(), lacks(), port()]);
+    let visit = |until: u32| {
+        let mut seen = Vec::new();
+        let done = context.visit_gids(1, &mut |entry| {
+            seen.push(entry.gid_index);
+            if entry.gid_index == until { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (seen, done.map_err(|error| error.errno))
+    };
+    assert_eq!(visit(2), (vec![0, 2], Ok(())), "the entry 1 is empty");
+    // The port has 1,024 entries, of which this directory lacks most.
+    assert_eq!(visit(9), (vec![0, 2, 3], Err(Errno::INVAL)));
+    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]

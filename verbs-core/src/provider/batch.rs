@@ -35,7 +35,7 @@ use crate::types::{
 /// [`complete`](Self::complete) posts nothing and returns the reason.
 ///
 /// A batch that is dropped, also by a panic, posts nothing. A batch that is forgotten leaves its
-/// requests in the queue, and the next doorbell posts them.
+/// requests in the queue, and the next doorbell posts them, also after a later batch was dropped.
 ///
 /// # References
 /// `ibv_wr_post(3)`
@@ -410,7 +410,7 @@ impl<Q: SendQueue> Drop for WrBatch<'_, Q> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.len > 0 {
-            self.queue.rollback();
+            self.queue.rollback(self.len);
         }
     }
 }

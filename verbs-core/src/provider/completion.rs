@@ -47,6 +47,15 @@ pub trait CqOps: Any + Debug + Send + Sync {
         CqWcFlags::STANDARD
     }
 
+    /// Removes the unpolled completions of a queue pair that was reset or destroyed, where the
+    /// provider can. The others stay in order.
+    ///
+    /// A program that starts a queue pair again does not want the completions of its former life.
+    /// Those that stay can be polled as before.
+    fn purge(&mut self, qp_num: u32) {
+        let _ = qp_num;
+    }
+
     /// Resizes the queue to at least `cqe` completions. Completions that were not polled stay in
     /// the queue, in order.
     ///
@@ -113,7 +122,8 @@ macro_rules! for_each_completion_field {
             /// Returns the sender's local id (UD, InfiniBand).
             #[doc(alias = "ibv_wc_read_slid")]
             slid: u16;
-            /// Returns the service level (UD).
+            /// Returns the service level (UD). On RoCE v2, ConnectX and soft devices report the
+            /// kind of the IP header here: 1 for IPv6, 2 for IPv4.
             #[doc(alias = "ibv_wc_read_sl")]
             sl: u8;
             /// Returns the low bits of the destination local id (UD, InfiniBand).
@@ -189,6 +199,16 @@ macro_rules! completion {
             #[inline(always)]
             fn write_to(&self, wc: &mut Wc) {
                 *wc = Wc { $($field: self.$field(),)* };
+            }
+
+            /// Copies all fields of a [`Wc`], with immediate data in network order, as C's `ibv_wc`
+            /// has it. An invalidated key stays a number.
+            #[inline(always)]
+            fn write_to_c(&self, wc: &mut Wc) {
+                self.write_to(wc);
+                if wc.wc_flags.contains(WcFlags::WITH_IMM) {
+                    wc.imm_data = wc.imm_data.to_be();
+                }
             }
         }
 

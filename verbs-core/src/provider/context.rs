@@ -7,6 +7,7 @@
 
 use core::any::Any;
 use core::fmt::Debug;
+use core::ops::ControlFlow;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::{
@@ -63,6 +64,18 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// # Errors
     /// As [`query_device`](Self::query_device).
     fn query_gid_table(&self) -> Result<Vec<GidEntry>>;
+
+    /// Shows `visit` the valid entries of a port's GID table, in the order of their indices, until
+    /// it breaks. Where the kernel has no command for the table, each entry is read from sysfs, so
+    /// that a visit which ends early costs less than the table.
+    ///
+    /// # Errors
+    /// As [`query_gid_table`](Self::query_gid_table); a port that does not exist has no entry.
+    fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
+        let table = self.query_gid_table()?;
+        let _ = table.into_iter().filter(|entry| entry.port_num == u32::from(port_num)).try_for_each(visit);
+        Ok(())
+    }
 
     /// Returns one entry of a port's GID table, or `None` if it is empty.
     ///

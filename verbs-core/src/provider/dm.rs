@@ -17,13 +17,14 @@ pub trait DmOps: Any + Debug + Send + Sync {
     /// Copies bytes into device memory from `offset` on.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside of it, or for an
+    /// offset or length that the device cannot copy, as one that is no multiple of 4 bytes.
     fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Copies bytes out of device memory from `offset` on.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside of it.
+    /// As [`copy_to`](Self::copy_to).
     fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Exports it as a dma-buf.

@@ -126,18 +126,22 @@ macro_rules! destroy_through_box {
     })?) => {
         trait $dyn: $ops {
             $($($(#[$doc])* fn $call($($args)*) -> $result;)+)?
-            fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn $dyn>, Error)>;
+            fn destroy_boxed(self: Box<Self>) -> Result<$crate::provider::EventsRead, (Box<dyn $dyn>, Error)>;
         }
 
         impl<T: $ops + Destroy> $dyn for T {
             $($(fn $call($($args)*) -> $result $body)+)?
-            fn destroy_boxed(self: Box<Self>) -> Result<(), (Box<dyn $dyn>, Error)> {
-                self.destroy().map_err(|(object, error)| (Box::new(object) as Box<dyn $dyn>, error))
+            fn destroy_boxed(self: Box<Self>) -> Result<$crate::provider::EventsRead, (Box<dyn $dyn>, Error)> {
+                self.destroy_counting_events()
+                    .map_err(|(object, error)| (Box::new(object) as Box<dyn $dyn>, error))
             }
         }
 
         impl Destroy for $erased {
             fn destroy(self) -> Result<(), (Self, Error)> {
+                self.destroy_counting_events().map(drop)
+            }
+            fn destroy_counting_events(self) -> Result<$crate::provider::EventsRead, (Self, Error)> {
                 self.0.destroy_boxed().map_err(|(object, error)| (Self(object), error))
             }
         }

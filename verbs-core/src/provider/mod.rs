@@ -170,7 +170,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// 14. *The result of `destroy` is true.* `Ok` means that the object is known to be gone. `Err`
 ///     returns the same object, for which all of these promises still hold. `destroy` does not
-///     unwind.
+///     unwind. What these numbers say of `destroy` holds for
+///     [`destroy_counting_events`](Destroy::destroy_counting_events) too.
 /// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases
 ///     nothing that the device may still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
@@ -183,8 +184,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// Queues of a queue pair:
 ///
 /// 19. *A request that was rolled back was never queued.* After [`rollback`](SendQueue::rollback),
-///     the queue contains none of the requests that were put in since the last
-///     [`ring`](SendQueue::ring), and the device has read none of them.
+///     the queue contains none of the last `count` requests that were put in since the last
+///     [`ring`](SendQueue::ring), and the device has read none of them. Those before them stay in
+///     the queue.
 /// 20. *Queues and queue pair may be separated.* A [`SendQueue`] or [`RecvQueue`] may be dropped
 ///     before its queue pair, or after the queue pair was destroyed; neither releases memory that
 ///     the device may still access. A request posted to a queue whose queue pair was destroyed is
@@ -249,9 +251,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     rejected, or `modify` may change what it accepts and drop its unpublished requests, but the
 ///     device executes no request of either queue that has ended.
 ///
-/// Safe code does not rely on handles, capacities, [`QpOps::state`], event records, or the results
-/// of queries: if these are wrong, results are wrong, but memory is safe. It relies on queue pair
-/// numbers only in number 22.
+/// Safe code does not rely on handles, capacities, [`QpOps::state`], event records and their
+/// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
+/// relies on queue pair numbers only in number 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;
@@ -317,4 +319,31 @@ pub trait Destroy: Sized {
     // The object is returned by value so that it is not lost; destroying is no hot path.
     #[allow(clippy::result_large_err)]
     fn destroy(self) -> Result<(), (Self, crate::Error)>;
+
+    /// Destroys the object as [`destroy`](Self::destroy) does, and returns the number of its events
+    /// that the program has read. The unread ones are discarded, and no event of the object can be
+    /// read afterwards.
+    ///
+    /// An event that names its object by a pointer, as in C, may be in use by another thread at
+    /// that time: the memory of the object is released when as many events as returned have been
+    /// acknowledged.
+    ///
+    /// A provider may tell objects of a context and kind apart by their `user_handle` alone: the
+    /// counts are those of an object whose handle no other one has.
+    ///
+    /// # Errors
+    /// As [`destroy`](Self::destroy).
+    #[allow(clippy::result_large_err)]
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, crate::Error)> {
+        self.destroy().map(|()| EventsRead::default())
+    }
+}
+
+/// The number of events of an object that a program has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventsRead {
+    /// Those of its completion channel.
+    pub comp: u32,
+    /// Asynchronous ones.
+    pub asynchronous: u32,
 }

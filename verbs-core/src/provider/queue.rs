@@ -208,6 +208,22 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request. The queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
+    /// Puts one work request into the queue as [`post_one`](Self::post_one) does, and returns
+    /// whether it did. After `false` the queue is unchanged, and `post_one` puts the request in or
+    /// returns the reason why not.
+    ///
+    /// A provider whose common requests take a short way through `post_one` has only that way here.
+    /// A caller that continues with `post_one` in a function out of line then gets a short function
+    /// that keeps the request in registers.
+    ///
+    /// # Safety
+    /// As [`post_send`](Self::post_send).
+    #[inline(always)]
+    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_one(wr) }.is_ok()
+    }
+
     /// Publishes to the device all requests that were put into the queue.
     ///
     /// # Errors
@@ -215,9 +231,16 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// them.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// Removes all work requests that were put in since the last [`ring`](Self::ring), and returns
-    /// their number.
-    fn rollback(&mut self) -> usize;
+    /// Leaves from now on those faults of requests to the device that C's providers do not look
+    /// for: the queue accepts such a request, and its completion reports the fault.
+    ///
+    /// By default the queue rejects every request with a fault that it knows.
+    fn leave_faults_to_device(&mut self) {}
+
+    /// Removes the last `count` work requests, but none that were put in before the last
+    /// [`ring`](Self::ring), and returns the number of removed ones. The requests before them stay
+    /// for the next doorbell: the program may have forgotten a batch.
+    fn rollback(&mut self, count: usize) -> usize;
 
     /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
     ///

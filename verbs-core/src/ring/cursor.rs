@@ -155,12 +155,12 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Takes back every slot that was filled since the last [`publish`](Self::publish), and returns
-    /// their number.
-    pub fn rollback(&mut self) -> u32 {
+    /// Takes back the last `count` slots that were filled, but none that were published, and
+    /// returns the number of those taken back.
+    pub fn rollback(&mut self, count: u32) -> u32 {
         let published = self.own.load_acquire() & self.mask;
-        let count = self.index.wrapping_sub(published) & self.mask;
-        self.index = published;
+        let count = count.min(self.index.wrapping_sub(published) & self.mask);
+        self.index = self.index.wrapping_sub(count) & self.mask;
         count
     }
 
@@ -229,6 +229,11 @@ impl<I: Index> Consumer<I> {
     #[inline(always)]
     pub const fn behind(&self, slot: u32) -> u32 {
         slot.wrapping_add(1) & self.mask
+    }
+
+    /// Returns the slot before a slot.
+    pub const fn before(&self, slot: u32) -> u32 {
+        slot.wrapping_sub(1) & self.mask
     }
 
     /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots)
@@ -349,10 +354,10 @@ mod tests {
                     }
                     fill(&mut producer, kept);
                     producer.publish();
-                    assert_eq!(producer.rollback(), 0, "what was published stays");
+                    assert_eq!(producer.rollback(u32::MAX), 0, "what was published stays");
                     fill(&mut producer, aborted);
-                    assert_eq!(producer.rollback(), aborted, "from {start}, behind {kept}");
-                    assert_eq!(producer.rollback(), 0, "it is taken back once");
+                    assert_eq!(producer.rollback(u32::MAX), aborted, "from {start}, behind {kept}");
+                    assert_eq!(producer.rollback(u32::MAX), 0, "it is taken back once");
                     producer.publish();
                     assert_eq!(consumer.next_slots(8), (start, (start + kept) % 8, kept as usize));
                     let room = 7 - kept;
@@ -362,6 +367,35 @@ mod tests {
                     assert_eq!(consumer.next_slots(8), (start, (start + 7) % 8, 7));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_last_slots_are_rolled_back_and_those_before_them_stay() {
+        for start in 0..8 {
+            let (mut producer, mut consumer, _) = ring(8);
+            let fill = |producer: &mut Producer, count: u32| {
+                for _ in 0..count {
+                    assert!(producer.next_slot().is_some());
+                    producer.advance();
+                }
+            };
+            // Both ends go round to where the test starts.
+            for _ in 0..start {
+                fill(&mut producer, 1);
+                producer.publish();
+                consumer.advance();
+                consumer.publish();
+            }
+            fill(&mut producer, 1);
+            producer.publish();
+            fill(&mut producer, 5);
+            assert_eq!((producer.rollback(0), producer.rollback(2)), (0, 2));
+            assert_eq!(producer.next_slot(), Some((start + 4) % 8));
+            assert_eq!(consumer.next_slots(8).2, 1, "nothing is published by a rollback");
+            producer.publish();
+            assert_eq!(producer.rollback(1), 0, "what was published stays");
+            assert_eq!(consumer.next_slots(8), (start, (start + 4) % 8, 4));
         }
     }
 
@@ -380,7 +414,7 @@ mod tests {
         consumer.publish();
         assert_eq!(producer.next_slot(), Some(3));
         producer.advance();
-        assert_eq!(producer.rollback(), 2);
+        assert_eq!(producer.rollback(u32::MAX), 2);
         for slot in [2, 3, 0] {
             assert_eq!(producer.next_slot(), Some(slot));
             producer.advance();
@@ -406,7 +440,7 @@ mod tests {
                     producer.advance();
                 }
             }
-            assert!(producer.rollback() < 4);
+            assert!(producer.rollback(u32::MAX) < 4);
             assert!(producer.next_slot().is_none_or(|slot| slot < 4));
         }
     }

@@ -12,6 +12,7 @@ mod device_attr;
 mod ece;
 mod event;
 mod flow;
+mod fork;
 mod gid;
 mod grh;
 mod mr;
@@ -50,6 +51,7 @@ pub use flow::{
     FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags, FlowGreFilter, FlowIpv4ExtFilter, FlowIpv4Filter,
     FlowIpv6Filter, FlowMatch, FlowMplsFilter, FlowSpec, FlowSpecType, FlowTcpUdpFilter, FlowTunnelFilter,
 };
+pub use fork::ForkStatus;
 pub use gid::{Gid, GidEntry, GidType, Guid};
 pub use grh::Grh;
 pub use mr::{Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, TphMemType};

@@ -229,7 +229,8 @@ pub struct Wc {
     pub pkey_index: u16,
     /// The sender's local id (UD, InfiniBand).
     pub slid: u16,
-    /// The service level (UD).
+    /// The service level (UD). On RoCE v2, ConnectX and soft devices report the kind of the IP
+    /// header here: 1 for IPv6, 2 for IPv4.
     pub sl: u8,
     /// The low bits of the destination local id (UD, InfiniBand).
     pub dlid_path_bits: u8,

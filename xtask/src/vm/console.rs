@@ -3,6 +3,10 @@
 //! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count when
 //! their call trace passes through the infiniband drivers; stock kernels also warn about clocks and
 //! firmware of an emulated machine.
+//!
+//! A test may provoke a defect of some kernel that is known, and harmless to the test. It writes
+//! [`KNOWN`] and the function that warns to `/dev/kmsg`, and [`KNOWN_END`] afterwards. Warnings of
+//! that function between the two lines are counted, and are no failure.
 
 /// The number of console lines shown with a failure.
 const TAIL: usize = 40;
@@ -10,6 +14,12 @@ const TAIL: usize = 40;
 /// The longest report that is searched for a driver's name; a WARNING with registers and trace is
 /// shorter.
 const REPORT: usize = 120;
+
+/// The start of the line from which on warnings of the function that it names are known.
+const KNOWN: &str = "verbs-tests: known warning of ";
+
+/// The line from which on no warning is known.
+const KNOWN_END: &str = "verbs-tests: no known warning";
 
 /// A failure that a console shows.
 #[derive(PartialEq, Eq, Debug)]
@@ -20,17 +30,33 @@ pub(crate) struct Failure {
     pub(crate) report: String,
 }
 
-/// Returns the first failure in a console's text.
-pub(crate) fn failure(console: &str) -> Option<Failure> {
+/// The first failure in a console's text, and how many warnings before it were known.
+pub(crate) fn failure(console: &str) -> (Option<Failure>, usize) {
     let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
-    let at = (0..lines.len()).find(|&i| {
-        let line = message(lines[i]);
-        is_fatal(line) || (starts_report(line) && names_infiniband(&lines[i..end_of_report(&lines, i)]))
-    })?;
-    // "cut here" and similar lines precede the line that names the failure.
-    let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
-    let last = end_of_report(&lines, at).min(first + 2 * TAIL);
-    Some(Failure { headline: message(lines[at]).to_owned(), report: lines[first..last].join("\n") })
+    let (mut known, mut warned) = (None, 0);
+    for at in 0..lines.len() {
+        let line = message(lines[at]);
+        if let Some(function) = line.strip_prefix(KNOWN) {
+            known = Some(format!("{}+0x", function.trim_end()));
+        } else if line.starts_with(KNOWN_END) {
+            known = None;
+        }
+        let is_report = starts_report(line) && names_infiniband(&lines[at..end_of_report(&lines, at)]);
+        if !is_report && !is_fatal(line) {
+            continue;
+        }
+        let is_known = known.as_ref().is_some_and(|function| line.contains(function));
+        if is_known && line.starts_with("WARNING: ") {
+            warned += 1;
+            continue;
+        }
+        // "cut here" and similar lines precede the line that names the failure.
+        let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
+        let last = end_of_report(&lines, at).min(first + 2 * TAIL);
+        let report = lines[first..last].join("\n");
+        return (Some(Failure { headline: line.to_owned(), report }), warned);
+    }
+    (None, warned)
 }
 
 /// Returns the last lines of a console.
@@ -152,12 +178,12 @@ mod tests {
 
     #[test]
     fn warnings_outside_the_infiniband_drivers_and_userspace_crashes_are_harmless() {
-        assert_eq!(failure(HARMLESS), None);
+        assert_eq!(failure(HARMLESS).0, None);
     }
 
     #[test]
     fn a_warning_in_a_driver_is_a_failure_and_its_report_is_cut_out() {
-        let failure = failure(&format!("{HARMLESS}{RXE_WARNING}")).unwrap();
+        let failure = failure(&format!("{HARMLESS}{RXE_WARNING}")).0.unwrap();
         assert!(failure.headline.starts_with("WARNING: CPU: 1 PID: 211 at drivers/infiniband"));
         assert!(failure.report.starts_with("[   11.100000] ------------[ cut here"));
         assert!(failure.report.ends_with("---[ end trace 0000000000000000 ]---"));
@@ -172,7 +198,7 @@ mod tests {
 [    9.5][  T211]  ib_uverbs_release_ucq+0x2f/0x40 [ib_uverbs]
 [    9.5][  T211] ---[ end trace 0 ]---
 ";
-        assert!(failure(text).unwrap().headline.starts_with("WARNING: lib/refcount.c"));
+        assert!(failure(text).0.unwrap().headline.starts_with("WARNING: lib/refcount.c"));
     }
 
     #[test]
@@ -180,7 +206,7 @@ mod tests {
         let text = RXE_WARNING
             .replace("drivers/infiniband/sw/rxe/rxe_pool.c", "kernel/smp.c")
             .replace(" [rdma_rxe]", "");
-        assert_eq!(failure(&text), None);
+        assert_eq!(failure(&text).0, None);
     }
 
     #[test]
@@ -191,10 +217,10 @@ mod tests {
             )
         };
         for symbol in ["[mlx5_ib]", "[mlx5_core(E)]", "[rdma_rxe(E+)]", "[ib_umad]"] {
-            assert!(failure(&report(symbol)).is_some(), "{symbol}");
+            assert!(failure(&report(symbol)).0.is_some(), "{symbol}");
         }
         for symbol in ["[mlx5_vdpa]", "[mlxfw]", "mlx5_ib", ""] {
-            assert_eq!(failure(&report(symbol)), None, "{symbol}");
+            assert_eq!(failure(&report(symbol)).0, None, "{symbol}");
         }
     }
 
@@ -205,7 +231,7 @@ WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
 ---[ end trace 0 ]---
  rxe_dealloc+0x1d/0x100 [rdma_rxe]
 ";
-        assert_eq!(failure(text), None);
+        assert_eq!(failure(text).0, None);
     }
 
     #[test]
@@ -221,7 +247,7 @@ WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
             "kernel BUG at mm/slub.c:4011!",
         ] {
             let text = format!("{HARMLESS}{line}\nmore\n");
-            assert!(failure(&text).is_some_and(|f| line.ends_with(&f.headline)), "{line}");
+            assert!(failure(&text).0.is_some_and(|f| line.ends_with(&f.headline)), "{line}");
         }
     }
 
@@ -232,8 +258,8 @@ WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
 [  242.1]       Not tainted 6.1.0 #1
 [  242.1]  __ib_unregister_device+0x8a/0xb0 [ib_core]
 ";
-        assert!(failure(text).is_some());
-        assert_eq!(failure(&text.replace("[ib_core]", "[ext4]")), None);
+        assert!(failure(text).0.is_some());
+        assert_eq!(failure(&text.replace("[ib_core]", "[ext4]")).0, None);
     }
 
     #[test]
@@ -242,5 +268,20 @@ WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
         assert!(tail(&text).starts_with("line 60\nline 61"));
         assert!(tail(&text).ends_with("line 99"));
         assert_eq!(tail("one"), "one");
+    }
+
+    #[test]
+    fn an_announced_warning_of_a_function_is_counted_until_the_end_of_the_announcement() {
+        let known = format!("[   11.0] {KNOWN}rxe_pool_cleanup\n");
+        let end = format!("[   11.0] {KNOWN_END}\n");
+        assert_eq!(failure(&format!("{known}{RXE_WARNING}{RXE_WARNING}{end}")), (None, 2));
+        for text in [
+            format!("{known}{RXE_WARNING}{end}{RXE_WARNING}"),
+            format!("{known}{RXE_WARNING}{}", RXE_WARNING.replace("rxe_pool_cleanup+", "rxe_dealloc+")),
+            format!("{known}{RXE_WARNING}BUG: unable to handle page fault at rxe_pool_cleanup+0x3\n"),
+        ] {
+            let (failure, known) = failure(&text);
+            assert!(failure.is_some() && known == 1, "{text}");
+        }
     }
 }

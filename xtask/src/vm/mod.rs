@@ -321,7 +321,7 @@ fn report(
     run_dir: &RunDir,
     progress: &Progress,
 ) -> u8 {
-    let kernel_failure = console::failure(console);
+    let (kernel_failure, known_warnings) = console::failure(console);
     let device_failure = verdict.is_failure(strict);
     let (status, reason) = match ended {
         Ended::Failed(reason) | Ended::NeverUp(reason) => (STATUS_VM_FAILED, Some(reason)),
@@ -333,6 +333,9 @@ fn report(
             (status, Some("the command did not end in time".to_owned()))
         }
     };
+    if known_warnings > 0 {
+        eprintln!("vm: {known_warnings} known warnings of the guest's kernel, announced by its tests");
+    }
     // Shown even when quiet: without it the status could be mistaken for the command's own.
     let text = verdict.text();
     if !text.is_empty() {

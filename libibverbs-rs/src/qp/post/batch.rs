@@ -22,7 +22,9 @@ use crate::post_error::{PostBufError, PostBufReason};
 ///
 /// The methods put requests into the queue, where the device does not see them until
 /// [`ring`](Self::ring) rings one doorbell for all. If the batch is dropped or
-/// [aborted](Self::abort) instead, none of them was posted.
+/// [aborted](Self::abort) instead, none of them was posted. A batch that is forgotten
+/// ([`mem::forget`](core::mem::forget)) leaves its requests in the queue, and the next doorbell
+/// posts them, also after a later batch was dropped or aborted.
 ///
 /// ```no_run
 /// # use verbs::{Buf, Error, Qp, state::Rts};
@@ -203,10 +205,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     }
 
     fn roll_back(&mut self) -> Vec<Memory> {
-        if core::mem::take(&mut self.len) == 0 {
+        let len = core::mem::take(&mut self.len);
+        if len == 0 {
             return Vec::new();
         }
-        self.sender.queue.rollback();
+        self.sender.queue.rollback(len);
         self.sender.poster.roll_back(&self.numbers, self.unsignaled)
     }
 }

@@ -52,11 +52,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::Result;
+use verbs_core::fork::Excluded;
 use verbs_core::provider::{Erased, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
 use crate::Pd;
-use crate::fork::Excluded;
 use crate::in_flight::Returned;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::Memory;

@@ -120,6 +120,7 @@ fn completion(qp: &Qp, wqe: &Wqe, status: Status) -> Completion {
         SendOp::LocalInvalidate { .. } => Opcode::LocalInvalidate,
         SendOp::Flush { .. } => Opcode::Flush,
         SendOp::AtomicWrite { .. } => Opcode::AtomicWrite,
+        SendOp::Faulty { opcode, .. } => opcode,
     };
     Completion {
         wr_id: wqe.wr_id,

@@ -88,6 +88,7 @@ fn check_placement(op: &SendOp, length: u64) -> Result<u64, PostRefused> {
 fn supports(service: Service, op: &SendOp) -> bool {
     match op {
         SendOp::Datagram { .. } => service == Service::Ud,
+        SendOp::Faulty { .. } => service != Service::XrcTarget,
         SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => {
             matches!(service, Service::Rc | Service::Uc | Service::XrcInitiator)
         }
@@ -102,6 +103,8 @@ fn supports(service: Service, op: &SendOp) -> bool {
 
 /// Returns whether the operation sends local bytes, which may then be inline.
 fn takes_inline(op: &SendOp) -> bool {
-    !matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
-        && !is_placement(op)
+    !matches!(
+        op,
+        SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::Faulty { .. }
+    ) && !is_placement(op)
 }

@@ -122,6 +122,7 @@ fn start<M: Memory, S: Sink>(
         SendOp::Flush { .. } | SendOp::AtomicWrite { .. } if qp.attr.max_rd_atomic == 0 => {
             return Err(Status::LocalQpOperation);
         }
+        SendOp::Faulty { status, .. } => return Err(status),
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
             env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
@@ -406,6 +407,9 @@ fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
         SendOp::Flush { .. } => (FLUSH, false),
         SendOp::AtomicWrite { .. } => (ATOMIC_WRITE, false),
         // The other operations send nothing.
-        SendOp::FetchAdd { .. } | SendOp::Bind { .. } | SendOp::LocalInvalidate { .. } => (FETCH_ADD, false),
+        SendOp::FetchAdd { .. }
+        | SendOp::Bind { .. }
+        | SendOp::LocalInvalidate { .. }
+        | SendOp::Faulty { .. } => (FETCH_ADD, false),
     }
 }

@@ -457,6 +457,9 @@ pub enum SendOp {
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
     /// Stores 8 bytes in the peer's memory at once. It takes no local bytes.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
+    /// Fails with `status` in its turn: the poster has found a fault that a completion reports. It
+    /// takes no local bytes.
+    Faulty { status: Status, opcode: Opcode },
 }
 
 /// The local bytes of a send.

@@ -298,7 +298,7 @@ impl Actor<'_> {
                         self.tally.add(Kind::QpDismantle);
                         let mut posted = station.posted;
                         posted.extend(station.kept);
-                        return self.accept_dismantled(posted, station.has_unknown, memory);
+                        return self.accept_dismantled(posted, station.dropped, station.has_unknown, memory);
                     }
                     Err(HandleError { handle: qp, .. }) => station = Station { qp, ..station },
                 }

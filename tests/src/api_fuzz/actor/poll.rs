@@ -263,17 +263,17 @@ impl Actor<'_> {
         drop(returned);
         let posted = &mut self.stations[at].posted;
         let (mut chain, mut next) = (Vec::new(), Some(number.wr_id));
-        while let Some(one) = next.and_then(|wr_id| posted.remove(&Number { wr_id, ..number })) {
+        while let Some((of, one)) = next.and_then(|wr_id| posted.remove_entry(&Number { wr_id, ..number })) {
             next = one.before;
-            chain.push(one);
+            chain.push((of, one));
         }
         self.tally.add(Kind::DroppedHalfWay);
-        match taken.iter().find(|memory| !chain.iter().any(|posted| posted.has(memory))) {
-            None => Ok(()),
-            Some(memory) => {
-                fail(format_args!("{memory:?} came back with {number:?}, and was not posted there"))
-            }
+        if let Some(memory) = taken.iter().find(|memory| !chain.iter().any(|(_, posted)| posted.has(memory)))
+        {
+            return fail(format_args!("{memory:?} came back with {number:?}, and was not posted there"));
         }
+        self.stations[at].dropped.extend(chain.into_iter().skip(1));
+        Ok(())
     }
 
     /// Keeps the memory of a request that has ended.
@@ -293,7 +293,8 @@ impl Actor<'_> {
     pub(super) fn accept_forgotten(&mut self, station: &mut Station, memory: Vec<Memory>) -> CaseResult {
         let posted = std::mem::take(&mut station.posted);
         if station.qp.reset_ends_requests() {
-            return self.accept_dismantled(posted, std::mem::take(&mut station.has_unknown), memory);
+            let dropped = std::mem::take(&mut station.dropped);
+            return self.accept_dismantled(posted, dropped, std::mem::take(&mut station.has_unknown), memory);
         }
         if !memory.is_empty() {
             return fail(format_args!("a reset that does not end requests returned {memory:?}"));
@@ -302,15 +303,19 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Takes in what a queue pair gave up when it was destroyed: all that was in flight in it.
+    /// Takes in what a queue pair gave up when it was destroyed: all that was in flight in it, and
+    /// some of what was [dropped](Station::dropped).
     pub(super) fn accept_dismantled(
         &mut self,
         mut posted: InFlight,
+        mut dropped: InFlight,
         has_unknown: bool,
         memory: Vec<Memory>,
     ) -> CaseResult {
         let mut memory = memory.into_iter().peekable();
         while let Some(first) = memory.peek() {
+            let is_posted = posted.values().any(|one| one.begins_with(first));
+            let posted = if is_posted { &mut posted } else { &mut dropped };
             // Requests come one after the other, each with its pieces in their order; those of no
             // pieces are not seen, and shares of the same memory are told apart by what follows.
             let fitting: Vec<Number> =

@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use verbs::{
-    CompCntrType, CqInit, CqModeration, DmAttr, DmahAttr, Errno, Error, FlowActionEspAttr, FlowAttr,
-    FlowSpec, QpInit, QpType, WqInit,
+    CompCntrType, CqInit, CqModeration, DmahAttr, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec,
+    QpInit, QpType, WqInit,
 };
 
 use super::super::handle::{AnyCq, any};
@@ -68,7 +68,7 @@ impl Actor<'_> {
             3 => context.create_flow_action_esp(&FlowActionEspAttr::default()).err(),
             4 => context.create_counters().err(),
             5 => context.create_comp_cntr(CompCntrType::WRS).err(),
-            6 => context.alloc_dm(&DmAttr { length: 64, log_align: 0 }).err(),
+            6 => context.import_dm(1).err(),
             _ => context.alloc_dmah(&DmahAttr::default()).err(),
         };
         match refused {

@@ -18,7 +18,6 @@ pub mod control;
 pub mod devinfo;
 pub mod faults;
 mod kernel_log;
-mod pair;
 pub mod perftest;
 pub mod pingpong;
 pub mod pyverbs;

@@ -6,8 +6,8 @@
 
 use std::process::Command;
 
-use super::pair::meet;
 use super::{Port, Setup, device};
+use crate::pair::meet;
 use crate::process::{self, Finished};
 use crate::runner::{Case, CaseResult, Stop};
 use crate::tools::{LIMIT, Maker};

@@ -7,24 +7,16 @@
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use super::{Setup, device};
-use crate::process::{self, Finished};
+use crate::pyverbs::{self, Outcome};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
 
 const SUITE: &str = "pyverbs";
 
-/// Directory of Debian's copy of the tests.
-const SOURCE: &str = "/usr/share/doc/rdma-core/tests";
-
 /// Variable that names modules.
 const MODULES: &str = "VERBS_PYVERBS";
-
-const SCRIPT: &str = include_str!("pyverbs.py");
 
 /// A run takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -61,91 +53,17 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     ]
 }
 
-/// Result of a test.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Outcome {
-    /// Test name without the package: `test_cq.CQTest.test_resize_cq`.
-    test: String,
-    verdict: CaseResult,
-}
-
 fn run(setup: Setup) -> CaseResult {
-    if !Path::new(SOURCE).exists() {
-        return skip(format_args!("rdma-core's tests are not in {SOURCE} (package rdma-core)"));
-    }
     let chosen = std::env::var(MODULES).unwrap_or_default();
-    let gid = setup.usual_gid(0)?.unwrap_or(0).to_string();
-    let directory = std::env::temp_dir().join(format!("pyverbs-{}", std::process::id()));
-    fs::create_dir_all(&directory)?;
-    let (script, unpacked) = (directory.join("run.py"), directory.join("tests"));
-    fs::write(&script, SCRIPT)?;
-    // Debian's own Python, because another one in the path lacks Debian's packages.
-    let mut python = Command::new("/usr/bin/python3");
-    python
-        .arg(&script)
-        .arg(SOURCE)
-        .arg(&unpacked)
-        .args([&*device(0), &*gid])
-        .args(chosen.split_ascii_whitespace());
-    let ended = process::run(&mut python, LIMIT)?;
-    fs::remove_dir_all(&directory)?;
-    let (Ok(Finished { stdout, stderr, .. }) | Err(Finished { stdout, stderr, .. })) = &ended;
-    eprint!("{stderr}");
-    let outcomes: Vec<Outcome> = outcomes(stdout).into_iter().map(judged).collect();
+    let modules: Vec<&str> = chosen.split_ascii_whitespace().collect();
+    let gid = setup.usual_gid(0)?.unwrap_or(0);
+    let run = pyverbs::run(&device(0), gid, &modules, LIMIT, |_| {})?;
+    let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();
     for Outcome { test, verdict } in &outcomes {
         runner::part(format_args!("{SUITE}.{test}"), verdict.clone());
     }
-    match &ended {
-        Ok(ended) if ended.status.success() => {}
-        Ok(_) if stderr.contains("No module named 'pyverbs'") => {
-            return skip("pyverbs is not installed (package python3-pyverbs)");
-        }
-        Ok(ended) => return fail(format_args!("{}: {}", ended.status, last_line(stderr))),
-        Err(_) => return fail(format_args!("still running after {LIMIT:?}")),
-    }
-    if chosen.is_empty() { enough(&outcomes) } else { Ok(()) }
-}
-
-fn last_line(text: &str) -> &str {
-    text.lines().last().unwrap_or_default()
-}
-
-/// Parses the lines of the script. A test that started but did not end has failed.
-fn outcomes(stdout: &str) -> Vec<Outcome> {
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    for line in stdout.lines() {
-        let Some((kind, rest)) = line.split_once(' ') else { continue };
-        let (id, why) = rest.split_once('\t').unwrap_or((rest, ""));
-        let verdict = match kind {
-            "start" => open(),
-            "ok" => Ok(()),
-            "skip" => skip(why),
-            "FAIL" => fail(why),
-            "died" => {
-                outcomes.push(Outcome { test: id.to_owned(), verdict: fail(why) });
-                continue;
-            }
-            _ => continue,
-        };
-        let Some(test) = id.strip_prefix("tests.").or_else(|| id.contains("tests.").then_some(id)) else {
-            continue;
-        };
-        match outcomes.iter_mut().find(|outcome| outcome.test == test) {
-            // Subtests may report several failures of a test; the first one counts.
-            Some(known) if is_open(&known.verdict) => known.verdict = verdict,
-            Some(_) => {}
-            None => outcomes.push(Outcome { test: test.to_owned(), verdict }),
-        }
-    }
-    outcomes
-}
-
-fn open() -> CaseResult {
-    fail("it ended its process, or did not end")
-}
-
-fn is_open(verdict: &CaseResult) -> bool {
-    *verdict == open()
+    run.verdict?;
+    if modules.is_empty() { enough(&outcomes) } else { Ok(()) }
 }
 
 /// Returns the outcome, as a skip if the test cannot pass.
@@ -181,33 +99,6 @@ mod tests {
 
     fn outcome(test: &str, verdict: CaseResult) -> Outcome {
         Outcome { test: test.to_owned(), verdict }
-    }
-
-    #[test]
-    fn each_test_has_one_outcome() {
-        let text = "noise\nstart tests.a.B.one\nok tests.a.B.one\nstart tests.a.B.two\nskip tests.a.B.two\tno  device\n\
-                    start tests.a.B.three\nFAIL tests.a.B.three\tfirst\nFAIL tests.a.B.three\tsecond\n";
-        let wanted = [
-            outcome("a.B.one", Ok(())),
-            outcome("a.B.two", skip("no  device")),
-            outcome("a.B.three", fail("first")),
-        ];
-        assert_eq!(outcomes(text), wanted);
-        assert!(enough(&wanted).is_err(), "one is not enough");
-    }
-
-    #[test]
-    fn a_test_of_whose_end_nothing_is_said_has_failed() {
-        let text = "start tests.a.B.one\ndied a\tkilled by SIGSEGV\nstart tests.b.C.two\nok tests.b.C.two\n";
-        let wanted =
-            [outcome("a.B.one", open()), outcome("a", fail("killed by SIGSEGV")), outcome("b.C.two", Ok(()))];
-        assert_eq!(outcomes(text), wanted);
-    }
-
-    #[test]
-    fn outcomes_of_a_whole_class_are_kept() {
-        let text = "skip setUpClass (tests.a.B)\tno device\n";
-        assert_eq!(outcomes(text), [outcome("setUpClass (tests.a.B)", skip("no device"))]);
     }
 
     #[test]

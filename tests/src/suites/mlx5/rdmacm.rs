@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::pair::told;
 use super::{Port, Setup, address};
+use crate::pair::told;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{LIMIT, run};
@@ -191,7 +191,7 @@ fn connected(
 }
 
 /// Waits until a program listens at an rdma_cm port, which socket tables do not show.
-pub(super) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
+pub(in crate::suites) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     let listens = || {
         let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
         Ok::<_, Stop>(has_listener(&listed.stdout, port))

@@ -2,6 +2,7 @@
 //! everything.
 
 mod cq_calls;
+mod events;
 mod memory;
 mod objects;
 mod qp_attr;
@@ -93,7 +94,7 @@ const COMMANDS: &[Command] = &[
     ("dealloc_mw", |u| mw::dealloc_mw(u, 1)),
     ("create_cq", |u| cq::create_cq(u, &cq_attr(), None, Uhw::none()).map(drop)),
     ("create_cq", |u| cq::create_cq(u, &flagged_cq_attr(), None, Uhw::none()).map(drop)),
-    ("destroy_cq", |u| cq::destroy_cq(u, 1)),
+    ("destroy_cq", |u| cq::destroy_cq(u, 1).map(drop)),
     ("resize_cq", |u| cq::resize_cq(u, 1, 2, Uhw::none()).map(drop)),
     ("modify_cq", |u| cq::modify_cq(u, 1, CqModeration::default())),
     ("req_notify_cq", |u| cq::req_notify_cq(u, 1, false)),
@@ -101,14 +102,14 @@ const COMMANDS: &[Command] = &[
     ("modify_qp", |u| qp::modify_qp(u, 1, &QpAttr::default(), QpAttrMask::STATE)),
     ("modify_qp", |u| qp::modify_qp_ex(u, 1, &QpAttr::default(), QpAttrMask::STATE, Uhw::none())),
     ("query_qp", |u| qp::query_qp(u, 1, QpAttrMask::STATE).map(drop)),
-    ("destroy_qp", |u| qp::destroy_qp(u, 1)),
+    ("destroy_qp", |u| qp::destroy_qp(u, 1).map(drop)),
     ("attach_mcast", |u| mcast::attach_mcast(u, 1, &GROUP, 0)),
     ("detach_mcast", |u| mcast::detach_mcast(u, 1, &GROUP, 0)),
     ("open_qp", |u| qp::open_qp(u, 1, 2, 3, Uhw::none()).map(drop)),
     ("create_srq", |u| srq::create_srq(u, &shared::XRC, &shared::attr(), None, Uhw::none()).map(drop)),
     ("modify_srq", |u| srq::modify_srq(u, 1, &SrqAttr::default(), SrqAttrMask::LIMIT, Uhw::none())),
     ("query_srq", |u| srq::query_srq(u, 1).map(drop)),
-    ("destroy_srq", |u| srq::destroy_srq(u, 1)),
+    ("destroy_srq", |u| srq::destroy_srq(u, 1).map(drop)),
     ("open_xrcd", |u| xrcd::open_xrcd(u, None, 0).map(drop)),
     ("close_xrcd", |u| xrcd::close_xrcd(u, 1)),
     ("create_ah", |u| ah::create_ah(u, 1, 0, &ah_attr(), Uhw::none()).map(drop)),

@@ -27,7 +27,7 @@ const WQ: WqInitAttr = WqInitAttr {
 const WITH_WRITE: &[Command] = &[
     ("create_wq", |u| wq::create_wq(u, 1, 2, &WQ, None, Uhw::none()).map(drop)),
     ("modify_wq", |u| wq::modify_wq(u, 1, &WqAttr::default(), Uhw::none())),
-    ("destroy_wq", |u| wq::destroy_wq(u, 1)),
+    ("destroy_wq", |u| wq::destroy_wq(u, 1).map(drop)),
     ("destroy_rwq_ind_table", |u| rwq::destroy_rwq_ind_table(u, 1)),
     ("create_flow", |u| flow::create_flow(u, 1, &FlowAttr::new(1), Uhw::none()).map(drop)),
     ("destroy_flow", |u| flow::destroy_flow(u, 1)),

@@ -8,7 +8,7 @@ use core::any::Any;
 use core::fmt::Debug;
 use std::sync::Arc;
 
-use crate::provider::{Completion, CqOps, Destroy};
+use crate::provider::{Completion, CqOps, Destroy, EventsRead};
 use crate::types::{CqModeration, CqWcFlags, Wc};
 use crate::{Error, Result, for_each_completion_field, for_each_optional_field};
 
@@ -150,9 +150,13 @@ impl ErasedCq {
 }
 
 impl Destroy for ErasedCq {
-    fn destroy(mut self) -> Result<(), (Self, Error)> {
-        match self.inner.destroy() {
-            Ok(()) => Ok(()),
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+        match self.inner.destroy_counting_events() {
+            Ok(read) => Ok(read),
             Err((inner, error)) => {
                 self.inner = inner;
                 Err((self, error))
@@ -194,6 +198,21 @@ impl CqOps for ErasedCq {
     /// Nothing remains to be done: fetching the batch returned the slots to the device.
     #[inline]
     fn finish(&mut self) {}
+
+    fn purge(&mut self, qp_num: u32) {
+        self.inner.0.purge(qp_num);
+        let mut kept = self.next;
+        for index in self.next..self.len {
+            if self.batch[index].qp_num != qp_num {
+                self.batch[kept] = self.batch[index];
+                if let Some(optional) = &mut self.optional {
+                    optional[kept] = optional[index];
+                }
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
 
     #[inline]
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {

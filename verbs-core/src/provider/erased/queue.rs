@@ -110,8 +110,11 @@ impl SendQueue for ErasedSendQueue {
     fn ring(&mut self) -> Result<(), Errno> {
         self.0.ring()
     }
-    fn rollback(&mut self) -> usize {
-        self.0.rollback()
+    fn leave_faults_to_device(&mut self) {
+        self.0.leave_faults_to_device();
+    }
+    fn rollback(&mut self, count: usize) -> usize {
+        self.0.rollback(count)
     }
     #[inline]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {

@@ -69,6 +69,11 @@ impl<M: Memory> Engine<M> {
         self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
+    /// Returns a registration as the memory knows it, by the upper 24 bits of its key.
+    pub fn region_by_index(&self, index: u32) -> Option<&M::Region> {
+        self.objects.keys.memory_at(index)
+    }
+
     /// Returns whether a registration allows access: a change or an invalidation may have made it
     /// invalid.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {

@@ -40,6 +40,30 @@ fn operations_that_the_service_does_not_have_are_refused() {
 }
 
 #[test]
+fn a_fault_that_the_poster_has_found_fails_its_request_in_its_turn() {
+    for (service, state) in [(Service::Rc, State::Err), (Service::Uc, State::Sqe)] {
+        let mut f = Fixture::new(service);
+        let op = SendOp::Faulty { status: Status::LocalLength, opcode: crate::engine::Opcode::Write };
+        assert_eq!(f.try_post(&wr(SEND, Payload::Sges(&[]))), Ok(()));
+        assert_eq!(f.try_post(&wr(op, Payload::Inline(&[]))), Err(PostRefused::UnsupportedOp));
+        assert_eq!(f.try_post(&wr(op, Payload::Sges(&[]))), Ok(()));
+        assert_eq!(f.leaves().len(), 1, "the fault sends nothing");
+        if service == Service::Rc {
+            assert_eq!(f.state(), State::Rts, "the one before has not ended");
+            f.ack(0);
+        }
+        let done = f.host.completions();
+        let failed = done.last().unwrap();
+        assert_eq!(
+            (failed.status, failed.opcode),
+            (Status::LocalLength, crate::engine::Opcode::Write),
+            "{done:?}"
+        );
+        assert_eq!(f.state(), state);
+    }
+}
+
+#[test]
 fn sends_are_taken_from_rts_on() {
     let mut f = Fixture::new(Service::Rc);
     let qp = f.host.init(Service::Rc);

@@ -5,9 +5,11 @@
 //! | [`domains`] | protection domains |
 //! | [`regions`] | rights, bounds, addresses, overlaps and keys of regions |
 //! | [`changes`] | regions that are changed |
-//! | [`kinds`] | null regions, imported ones, and those that need a device's memory |
+//! | [`kinds`] | null regions, imported ones, and those of dma-bufs |
+//! | [`dm`] | device memory, copies, and regions of it |
 
 pub mod changes;
+pub mod dm;
 pub mod domains;
 pub mod kinds;
 pub mod regions;
@@ -23,7 +25,8 @@ use crate::fabric::{
 use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
-    [domains::cases(), regions::cases(), changes::cases(), kinds::cases()].into_iter().flatten().collect()
+    let files = [domains::cases(), regions::cases(), changes::cases(), kinds::cases(), dm::cases()];
+    files.into_iter().flatten().collect()
 }
 
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;

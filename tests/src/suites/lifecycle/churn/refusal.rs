@@ -122,7 +122,8 @@ impl<P: Provider> Churn<P> {
                 ("create_comp_cntr", counter.and(context.alloc_dmah(&DmahAttr::default()).err()))
             }
             _ => {
-                let attr = DmAttr { length: 4096, log_align: 0 };
+                // More than any device has, also where it has some.
+                let attr = DmAttr { length: 1 << 62, log_align: 0 };
                 ("alloc_dm", context.alloc_dm(&attr).err())
             }
         };

@@ -1,9 +1,9 @@
-//! [`fork_init`] and [`is_fork_initialized`]: registered memory and `fork(2)`.
+//! [`Excluded`]: registered memory and `fork(2)`.
 //!
 //! Before Linux 5.12, a page that is shared with a forked child is copied when the parent writes
-//! it. The parent goes on with the copy, and the device with the original. After [`fork_init`],
-//! pages with registered memory are excluded from forks (`MADV_DONTFORK`) while any region covers
-//! them: the child does not have them.
+//! it. The parent goes on with the copy, and the device with the original. After [`init`], pages
+//! with registered memory are excluded from forks (`MADV_DONTFORK`) while any region covers them:
+//! the child does not have them. The counts are those of the process, whatever API registers.
 //!
 //! ```text
 //! pages         │  0  │  1  │  2  │  3  │
@@ -31,35 +31,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::mman::{MmapAdvise, madvise};
 use nix::unistd::{SysconfVar, sysconf};
-use verbs_core::{Cause, Errno, Error, Result, discovery};
 
-/// The state of the protection of registered memory from forks.
-#[doc(alias = "ibv_fork_status")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ForkStatus {
-    /// Forks are not safe: neither the kernel nor this library protects registered memory.
-    #[doc(alias = "IBV_FORK_DISABLED")]
-    Disabled,
-    /// Pages with registered memory are excluded from forks.
-    #[doc(alias = "IBV_FORK_ENABLED")]
-    Enabled,
-    /// The kernel copies registered pages for the child (Linux 5.12), and forks are safe.
-    #[doc(alias = "IBV_FORK_UNNEEDED")]
-    Unneeded,
-}
+use crate::types::ForkStatus;
+use crate::{Errno, Result, discovery};
 
-/// Protects registered memory from forks, where the kernel does not.
-///
-/// Call it before the first region is registered. The environment variables `RDMAV_FORK_SAFE` and
-/// `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in huge pages is protected,
-/// whose page size is read from `/proc/self/smaps` for each region.
-///
-/// Whole pages are excluded, and the child receives SIGSEGV if it touches one. So the child calls
-/// only `exec(3)` or `_exit(2)`, and memory that is
-/// [registered in place](crate::Pd::register), or [in a scope](crate::Pd::scope), shares no page
-/// with memory that the child needs until then: a slice on the stack does.
-/// [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
-/// on-demand paged regions need no protection.
+/// Protects registered memory from forks, where the kernel does not. The environment variables
+/// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in
+/// huge pages is protected, whose page size is read from `/proc/self/smaps` for each region.
 ///
 /// # Errors
 /// `EINVAL` after memory was registered without protection; `ENOSYS` where the kernel cannot
@@ -68,21 +46,8 @@ pub enum ForkStatus {
 /// # References
 /// `ibv_fork_init(3)`
 #[doc(alias = "ibv_fork_init")]
-pub fn fork_init() -> Result<()> {
-    if kernel_copies() {
-        return Ok(());
-    }
-    let mut state = state();
-    let result = state.enable(&Kernel);
-    drop(state);
-    result.map_err(|errno| {
-        let error = Error::new("fork_init", "", errno);
-        if errno != Errno::INVAL {
-            return error;
-        }
-        let reason = "memory is registered already: call fork_init before the first registration";
-        error.because(Cause::Other { reason: reason.into() })
-    })
+pub fn init() -> Result<(), Errno> {
+    if kernel_copies() { Ok(()) } else { state().enable(&Kernel) }
 }
 
 /// Returns whether registered memory is protected from forks.
@@ -90,7 +55,7 @@ pub fn fork_init() -> Result<()> {
 /// # References
 /// `ibv_is_fork_initialized(3)`
 #[doc(alias = "ibv_is_fork_initialized")]
-pub fn is_fork_initialized() -> ForkStatus {
+pub fn status() -> ForkStatus {
     if kernel_copies() {
         return ForkStatus::Unneeded;
     }
@@ -102,18 +67,18 @@ pub fn is_fork_initialized() -> ForkStatus {
 
 /// Pages that are excluded from forks while this value lives.
 #[derive(Debug)]
-pub(crate) struct Excluded(Option<Range<usize>>);
+pub struct Excluded(Option<Range<usize>>);
 
 impl Excluded {
     /// No pages.
-    pub(crate) const NONE: Self = Self(None);
+    pub const NONE: Self = Self(None);
 
     /// Excludes the pages of `length` bytes at `addr`, if forks are to be protected from. The bytes
     /// are mapped until the value is dropped.
     ///
     /// # Errors
     /// The errno of `madvise(2)`: no page is excluded.
-    pub(crate) fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
+    pub fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
         if length == 0 || addr.is_null() || kernel_copies() {
             return Ok(Self::NONE);
         }
@@ -135,8 +100,13 @@ impl Excluded {
     ///
     /// # Errors
     /// The errno of `madvise(2)` for some page: it stays excluded.
-    pub(crate) fn release(mut self) -> Result<(), Errno> {
+    pub fn release(mut self) -> Result<(), Errno> {
         self.take()
+    }
+
+    /// Keeps the pages excluded until [`release_range`] is called for the same bytes.
+    pub fn keep(mut self) {
+        self.0 = None;
     }
 
     fn take(&mut self) -> Result<(), Errno> {
@@ -152,6 +122,22 @@ impl Drop for Excluded {
         // A page that stays excluded harms no process but a child that touches it.
         let _ = self.take();
     }
+}
+
+/// Gives back the pages of bytes that were excluded and [kept](Excluded::keep), unless another
+/// region covers them.
+///
+/// # Errors
+/// The errno of `madvise(2)` for some page: it stays excluded.
+pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
+    if length == 0 || addr.is_null() || kernel_copies() {
+        return Ok(());
+    }
+    let mut state = state();
+    if state.mode != Mode::On {
+        return Ok(());
+    }
+    state.pages.release(&pages(addr.addr(), length, page_size_at(addr.addr())), &Kernel)
 }
 
 /// The kernel's side: advice about pages.
@@ -289,7 +275,7 @@ fn state() -> MutexGuard<'static, State> {
     let state = STATE.get_or_init(|| {
         let mut state = State { mode: Mode::Off, pages: Pages::default() };
         if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].into_iter().any(|name| env::var_os(name).is_some()) {
-            // Without protection, `is_fork_initialized` reports it, as in C.
+            // Without protection, `status` reports it, as in C.
             let _ = state.enable(&Kernel);
         }
         Mutex::new(state)

@@ -10,7 +10,7 @@ use crate::runner::{CaseResult, Stop, fail};
 ///
 /// # Errors
 /// One of them cannot start, fails, or exceeds the limit; the error describes both.
-pub(super) fn meet(
+pub fn meet(
     server: &mut Command,
     client: &mut Command,
     port: u16,
@@ -30,7 +30,7 @@ pub(super) fn meet(
 ///
 /// # Errors
 /// One of them fails or exceeds the limit; the error describes both.
-pub(super) fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
+pub fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
     let client = client.finish(limit)?;
     // A server may wait forever for a failed client.
     let patience = if client.as_ref().is_ok_and(|end| end.status.success()) { limit } else { GRACE };
@@ -47,7 +47,7 @@ pub(super) fn both(server: Running, client: Running, limit: Duration) -> CaseRes
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Describes how a program ended, with its output.
-pub(super) fn told(end: &Result<Finished, Finished>) -> String {
+pub fn told(end: &Result<Finished, Finished>) -> String {
     let (how, Finished { status, stdout, stderr }) = match end {
         Ok(finished) => ("ended with", finished),
         Err(killed) => ("had to be killed,", killed),

@@ -1,0 +1,46 @@
+//! [`fork_init`] and [`is_fork_initialized`]: registered memory and `fork(2)`, as
+//! [`verbs_core::fork`] protects it.
+
+use verbs_core::fork;
+use verbs_core::types::ForkStatus;
+use verbs_core::{Cause, Errno, Error, Result};
+
+/// Protects registered memory from forks, where the kernel does not.
+///
+/// Call it before the first region is registered. The environment variables `RDMAV_FORK_SAFE` and
+/// `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in huge pages is protected,
+/// whose page size is read from `/proc/self/smaps` for each region.
+///
+/// Whole pages are excluded, and the child receives SIGSEGV if it touches one. So the child calls
+/// only `exec(3)` or `_exit(2)`, and memory that is
+/// [registered in place](crate::Pd::register), or [in a scope](crate::Pd::scope), shares no page
+/// with memory that the child needs until then: a slice on the stack does.
+/// [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
+/// on-demand paged regions need no protection.
+///
+/// # Errors
+/// `EINVAL` after memory was registered without protection; `ENOSYS` where the kernel cannot
+/// exclude pages.
+///
+/// # References
+/// `ibv_fork_init(3)`
+#[doc(alias = "ibv_fork_init")]
+pub fn fork_init() -> Result<()> {
+    fork::init().map_err(|errno| {
+        let error = Error::new("fork_init", "", errno);
+        if errno != Errno::INVAL {
+            return error;
+        }
+        let reason = "memory is registered already: call fork_init before the first registration";
+        error.because(Cause::Other { reason: reason.into() })
+    })
+}
+
+/// Returns whether registered memory is protected from forks.
+///
+/// # References
+/// `ibv_is_fork_initialized(3)`
+#[doc(alias = "ibv_is_fork_initialized")]
+pub fn is_fork_initialized() -> ForkStatus {
+    fork::status()
+}

@@ -1,0 +1,65 @@
+//! The on-demand paged regions of a context: those about which the kernel may be advised.
+//!
+//! `rxe_ib_advise_mr` takes the memory of whatever region an element names for on-demand paged
+//! memory (seen on 7.2). If it is pinned, the kernel reads pointers behind the end of a smaller
+//! structure, and crashes. Therefore an element reaches the kernel with its key only while this set
+//! contains the key, and a key leaves the set before the region's end is requested.
+//!
+//! # References
+//! `ibv_advise_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_odp.c` (`rxe_ib_prefetch_sg_list`),
+//! `rxe_mr.c` (`lookup_mr`)
+
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
+
+use verbs_core::kernel::KernelPd;
+use verbs_core::types::{Advice, AdviseFlags, Sge};
+use verbs_core::{Cause, Errno, Result};
+
+/// The local keys of a context's on-demand paged regions.
+#[derive(Debug, Default)]
+pub(crate) struct Paged(RwLock<BTreeSet<u32>>);
+
+impl Paged {
+    /// Adds a region.
+    pub(super) fn insert(&self, lkey: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey);
+    }
+
+    /// Removes a region, after the kernel has taken all advice that names it.
+    pub(super) fn remove(&self, lkey: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
+    }
+
+    /// Passes advice on. The kernel gets elements that name no region of this set without a key,
+    /// and returns the errno that it has for them.
+    ///
+    /// # Errors
+    /// `EINVAL` if an element names no on-demand paged region of this context; otherwise as
+    /// [`KernelPd::advise_mr`].
+    pub(crate) fn advise(
+        &self,
+        pd: &KernelPd,
+        advice: Advice,
+        flags: AdviseFlags,
+        sges: &[Sge],
+    ) -> Result<()> {
+        // Held during the call: otherwise a region could end meanwhile, and its key become that of
+        // a pinned one.
+        let paged = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let is_paged = |sge: &Sge| paged.contains(&sge.lkey);
+        let Some(first) = sges.iter().find(|sge| !is_paged(sge)) else {
+            return pd.advise_mr(advice, flags, sges);
+        };
+        // No region has index 0 (`RXE_MIN_MR_INDEX`), so none has this key.
+        let masked: Vec<Sge> =
+            sges.iter().map(|sge| if is_paged(sge) { *sge } else { Sge { lkey: 0, ..*sge } }).collect();
+        pd.advise_mr(advice, flags, &masked).map_err(|error| {
+            if error.errno != Errno::INVAL {
+                return error;
+            }
+            let reason = format!("the key {:#x} names no on-demand paged region of this context", first.lkey);
+            error.because(Cause::Other { reason: reason.into() })
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! The Ethernet address of a RoCE destination, for providers that write it into address vectors
+//! and for programs that ask for it.
+//!
+//! ```text
+//! route to the destination ──► this host ────────────► the interface's own address
+//!        │ gateway or on link
+//!        ▼
+//! group, or IPv6 link-local address ─────────────────► computed from the IP address
+//!        │ neither
+//!        ▼
+//! neighbour table ── unknown ──► a datagram makes the kernel ask; wait for the table to change
+//! ```
+//!
+//! # References
+//! `rtnetlink(7)`; RFC 1112, section 6.4; RFC 2464, sections 4 and 7
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
+
+use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, attribute, each_attribute};
+use crate::types::Gid;
+use crate::{Errno, Result};
+
+/// The Ethernet path to a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EthPath {
+    /// The address of the next hop.
+    pub mac: [u8; 6],
+    /// The VLAN of the interface that packets leave by.
+    pub vlan: Option<u16>,
+}
+
+/// Returns the Ethernet path from a local address on an interface to a destination. Asks the
+/// destination, or the gateway to it, for its address where the kernel does not know it, and waits
+/// for the reply as long as `patience`.
+///
+/// # Errors
+/// `EHOSTUNREACH` for a destination without a route or an Ethernet address, and for one that does
+/// not reply; any errno of making a socket, or of binding it to `source`.
+#[doc(alias = "ibv_resolve_eth_l2_from_gid")]
+pub fn resolve(
+    ifindex: u32,
+    source: IpAddr,
+    destination: IpAddr,
+    patience: Duration,
+) -> Result<EthPath, Errno> {
+    let mut socket = NetlinkSocket::route()?;
+    let mut lookup = Lookup::new(&mut socket, ifindex);
+    let mac = match lookup.next_hop(destination).map_err(unreachable)? {
+        NextHop::Known(mac) => mac,
+        NextHop::Neighbour(address) => match lookup.neighbour(address).map_err(unreachable)? {
+            Some(mac) => mac,
+            None => ask(&mut lookup, source, address, patience)?,
+        },
+    };
+    let vlan = lookup.link().map_err(unreachable)?.vlan;
+    Ok(EthPath { mac, vlan })
+}
+
+/// Returns the IP address that a GID of RoCE stands for: IPv4 if it maps such an address, or such a
+/// group in the range that IBTA's specification has for them.
+///
+/// # References
+/// IBTA volume 1, annex A17
+pub fn address_of(gid: &Gid) -> IpAddr {
+    const GROUP: [u8; 12] = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    match gid.0.split_at(GROUP.len()) {
+        (prefix, &[a, b, c, d]) if prefix == GROUP => IpAddr::from([a, b, c, d]),
+        _ => gid.to_ipv4().map_or_else(|| gid.to_ipv6().into(), IpAddr::from),
+    }
+}
+
+/// Returns the index of the interface with a local address.
+///
+/// # Errors
+/// `ENODEV` where no interface has it; the errno of `getifaddrs(3)`.
+pub fn interface_with(address: IpAddr) -> Result<u32, Errno> {
+    let of = |storage: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
+        let v4 = storage.as_sockaddr_in().map(|address| address.ip().into());
+        v4.or_else(|| storage.as_sockaddr_in6().map(|address| address.ip().into()))
+    };
+    let interface = nix::ifaddrs::getifaddrs()?.find(|one| one.address.and_then(of) == Some(address));
+    let interface = interface.ok_or(Errno::NODEV)?;
+    Ok(nix::net::if_::if_nametoindex(interface.interface_name.as_str())?)
+}
+
+/// The next hop of packets to a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextHop {
+    /// To this Ethernet address.
+    Known([u8; 6]),
+    /// To a neighbour, whose Ethernet address has to be found.
+    Neighbour(IpAddr),
+}
+
+/// An interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Link {
+    /// Its Ethernet address.
+    mac: Option<[u8; 6]>,
+    vlan: Option<u16>,
+}
+
+/// Questions about one interface.
+struct Lookup<'w> {
+    conversation: Conversation<'w>,
+    ifindex: u32,
+}
+
+impl<'w> Lookup<'w> {
+    fn new(wire: &'w mut dyn Wire, ifindex: u32) -> Self {
+        Self { conversation: Conversation::new(wire), ifindex }
+    }
+
+    /// Returns the first hop of the route to a destination by this interface.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Refused`] with the kernel's errno where there is no route, and with
+    /// `EHOSTUNREACH` where the route forbids packets.
+    fn next_hop(&mut self, destination: IpAddr) -> Result<NextHop, NetlinkError> {
+        let bytes = octets(destination);
+        // struct rtmsg: family, length of the destination's prefix, and ten bytes that are zero in
+        // a question.
+        let mut request = vec![0; RTMSG_LEN];
+        request[0] = family(destination);
+        request[1] = (bytes.len() * 8) as u8;
+        request.extend(attribute(libc::RTA_DST, &bytes));
+        request.extend(attribute(libc::RTA_OIF, &self.ifindex.to_ne_bytes()));
+        let (kind, gateway) =
+            self.conversation.get_as(libc::RTM_GETROUTE, libc::RTM_NEWROUTE, &request, |reply| {
+                let (header, attributes) = head(reply, RTMSG_LEN)?;
+                let mut gateway = None;
+                each_attribute(attributes, |kind, value| {
+                    if kind == libc::RTA_GATEWAY {
+                        gateway = address(value);
+                    }
+                })?;
+                Ok((header[RTMSG_TYPE_AT], gateway))
+            })?;
+        match kind {
+            libc::RTN_BLACKHOLE | libc::RTN_UNREACHABLE | libc::RTN_PROHIBIT | libc::RTN_THROW => {
+                Err(NetlinkError::Refused(Errno::HOSTUNREACH))
+            }
+            libc::RTN_LOCAL => {
+                let mac = self.link()?.mac.ok_or(NetlinkError::Refused(Errno::HOSTUNREACH))?;
+                Ok(NextHop::Known(mac))
+            }
+            _ => {
+                let hop = gateway.unwrap_or(destination);
+                Ok(encoded(hop).map_or(NextHop::Neighbour(hop), NextHop::Known))
+            }
+        }
+    }
+
+    /// Returns a neighbour's Ethernet address, if the kernel knows it.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`] but that of a neighbour which is not in the table.
+    fn neighbour(&mut self, neighbour: IpAddr) -> Result<Option<[u8; 6]>, NetlinkError> {
+        // struct ndmsg: family, three bytes of padding, the interface, and four bytes that are zero
+        // in a question.
+        let mut request = vec![0; NDMSG_LEN];
+        request[0] = family(neighbour);
+        request[4..8].copy_from_slice(&self.ifindex.to_ne_bytes());
+        request.extend(attribute(libc::NDA_DST, &octets(neighbour)));
+        let reply = self.conversation.get_as(libc::RTM_GETNEIGH, libc::RTM_NEWNEIGH, &request, |reply| {
+            let (_, attributes) = head(reply, NDMSG_LEN)?;
+            // The kernel reports no address of a neighbour that has not replied.
+            let mut mac = None;
+            each_attribute(attributes, |kind, value| {
+                if kind == libc::NDA_LLADDR {
+                    mac = value.try_into().ok();
+                }
+            })?;
+            Ok(mac)
+        });
+        match reply {
+            Err(NetlinkError::Refused(Errno::NOENT)) => Ok(None),
+            reply => reply,
+        }
+    }
+
+    /// Describes the interface.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`]; notably [`NetlinkError::Refused`] with `ENODEV` if it does not exist.
+    fn link(&mut self) -> Result<Link, NetlinkError> {
+        // struct ifinfomsg: family, padding, type, the interface, flags, and a mask of flags.
+        let mut request = vec![0; IFINFOMSG_LEN];
+        request[4..8].copy_from_slice(&self.ifindex.to_ne_bytes());
+        self.conversation.get_as(libc::RTM_GETLINK, libc::RTM_NEWLINK, &request, |reply| {
+            let (_, attributes) = head(reply, IFINFOMSG_LEN)?;
+            let mut link = Link::default();
+            let mut info = Vec::new();
+            each_attribute(attributes, |kind, value| match kind {
+                libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
+                libc::IFLA_LINKINFO => info = value.to_vec(),
+                _ => {}
+            })?;
+            link.vlan = vlan(&info)?;
+            Ok(link)
+        })
+    }
+}
+
+/// Returns the number of a VLAN from the description of an interface's kind; `None` for another
+/// kind.
+fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
+    let (mut is_vlan, mut data) = (false, Vec::new());
+    each_attribute(info, |kind, value| match kind {
+        libc::IFLA_INFO_KIND => is_vlan = value.strip_suffix(b"\0").unwrap_or(value) == b"vlan",
+        libc::IFLA_INFO_DATA => data = value.to_vec(),
+        _ => {}
+    })?;
+    let mut id = None;
+    each_attribute(&data, |kind, value| {
+        if is_vlan && kind == IFLA_VLAN_ID {
+            id = value.try_into().ok().map(u16::from_ne_bytes).filter(|id| *id <= 0xfff);
+        }
+    })?;
+    Ok(id)
+}
+
+/// Makes the kernel ask a neighbour for its Ethernet address, by a datagram to it, and waits for
+/// the reply.
+fn ask(
+    lookup: &mut Lookup<'_>,
+    source: IpAddr,
+    neighbour: IpAddr,
+    patience: Duration,
+) -> Result<[u8; 6], Errno> {
+    let deadline = Instant::now() + patience;
+    // Open before the datagram leaves, so that no change is missed.
+    let mut changes = NetlinkSocket::neighbour_changes(patience / TRIES)?;
+    let io = |error: std::io::Error| Errno::from_io(&error);
+    let socket = UdpSocket::bind(scoped(source, 0, lookup.ifindex)).map_err(io)?;
+    socket.set_nonblocking(true).map_err(io)?;
+    let mut buffer = vec![0; 4096];
+    loop {
+        // A datagram that cannot be sent now is sent in the next round.
+        let _ = socket.send_to(b"H", scoped(neighbour, DISCARD_PORT, lookup.ifindex));
+        loop {
+            if let Some(mac) = lookup.neighbour(neighbour).map_err(unreachable)? {
+                return Ok(mac);
+            }
+            if Instant::now() >= deadline {
+                return Err(Errno::HOSTUNREACH);
+            }
+            match changes.recv(&mut buffer) {
+                // Of some neighbour. One that was lost is one of many.
+                Ok(_) | Err(Errno::NOBUFS) => {}
+                Err(Errno::TIMEDOUT) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// Returns the Ethernet address that an IP address determines by itself.
+fn encoded(address: IpAddr) -> Option<[u8; 6]> {
+    match address {
+        IpAddr::V4(address) if address.is_multicast() => {
+            let [_, b, c, d] = address.octets();
+            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => match address.octets() {
+            [0xff, .., a, b, c, d] => Some([0x33, 0x33, a, b, c, d]),
+            // The interface id is an EUI-64 of the address, with the universal bit inverted.
+            [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => Some([a ^ 2, b, c, d, e, f]),
+            _ => None,
+        },
+    }
+}
+
+/// Returns a socket address, with the interface that IPv6 needs for link-local addresses.
+fn scoped(address: IpAddr, port: u16, ifindex: u32) -> SocketAddr {
+    match address {
+        IpAddr::V4(_) => SocketAddr::new(address, port),
+        IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, ifindex).into(),
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    family as u8
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
+}
+
+/// Splits a reply into its header and its attributes.
+fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
+    reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
+}
+
+/// Converts the reason why there is no route or no neighbour.
+fn unreachable(error: NetlinkError) -> Errno {
+    match error {
+        NetlinkError::NoSocket(errno) | NetlinkError::Io(errno) => errno,
+        _ => Errno::HOSTUNREACH,
+    }
+}
+
+/// The length of `struct rtmsg`, and where the kind of a route stands in it.
+const RTMSG_LEN: usize = 12;
+const RTMSG_TYPE_AT: usize = 7;
+/// The length of `struct ndmsg`.
+const NDMSG_LEN: usize = 12;
+/// The length of `struct ifinfomsg`.
+const IFINFOMSG_LEN: usize = 16;
+/// `IFLA_VLAN_ID` of `linux/if_link.h`.
+const IFLA_VLAN_ID: u16 = 1;
+/// The port of the discard protocol, at which no program listens.
+const DISCARD_PORT: u16 = 9;
+/// The number of datagrams while a neighbour does not reply.
+const TRIES: u32 = 11;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,16 @@
+//! [`ForkStatus`]: whether forks are safe for registered memory.
+
+/// The state of the protection of registered memory from forks.
+#[doc(alias = "ibv_fork_status")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkStatus {
+    /// Forks are not safe: neither the kernel nor this library protects registered memory.
+    #[doc(alias = "IBV_FORK_DISABLED")]
+    Disabled,
+    /// Pages with registered memory are excluded from forks.
+    #[doc(alias = "IBV_FORK_ENABLED")]
+    Enabled,
+    /// The kernel copies registered pages for the child (Linux 5.12), and forks are safe.
+    #[doc(alias = "IBV_FORK_UNNEEDED")]
+    Unneeded,
+}
