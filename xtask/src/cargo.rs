@@ -29,6 +29,32 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(profile))
 }
 
+/// Builds a package with a profile. The results are in [`profile_directory`].
+///
+/// # Errors
+/// The build fails; cargo has printed the reason on stderr.
+pub(crate) fn build_profile(package: &str, profile: &str) -> Result<()> {
+    let status = command()
+        .args(["build", "--quiet", "--package", package, "--profile", profile])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(status.success(), "cargo build --package {package} --profile {profile} failed");
+    Ok(())
+}
+
+/// Returns the directory of a profile's results.
+///
+/// # Errors
+/// As [`target_directory`].
+pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
+    let directory = match profile {
+        "dev" | "test" => "debug",
+        "bench" => "release",
+        other => other,
+    };
+    Ok(target_directory()?.join(directory))
+}
+
 /// Builds a benchmark, and returns the program.
 ///
 /// # Errors

@@ -14,11 +14,14 @@
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
 //! | `mutants` | [`mutants`] | mutants that no test detects, in the files that a change touches |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
-//! | `abi` | [`abi`] | writes uverbs-abi's golden files from Debian's newest kernel headers |
+//! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
+//! | `c-abi` | [`c_abi`] | links `libibverbs.so.1` for C programs, and packages it |
+//! | `run-c` | [`mod@c_abi::run`] | runs a C program on that `libibverbs.so.1` |
 
 mod abi;
 mod apt;
 mod bench;
+mod c_abi;
 mod cache;
 mod cargo;
 mod demo;
@@ -60,8 +63,12 @@ enum Command {
     Mutants(mutants::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
-    /// Write uverbs-abi's golden files from Debian's newest kernel headers
+    /// Write the golden files of uverbs-abi and c-abi from Debian's headers
     Abi(abi::Args),
+    /// Link libibverbs.so.1, libmlx5.so.1 and libefa.so.1 for C programs
+    CAbi(c_abi::Args),
+    /// Run a C program on our libibverbs.so.1
+    RunC(c_abi::run::Args),
 }
 
 fn main() -> ExitCode {
@@ -70,10 +77,13 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == vm::guest::SUBCOMMAND) {
         vm::guest::main();
     }
-    // `vm` returns its command's status, so its own failures need a number that commands do not
-    // use.
-    let is_vm = std::env::args_os().nth(1).is_some_and(|a| a == "vm");
-    let (misuse, failure) = if is_vm { (vm::STATUS_VM_FAILED, vm::STATUS_VM_FAILED) } else { (2, 1) };
+    // `vm` and `run-c` return their command's status, so their own failures need a number that
+    // commands do not use.
+    let (misuse, failure) = match std::env::args_os().nth(1) {
+        Some(name) if name == "vm" => (vm::STATUS_VM_FAILED, vm::STATUS_VM_FAILED),
+        Some(name) if name == "run-c" => (c_abi::run::STATUS_NOT_BUILT, c_abi::run::STATUS_NOT_BUILT),
+        _ => (2, 1),
+    };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
@@ -93,6 +103,8 @@ fn main() -> ExitCode {
         Command::Mutants(args) => mutants::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
+        Command::CAbi(args) => c_abi::run(&args),
+        Command::RunC(args) => c_abi::run::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -1,5 +1,5 @@
-//! `guest [--list] [--skip-interop] [--without-ioctls] [SUITE...]`: runs the suites, inside the
-//! guest, as root, with rxe0.
+//! `guest [--list] [--skip SUITE]... [--skip-interop] [--without-ioctls] [SUITE...]`: runs the
+//! suites, inside the guest, as root, with rxe0.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
 //! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
@@ -24,12 +24,13 @@ fn main() -> ExitCode {
             "--skip-interop" => {
                 options.skip.push(("interop".to_owned(), "asked for with --skip-interop".to_owned()));
             }
+            "--skip" => {
+                let Some(suite) = args.next() else { return usage() };
+                options.skip.push((suite, "asked for with --skip".to_owned()));
+            }
             "--without-ioctls" => without_ioctls = true,
             "--case" => options.case = args.next(),
-            _ if arg.starts_with('-') => {
-                eprintln!("usage: guest [--list] [--skip-interop] [--without-ioctls] [SUITE...]");
-                return ExitCode::from(2);
-            }
+            _ if arg.starts_with('-') => return usage(),
             _ => options.only.push(arg),
         }
     }
@@ -43,4 +44,9 @@ fn main() -> ExitCode {
         cases.retain(|case| options.case.is_some() || !case.name.ends_with(" static"));
     }
     runner::main(&options, &cases)
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: guest [--list] [--skip SUITE]... [--skip-interop] [--without-ioctls] [SUITE...]");
+    ExitCode::from(2)
 }

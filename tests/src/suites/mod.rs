@@ -3,6 +3,7 @@
 //! | suite | what it shows |
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
+//! | [`c_abi`] | unmodified programs run on our `libibverbs.so.1` as they do on C's |
 //! | [`fallback`] | everything works where a kernel, or a filter, refuses the newer ways to it |
 //! | [`conformance`] | what verbs promise of data, completions and events |
 //! | [`transition`] | the QP transition table is the running kernel's |
@@ -15,6 +16,7 @@
 //!
 //! [`mlx5`] holds the suites of another guest.
 
+pub mod c_abi;
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
@@ -41,6 +43,7 @@ pub fn of_any_device() -> Vec<Case> {
 pub fn all() -> Vec<Case> {
     [
         interop::cases(),
+        c_abi::cases(),
         fallback::cases(),
         empty_root::cases(),
         conformance::cases(),

@@ -1,24 +1,26 @@
 //! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that
-//! Debian carries.
+//! Debian carries, and those of c-abi, written from libibverbs' headers of several releases.
 //!
 //! ```text
 //! linux-libc-dev ──► parse: definitions ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
+//! libibverbs-dev ──► parse::library ──────►      "                  "    c-abi/golden/verbs-*.txt
 //! ```
 //!
-//! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`];
-//! uverbs-abi's test `golden` compares its types with them and needs neither headers nor compiler.
-//! Two runs on the same headers write the same bytes.
+//! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`],
+//! and of `infiniband/verbs.h`; the tests `golden` of the two crates compare their types with them
+//! and need neither headers nor compiler. Two runs on the same headers write the same bytes.
 
 mod parse;
 mod probe;
+mod verbs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::apt::{self, Archive, PrivateApt};
+use crate::apt::{self, Archive, PackageVersion, PrivateApt};
 use crate::cache;
 use parse::{Item, Member, Root, Type};
 
@@ -94,13 +96,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     say(&format!("probing {}", headers.origin));
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
-    let files = golden_files(&headers, &scratch);
-    // Kept on failure, because an error of gcc names the program.
-    let files = files?;
+    // The folder stays on failure, because an error of gcc names the program.
+    let mut sets = vec![Set {
+        package: "uverbs-abi",
+        files: golden_files(&headers, &scratch)?,
+        origin: headers.origin,
+        complete: true,
+    }];
+    sets.extend(verbs::set(&scratch)?);
     fs::remove_dir_all(&scratch)?;
 
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../uverbs-abi/golden");
-    if args.check { check(&golden, &files, &headers) } else { write(&golden, &files) }
+    let mut agree = true;
+    for set in &sets {
+        if args.check {
+            agree &= check(set)?;
+        } else {
+            write(set)?;
+        }
+    }
+    Ok(if agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn say(line: &str) {
@@ -113,9 +127,26 @@ struct Golden {
     text: String,
 }
 
-/// Kernel headers to probe.
+/// The golden files of one of our packages.
+struct Set {
+    /// The package, and its folder.
+    package: &'static str,
+    files: Vec<Golden>,
+    /// The headers behind the files, for messages.
+    origin: String,
+    /// Whether the package has no other golden files.
+    complete: bool,
+}
+
+impl Set {
+    fn dir(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(self.package).join("golden")
+    }
+}
+
+/// Headers to probe.
 struct Headers {
-    /// The directory that has `rdma/` in it.
+    /// The directory that has `rdma/` or `infiniband/` in it.
     include: PathBuf,
     /// Their package and version, for the files' second line.
     origin: String,
@@ -130,21 +161,23 @@ fn newest_headers() -> Result<Headers> {
     let mut versions = apt.versions(PACKAGE)?;
     versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
     let newest = versions.pop().with_context(|| format!("no suite carries {PACKAGE}"))?;
-    let origin = format!("{PACKAGE} {}", newest.version);
-    let home = cache::dir()?.join("headers");
-    let complete = home.join(&newest.version);
+    unpacked(&apt, newest, &cache::dir()?.join("headers"))
+}
+
+/// Returns the headers of a package, which it downloads and unpacks below `home` unless they are
+/// there.
+fn unpacked(apt: &PrivateApt, package: PackageVersion, home: &Path) -> Result<Headers> {
+    let origin = format!("{} {}", package.name, package.version);
+    let complete = home.join(&package.version);
     if !complete.exists() {
         say(&format!("downloading {origin}"));
-        let temporary = home.join(format!(".{}", newest.version));
+        let temporary = home.join(format!(".{}", package.version));
         let (debs, root) = (temporary.join("debs"), temporary.join("root"));
         for dir in [&debs, &root] {
             fs::create_dir_all(dir)?;
         }
-        apt.download(&[newest], &debs, false)?;
-        for deb in fs::read_dir(&debs)? {
-            let status = Command::new("dpkg-deb").arg("-x").arg(deb?.path()).arg(&root).status();
-            ensure!(status.context("cannot run dpkg-deb")?.success(), "cannot unpack {PACKAGE}");
-        }
+        apt.download(&[package], &debs, false)?;
+        apt::unpack(&debs, &root)?;
         fs::rename(&root, &complete)?;
         fs::remove_dir_all(&temporary)?;
     }
@@ -158,10 +191,26 @@ fn golden_files(headers: &Headers, scratch: &Path) -> Result<Vec<Golden>> {
         let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let items = parse::parse(&source).with_context(|| format!("cannot understand {}", path.display()))?;
         let stem = header.trim_start_matches("rdma/").trim_end_matches(".h").replace('-', "_");
-        files.push(golden(&stem, &[header], &items, headers, scratch)?);
+        files.push(kernel_golden(&stem, &[header], &items, headers, scratch)?);
     }
-    files.push(golden("socket", SOCKET_HEADERS, &socket_items(), headers, scratch)?);
+    files.push(kernel_golden("socket", SOCKET_HEADERS, &socket_items(), headers, scratch)?);
     Ok(files)
+}
+
+fn kernel_golden(
+    stem: &str,
+    includes: &[&str],
+    items: &[Item],
+    headers: &Headers,
+    scratch: &Path,
+) -> Result<Golden> {
+    let preamble = format!(
+        "# From {}; 64 bit, little-endian.\n\
+         # Left out of uverbs-abi: flexible array members (the lines `flex`); what follows a struct starts there.\n",
+        headers.origin
+    );
+    let asm = headers.include.join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    golden(stem, includes, items, LEFT_OUT, &preamble, &[&headers.include, &asm], scratch)
 }
 
 fn socket_items() -> Vec<Item> {
@@ -180,29 +229,28 @@ fn socket_items() -> Vec<Item> {
         .collect()
 }
 
+/// Compiles and runs the probe of `items`, which `includes` define.
 fn golden(
     stem: &str,
     includes: &[&str],
     items: &[Item],
-    headers: &Headers,
+    left_out: &[(&str, &str)],
+    preamble: &str,
+    directories: &[&Path],
     scratch: &Path,
 ) -> Result<Golden> {
-    let mut text = format!(
-        "# Layout of {}, written by `cargo xtask abi`: do not edit.\n# From {}; 64 bit, little-endian.\n\
-         # Left out of uverbs-abi: flexible array members (the lines `flex`); what follows a struct starts there.\n",
-        includes.join(" "),
-        headers.origin
-    );
+    let mut text =
+        format!("# Layout of {}, written by `cargo xtask abi`: do not edit.\n{preamble}", includes.join(" "));
     let mut probed = Vec::new();
     for item in items {
-        let explanation = |name: &str| LEFT_OUT.iter().find(|(left_out, _)| *left_out == name);
+        let explanation = |name: &str| left_out.iter().find(|(left_out, _)| *left_out == name);
         match item {
             Item::Define(name) | Item::FunctionMacro(name) | Item::Typedef(name) => {
                 match (explanation(name), item) {
                     (Some((_, why)), _) => text.push_str(&format!("# Left out: {name}: {why}.\n")),
                     (None, Item::Define(_)) => probed.push(item),
                     (None, _) => bail!(
-                        "{}: {name} has no layout; say in LEFT_OUT what uverbs-abi does about it",
+                        "{}: {name} has no layout; say in LEFT_OUT what our types do about it",
                         includes.join(" ")
                     ),
                 }
@@ -210,33 +258,38 @@ fn golden(
             Item::Enum { .. } | Item::Type(_) => probed.push(item),
         }
     }
-    let asm = headers.include.join(format!("{}-linux-gnu", std::env::consts::ARCH));
-    text.push_str(&probe::run(&probe::program(includes, &probed), &[&headers.include, &asm], scratch)?);
+    text.push_str(&probe::run(&probe::program(includes, &probed), directories, scratch)?);
     Ok(Golden { name: format!("{stem}.txt"), text })
 }
 
-fn write(dir: &Path, files: &[Golden]) -> Result<ExitCode> {
-    fs::create_dir_all(dir)?;
-    for name in stale(dir, files)? {
+fn write(set: &Set) -> Result<()> {
+    let dir = set.dir();
+    fs::create_dir_all(&dir)?;
+    for name in stale(set)? {
         fs::remove_file(dir.join(name))?;
     }
-    for file in files {
+    for file in &set.files {
         fs::write(dir.join(&file.name), &file.text)?;
     }
     say(&format!(
-        "wrote {} files, {} lines; `cargo test -p uverbs-abi` compares",
-        files.len(),
-        files.iter().map(|f| f.text.lines().count()).sum::<usize>()
+        "wrote {} files, {} lines; the test `golden` of {} compares",
+        set.files.len(),
+        set.files.iter().map(|f| f.text.lines().count()).sum::<usize>(),
+        set.package
     ));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Returns the names of files in `dir` that a new set would not contain.
-fn stale(dir: &Path, files: &[Golden]) -> Result<Vec<String>> {
+/// Returns the names of golden files that a new set would not contain.
+fn stale(set: &Set) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+    if !set.complete {
+        return Ok(names);
+    }
+    let dir = set.dir();
+    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if files.iter().all(|f| f.name != name) {
+        if set.files.iter().all(|f| f.name != name) {
             names.push(name);
         }
     }
@@ -244,30 +297,29 @@ fn stale(dir: &Path, files: &[Golden]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn check(dir: &Path, files: &[Golden], headers: &Headers) -> Result<ExitCode> {
-    let mut differences: Vec<String> = stale(dir, files)?
-        .into_iter()
-        .map(|name| format!("{name}: not written from these headers"))
-        .collect();
-    for file in files {
-        let path = dir.join(&file.name);
-        let tree = fs::read_to_string(&path).unwrap_or_default();
+/// Compares the golden files with a new set, and returns whether they agree.
+fn check(set: &Set) -> Result<bool> {
+    let mut differences: Vec<String> =
+        stale(set)?.into_iter().map(|name| format!("{name}: not written from these headers")).collect();
+    for file in &set.files {
+        let tree = fs::read_to_string(set.dir().join(&file.name)).unwrap_or_default();
         differences
             .extend(compare(&tree, &file.text).into_iter().map(|line| format!("{}: {line}", file.name)));
     }
     if differences.is_empty() {
-        say(&format!("the golden files agree with {}", headers.origin));
-        return Ok(ExitCode::SUCCESS);
+        say(&format!("the golden files of {} agree with {}", set.package, set.origin));
+        return Ok(true);
     }
     for line in &differences {
         println!("{line}");
     }
     say(&format!(
-        "{} differences to {}; `cargo xtask abi` updates the files",
+        "{}: {} differences to {}; `cargo xtask abi` updates the files",
+        set.package,
         differences.len(),
-        headers.origin
+        set.origin
     ));
-    Ok(ExitCode::FAILURE)
+    Ok(false)
 }
 
 /// Returns the lines that only one of two golden files has, as `-` and `+` lines. The origin of the

@@ -4,7 +4,9 @@
 //! Values, offsets and sizes come from the C compiler. This parser reads the C that the RDMA
 //! headers are written in and no more. Anything else is an error with a line number and never
 //! skipped, because a definition that the parser skipped would be missing from the golden file
-//! without a trace.
+//! without a trace. [`library`] adds what the headers of libibverbs need besides.
+
+pub(super) mod library;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -24,7 +26,7 @@ pub(super) enum Item {
 }
 
 /// A struct or union.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Clone)]
 pub(super) struct Type {
     pub(super) union: bool,
     /// The tag (and kind) of the type, or of the outermost type around it.
@@ -43,7 +45,7 @@ pub(super) struct Root {
 
 /// A member as C reaches it from its type: those of an anonymous struct or union count as the outer
 /// type's.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Clone)]
 pub(super) struct Member {
     pub(super) name: String,
     /// An array without length at the end.
@@ -55,12 +57,7 @@ pub(super) struct Member {
 /// # Errors
 /// A line that the parser does not understand; the message names the first one.
 pub(super) fn parse(source: &str) -> Result<Vec<Item>> {
-    let mut parser = Parser { tokens: tokenize(source)?, at: 0, items: Vec::new() };
-    while parser.at < parser.tokens.len() {
-        let line = parser.line();
-        parser.top_level().with_context(|| format!("line {line}"))?;
-    }
-    Ok(parser.items)
+    Parser { tokens: tokenize(source, "")?, at: 0, items: Vec::new(), library: false }.all()
 }
 
 #[derive(Debug, PartialEq, Eq, Clone)]
@@ -72,7 +69,9 @@ enum Token {
     FunctionMacro(String),
 }
 
-fn tokenize(source: &str) -> Result<Vec<(usize, Token)>> {
+/// Splits a header into tokens with their line numbers; `further` lists punctuation that a
+/// declaration does not need and a function does.
+fn tokenize(source: &str, further: &str) -> Result<Vec<(usize, Token)>> {
     let mut tokens = Vec::new();
     let source = without_comments(source)?;
     let mut lines = source.lines().enumerate();
@@ -96,7 +95,8 @@ fn tokenize(source: &str) -> Result<Vec<(usize, Token)>> {
                 rest = &rest[word..];
             } else {
                 if !c.is_whitespace() {
-                    ensure!("{}[]();,=<>|&~+-*/:".contains(c), "line {number}: unexpected {c:?}");
+                    let known = "{}[]();,=<>|&~+-*/:".contains(c) || further.contains(c);
+                    ensure!(known, "line {number}: unexpected {c:?}");
                     tokens.push((number, Token::Punctuation(c)));
                 }
                 rest = &rest[c.len_utf8()..];
@@ -148,9 +148,20 @@ struct Parser {
     tokens: Vec<(usize, Token)>,
     at: usize,
     items: Vec<Item>,
+    /// Whether the header is one of libibverbs, with functions and members of any type.
+    library: bool,
 }
 
 impl Parser {
+    fn all(mut self) -> Result<Vec<Item>> {
+        while self.at < self.tokens.len() {
+            let line = self.line();
+            let read = if self.library { self.library_item() } else { self.top_level() };
+            read.with_context(|| format!("line {line}"))?;
+        }
+        Ok(self.items)
+    }
+
     fn line(&self) -> usize {
         self.tokens.get(self.at).or(self.tokens.last()).map_or(0, |(line, _)| *line)
     }
@@ -271,6 +282,9 @@ impl Parser {
     }
 
     fn member(&mut self, root: &Root, path: &[String], members: &mut Vec<Member>) -> Result<()> {
+        if self.library {
+            return self.library_member(root, path, members);
+        }
         let word = self.word()?;
         match word.as_str() {
             "struct" | "union" if self.next_is('{') => {

@@ -54,6 +54,15 @@ pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
     tool("valgrind", "valgrind"),
 ];
 
+/// Programs for C's libibverbs that the guest suites run on ours, besides ibverbs-utils.
+pub(crate) const C_PROGRAMS: &[HostTool] = &[
+    tool("rping", "rdmacm-utils"),
+    tool("ib_write_bw", "perftest"),
+    tool("fi_pingpong", "libfabric-bin"),
+    tool("ucx_perftest", "ucx-utils"),
+    tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+];
+
 /// Tools of the suites on the ConnectX model: rdma-core's and perftest's own programs, and pyverbs.
 pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),
@@ -69,6 +78,18 @@ pub(crate) const MLX5_TOOLS: &[HostTool] = &[
 /// Tools that build rdma-core's side of the benchmark.
 pub(crate) const BENCH_TOOLS: &[HostTool] =
     &[tool("cc", "gcc"), tool("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
+
+/// Tools that link `libibverbs.so.1` and look at its symbols.
+pub(crate) const C_ABI_TOOLS: &[HostTool] = &[
+    tool("cc", "gcc"),
+    tool("/usr/include/stdio.h", "libc6-dev"),
+    tool("nm", "binutils"),
+    tool("readelf", "binutils"),
+];
+
+/// Tools that write a Debian package.
+pub(crate) const DEB_TOOLS: &[HostTool] =
+    &[tool("dpkg", "dpkg"), tool("dpkg-deb", "dpkg"), tool("gzip", "gzip")];
 
 /// Tools that build the fuzz targets: libFuzzer is C++.
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];

@@ -7,7 +7,7 @@
 //!
 //! | guests | by default | with `--kernel all` |
 //! |---|---|---|
-//! | rxe, all suites | 6.1, 7.2 | 5.10, 6.1, 6.12, 7.2 |
+//! | rxe, all suites | 6.1, 7.2 (a part of `c_abi`) | 5.10, 6.1, 6.12, 7.2 |
 //! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
 //! | mlx5 | 6.1 InfiniBand, 7.2 RoCE | 6.1, 6.12 and 7.2, both ports |
 
@@ -23,7 +23,7 @@ use super::stage::{Counts, StageResult, for_lines, stage};
 use super::{Args, Kernels};
 use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
-use crate::{apt, cargo, vm};
+use crate::{apt, c_abi, cargo, vm};
 
 /// A guest: its kernel and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,6 +58,13 @@ const WITHOUT_MLX5: &str = "5.10";
 
 /// The kernel on which the suite runs once more without ioctls.
 const WITHOUT_IOCTLS: &str = "6.1";
+
+/// The kernel on which a run that names no kernel runs all of `c_abi`.
+const WHOLE_C_ABI: &str = "6.1";
+
+/// Parts of `c_abi` that other kernels skip in a run that names no kernel. The rest uses more of a
+/// kernel: connections by address, and rdma-core's tests.
+const C_ABI_IN_FULL: &[&str] = &["c_abi.pingpong", "c_abi.perftest", "c_abi.libfabric", "c_abi.ucx"];
 
 /// The kernels of a run that names none, and the port of an mlx5 device there.
 const BY_DEFAULT: &[(&str, Port)] = &[("6.1", Port::Ib), ("7.2", Port::Roce)];
@@ -147,6 +154,12 @@ impl Guest {
         }
     }
 
+    /// Returns the parts of suites that it skips, with a line for each case.
+    fn parts_to_skip(&self, args: &Args) -> &'static [&'static str] {
+        let is_chosen = !args.kernel.is_empty() || !args.suites.is_empty();
+        if is_chosen || self.kernel.to_string() == WHOLE_C_ABI { &[] } else { C_ABI_IN_FULL }
+    }
+
     fn has_model(&self) -> bool {
         matches!(self.device, Device::Mlx5(_))
     }
@@ -159,8 +172,11 @@ pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
     // Preparation that all guests of a device share is tried once, because it takes long without a
     // network.
     let shared = |device: vm::Device| {
-        let tools = if device == vm::Device::Mlx5 { apt::MLX5_TOOLS } else { apt::INTEROP_TOOLS };
-        apt::ensure_tools(&[apt::VM_TOOLS, tools], |line| progress.say(line))
+        let tools: &[_] = match device {
+            vm::Device::Mlx5 => &[apt::VM_TOOLS, apt::MLX5_TOOLS],
+            _ => &[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS],
+        };
+        apt::ensure_tools(tools, |line| progress.say(line))
             .and_then(|()| vm::ensure_qemu(device, &progress))
             .map_err(text)
     };
@@ -253,7 +269,8 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
     }
     let exists = |guest: &Guest| bin_dir.as_ref().is_some_and(|dir| dir.join(guest.program()).exists());
     give_up(waiting, results, |guest| !exists(guest));
-    let mut programs = Programs { bin_dir: bin_dir?, static_dir: None, musl_dir: None, model: None };
+    let mut programs =
+        Programs { bin_dir: bin_dir?, static_dir: None, musl_dir: None, c_abi_dir: None, model: None };
     if waiting.iter().any(|(_, guest)| guest.has_model()) {
         let model = stage("building the ConnectX model", |result| match connectx::build() {
             Ok(dir) => programs.model = Some(dir.join("connectx-model")),
@@ -268,6 +285,13 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
         let builds = static_builds();
         results.push(builds.stage);
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
+        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build("dev") {
+            Ok(dir) => {
+                result.counts.passed += 1;
+                programs.c_abi_dir = Some(dir);
+            }
+            Err(error) => result.fail(format!("{error:#}")),
+        }));
     }
     (!waiting.is_empty()).then_some(programs)
 }
@@ -294,6 +318,8 @@ struct Programs {
     static_dir: Option<PathBuf>,
     /// The same with musl, if its standard library is installed.
     musl_dir: Option<PathBuf>,
+    /// `libibverbs.so.1` and its companions.
+    c_abi_dir: Option<PathBuf>,
     /// The ConnectX model.
     model: Option<PathBuf>,
 }
@@ -341,7 +367,11 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
         .args(guest.arguments())
         .args(["--timeout", &args.timeout.to_string(), "--env"])
         .arg(format!("VERBS_BIN_DIR={}", programs.bin_dir.display()));
-    for (name, dir) in [("VERBS_STATIC_DIR", &programs.static_dir), ("VERBS_MUSL_DIR", &programs.musl_dir)] {
+    for (name, dir) in [
+        ("VERBS_STATIC_DIR", &programs.static_dir),
+        ("VERBS_MUSL_DIR", &programs.musl_dir),
+        ("VERBS_C_ABI_DIR", &programs.c_abi_dir),
+    ] {
         if let Some(dir) = dir {
             command.arg("--env").arg(format!("{name}={}", dir.display()));
         }
@@ -353,7 +383,11 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
     match guest.device {
         Device::Mlx5(port) => drop(command.args(["--port", port.name()])),
         Device::RxeWithoutIoctls => drop(command.args(["--without-ioctls", "conformance"])),
-        Device::Rxe | Device::None => {}
+        Device::Rxe | Device::None => {
+            for part in guest.parts_to_skip(args) {
+                command.args(["--skip", part]);
+            }
+        }
     }
     if args.suites.is_empty() && matches!(guest.device, Device::Rxe | Device::RxeWithoutIoctls) {
         result.device = Some(format!("rxe {}", guest.label()));
@@ -475,15 +509,30 @@ mod tests {
         }
     }
 
-    fn labels(command_line: &[&str]) -> Vec<String> {
+    fn parsed(command_line: &[&str]) -> Args {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
             args: Args,
         }
         let words = ["test"].iter().chain(command_line);
-        let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
-        plan(&cli.args).iter().map(Guest::label).collect()
+        <Cli as clap::Parser>::try_parse_from(words).unwrap().args
+    }
+
+    fn labels(command_line: &[&str]) -> Vec<String> {
+        plan(&parsed(command_line)).iter().map(Guest::label).collect()
+    }
+
+    #[test]
+    fn one_kernel_runs_all_of_c_abi_by_default_and_each_chosen_one_does() {
+        let skipped = |command_line: &[&str]| -> Vec<(String, usize)> {
+            let args = parsed(command_line);
+            let guests = plan(&args).into_iter().filter(|guest| guest.device == Device::Rxe);
+            guests.map(|guest| (guest.label(), guest.parts_to_skip(&args).len())).collect()
+        };
+        assert_eq!(skipped(&[]), [("6.1".to_owned(), 0), ("7.2".to_owned(), 4)]);
+        assert_eq!(skipped(&["c_abi"]), [("6.1".to_owned(), 0), ("7.2".to_owned(), 0)]);
+        assert!(skipped(&["--kernel", "all"]).iter().all(|(_, parts)| *parts == 0));
     }
 
     #[test]

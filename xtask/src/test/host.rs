@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
-use crate::{cargo, fuzz};
+use crate::{c_abi, cargo, fuzz};
 
 /// Runs every stage of the host part.
 pub(super) fn stages() -> Vec<StageResult> {
@@ -30,10 +30,15 @@ pub(super) fn stages() -> Vec<StageResult> {
     results.push(stage("comments", prose::check));
     results.push(stage("packages", packages::check));
     results.push(stage("no crate that builds C", no_native_crates));
+    results.push(stage("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
+        Ok(_) => result.counts.passed += 1,
+        Err(error) => result.fail(format!("{error:#}")),
+    }));
     results.push(stage("tests without a device", |result| {
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
         result.device = Some("soft".to_owned());
     }));
+    results.push(stage("libibverbs.so.1 as it is shipped", shipped));
     results.push(stage("rings and tables under the model checker", |result| {
         let mut command = cargo::command();
         // A folder of its own: the flag applies to every crate, and would rebuild all of them each
@@ -72,6 +77,55 @@ pub(super) fn stages() -> Vec<StageResult> {
         }
     }));
     results
+}
+
+/// Cases of `c-abi/tests/programs` that run on the library as it is shipped: a tool, ping-pongs,
+/// perftest, librdmacm (which shows that the library is the one that was loaded), and C programs,
+/// among them one that loads and unloads the library. All cases run on that of the dev profile,
+/// under valgrind too, which takes optimised branches on unused memory of `None` for errors.
+const SHIPPED: &[&str] = &[
+    "ibverbs-utils.devinfo_shows_an_active_port_and_its_gid",
+    "ibverbs-utils.rc -c -s 4096",
+    "ibverbs-utils.xsrq -s 4096",
+    "perftest.ib_write_bw -c RC -s 65536",
+    "perftest.ib_send_lat -c UD -e --use-srq -s 1024",
+    "librdmacm.rping runs on the library and misses the kernel's rdma_cm",
+    "c.destroy_order",
+    "c.destroy_order under AddressSanitizer",
+    "c.refused",
+    "c.shared_queues",
+    "c.unload",
+    "c.unload under AddressSanitizer",
+];
+
+/// Tests the package of `cargo xtask c-abi --deb`: its libraries, and its form.
+fn shipped(result: &mut StageResult) {
+    let made = match c_abi::shipped::make() {
+        Ok(made) => made,
+        Err(error) => return result.fail(format!("{error:#}")),
+    };
+    match made.package.map(|package| c_abi::shipped::lintian(&package)) {
+        None => result.skip("no package without dpkg-deb (package dpkg)"),
+        Some(Ok(Some(findings))) if findings.is_empty() => result.counts.passed += 1,
+        Some(Ok(Some(findings))) => findings.into_iter().for_each(|finding| result.fail(finding)),
+        Some(Ok(None)) => result.skip("lintian is not installed (package lintian)"),
+        Some(Err(error)) => result.fail(format!("{error:#}")),
+    }
+    let mut missing = SHIPPED.to_vec();
+    // The whole workspace, because cargo builds nothing again for the same set of packages.
+    let mut command = cargo::command();
+    command.args(["test", "--workspace", "--test", "programs", "--", "--exact"]).args(SHIPPED);
+    command.env("VERBS_C_ABI_DIR", made.libraries);
+    host_tests_with(&mut command, result, |line| missing.retain(|case| !is_of(line, case)));
+    for case in missing {
+        result.fail(format!("there is no case {case:?}"));
+    }
+}
+
+/// Returns whether a line is the result of a case: `ok NAME`, or `skip NAME: why`.
+fn is_of(line: &str, case: &str) -> bool {
+    let rest = line.split_once(' ').and_then(|(_, name)| name.strip_prefix(case));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
 /// Short, because few calls show that a sanitizer works, although it slows them down.
@@ -115,8 +169,14 @@ fn native_crates(tree: &str) -> Vec<String> {
 }
 
 fn host_tests(command: &mut Command, result: &mut StageResult) {
+    host_tests_with(command, result, |_| {});
+}
+
+/// Runs a test command, and calls `each` with each line that it prints.
+fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: impl FnMut(&str)) {
     let mut seen = Counts::default();
     let status = follow(command, |line| {
+        each(line);
         if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
         } else if ["ok ", "FAIL ", "skip "].iter().any(|verdict| line.starts_with(verdict)) {
@@ -173,6 +233,12 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
         assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
         assert_eq!(parse_test_result("test result: rubbish"), None);
+    }
+
+    #[test]
+    fn a_result_is_of_the_case_with_the_whole_name() {
+        assert!(is_of("ok c.unload", "c.unload") && is_of("FAIL c.unload: why", "c.unload"));
+        assert!(!is_of("ok c.unload under valgrind", "c.unload") && !is_of("c.unload", "c.unload"));
     }
 
     #[test]

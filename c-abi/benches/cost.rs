@@ -1,0 +1,409 @@
+//! The cost of the data path through the functions of C, beside the provider's own functions on
+//! queues of the same kind. Queues of rxe are in plain memory, without a kernel ([`paper`]); those
+//! of soft devices belong to devices in this process ([`soft`]).
+//!
+//! ```text
+//!   cargo bench -p libibverbs-c               table of instructions per operation
+//!   cargo bench -p libibverbs-c -- --check    the same; fails beyond a limit
+//! ```
+//!
+//! The measured functions do what the inline functions of verbs.h do in a program: they load a
+//! pointer from `ibv_context.ops`, `ibv_qp_ex` or `ibv_cq_ex`, and call through it. Their
+//! instructions are counted as in the benchmark of provider-rxe: all callees included, minus those
+//! of an empty function. Without valgrind, the table cannot be made.
+//!
+//! Another table has a C program's calls of the linked `libibverbs.so.1` on a soft device
+//! ([`library`]).
+//!
+//! # Safety
+//! The devices access no memory of work requests. Objects are live and used by one thread. The
+//! measured functions are exported under their own names, by which callgrind finds them; no other
+//! function has these names.
+#![allow(unsafe_code)]
+
+#[path = "../tests/abi/mod.rs"]
+mod abi;
+#[path = "../../provider-rxe/benches/callgrind/mod.rs"]
+mod callgrind;
+mod calls;
+mod library;
+mod paper;
+mod soft;
+mod world;
+
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+
+use provider_rxe::Rxe;
+use provider_soft::Soft;
+use verbs_core::provider::RecvQueue as _;
+
+use callgrind::{count_in, count_instructions};
+use calls::*;
+use world::{Measured, REMOTE, RKEY, World};
+
+/// Number of calls over which instructions are counted.
+const COUNTED_CALLS: u32 = 256;
+/// As [`COUNTED_CALLS`], on soft devices, whose queues are not emptied in between.
+const COUNTED_SOFT_CALLS: u32 = 64;
+/// Maximum number of instructions that an operation may take beyond the static API, where the
+/// program calls one function for it.
+const ABOVE: f64 = 30.0;
+
+/// An operation to measure, through the static API and through the functions of C.
+struct Case<P: Measured> {
+    operation: &'static str,
+    /// Operations in one call.
+    per_call: u32,
+    /// The measured functions, static and C, and the names by which callgrind finds them.
+    symbols: [&'static str; 2],
+    calls: [fn(&mut World<P>); 2],
+    /// Prepares the queues for another `calls` calls, at most as many as fit.
+    ready: fn(&mut World<P>, calls: u32, per_call: u32),
+    /// Maximum number of instructions that an operation may take beyond the static API. Where the
+    /// program calls several functions for an operation, at most 30 for each of them.
+    above: f64,
+    /// Instructions of an operation of rdma-core's librxe, which C's may not reach.
+    librxe: Option<f64>,
+}
+
+macro_rules! cases {
+    ($cases:ident: $provider:ident; $(
+        $operation:literal, $per_call:literal, $ready:ident, $above:expr, $librxe:expr =>
+        $static:ident($static_world:ident) $static_body:block
+        $c:ident($c_world:ident) $c_body:block
+    )*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            fn $static($static_world: &mut World<$provider>) $static_body
+
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            fn $c($c_world: &mut World<$provider>) {
+                // SAFETY: the objects are live, and the requests and arrays are the world's.
+                unsafe { $c_body }
+            }
+        )*
+
+        const $cases: &[Case<$provider>] = &[$(Case {
+            operation: $operation,
+            per_call: $per_call,
+            symbols: [stringify!($static), stringify!($c)],
+            calls: [$static, $c],
+            ready: $ready,
+            above: $above,
+            librxe: $librxe,
+        }),*];
+    };
+}
+
+/// Instructions of rdma-core's librxe: docs/benchmarks.md says how they were counted.
+const SEND: Option<f64> = Some(185.0);
+const WR: Option<f64> = Some(125.0);
+const RECV: Option<f64> = Some(121.0);
+const POLL: Option<f64> = Some(40.0);
+
+cases! {
+    ON_PAPER: Rxe;
+
+    "post_send, send", 1, drained, ABOVE, SEND =>
+    c_cost_send_1_static(w) { post_send(w, 0, 1) }
+    c_cost_send_1_c(w) { c_post_send(w, 0) }
+
+    "post_send, send", 16, drained, ABOVE, SEND =>
+    c_cost_send_16_static(w) { post_send(w, 0, 16) }
+    c_cost_send_16_c(w) { c_post_send(w, 1) }
+
+    "post_send, write", 1, drained, ABOVE, SEND =>
+    c_cost_write_1_static(w) { post_send(w, 1, 1) }
+    c_cost_write_1_c(w) { c_post_send(w, 2) }
+
+    "post_send, write", 16, drained, ABOVE, SEND =>
+    c_cost_write_16_static(w) { post_send(w, 1, 16) }
+    c_cost_write_16_c(w) { c_post_send(w, 3) }
+
+    "post_send, 8 B inline", 1, drained, ABOVE, None =>
+    c_cost_inline_1_static(w) { post_send(w, 2, 1) }
+    c_cost_inline_1_c(w) { c_post_send(w, 4) }
+
+    "post_send, 8 B inline", 16, drained, ABOVE, None =>
+    c_cost_inline_16_static(w) { post_send(w, 2, 16) }
+    c_cost_inline_16_c(w) { c_post_send(w, 5) }
+
+    "wr, send", 1, drained, 55.0, WR =>
+    c_cost_wr_send_1_static(w) {
+        batch(w, 1, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.send().set_sge(sge) }
+        });
+    }
+    c_cost_wr_send_1_c(w) { c_batch(w, 1, c_wr_send, c_set_sge) }
+
+    "wr, send", 16, drained, ABOVE, WR =>
+    c_cost_wr_send_16_static(w) {
+        batch(w, 16, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.send().set_sge(sge) }
+        });
+    }
+    c_cost_wr_send_16_c(w) { c_batch(w, 16, c_wr_send, c_set_sge) }
+
+    "wr, write", 1, drained, 70.0, None =>
+    c_cost_wr_write_1_static(w) {
+        batch(w, 1, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.rdma_write(RKEY, REMOTE).set_sge(sge) }
+        });
+    }
+    c_cost_wr_write_1_c(w) { c_batch(w, 1, c_wr_write, c_set_sge) }
+
+    "wr, write", 16, drained, 42.0, None =>
+    c_cost_wr_write_16_static(w) {
+        batch(w, 16, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.rdma_write(RKEY, REMOTE).set_sge(sge) }
+        });
+    }
+    c_cost_wr_write_16_c(w) { c_batch(w, 16, c_wr_write, c_set_sge) }
+
+    "wr, 8 B inline", 1, drained, 57.0, None =>
+    c_cost_wr_inline_1_static(w) {
+        batch(w, 1, |wr, _, data| wr.send().set_inline_data(data));
+    }
+    c_cost_wr_inline_1_c(w) { c_batch(w, 1, c_wr_send, c_set_inline) }
+
+    "wr, 8 B inline", 16, drained, ABOVE, None =>
+    c_cost_wr_inline_16_static(w) {
+        batch(w, 16, |wr, _, data| wr.send().set_inline_data(data));
+    }
+    c_cost_wr_inline_16_c(w) { c_batch(w, 16, c_wr_send, c_set_inline) }
+
+    "post_recv", 1, drained, ABOVE, RECV =>
+    c_cost_recv_1_static(w) {
+        post_recv(w, 1);
+    }
+    c_cost_recv_1_c(w) { c_post_recv(w, 0) }
+
+    "post_recv", 16, drained, ABOVE, RECV =>
+    c_cost_recv_16_static(w) {
+        post_recv(w, 16);
+    }
+    c_cost_recv_16_c(w) { c_post_recv(w, 1) }
+
+    "post_srq_recv", 1, drained, ABOVE, RECV =>
+    c_cost_srq_1_static(w) {
+        // SAFETY: the device accesses no memory of work requests.
+        black_box(unsafe { w.ends.srq.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    c_cost_srq_1_c(w) { c_post_srq_recv(w.ends.c_srq, w, 0) }
+
+    "post_srq_recv", 16, drained, ABOVE, RECV =>
+    c_cost_srq_16_static(w) {
+        // SAFETY: the device accesses no memory of work requests.
+        black_box(unsafe { w.ends.srq.post_recv(&w.recvs) }).unwrap();
+    }
+    c_cost_srq_16_c(w) { c_post_srq_recv(w.ends.c_srq, w, 1) }
+
+    "poll_cq", 1, completed, ABOVE, None =>
+    c_cost_poll_1_static(w) { poll(w, 1) }
+    c_cost_poll_1_c(w) { c_poll(w, 1) }
+
+    "poll_cq", 2, completed, ABOVE, POLL =>
+    c_cost_poll_2_static(w) { poll(w, 2) }
+    c_cost_poll_2_c(w) { c_poll(w, 2) }
+
+    "poll_cq", 16, completed, ABOVE, POLL =>
+    c_cost_poll_16_static(w) { poll(w, 16) }
+    c_cost_poll_16_c(w) { c_poll(w, 16) }
+
+    "poll_cq, empty", 1, drained, ABOVE, None =>
+    c_cost_empty_static(w) { poll(w, 8) }
+    c_cost_empty_c(w) { c_poll(w, 8) }
+
+    "start_poll, 4 fields", 1, completed, 52.0, None =>
+    c_cost_lend_1_static(w) { lend(w, 1) }
+    c_cost_lend_1_c(w) { c_lend(w, 1) }
+
+    "start_poll, 4 fields", 16, completed, 31.0, None =>
+    c_cost_lend_16_static(w) { lend(w, 16) }
+    c_cost_lend_16_c(w) { c_lend(w, 16) }
+}
+
+cases! {
+    ON_SOFT: Soft;
+
+    "post_send, send", 1, held, ABOVE, None =>
+    c_cost_soft_send_1_static(w) { post_send(w, 0, 1) }
+    c_cost_soft_send_1_c(w) { c_post_send(w, 0) }
+
+    "post_send, send", 16, held, ABOVE, None =>
+    c_cost_soft_send_16_static(w) { post_send(w, 0, 16) }
+    c_cost_soft_send_16_c(w) { c_post_send(w, 1) }
+
+    "wr, send", 1, held, ABOVE, None =>
+    c_cost_soft_wr_1_static(w) {
+        batch(w, 1, |wr, sge, _| {
+            // SAFETY: the device starts no request in SQD.
+            unsafe { wr.send().set_sge(sge) }
+        });
+    }
+    c_cost_soft_wr_1_c(w) { c_batch(w, 1, c_wr_send, c_set_sge) }
+
+    "wr, send", 16, held, ABOVE, None =>
+    c_cost_soft_wr_16_static(w) {
+        batch(w, 16, |wr, sge, _| {
+            // SAFETY: the device starts no request in SQD.
+            unsafe { wr.send().set_sge(sge) }
+        });
+    }
+    c_cost_soft_wr_16_c(w) { c_batch(w, 16, c_wr_send, c_set_sge) }
+
+    "post_recv", 1, held, ABOVE, None =>
+    c_cost_soft_recv_1_static(w) { post_recv(w, 1) }
+    c_cost_soft_recv_1_c(w) { c_post_recv(w, 0) }
+
+    "post_recv", 16, held, ABOVE, None =>
+    c_cost_soft_recv_16_static(w) { post_recv(w, 16) }
+    c_cost_soft_recv_16_c(w) { c_post_recv(w, 1) }
+
+    "poll_cq", 1, flushed, 50.0, None =>
+    c_cost_soft_poll_1_static(w) { poll(w, 1) }
+    c_cost_soft_poll_1_c(w) { c_poll(w, 1) }
+
+    "poll_cq", 2, flushed, 35.0, None =>
+    c_cost_soft_poll_2_static(w) { poll(w, 2) }
+    c_cost_soft_poll_2_c(w) { c_poll(w, 2) }
+
+    "poll_cq", 16, flushed, ABOVE, None =>
+    c_cost_soft_poll_16_static(w) { poll(w, 16) }
+    c_cost_soft_poll_16_c(w) { c_poll(w, 16) }
+
+    "start_poll, 4 fields", 1, flushed, 55.0, None =>
+    c_cost_soft_lend_1_static(w) { lend(w, 1) }
+    c_cost_soft_lend_1_c(w) { c_lend(w, 1) }
+
+    "start_poll, 4 fields", 16, flushed, 40.0, None =>
+    c_cost_soft_lend_16_static(w) { lend(w, 16) }
+    c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
+}
+
+/// The measured function that does nothing.
+const EMPTY: &str = "c_cost_nothing";
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn c_cost_nothing(world: *mut ()) {
+    black_box(world);
+}
+
+fn drained(world: &mut World<Rxe>, _calls: u32, _per_call: u32) {
+    world.ends.drain();
+}
+
+fn completed(world: &mut World<Rxe>, calls: u32, per_call: u32) {
+    world.ends.complete(calls * per_call);
+}
+
+/// A soft device keeps the requests.
+fn held(_: &mut World<Soft>, _calls: u32, _per_call: u32) {}
+
+fn flushed(world: &mut World<Soft>, calls: u32, per_call: u32) {
+    world.flush(calls * per_call);
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, symbol] = args.as_slice()
+        && flag == "--count"
+    {
+        run_calls(symbol);
+        return ExitCode::SUCCESS;
+    }
+    let tables = || {
+        let on_paper = table("rxe on paper", ON_PAPER, COUNTED_CALLS)?;
+        let on_soft = table("soft", ON_SOFT, COUNTED_SOFT_CALLS)?;
+        Ok::<_, String>(library::table()? && on_paper && on_soft)
+    };
+    match tables() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) if args.iter().any(|arg| arg == "--check") => ExitCode::FAILURE,
+        Ok(false) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("instructions were not measured: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the instructions of one call of a measured function, which the environment gives a soft
+/// device.
+fn count(symbol: &str, calls: u32) -> Result<f64, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut valgrind = Command::new("valgrind");
+    valgrind.env("VERBS_SOFT", "auto");
+    count_in(valgrind, &program, &["--count", symbol], symbol, calls)
+}
+
+/// Prints a table, and returns whether all limits are met.
+fn table<P: Measured>(title: &str, cases: &[Case<P>], calls: u32) -> Result<bool, String> {
+    let empty = count_instructions(EMPTY, COUNTED_CALLS)?;
+    println!(
+        "{title:<22} {:>7} {:>8} {:>8} {:>7} {:>6} {:>7}",
+        "a call", "static", "C", "above", "limit", "librxe"
+    );
+    let mut are_met = true;
+    for case in cases {
+        let each = |symbol| count(symbol, calls).map(|all| (all - empty) / f64::from(case.per_call));
+        let [own, c] = [each(case.symbols[0])?, each(case.symbols[1])?];
+        let is_met = c - own <= case.above && case.librxe.is_none_or(|librxe| c < librxe);
+        are_met &= is_met;
+        println!(
+            "{:<22} {:>7} {own:>8.1} {c:>8.1} {:>7.1} {:>6.0} {:>7}{}",
+            case.operation,
+            case.per_call,
+            c - own,
+            case.above,
+            case.librxe.map_or_else(String::new, |librxe| format!("{librxe:.0}")),
+            if is_met { "" } else { "  over a limit" }
+        );
+    }
+    Ok(are_met)
+}
+
+/// Calls a measured function.
+fn run_calls(symbol: &str) {
+    if symbol == EMPTY {
+        return (0..COUNTED_CALLS).for_each(|_| c_cost_nothing(core::ptr::null_mut()));
+    }
+    let is_found = run_case(ON_PAPER, symbol, paper::world, (COUNTED_CALLS, paper::SLOTS - 1))
+        || run_case(ON_SOFT, symbol, soft::world, (COUNTED_SOFT_CALLS, soft::SLOTS));
+    assert!(is_found, "{symbol}");
+}
+
+/// Calls a measured function, in portions that fit into the queues, if it is one of these.
+fn run_case<P: Measured>(
+    cases: &[Case<P>],
+    symbol: &str,
+    world: fn() -> World<P>,
+    (mut left, room): (u32, u32),
+) -> bool {
+    let mut each_form = cases.iter().flat_map(|case| (0..2).map(move |form| (case, form)));
+    let Some((case, form)) = each_form.find(|(case, form)| case.symbols[*form] == symbol) else {
+        return false;
+    };
+    let mut world = world();
+    while left > 0 {
+        let now = left.min(room / case.per_call);
+        (case.ready)(&mut world, now, case.per_call);
+        for _ in 0..now {
+            world.wr_id += u64::from(case.per_call);
+            world.polled = 0;
+            (case.calls[form])(&mut world);
+            let expected = if case.operation == "poll_cq" { case.per_call } else { 0 };
+            assert_eq!(world.polled, expected as usize);
+        }
+        left -= now;
+    }
+    true
+}

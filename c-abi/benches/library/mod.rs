@@ -1,0 +1,90 @@
+//! The cost of the linked library, on a soft device: `cost.c` is a C program that runs on it.
+//!
+//! The work of the device depends on time, so that posting sends is counted by batches that are
+//! taken back, and polling by completions that are there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::callgrind::count_in;
+
+/// Calls that `cost.c` makes of the function.
+const CALLS: u32 = 64;
+const EMPTY: &str = "cost_nothing";
+
+/// A function of `cost.c`, its operations a call, and the maximum number of instructions of an
+/// operation, which guards against regressions. A receive makes the device go on, and has none.
+const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
+    ("cost_recv_1", 1, None),
+    ("cost_recv_16", 16, None),
+    ("cost_wr_1", 1, Some(350.0)),
+    ("cost_wr_16", 16, Some(300.0)),
+    ("cost_poll_1", 1, Some(115.0)),
+    ("cost_poll_2", 2, Some(90.0)),
+    ("cost_poll_16", 16, Some(70.0)),
+];
+
+/// Prints the table, and returns whether all limits are met. Without the library, or without a C
+/// compiler and verbs.h, it prints the reason instead.
+///
+/// # Errors
+/// The C program or valgrind failed.
+pub(crate) fn table() -> Result<bool, String> {
+    let (library, program) = match library().and_then(|library| Ok((library, compile()?))) {
+        Ok(both) => both,
+        Err(why) => {
+            println!("the linked library was not measured: {why}");
+            return Ok(true);
+        }
+    };
+    let counts = FUNCTIONS.map(|(symbol, ..)| count(&library, &program, symbol));
+    let empty = count(&library, &program, EMPTY);
+    // If it was never written, removing it fails.
+    let _ = std::fs::remove_file(&program);
+    let empty = empty?;
+    println!("{:<22} {:>7} {:>8} {:>7}", "libibverbs.so.1, soft", "a call", "C", "limit");
+    let mut are_met = true;
+    for ((symbol, per_call, limit), count) in FUNCTIONS.into_iter().zip(counts) {
+        let each = (count? - empty) / f64::from(per_call);
+        let is_met = limit.is_none_or(|limit| each <= limit);
+        are_met &= is_met;
+        println!(
+            "{symbol:<22} {per_call:>7} {each:>8.1} {:>7}{}",
+            limit.map_or_else(String::new, |limit| format!("{limit:.0}")),
+            if is_met { "" } else { "  over a limit" }
+        );
+    }
+    Ok(are_met)
+}
+
+/// Returns the folder in which `cargo xtask c-abi` links the library.
+fn library() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    // This program is TARGET/PROFILE/deps/NAME.
+    let folder = program.ancestors().nth(3).map(|target| target.join("c-abi"));
+    match folder {
+        Some(folder) if folder.join("libibverbs.so.1").exists() => Ok(folder),
+        _ => Err("`cargo xtask c-abi` links it".to_owned()),
+    }
+}
+
+fn compile() -> Result<PathBuf, String> {
+    let program = std::env::temp_dir().join(format!("cost-{}", std::process::id()));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/library/cost.c");
+    let compiled = Command::new("cc")
+        .args(["-O2", "-o"])
+        .arg(&program)
+        .args([source, "-libverbs"])
+        .output()
+        .map_err(|error| format!("cc could not be started: {error}"))?;
+    match compiled.status.success() {
+        true => Ok(program),
+        false => Err(format!("cc: {}", String::from_utf8_lossy(&compiled.stderr).trim())),
+    }
+}
+
+fn count(library: &Path, program: &Path, symbol: &str) -> Result<f64, String> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.env("LD_LIBRARY_PATH", library).env("VERBS_SOFT", "auto");
+    count_in(valgrind, program, &[symbol], symbol, CALLS)
+}

@@ -1,0 +1,201 @@
+//! The path back to the sender of a datagram, and the Ethernet address of a GID.
+//!
+//! # Safety
+//! As the crate. The structs that the caller's pointers lead to are accessed through raw pointers,
+//! because those to be written may be uninitialised.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::ops::ControlFlow;
+use std::time::Duration;
+
+use verbs_core::Errno;
+use verbs_core::neighbour::{self, EthPath, address_of};
+use verbs_core::provider::DeviceOps;
+use verbs_core::types::{Gid, Grh};
+
+use crate::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
+use crate::context::device_ops;
+use crate::errno::refuse;
+
+/// Computes the path back to the sender of a datagram that arrived at a port. Returns 0, or -1 with
+/// `errno`:
+///
+/// | errno | where |
+/// |---|---|
+/// | `EINVAL` | the datagram was sent to a group, or to no GID of the port; a null pointer |
+/// | `EPROTONOSUPPORT` | `grh` is not the header of InfiniBand or RoCE |
+///
+/// Without `IBV_WC_GRH` in the completion, `grh` may be null. The hop limit is what is left of the
+/// datagram's, as in the C library; the flow label of a datagram over IPv4, which has none, is 0.
+///
+/// # Safety
+/// `context` is null or open. The other pointers are null, or lead to a completion, the 40 bytes in
+/// front of the datagram, and room for the attributes.
+///
+/// # References
+/// `ibv_init_ah_from_wc(3)`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    port_num: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    ah_attr: *mut ibv_ah_attr,
+) -> c_int {
+    if context.is_null() || wc.is_null() || ah_attr.is_null() {
+        refuse(Errno::INVAL);
+        return -1;
+    }
+    // SAFETY: the caller's promise; neither pointer is null.
+    unsafe { init_ah_from_wc(device_ops(context), port_num, wc, grh, ah_attr) }
+}
+
+/// As [`ibv_init_ah_from_wc`], on the device of the context.
+///
+/// # Safety
+/// `wc` leads to a completion, and `ah_attr` to room for the attributes; `grh` is null or leads to
+/// 40 bytes.
+pub(crate) unsafe fn init_ah_from_wc(
+    query: &dyn DeviceOps,
+    port_num: u8,
+    wc: *const ibv_wc,
+    grh: *const ibv_grh,
+    ah_attr: *mut ibv_ah_attr,
+) -> c_int {
+    // SAFETY: both lead to their structs, and all zeros are valid attributes.
+    let has_grh = unsafe {
+        ah_attr.write_bytes(0, 1);
+        (*ah_attr).dlid = (*wc).slid;
+        (*ah_attr).sl = (*wc).sl;
+        (*ah_attr).src_path_bits = (*wc).dlid_path_bits;
+        (*ah_attr).port_num = port_num;
+        (*wc).wc_flags & IBV_WC_GRH != 0
+    };
+    if !has_grh {
+        return 0;
+    }
+    let route = if grh.is_null() {
+        Err(Errno::INVAL)
+    } else {
+        // SAFETY: the pointer leads to 40 bytes, of any content.
+        let header = unsafe { grh.cast::<[u8; Grh::LEN]>().read_unaligned() };
+        route_back(query, port_num, &header)
+    };
+    // SAFETY: as above.
+    unsafe { (*ah_attr).is_global = 1 };
+    match route {
+        Ok(route) => {
+            // SAFETY: as above.
+            unsafe { (*ah_attr).grh = route };
+            0
+        }
+        Err(errno) => {
+            refuse(errno);
+            -1
+        }
+    }
+}
+
+/// Returns the route to the sender of a datagram, from the GID that it was sent to.
+fn route_back(
+    query: &dyn DeviceOps,
+    port_num: u8,
+    header: &[u8; Grh::LEN],
+) -> Result<ibv_global_route, Errno> {
+    let mut grh = Grh::parse(header).map_err(|_| Errno::PROTONOSUPPORT)?;
+    if grh.dgid.is_multicast() {
+        return Err(Errno::INVAL);
+    }
+    if ![Grh::UDP, Grh::IBA].contains(&grh.next_header) {
+        // The protocol of an IPv4 header does not matter: only RoCE v2 has one.
+        if grh.sgid.to_ipv4().is_none() {
+            return Err(Errno::PROTONOSUPPORT);
+        }
+        grh.next_header = Grh::UDP;
+    }
+    let mut source = None;
+    query
+        .visit_gids(port_num, &mut |entry| {
+            if entry.gid != grh.dgid || !grh.is_of(entry.gid_type) {
+                return ControlFlow::Continue(());
+            }
+            source = Some(entry.gid_index);
+            ControlFlow::Break(())
+        })
+        .map_err(|error| error.errno)?;
+    Ok(ibv_global_route {
+        dgid: ibv_gid { raw: grh.sgid.0 },
+        flow_label: grh.flow_label,
+        // The field has 8 bits.
+        sgid_index: source.ok_or(Errno::INVAL)? as u8,
+        hop_limit: grh.hop_limit,
+        traffic_class: grh.traffic_class,
+    })
+}
+
+/// Finds the Ethernet address of the next hop to a GID, and the VLAN of the interface with the
+/// source GID, `0xffff` for none. `vid` may be null. Waits up to 3 s for a neighbour's reply.
+///
+/// Returns 0; -1 with `errno` for a source GID that cannot be queried; `-EINVAL` for one that no
+/// interface has, and for a null pointer; `-EHOSTUNREACH` where no Ethernet address is found.
+///
+/// # Safety
+/// `context` is null or open. The other pointers are null, or lead to attributes, room for 6 bytes,
+/// and room for the number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    eth_mac: *mut u8,
+    vid: *mut u16,
+) -> c_int {
+    if context.is_null() || attr.is_null() || eth_mac.is_null() {
+        return -refuse(Errno::INVAL);
+    }
+    // SAFETY: the context is open, and every byte of the attributes' GID is initialised.
+    let (query, port_num, index, dgid) =
+        unsafe { (device_ops(context), (*attr).port_num, (*attr).grh.sgid_index, Gid((*attr).grh.dgid.raw)) };
+    match resolve(query, port_num, index, &dgid) {
+        Ok(EthPath { mac, vlan }) => {
+            // SAFETY: there is room for both, as the caller promises.
+            unsafe {
+                eth_mac.cast::<[u8; 6]>().write(mac);
+                if !vid.is_null() {
+                    vid.write(vlan.unwrap_or(NO_VLAN));
+                }
+            }
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+/// Resolves a GID from an entry of a port's table.
+///
+/// # Errors
+/// Returns the result of `ibv_resolve_eth_l2_from_gid`, and sets `errno`.
+fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result<EthPath, c_int> {
+    let entry = query.query_gid_entry(port_num, index.into()).map_err(|error| {
+        refuse(error.errno);
+        -1
+    })?;
+    let invalid = |_| -refuse(Errno::INVAL);
+    // An empty entry is the GID of no interface.
+    let entry = entry.ok_or(()).map_err(invalid)?;
+    let source = address_of(&entry.gid);
+    let ifindex = match entry.ndev_ifindex {
+        0 => neighbour::interface_with(source).map_err(|_| invalid(()))?,
+        ifindex => ifindex,
+    };
+    neighbour::resolve(ifindex, source, address_of(dgid), PATIENCE).map_err(|_| -refuse(Errno::HOSTUNREACH))
+}
+
+/// The time that a neighbour has for its reply.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The number of an interface without a VLAN.
+const NO_VLAN: u16 = 0xffff;
+
+#[cfg(test)]
+mod tests;

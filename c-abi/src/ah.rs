@@ -1,0 +1,100 @@
+//! Address handles.
+//!
+//! # Safety
+//! As the crate.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+
+use verbs_core::Error;
+use verbs_core::provider::{AhOps as _, ContextOps as _, Destroy as _, Provider};
+use verbs_core::types::{AhAttr, Av};
+
+use crate::address::init_ah_from_wc;
+use crate::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
+use crate::context::{Provided, device_ops, verbs};
+use crate::convert::ah_attr_from_c;
+use crate::errno::{code, not_null, not_null_or_null, pointer};
+use crate::object::Object;
+use crate::pd;
+use crate::shared::Shared;
+
+/// A provider's address handle.
+pub(crate) struct Ah<P: Provider> {
+    /// A copy for posting, which needs no lock for it.
+    pub(crate) av: Av,
+    ah: Shared<P::Ah>,
+}
+
+pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
+
+/// # Safety
+/// As the exported functions.
+pub(crate) trait AhVerbs {
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error>;
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int;
+}
+
+impl<P: Provider> AhVerbs for Provided<P> {
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error> {
+        // SAFETY: the domain is live.
+        let (parent, context) = unsafe { (pd::of::<P>(pd, "create_ah")?, (*pd).context) };
+        let ah = self.context().create_ah(&parent.pd, attr)?;
+        Ok(AhObject::<P>::boxed(ibv_ah { context, pd, handle: 0 }, Ah { av: *ah.av(), ah: Shared::new(ah) }))
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int {
+        // SAFETY: the address handle is live.
+        code(unsafe {
+            let inner: &Ah<P> = AhObject::<P>::inner(ah);
+            inner
+                .ah
+                .destroy("destroy_ah", |ah| ah.destroy())
+                .map(|()| drop(Box::from_raw(ah.cast::<AhObject<P>>())))
+        })
+    }
+}
+
+/// `ibv_create_ah(3)`.
+///
+/// # Safety
+/// `pd` is live, and `attr` points to attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    not_null_or_null!(pd, attr);
+    // SAFETY: the caller's promise.
+    pointer(unsafe { verbs((*pd).context).create_ah(pd, &ah_attr_from_c(&*attr)) })
+}
+
+/// `ibv_create_ah_from_wc(3)`.
+///
+/// # Safety
+/// `pd` is live, `wc` points to a completion and `grh` to the 40 bytes of its receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port_num: u8,
+) -> *mut ibv_ah {
+    not_null_or_null!(pd, wc);
+    // SAFETY: the caller's promise; the attributes are integers.
+    unsafe {
+        let mut attr: ibv_ah_attr = core::mem::zeroed();
+        if init_ah_from_wc(device_ops((*pd).context), port_num, wc, grh, &raw mut attr) != 0 {
+            return core::ptr::null_mut();
+        }
+        ibv_create_ah(pd, &raw mut attr)
+    }
+}
+
+/// `ibv_destroy_ah(3)`.
+///
+/// # Safety
+/// `ah` is live, and not used afterwards if the call succeeds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    not_null!(ah);
+    // SAFETY: the address handle is live.
+    unsafe { verbs((*ah).context).destroy_ah(ah) }
+}

@@ -1,0 +1,115 @@
+//! Completion channels, and their events.
+//!
+//! An event carries the address of its completion queue, which the queue was created with.
+//!
+//! # Safety
+//! As the crate. The kernel, or the provider, writes the address of a live queue, and takes unread
+//! events back when the queue is destroyed.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{IntoRawFd as _, RawFd};
+
+use verbs_core::Errno;
+
+use crate::c::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::context::device_ops;
+use crate::errno::{self, fail_null, not_null, not_null_or_null};
+use crate::event::with_mutex;
+
+/// Counts the queues of a channel.
+///
+/// # Safety
+/// `channel` is live.
+pub(crate) unsafe fn count(channel: *mut ibv_comp_channel, change: c_int) {
+    // SAFETY: the channel and its context are live, and the mutex guards the count.
+    unsafe {
+        with_mutex(&raw mut (*(*channel).context).mutex, || (*channel).refcnt += change);
+    }
+}
+
+/// `ibv_create_comp_channel(3)`.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    not_null_or_null!(context);
+    // SAFETY: the context is open.
+    match unsafe { device_ops(context) }.create_comp_channel() {
+        Ok(fd) => Box::into_raw(Box::new(ibv_comp_channel { context, fd: fd.into_raw_fd(), refcnt: 0 })),
+        Err(error) => fail_null(&error),
+    }
+}
+
+/// `ibv_destroy_comp_channel(3)`.
+///
+/// # Safety
+/// `channel` is live, and not used afterwards if the call succeeds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    not_null!(channel);
+    // SAFETY: the channel is live, and its descriptor is its own.
+    unsafe {
+        let is_used = with_mutex(&raw mut (*(*channel).context).mutex, || (*channel).refcnt != 0);
+        if is_used {
+            return errno::refuse(Errno::BUSY);
+        }
+        libc::close((*channel).fd);
+        drop(Box::from_raw(channel));
+    }
+    0
+}
+
+/// Reads one record of a descriptor.
+///
+/// # Safety
+/// `record` is plain data of the descriptor's records.
+pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
+    // SAFETY: the buffer has the length that is given.
+    let len = unsafe { libc::read(fd, (&raw mut *record).cast(), size_of::<T>()) };
+    usize::try_from(len).is_ok_and(|len| len == size_of::<T>())
+}
+
+/// `ibv_get_cq_event(3)`.
+///
+/// # Safety
+/// `channel` is live, `cq` and `cq_context` point to pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    let mut handle = 0_u64;
+    // SAFETY: the channel is live.
+    if channel.is_null() || !unsafe { read_record((*channel).fd, &mut handle) } {
+        return -1;
+    }
+    let queue = handle as *mut ibv_cq;
+    // SAFETY: the event carries the address of a live queue, which waits at its end until the
+    // program acknowledges this event.
+    unsafe {
+        *cq = queue;
+        *cq_context = (*queue).cq_context;
+    }
+    0
+}
+
+/// `ibv_ack_cq_events(3)`.
+///
+/// # Safety
+/// `cq` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    if cq.is_null() {
+        return;
+    }
+    // SAFETY: the queue is live, and its mutex guards the count.
+    unsafe {
+        with_mutex(&raw mut (*cq).mutex, || {
+            (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(nevents);
+            libc::pthread_cond_signal(&raw mut (*cq).cond);
+        });
+    }
+}

@@ -1,0 +1,392 @@
+//! Completion queues, and completions in arrays.
+//!
+//! # Safety
+//! As the crate. The lock of a queue guards the provider's queue and the lent completion.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use verbs_core::provider::{Completion as _, ContextOps as _, CqOps, Destroy as _, Provider};
+use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
+use verbs_core::{Errno, Error};
+
+use crate::c::{
+    IBV_CQ_ATTR_MODERATE, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_pd, ibv_wc,
+};
+use crate::context::{Provided, verbs};
+use crate::convert::count;
+use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::event::{is_acknowledged, wait_acknowledged};
+use crate::lock::Spin;
+use crate::object::{Object, check_handle, destroy_in_place, public};
+use crate::{channel, cq_ex, pd};
+
+/// A completion that `ibv_start_poll` lent. The lock of its queue is taken until `ibv_end_poll`.
+pub(crate) type Lent<P> = <<P as Provider>::Cq as CqOps>::Completion<'static>;
+
+/// A provider's completion queue.
+pub(crate) struct Cq<P: Provider> {
+    pub(crate) queue: Spin<P::Cq>,
+    /// The completion that the readers of `ibv_cq_ex` read, between `ibv_start_poll` and
+    /// `ibv_end_poll`.
+    pub(crate) lent: UnsafeCell<MaybeUninit<Lent<P>>>,
+    /// The queue's name for new queue pairs.
+    pub(crate) name: P::CqHandle,
+    /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
+    /// does not know of a queue pair any more whose completions are still to be removed.
+    pub(crate) users: Arc<()>,
+    handle: u32,
+}
+
+pub(crate) type CqObject<P> = Object<ibv_cq_ex, Cq<P>>;
+
+/// Returns the provider's completion queue.
+///
+/// # Safety
+/// `cq` is a live queue of the provider.
+pub(crate) unsafe fn of<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
+    // SAFETY: an `ibv_cq` is the head of an `ibv_cq_ex`.
+    unsafe { CqObject::<P>::inner(cq.cast()) }
+}
+
+/// Returns the provider's completion queue, if the handle in the public struct is its own.
+///
+/// # Safety
+/// As [`of`].
+pub(crate) unsafe fn checked<'a, P: Provider>(
+    cq: *mut ibv_cq,
+    verb: &'static str,
+) -> Result<&'a Cq<P>, Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let inner = of::<P>(cq);
+        check_handle(public(&raw const (*cq).handle), inner.handle, verb)?;
+        Ok(inner)
+    }
+}
+
+/// Returns the error of a call for a queue that another thread has destroyed, while this one
+/// handles its last event.
+#[cold]
+fn ended(verb: &'static str) -> Error {
+    refused(verb, Errno::INVAL)
+}
+
+/// The attributes of a new queue, in either form of the call.
+pub(crate) struct Init {
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: u32,
+    wc_flags: CqWcFlags,
+    flags: CqFlags,
+    parent_domain: *mut ibv_pd,
+}
+
+/// # Safety
+/// As the exported functions.
+pub(crate) trait CqVerbs {
+    unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error>;
+    unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error>;
+    unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error>;
+    unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error>;
+}
+
+impl<P: Provider> CqVerbs for Provided<P> {
+    unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error> {
+        // Events carry the address, so the box is made before the queue.
+        let mut object = Box::<CqObject<P>>::new_uninit();
+        let at: *mut ibv_cq_ex = object.as_mut_ptr().cast();
+        // SAFETY: the channel and the domain are null or live.
+        let (channel, parent) = unsafe {
+            let channel = (!init.channel.is_null()).then(|| BorrowedFd::borrow_raw((*init.channel).fd));
+            let parent = match init.parent_domain.is_null() {
+                true => None,
+                false => Some(pd::of::<P>(init.parent_domain, "create_cq")?),
+            };
+            (channel, parent)
+        };
+        let attr = CqInitAttr {
+            channel,
+            comp_vector: init.comp_vector,
+            user_handle: at as u64,
+            flags: init.flags,
+            wc_flags: init.wc_flags,
+            ..CqInitAttr::new(init.cqe)
+        };
+        let (queue, name) = self.context().create_cq(parent.as_deref().map(|parent| &parent.pd), &attr)?;
+        // SAFETY: the struct has integers, null pointers and functions that may be absent.
+        let mut c: ibv_cq_ex = unsafe { core::mem::zeroed() };
+        c.context = context;
+        c.channel = init.channel;
+        c.cq_context = init.cq_context;
+        c.handle = queue.handle();
+        c.cqe = queue.cqe() as c_int;
+        c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+        c.cond = libc::PTHREAD_COND_INITIALIZER;
+        cq_ex::fill::<P>(&mut c);
+        if !init.channel.is_null() {
+            // SAFETY: the channel is live.
+            unsafe { channel::count(init.channel, 1) };
+        }
+        let is_single_threaded = init.flags.contains(CqFlags::SINGLE_THREADED)
+            || parent.is_some_and(|parent| parent.is_single_threaded);
+        let handle = c.handle;
+        let lent = UnsafeCell::new(MaybeUninit::uninit());
+        let queue = Spin::new(queue, is_single_threaded);
+        let inner = Cq { queue, lent, name, users: Arc::default(), handle };
+        object.write(Object { c, inner });
+        Ok(Box::into_raw(object).cast())
+    }
+
+    unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error> {
+        // SAFETY: the queue is live.
+        let inner = unsafe { checked::<P>(cq, "resize_cq")? };
+        let resized = inner.queue.with_live(|queue| {
+            queue.resize(cqe)?;
+            // SAFETY: as above; the lock guards the field.
+            unsafe { (*cq).cqe = queue.cqe() as c_int };
+            Ok(())
+        });
+        resized.unwrap_or_else(|| Err(ended("resize_cq")))
+    }
+
+    unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error> {
+        // SAFETY: the queue is live.
+        let inner = unsafe { checked::<P>(cq, "modify_cq")? };
+        let modified = inner.queue.with_live(|queue| queue.modify(moderation));
+        modified.unwrap_or_else(|| Err(ended("modify_cq")))
+    }
+
+    unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error> {
+        // SAFETY: the queue is live. Threads that handle its last events may use it until they
+        // acknowledge them: they find the lock taken, and the queue ended.
+        unsafe {
+            let inner = checked::<P>(cq, "destroy_cq")?;
+            if Arc::strong_count(&inner.users) > 1 {
+                return Err(refused("destroy_cq", Errno::BUSY));
+            }
+            if !inner.queue.lock_live() {
+                return Err(ended("destroy_cq"));
+            }
+            let queue = NonNull::new_unchecked(inner.queue.as_ptr());
+            let destroyed = destroy_in_place(queue, P::Cq::destroy_counting_events);
+            match &destroyed {
+                Ok(_) => inner.queue.end(),
+                Err(_) => inner.queue.unlock(),
+            }
+            let read = destroyed?;
+            wait_acknowledged(&raw mut (*cq).mutex, &raw mut (*cq).cond, || {
+                is_acknowledged((*cq).comp_events_completed, read.comp)
+                    && is_acknowledged((*cq).async_events_completed, read.asynchronous)
+            });
+            let channel = (*cq).channel;
+            ptr::drop_in_place(&raw const inner.name as *mut P::CqHandle);
+            ptr::drop_in_place(&raw const inner.users as *mut Arc<()>);
+            CqObject::<P>::free(cq.cast());
+            if !channel.is_null() {
+                channel::count(channel, -1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `ibv_poll_cq(3)`.
+///
+/// # Safety
+/// `cq` is a live queue of the provider, and `wc` has room for `num_entries` completions.
+pub(crate) unsafe extern "C" fn poll<P: Provider>(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    // SAFETY: the queue is live, and the array has room.
+    unsafe {
+        let queue = &of::<P>(cq).queue;
+        if !queue.try_lock() {
+            return poll_waiting::<P>(cq, num_entries, wc);
+        }
+        poll_locked(queue, num_entries, wc)
+    }
+}
+
+/// As [`poll`], where another thread has the lock.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn poll_waiting<P: Provider>(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    // SAFETY: as there.
+    unsafe {
+        let queue = &of::<P>(cq).queue;
+        if !queue.lock_live() {
+            return 0;
+        }
+        poll_locked(queue, num_entries, wc)
+    }
+}
+
+/// Polls a queue, and returns its lock.
+///
+/// Completions are lent and copied one by one, because most calls find one or two.
+///
+/// # Safety
+/// The caller has the lock, and `wc` has room for `num_entries` completions.
+#[inline(always)]
+unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of
+    // integers. The reference to the queue ends before the lock is returned.
+    unsafe {
+        let cq = queue.get();
+        let mut polled = 0;
+        while polled < num_entries {
+            let Some(completion) = cq.next() else { break };
+            completion.write_to_c(&mut *wc.cast::<Wc>().add(polled as usize));
+            polled += 1;
+        }
+        cq.finish();
+        queue.unlock();
+        polled
+    }
+}
+
+/// `ibv_req_notify_cq(3)`.
+///
+/// # Safety
+/// `cq` is a live queue of the provider.
+pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the queue is live.
+    let armed = unsafe { of::<P>(cq) }.queue.with_live(|queue| queue.req_notify(solicited_only != 0));
+    code(armed.unwrap_or_else(|| Err(ended("req_notify_cq"))))
+}
+
+/// `ibv_create_cq(3)`.
+///
+/// # Safety
+/// `context` is open, `channel` is null or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    not_null_or_null!(context);
+    let (Some(cqe), Some(comp_vector)) = (count(cqe), count(comp_vector)) else {
+        return pointer(Err(refused("create_cq", Errno::INVAL)));
+    };
+    let init = Init {
+        cqe: cqe as u32,
+        cq_context,
+        channel,
+        comp_vector: comp_vector as u32,
+        wc_flags: CqWcFlags::empty(),
+        flags: CqFlags::empty(),
+        parent_domain: ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise.
+    pointer(unsafe { verbs(context).create_cq(context, &init) }).cast()
+}
+
+/// `ibv_create_cq_ex(3)`.
+///
+/// # Safety
+/// `context` is open, and `attr` points to attributes with live objects.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        init_from_c(&*attr)
+            .map_err(|errno| refused("create_cq_ex", errno))
+            .and_then(|init| verbs(context).create_cq(context, &init))
+    })
+}
+
+/// Returns the attributes of the extended call.
+///
+/// # Errors
+/// `EINVAL` for members and flags that no release has, `EOPNOTSUPP` for fields that none has.
+fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
+    const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    let asks = |bit| attr.comp_mask & bit != 0;
+    let lacks_parent = asks(IBV_CQ_INIT_ATTR_MASK_PD) && attr.parent_domain.is_null();
+    if attr.comp_mask & !KNOWN != 0 || lacks_parent {
+        return Err(Errno::INVAL);
+    }
+    let wc_flags = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
+    if CqWcFlags::from_bits_retain(wc_flags)
+        .iter_names()
+        .fold(wc_flags, |left, (_, flag)| left & !flag.bits())
+        != 0
+    {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let flags = if asks(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    let known = CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN;
+    if flags & !known.bits() != 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(Init {
+        cqe: attr.cqe,
+        cq_context: attr.cq_context,
+        channel: attr.channel,
+        comp_vector: attr.comp_vector,
+        wc_flags: CqWcFlags::from_bits_retain(wc_flags),
+        flags: CqFlags::from_bits_retain(flags),
+        parent_domain: if asks(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
+    })
+}
+
+/// `ibv_resize_cq(3)`.
+///
+/// # Safety
+/// `cq` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    not_null!(cq);
+    let Some(cqe) = count(cqe) else { return fail(&refused("resize_cq", Errno::INVAL)) };
+    // SAFETY: the queue is live.
+    code(unsafe { verbs((*cq).context).resize_cq(cq, cqe as u32) })
+}
+
+/// `ibv_modify_cq(3)`.
+///
+/// # Safety
+/// `cq` is live, and `attr` points to attributes.
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    not_null!(cq, attr);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        let attr = &*attr;
+        if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
+            Err(refused("modify_cq", Errno::INVAL))
+        } else {
+            let (cq_count, cq_period) = (attr.moderate.cq_count, attr.moderate.cq_period);
+            verbs((*cq).context).modify_cq(cq, CqModeration { cq_count, cq_period })
+        }
+    })
+}
+
+/// `ibv_destroy_cq(3)`.
+///
+/// # Safety
+/// `cq` is live, and not used afterwards if the call succeeds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    not_null!(cq);
+    // SAFETY: the queue is live.
+    code(unsafe { verbs((*cq).context).destroy_cq(cq) })
+}

@@ -1,0 +1,164 @@
+//! `ibv_cq_ex`: completions that are read where they lie.
+//!
+//! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` returns it. Between them the
+//! readers read the completion that the queue lends.
+//!
+//! # Safety
+//! As the crate. C programs call the readers only between the two, in the thread that has the lock.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_uint};
+use core::mem::MaybeUninit;
+
+use verbs_core::provider::{Completion as _, CqOps as _, Provider};
+use verbs_core::types::WcFlags;
+
+use crate::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
+use crate::cq::{Cq, CqObject, Lent};
+
+/// Fills the functions of a queue.
+pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
+    c.start_poll = Some(start_poll::<P>);
+    c.next_poll = Some(next_poll::<P>);
+    c.end_poll = Some(end_poll::<P>);
+    c.read_opcode = Some(read_opcode::<P>);
+    c.read_vendor_err = Some(read_vendor_err::<P>);
+    c.read_byte_len = Some(read_byte_len::<P>);
+    c.read_imm_data = Some(read_imm_data::<P>);
+    c.read_qp_num = Some(read_qp_num::<P>);
+    c.read_src_qp = Some(read_src_qp::<P>);
+    c.read_wc_flags = Some(read_wc_flags::<P>);
+    c.read_slid = Some(read_slid::<P>);
+    c.read_sl = Some(read_sl::<P>);
+    c.read_dlid_path_bits = Some(read_dlid_path_bits::<P>);
+    c.read_completion_ts = Some(read_completion_ts::<P>);
+    c.read_cvlan = Some(read_cvlan::<P>);
+    c.read_flow_tag = Some(read_flow_tag::<P>);
+    c.read_tm_info = Some(read_tm_info::<P>);
+    c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns::<P>);
+}
+
+/// Borrows the next completion of a queue whose lock is taken.
+///
+/// # Safety
+/// `cq` is a live queue of the provider, and this thread has its lock.
+#[inline(always)]
+unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the queue is live, and locked by this thread.
+    unsafe {
+        let inner: &Cq<P> = CqObject::<P>::inner(cq);
+        let Some(completion) = inner.queue.get().next() else { return libc::ENOENT };
+        (*cq).status = completion.status().0;
+        (*cq).wr_id = completion.wr_id();
+        // SAFETY: the slot of a lent completion is the program's until `finish`, which
+        // `end_poll` calls; no reader runs afterwards. The types differ in the lifetime alone.
+        let lent = core::mem::transmute_copy::<_, Lent<P>>(&completion);
+        *inner.lent.get() = MaybeUninit::new(lent);
+    }
+    0
+}
+
+unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the queue is live, and the attributes are null or readable.
+    unsafe {
+        if !attr.is_null() && (*attr).comp_mask != 0 {
+            return libc::EINVAL;
+        }
+        if !CqObject::<P>::inner(cq).queue.try_lock() {
+            return start_poll_waiting::<P>(cq);
+        }
+        start_locked::<P>(cq)
+    }
+}
+
+/// As [`start_poll`], where another thread has the lock.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: as there.
+    unsafe {
+        if !CqObject::<P>::inner(cq).queue.lock_live() {
+            return libc::ENOENT;
+        }
+        start_locked::<P>(cq)
+    }
+}
+
+/// Borrows the first completion, or returns the lock of a queue that has none.
+///
+/// # Safety
+/// As [`advance`].
+#[inline(always)]
+unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's promise. Without a completion, nothing uses the queue afterwards.
+    unsafe {
+        let result = advance::<P>(cq);
+        if result != 0 {
+            CqObject::<P>::inner(cq).queue.unlock();
+        }
+        result
+    }
+}
+
+unsafe extern "C" fn next_poll<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: `start_poll` took the lock.
+    unsafe { advance::<P>(cq) }
+}
+
+unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
+    // SAFETY: `start_poll` took the lock.
+    unsafe {
+        let inner: &Cq<P> = CqObject::<P>::inner(cq);
+        inner.queue.get().finish();
+        inner.queue.unlock();
+    }
+}
+
+/// Returns the lent completion.
+///
+/// # Safety
+/// `cq` is a live queue of the provider that lends one to this thread.
+#[inline(always)]
+unsafe fn lent<P: Provider>(cq: *mut ibv_cq_ex) -> Lent<P> {
+    // SAFETY: a completion is lent, so the value is initialised.
+    unsafe { (*CqObject::<P>::inner(cq).lent.get()).assume_init() }
+}
+
+/// Defines the readers of fields.
+macro_rules! readers {
+    ($($reader:ident: $type:ty = |$completion:ident| $value:expr;)*) => {
+        $(unsafe extern "C" fn $reader<P: Provider>(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: the program reads between `ibv_start_poll` and `ibv_end_poll`.
+            let $completion = unsafe { lent::<P>(cq) };
+            $value
+        })*
+    };
+}
+
+readers! {
+    read_opcode: c_uint = |completion| completion.opcode().0;
+    read_vendor_err: u32 = |completion| completion.vendor_err();
+    read_byte_len: u32 = |completion| completion.byte_len();
+    read_imm_data: u32 = |completion| {
+        let data = completion.imm_data();
+        if completion.wc_flags().contains(WcFlags::WITH_IMM) { data.to_be() } else { data }
+    };
+    read_qp_num: u32 = |completion| completion.qp_num();
+    read_src_qp: u32 = |completion| completion.src_qp();
+    read_wc_flags: c_uint = |completion| completion.wc_flags().bits();
+    read_slid: u32 = |completion| completion.slid().into();
+    read_sl: u8 = |completion| completion.sl();
+    read_dlid_path_bits: u8 = |completion| completion.dlid_path_bits();
+    read_completion_ts: u64 = |completion| completion.completion_ts().unwrap_or(0);
+    read_cvlan: u16 = |completion| completion.cvlan().unwrap_or(0);
+    read_flow_tag: u32 = |completion| completion.flow_tag().unwrap_or(0);
+    read_completion_wallclock_ns: u64 = |completion| completion.completion_wallclock_ns().unwrap_or(0);
+}
+
+unsafe extern "C" fn read_tm_info<P: Provider>(cq: *mut ibv_cq_ex, tm_info: *mut ibv_wc_tm_info) {
+    // SAFETY: the program reads between `ibv_start_poll` and `ibv_end_poll`, into its own memory.
+    unsafe {
+        let info = lent::<P>(cq).tm_info().unwrap_or_default();
+        *tm_info = ibv_wc_tm_info { tag: info.tag, priv_: info.private };
+    }
+}

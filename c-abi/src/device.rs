@@ -1,0 +1,325 @@
+//! The list of devices, and opening them.
+//!
+//! A device is known by its pointer: librdmacm sorts and compares the pointers of two lists. A
+//! table for the process has one [`Known`] for each device; lists and open contexts count, and a
+//! device that has left the machine leaves the table when nothing counts on it.
+//!
+//! # Safety
+//! Pointers to devices come from [`ibv_get_device_list`], and are used until the list was freed
+//! and the contexts were closed. The table frees a device only then.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_char, c_int};
+use core::ptr;
+use std::fs::File;
+use std::os::fd::{AsFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use verbs::{Device, DeviceList};
+use verbs_core::discovery::DevNum;
+use verbs_core::{Errno, Error};
+
+use crate::c::{ibv_context, ibv_device};
+use crate::context::is_stand_in;
+use crate::{context, errno};
+
+/// A device of the table.
+#[repr(C)]
+pub(crate) struct Known {
+    c: ibv_device,
+    /// The lists and open contexts that have it.
+    users: usize,
+    device: Device,
+}
+
+/// A pointer to a device, which the table owns.
+struct Entry(*mut Known);
+
+// SAFETY: the table's lock guards what changes of a device.
+unsafe impl Send for Entry {}
+
+static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+fn table() -> MutexGuard<'static, Vec<Entry>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Copies text into an array of C, cut if it does not fit.
+fn copy_text(to: &mut [c_char], text: &[u8]) {
+    let len = text.len().min(to.len() - 1);
+    for (to, byte) in to.iter_mut().zip(&text[..len]) {
+        *to = *byte as c_char;
+    }
+}
+
+impl Known {
+    fn new(device: Device) -> *mut Self {
+        let info = device.info();
+        // SAFETY: the struct has integers, arrays of them and null pointers.
+        let mut c: ibv_device = unsafe { core::mem::zeroed() };
+        c.node_type = info.node_type().0 as _;
+        c.transport_type = info.transport_type().0 as _;
+        copy_text(&mut c.name, info.name().as_bytes());
+        let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        if info.own().is_none() {
+            copy_text(&mut c.dev_name, info.dev_name().as_bytes());
+            copy_text(&mut c.dev_path, &path(&Path::new(CLASS).join(info.dev_name())));
+            copy_text(&mut c.ibdev_path, &path(info.ibdev_path()));
+        } else {
+            copy_text(&mut c.dev_name, info.name().as_bytes());
+        }
+        Box::into_raw(Box::new(Self { c, users: 0, device }))
+    }
+
+    /// Returns the library's device of a pointer that a list returned.
+    ///
+    /// # Safety
+    /// `device` is one of a list that was not freed, or of an open context.
+    unsafe fn device<'a>(device: *mut ibv_device) -> &'a Device {
+        // SAFETY: the device is in use, so the table keeps it, and this field does not change.
+        unsafe { &(*device.cast::<Self>()).device }
+    }
+}
+
+/// Counts a user more.
+///
+/// # Safety
+/// `device` is in use.
+pub(crate) unsafe fn hold(device: *mut ibv_device) {
+    let _table = table();
+    // SAFETY: the device is in use, and the lock guards the count.
+    unsafe { (*device.cast::<Known>()).users += 1 }
+}
+
+/// Counts a user less. A device without users stays in the table for the next list.
+///
+/// # Safety
+/// `device` is in use, and this user is not counted twice.
+pub(crate) unsafe fn release(device: *mut ibv_device) {
+    let _table = table();
+    // SAFETY: as above.
+    unsafe { (*device.cast::<Known>()).users -= 1 }
+}
+
+/// The directory of uverbs devices.
+const CLASS: &str = "/sys/class/infiniband_verbs";
+
+/// Lists the devices, and counts a user of each.
+fn list() -> Result<Vec<*mut ibv_device>, Error> {
+    let found = DeviceList::with_drivers(&[])?;
+    for skipped in found.skipped() {
+        errno::log(skipped);
+    }
+    // rdma-core returns this errno for a kernel without RDMA, and programs tell it from an empty
+    // list.
+    if found.is_empty() && !Path::new(CLASS).exists() {
+        return Err(errno::refused("get_device_list", Errno::NOSYS));
+    }
+    let mut table = table();
+    let mut listed = Vec::with_capacity(found.len());
+    for device in found {
+        // SAFETY: the table's devices live while they are in it.
+        let same = |entry: &&Entry| unsafe { (*entry.0).device.info() == device.info() };
+        let known = match table.iter().find(same) {
+            Some(entry) => entry.0,
+            None => {
+                let known = Known::new(device);
+                table.push(Entry(known));
+                known
+            }
+        };
+        // SAFETY: as above.
+        unsafe { (*known).users += 1 };
+        listed.push(known.cast());
+    }
+    table.retain(|entry| {
+        // SAFETY: a device of the table lives. Without users, no list has its pointer.
+        let is_used = unsafe { (*entry.0).users > 0 };
+        if !is_used {
+            // SAFETY: as above; the entry leaves the table.
+            drop(unsafe { Box::from_raw(entry.0) });
+        }
+        is_used
+    });
+    Ok(listed)
+}
+
+/// `ibv_get_device_list(3)`.
+///
+/// # Safety
+/// `num_devices` is null or points to an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    if !num_devices.is_null() {
+        // SAFETY: the caller passes an int.
+        unsafe { *num_devices = 0 };
+    }
+    let devices = match list() {
+        Ok(devices) => devices,
+        Err(error) => return errno::fail_null(&error),
+    };
+    // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
+    let array = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) };
+    let array: *mut *mut ibv_device = array.cast();
+    if array.is_null() {
+        // SAFETY: each was counted by `list`.
+        devices.iter().for_each(|device| unsafe { release(*device) });
+        return errno::refuse_null(Errno::NOMEM);
+    }
+    // SAFETY: the array has room for them, and the null behind them.
+    unsafe { ptr::copy_nonoverlapping(devices.as_ptr(), array, devices.len()) };
+    if !num_devices.is_null() {
+        // SAFETY: the caller passes an int.
+        unsafe { *num_devices = devices.len() as c_int };
+    }
+    array
+}
+
+/// `ibv_free_device_list(3)`.
+///
+/// # Safety
+/// `list` is one of [`ibv_get_device_list`], and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    let mut at = list;
+    // SAFETY: a null ends the list, and each device before it was counted.
+    unsafe {
+        while !(*at).is_null() {
+            release(*at);
+            at = at.add(1);
+        }
+        libc::free(list.cast());
+    }
+}
+
+/// `ibv_get_device_name(3)`.
+///
+/// # Safety
+/// `device` is a device of a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() {
+        return errno::refuse_null::<c_char>(Errno::INVAL);
+    }
+    // SAFETY: the device is live.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// `ibv_get_device_guid(3)`: in network order.
+///
+/// # Safety
+/// `device` is a device of a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    if device.is_null() {
+        errno::set(libc::EINVAL);
+        return 0;
+    }
+    // SAFETY: the device is live.
+    unsafe { Known::device(device) }.guid().0.to_be()
+}
+
+/// `ibv_get_device_index(3)`: -1 where the kernel does not number devices.
+///
+/// # Safety
+/// `device` is a device of a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    if device.is_null() {
+        return -1;
+    }
+    // SAFETY: the device is live.
+    unsafe { Known::device(device) }.index().map_or(-1, |index| index as c_int)
+}
+
+/// `ibv_open_device(3)`.
+///
+/// # Safety
+/// `device` is a device of a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if device.is_null() {
+        return errno::refuse_null(Errno::INVAL);
+    }
+    // SAFETY: the device is live.
+    let known = unsafe { Known::device(device) };
+    match (known.driver().open)(known.info()) {
+        // SAFETY: the device is in use, and the context counts as a user more.
+        Ok(opened) => unsafe { context::start(device, opened) },
+        Err(error) => errno::fail_null(&error),
+    }
+}
+
+/// `ibv_import_device(3)`. The descriptor belongs to the context if the call succeeds.
+///
+/// # Safety
+/// `cmd_fd` is an open file that the caller gives away.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    if cmd_fd < 0 {
+        return errno::refuse_null(Errno::INVAL);
+    }
+    // SAFETY: the file is open; it is given back below unless the call succeeds.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(cmd_fd) });
+    let metadata = file.metadata();
+    let keep = |file: File| _ = file.into_raw_fd();
+    let dev = match metadata {
+        Ok(metadata) if metadata.file_type().is_char_device() => DevNum::from_rdev(metadata.rdev()),
+        _ => {
+            let errno = if is_stand_in(file.as_fd()) { Errno::OPNOTSUPP } else { Errno::INVAL };
+            keep(file);
+            return errno::refuse_null(errno);
+        }
+    };
+    let devices = match list() {
+        Ok(devices) => devices,
+        Err(error) => {
+            keep(file);
+            return errno::fail_null(&error);
+        }
+    };
+    // SAFETY: `list` counted this call as a user of each.
+    let of_file = |device: &&*mut ibv_device| unsafe { Known::device(**device).info().dev() == Some(dev) };
+    let context = match devices.iter().find(of_file) {
+        None => {
+            keep(file);
+            errno::refuse_null(Errno::NODEV)
+        }
+        Some(&device) => {
+            // SAFETY: as above.
+            let known = unsafe { Known::device(device) };
+            match (known.driver().import, file.try_clone()) {
+                (None, _) => {
+                    keep(file);
+                    errno::refuse_null(Errno::OPNOTSUPP)
+                }
+                (_, Err(io)) => {
+                    keep(file);
+                    errno::refuse_null(Errno::from_io(&io))
+                }
+                (Some(import), Ok(copy)) => match import(known.info(), copy.into()) {
+                    // SAFETY: the device is in use. `file` is dropped: the context has its copy.
+                    Ok(opened) => unsafe { context::start(device, opened) },
+                    Err(error) => {
+                        keep(file);
+                        errno::fail_null(&error)
+                    }
+                },
+            }
+        }
+    };
+    // SAFETY: `list` counted each once.
+    devices.iter().for_each(|device| unsafe { release(*device) });
+    context
+}
+
+/// `ibv_register_driver`, a function of libibverbs 1.0 for C providers, which does nothing in
+/// rdma-core either.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_register_driver() {}

@@ -1,0 +1,120 @@
+//! `errno`, and the log of failed calls.
+//!
+//! C callers learn an errno only. With `VERBS_LOG_LEVEL=1` or more, each failed call also writes
+//! its error with the cause to the file that `VERBS_LOG_FILE` names, or to stderr.
+//!
+//! # Safety
+//! `errno` is a variable of the calling thread.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::sync::OnceLock;
+
+use verbs_core::{Errno, Error};
+
+/// Sets `errno`.
+pub(crate) fn set(errno: c_int) {
+    // SAFETY: the pointer is that of the calling thread's variable.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// Sets `errno`, and returns it.
+#[cold]
+pub(crate) fn refuse(errno: Errno) -> c_int {
+    set(errno.raw());
+    errno.raw()
+}
+
+/// Sets `errno`, and returns null.
+#[cold]
+pub(crate) fn refuse_null<T>(errno: Errno) -> *mut T {
+    set(errno.raw());
+    null_mut()
+}
+
+/// Logs an error, sets `errno`, and returns it.
+#[cold]
+pub(crate) fn fail(error: &Error) -> c_int {
+    log(error);
+    refuse(error.errno)
+}
+
+/// Logs an error, sets `errno`, and returns null.
+#[cold]
+pub(crate) fn fail_null<T>(error: &Error) -> *mut T {
+    fail(error);
+    null_mut()
+}
+
+/// Converts the result of a call that returns 0 or an errno.
+pub(crate) fn code(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(&error),
+    }
+}
+
+/// Writes a line to the log, if there is one.
+#[cold]
+pub(crate) fn log(what: &dyn core::fmt::Display) {
+    if let Some(log) = destination() {
+        // A log that cannot be written changes no call's result.
+        let _ = match log {
+            Log::Stderr => writeln!(std::io::stderr(), "libibverbs: {what}"),
+            Log::File(file) => writeln!(&mut &*file, "libibverbs: {what}"),
+        };
+    }
+}
+
+enum Log {
+    Stderr,
+    File(File),
+}
+
+fn destination() -> Option<&'static Log> {
+    static LOG: OnceLock<Option<Log>> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let level = std::env::var("VERBS_LOG_LEVEL").ok()?.trim().parse::<u32>().ok()?;
+        if level == 0 {
+            return None;
+        }
+        let file = std::env::var_os("VERBS_LOG_FILE")
+            .and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok());
+        Some(file.map_or(Log::Stderr, Log::File))
+    })
+    .as_ref()
+}
+
+/// Converts the result of a call that returns a pointer.
+pub(crate) fn pointer<T>(result: Result<*mut T, Error>) -> *mut T {
+    result.unwrap_or_else(|error| fail_null(&error))
+}
+
+/// Returns the error of a call that this library refuses itself.
+#[cold]
+pub(crate) fn refused(verb: &'static str, errno: Errno) -> Error {
+    Error::new(verb, "", errno)
+}
+
+/// Refuses a null pointer: returns `EINVAL` from a function that returns an errno.
+macro_rules! not_null {
+    ($($pointer:expr),+) => {
+        $(if $pointer.is_null() {
+            return $crate::errno::refuse(verbs_core::Errno::INVAL);
+        })+
+    };
+}
+
+/// Refuses a null pointer: returns null from a function that returns a pointer.
+macro_rules! not_null_or_null {
+    ($($pointer:expr),+) => {
+        $(if $pointer.is_null() {
+            return $crate::errno::refuse_null(verbs_core::Errno::INVAL);
+        })+
+    };
+}
+
+pub(crate) use {not_null, not_null_or_null};

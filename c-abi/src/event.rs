@@ -1,0 +1,142 @@
+//! Asynchronous events, and the wait of an object's end for events that the program has read.
+//!
+//! # Safety
+//! As the crate. An event carries the address of its object, which was created with it.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+
+use libc::{pthread_cond_t, pthread_mutex_t};
+use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
+use verbs_core::types::AsyncEventType;
+
+use crate::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
+use crate::channel::read_record;
+
+/// Calls `with` with the mutex of an object.
+///
+/// # Safety
+/// `mutex` is an initialised mutex, which this thread does not have.
+pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe {
+        libc::pthread_mutex_lock(mutex);
+        let result = with();
+        libc::pthread_mutex_unlock(mutex);
+        result
+    }
+}
+
+/// Returns whether as many events were acknowledged as were read. Both numbers wrap.
+pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
+    completed.wrapping_sub(read) as i32 >= 0
+}
+
+/// Waits until `is_done`, which acknowledgements of events make true.
+///
+/// # Safety
+/// `mutex` and `cond` are those of an object, initialised.
+pub(crate) unsafe fn wait_acknowledged(
+    mutex: *mut pthread_mutex_t,
+    cond: *mut pthread_cond_t,
+    is_done: impl Fn() -> bool,
+) {
+    // SAFETY: the caller's promise; the thread has the mutex when it waits.
+    unsafe {
+        with_mutex(mutex, || {
+            while !is_done() {
+                libc::pthread_cond_wait(cond, mutex);
+            }
+        });
+    }
+}
+
+/// An object that has asynchronous events.
+enum Element {
+    Cq(*mut ibv_cq),
+    Qp(*mut ibv_qp),
+    Srq(*mut ibv_srq),
+    Wq(*mut ibv_wq),
+    /// A port, or the device.
+    None,
+}
+
+/// Returns the object that an event is of.
+///
+/// # Safety
+/// The event was read, and its object is live.
+unsafe fn element(event: *const ibv_async_event) -> Element {
+    // SAFETY: the caller's promise; every member of the union is an address or a number.
+    unsafe {
+        match AsyncEventType((*event).event_type) {
+            AsyncEventType::CQ_ERR => Element::Cq((*event).element.cq),
+            AsyncEventType::QP_FATAL
+            | AsyncEventType::QP_REQ_ERR
+            | AsyncEventType::QP_ACCESS_ERR
+            | AsyncEventType::COMM_EST
+            | AsyncEventType::SQ_DRAINED
+            | AsyncEventType::PATH_MIG
+            | AsyncEventType::PATH_MIG_ERR
+            | AsyncEventType::QP_LAST_WQE_REACHED => Element::Qp((*event).element.qp),
+            AsyncEventType::SRQ_ERR | AsyncEventType::SRQ_LIMIT_REACHED => Element::Srq((*event).element.srq),
+            AsyncEventType::WQ_FATAL => Element::Wq((*event).element.wq),
+            _ => Element::None,
+        }
+    }
+}
+
+/// `ibv_get_async_event(3)`.
+///
+/// # Safety
+/// `context` is open, and `event` points to an event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let mut record = IbUverbsAsyncEventDesc::default();
+    // SAFETY: the context is open.
+    if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
+        return -1;
+    }
+    // SAFETY: the caller passes an event. An address fills the union, a port its number.
+    unsafe {
+        (*event).event_type = record.event_type;
+        (*event).element.cq = core::ptr::null_mut();
+        match element(event) {
+            Element::None => (*event).element.port_num = record.element as c_int,
+            _ => (*event).element.cq = record.element as *mut c_void as *mut ibv_cq,
+        }
+    }
+    0
+}
+
+/// `ibv_ack_async_event(3)`.
+///
+/// # Safety
+/// `event` was read, and was not acknowledged before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    /// Counts one event of an object, under its mutex.
+    macro_rules! count {
+        ($object:ident, $count:ident) => {
+            with_mutex(&raw mut (*$object).mutex, || {
+                (*$object).$count = (*$object).$count.wrapping_add(1);
+                libc::pthread_cond_signal(&raw mut (*$object).cond);
+            })
+        };
+    }
+    if event.is_null() {
+        return;
+    }
+    // SAFETY: the object waits at its end for this acknowledgement, so it is live.
+    unsafe {
+        match element(event) {
+            Element::Cq(cq) => count!(cq, async_events_completed),
+            Element::Qp(qp) => count!(qp, events_completed),
+            Element::Srq(srq) => count!(srq, events_completed),
+            Element::Wq(wq) => count!(wq, events_completed),
+            Element::None => {}
+        }
+    }
+}

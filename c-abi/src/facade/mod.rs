@@ -1,0 +1,79 @@
+//! The providers' own APIs, `mlx5dv_*` and `efadv_*`, for programs that link `libmlx5.so.1` or
+//! `libefa.so.1`: functions that fail, because no provider of such a device exists here.
+//!
+//! | answer | returns | errno |
+//! |---|---|---|
+//! | `errno` | `EOPNOTSUPP` | unchanged |
+//! | `minus_errno` | `-EOPNOTSUPP` | unchanged |
+//! | `minus_one`, `minus_one_size` | -1, of type `int` or `ssize_t` | `EOPNOTSUPP` |
+//! | `null` | a null pointer | `EOPNOTSUPP` |
+//! | `no` | `false` | unchanged |
+//! | `nothing` | | unchanged |
+//!
+//! Each is the answer of rdma-core's function for a device of another vendor, where the function
+//! checks the device. Programs ask `mlx5dv_is_supported` first, or try and use plain verbs instead.
+//!
+//! # Safety
+//! The file opens unsafe code to export functions under C's names, which no other function of the
+//! image has: the linker rejects duplicates. The functions declare no parameters, although C
+//! passes some. In the C calling conventions of Linux targets, the caller owns and releases the
+//! argument registers and the argument area of the stack, so that a callee may ignore both.
+//! `_mlx5dv_get_export_sizes` alone has parameters and states its contract.
+#![allow(unsafe_code)]
+
+mod efa;
+mod mlx5;
+
+/// Defines and exports functions that fail, by their answer.
+macro_rules! facade {
+    ($($answer:ident { $($name:ident)* })*) => { $($($crate::facade::answer! { $answer $name })*)* };
+}
+use facade;
+
+/// Defines and exports one function that fails.
+macro_rules! answer {
+    (errno $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> core::ffi::c_int {
+            libc::EOPNOTSUPP
+        }
+    };
+    (minus_errno $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> core::ffi::c_int {
+            -libc::EOPNOTSUPP
+        }
+    };
+    (minus_one $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> core::ffi::c_int {
+            nix::errno::Errno::EOPNOTSUPP.set();
+            -1
+        }
+    };
+    (minus_one_size $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> libc::ssize_t {
+            nix::errno::Errno::EOPNOTSUPP.set();
+            -1
+        }
+    };
+    (null $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> *mut core::ffi::c_void {
+            nix::errno::Errno::EOPNOTSUPP.set();
+            core::ptr::null_mut()
+        }
+    };
+    (no $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> bool {
+            false
+        }
+    };
+    (nothing $name:ident) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() {}
+    };
+}
+use answer;

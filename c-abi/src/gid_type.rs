@@ -1,0 +1,47 @@
+//! `ibv_query_gid_type`, the one private function of libibverbs that programs import.
+//!
+//! A program of a release asks for it in the private node of that release, such as
+//! `IBVERBS_PRIVATE_34`. The assembler gives one function a name in each node of
+//! [`PRIVATE`](crate::symbols::PRIVATE).
+//!
+//! # Safety
+//! The file opens unsafe code to export a function and to name it in assembly. The name
+//! `ibverbs_c_query_gid_type` exists nowhere else, and the directives `.symver` add names to it
+//! and no code. They stand in the function's own module, because the assembler demands the
+//! definition in the same unit.
+#![allow(unsafe_code)]
+
+use core::arch::global_asm;
+use core::ffi::{c_int, c_uint};
+
+use crate::c::ibv_context;
+use crate::query;
+
+/// Writes the type of a GID: 0 for InfiniBand or RoCE v1, 1 for RoCE v2.
+///
+/// # Safety
+/// As `ibv_query_gid_type` of rdma-core: `context` is open, and `gid_type` points to an
+/// `enum ibv_gid_type_sysfs`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibverbs_c_query_gid_type(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_uint,
+    gid_type: *mut c_uint,
+) -> c_int {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { query::query_gid_type(context, port_num, index, gid_type) }
+}
+
+/// Names `ibverbs_c_query_gid_type` in nodes. `@@` makes the last one the default version, which
+/// `dlsym` finds.
+macro_rules! in_nodes {
+    ($($older:literal)* ; $newest:literal) => {
+        global_asm!(
+            $(concat!(".symver ibverbs_c_query_gid_type, ibv_query_gid_type@IBVERBS_PRIVATE_", $older),)*
+            concat!(".symver ibverbs_c_query_gid_type, ibv_query_gid_type@@IBVERBS_PRIVATE_", $newest),
+        );
+    };
+}
+
+in_nodes! { 22 25 33 34 57 59 64; 65 }

@@ -1,0 +1,434 @@
+//! `ibv_post_send` and `ibv_post_recv`: lists of work requests.
+//!
+//! A request of C becomes one of the contract on the stack; its list of elements is read where it
+//! lies. The requests before a bad one are posted, as in C.
+//!
+//! # Safety
+//! As the crate. The program keeps the memory of its requests as C requires, which is what
+//! [`SendQueue::post_send`] requires, except for numbers with the top bit set: no safe code posts
+//! to these queues.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::slice;
+use std::borrow::Cow;
+
+use verbs_core::Errno;
+use verbs_core::checks::ATOMIC_LENGTH;
+use verbs_core::provider::{Provider, RecvQueue, SendQueue};
+use verbs_core::types::{
+    AccessFlags, MwBindInfo, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, UdAddr,
+};
+
+use crate::ah::AhObject;
+use crate::c::{
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+};
+use crate::errno;
+use crate::qp::QpObject;
+
+/// The addressing of a queue pair's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// The queue pair has a peer.
+    Connected,
+    /// Each request names its destination.
+    Datagram,
+    /// Each request names a shared receive queue of the peer.
+    Xrc,
+}
+
+impl Addressing {
+    pub(crate) const fn of(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::UD => Self::Datagram,
+            QpType::XRC_SEND => Self::Xrc,
+            _ => Self::Connected,
+        }
+    }
+}
+
+/// Returns the elements of a list.
+///
+/// # Safety
+/// The list has that many elements, and lives as long as the result.
+#[inline(always)]
+pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
+    if count <= 0 || list.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise; both types have the same layout.
+    unsafe { slice::from_raw_parts(list.cast(), count as usize) }
+}
+
+/// Returns whether a list of elements is one.
+#[inline(always)]
+fn is_list(list: *const ibv_sge, count: c_int) -> bool {
+    count == 0 || (count > 0 && !list.is_null())
+}
+
+/// Returns the part of a region that a window is bound to. Devices ignore rights that a window
+/// cannot give, such as that of local writes.
+///
+/// # Safety
+/// The region is null or live.
+#[inline(always)]
+pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
+    // SAFETY: the caller's promise.
+    let lkey = if info.mr.is_null() { 0 } else { unsafe { (*info.mr).lkey } };
+    MwBindInfo {
+        lkey,
+        addr: info.addr,
+        length: info.length,
+        mw_access_flags: AccessFlags::from_bits_retain(info.mw_access_flags)
+            .intersection(AccessFlags::WINDOW_RIGHTS),
+    }
+}
+
+/// Returns the flags of a request. C ignores those that it does not know.
+#[inline(always)]
+pub(crate) const fn send_flags(flags: u32) -> SendFlags {
+    SendFlags::from_bits_truncate(flags)
+}
+
+/// `ibv_post_send(3)`.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider, and the list as `ibv_post_send(3)` requires.
+pub(crate) unsafe extern "C" fn send<P: Provider>(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the queue pair is live; its head is an `ibv_qp`.
+    let object = unsafe { QpObject::<P>::inner(qp.cast()) };
+    let addressing = object.addressing;
+    object.sq.with(|sq| {
+        let mut next = wr;
+        while !next.is_null() {
+            // SAFETY: the program's list, which it does not change during the call.
+            let request = unsafe { &*next };
+            // SAFETY: the program's promise for this request.
+            if let Err(reason) = unsafe { post_one::<P>(sq, addressing, request) } {
+                // The requests before it are posted. The doorbell's failure is not the first one.
+                let _ = if next == wr { Ok(()) } else { sq.ring() };
+                // SAFETY: the program passes null or a pointer to write.
+                return unsafe { stop(next, bad_wr, "post_send", reason) };
+            }
+            next = request.next;
+        }
+        if wr.is_null() {
+            return 0;
+        }
+        match sq.ring() {
+            Ok(()) => 0,
+            // SAFETY: as above.
+            Err(errno) => unsafe { stop(next, bad_wr, "post_send", PostReason::Doorbell(errno)) },
+        }
+    })
+}
+
+/// Names the request that ends a list, and returns the errno.
+///
+/// # Safety
+/// `bad_wr` is null or points to a pointer.
+#[cold]
+#[inline(never)]
+unsafe fn stop<W>(wr: *mut W, bad_wr: *mut *mut W, verb: &'static str, reason: PostReason) -> c_int {
+    if !bad_wr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *bad_wr = wr };
+    }
+    refuse(verb, reason)
+}
+
+/// Returns the errno of a request that was not accepted.
+#[cold]
+pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
+    errno::log(&format_args!("{verb}: {reason}"));
+    errno::refuse(reason.errno())
+}
+
+/// The reason of a request that no provider could read.
+const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
+
+/// Puts a request of C into a queue.
+///
+/// Sends, writes and reads with one element each have a call of [`SendQueue::post_quick`] of their
+/// own, in which the compiler knows the operation and the length of the list. Inline data does not
+/// take a queue's short way.
+///
+/// # Safety
+/// The program's promise for the request.
+#[inline(always)]
+unsafe fn post_one<P: Provider>(
+    sq: &mut P::Sq,
+    addressing: Addressing,
+    wr: &ibv_send_wr,
+) -> Result<(), PostReason> {
+    if addressing == Addressing::Connected && wr.num_sge == 1 && !wr.sg_list.is_null() {
+        // SAFETY: the list has one element; both types have the same layout.
+        let sge = unsafe { slice::from_ref(&*wr.sg_list.cast::<Sge>()) };
+        let (wr_id, flags) = (wr.wr_id, send_flags(wr.send_flags));
+        let remote = || {
+            // SAFETY: the operation names this member of the union.
+            let rdma = unsafe { &wr.wr.rdma };
+            (rdma.remote_addr, rdma.rkey)
+        };
+        let imm_data = || u32::from_be(wr.imm_data);
+        // SAFETY: the program's promise for the request.
+        let mut post = |op| unsafe { sq.post_quick(&SendWr { wr_id, op, sge, flags }) };
+        let is_posted = match wr.opcode {
+            IBV_WR_SEND if flags.contains(SendFlags::INLINE) => {
+                // SAFETY: as above.
+                return unsafe { sq.post_one(&SendWr { wr_id, op: SendOp::Send, sge, flags }) };
+            }
+            IBV_WR_SEND => post(SendOp::Send),
+            IBV_WR_SEND_WITH_IMM => post(SendOp::SendWithImm { imm_data: imm_data() }),
+            IBV_WR_RDMA_WRITE => {
+                let (remote_addr, rkey) = remote();
+                post(SendOp::RdmaWrite { remote_addr, rkey })
+            }
+            IBV_WR_RDMA_WRITE_WITH_IMM => {
+                let (remote_addr, rkey) = remote();
+                post(SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data: imm_data() })
+            }
+            IBV_WR_RDMA_READ => {
+                let (remote_addr, rkey) = remote();
+                post(SendOp::RdmaRead { remote_addr, rkey })
+            }
+            _ => false,
+        };
+        if is_posted {
+            return Ok(());
+        }
+    }
+    // SAFETY: the program's promise for the request.
+    unsafe { post_any::<P>(sq, addressing, wr) }
+}
+
+/// Puts any request of C into a queue.
+///
+/// # Safety
+/// The program's promise for the request.
+#[inline(never)]
+unsafe fn post_any<P: Provider>(
+    sq: &mut P::Sq,
+    addressing: Addressing,
+    wr: &ibv_send_wr,
+) -> Result<(), PostReason> {
+    if !is_list(wr.sg_list, wr.num_sge) {
+        return Err(UNREADABLE);
+    }
+    let bind;
+    // SAFETY: the member of the union that the operation names is set; objects are live.
+    let op = unsafe {
+        let remote = || (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+        match wr.opcode {
+            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM if addressing == Addressing::Datagram => {
+                let ud = &wr.wr.ud;
+                if ud.ah.is_null() {
+                    return Err(UNREADABLE);
+                }
+                let av = &AhObject::<P>::inner(ud.ah).av;
+                let to = UdAddr { av, remote_qpn: ud.remote_qpn, remote_qkey: ud.remote_qkey };
+                if wr.opcode == IBV_WR_SEND {
+                    SendOp::UdSend { to }
+                } else {
+                    SendOp::UdSendWithImm { to, imm_data: u32::from_be(wr.imm_data) }
+                }
+            }
+            IBV_WR_SEND => SendOp::Send,
+            IBV_WR_SEND_WITH_IMM => SendOp::SendWithImm { imm_data: u32::from_be(wr.imm_data) },
+            IBV_WR_RDMA_WRITE => {
+                let (remote_addr, rkey) = remote();
+                SendOp::RdmaWrite { remote_addr, rkey }
+            }
+            IBV_WR_RDMA_WRITE_WITH_IMM => {
+                let (remote_addr, rkey) = remote();
+                SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data: u32::from_be(wr.imm_data) }
+            }
+            IBV_WR_RDMA_READ => {
+                let (remote_addr, rkey) = remote();
+                SendOp::RdmaRead { remote_addr, rkey }
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP => {
+                let atomic = &wr.wr.atomic;
+                SendOp::AtomicCmpAndSwp {
+                    remote_addr: atomic.remote_addr,
+                    rkey: atomic.rkey,
+                    compare: atomic.compare_add,
+                    swap: atomic.swap,
+                }
+            }
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                let atomic = &wr.wr.atomic;
+                SendOp::AtomicFetchAndAdd {
+                    remote_addr: atomic.remote_addr,
+                    rkey: atomic.rkey,
+                    add: atomic.compare_add,
+                }
+            }
+            IBV_WR_SEND_WITH_INV => SendOp::SendWithInv { invalidate_rkey: wr.imm_data },
+            IBV_WR_LOCAL_INV => SendOp::LocalInv { invalidate_rkey: wr.imm_data },
+            IBV_WR_BIND_MW => {
+                let request = &wr.ext.bind_mw;
+                if request.mw.is_null() {
+                    return Err(UNREADABLE);
+                }
+                bind = bind_info(&request.bind_info);
+                SendOp::BindMw { rkey: (*request.mw).rkey, new_rkey: request.rkey, bind_info: &bind }
+            }
+            IBV_WR_TSO => {
+                let tso = &wr.ext.tso;
+                if tso.hdr.is_null() && tso.hdr_sz > 0 {
+                    return Err(UNREADABLE);
+                }
+                let hdr = match tso.hdr_sz {
+                    0 => &[][..],
+                    len => slice::from_raw_parts(tso.hdr.cast::<u8>(), len.into()),
+                };
+                SendOp::Tso { hdr, mss: tso.mss }
+            }
+            _ => return Err(UNREADABLE),
+        }
+    };
+    // SAFETY: the program's list, during the call.
+    let list = unsafe { sges(wr.sg_list, wr.num_sge) };
+    // The elements of an operation that takes none are ignored, as C's providers do.
+    let cut;
+    let list = match op {
+        SendOp::LocalInv { .. } | SendOp::BindMw { .. } => &[],
+        SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. } => {
+            cut = cut_for_atomic(list);
+            &*cut
+        }
+        _ => list,
+    };
+    let flags = send_flags(wr.send_flags);
+    if addressing == Addressing::Xrc {
+        // SAFETY: the member is set in requests of an XRC initiator.
+        let remote_srqn = unsafe { wr.qp_type.xrc.remote_srqn };
+        let op = SendOp::Xrc { remote_srqn, op: &op };
+        // SAFETY: the program's promise for the request.
+        return unsafe { sq.post_one(&SendWr { wr_id: wr.wr_id, op, sge: list, flags }) };
+    }
+    // SAFETY: the program's promise for the request.
+    unsafe { sq.post_one(&SendWr { wr_id: wr.wr_id, op, sge: list, flags }) }
+}
+
+/// Cuts a list to the 8 bytes that an atomic writes. C's providers accept longer lists, of which
+/// the device writes the first bytes.
+pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
+    let mut left = ATOMIC_LENGTH;
+    let fits = list.iter().map(|sge| u64::from(sge.length)).sum::<u64>() <= left;
+    if fits {
+        return Cow::Borrowed(list);
+    }
+    let cut = |sge: &Sge| {
+        let length = left.min(sge.length.into());
+        left -= length;
+        Sge { length: length as u32, ..*sge }
+    };
+    Cow::Owned(list.iter().map(cut).collect())
+}
+
+/// Posts a list of receives to a queue.
+///
+/// Most lists have one receive, so that the loop over more is out of line.
+///
+/// # Safety
+/// The program's promise for each request; `bad_wr` is null or points to a pointer.
+#[inline(always)]
+pub(crate) unsafe fn recv_list<Q: RecvQueue>(
+    rq: &mut Q,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    if wr.is_null() {
+        return 0;
+    }
+    // SAFETY: the program's list, which it does not change during the call, and its promise for the
+    // request.
+    unsafe {
+        let next = (*wr).next;
+        match recv_one(rq, &*wr) {
+            Ok(()) if next.is_null() => {
+                rq.ring();
+                0
+            }
+            Ok(()) => recv_more(rq, next, bad_wr),
+            Err(reason) => stop(wr, bad_wr, "post_recv", reason),
+        }
+    }
+}
+
+/// Posts the receives behind the first, and rings.
+///
+/// # Safety
+/// As [`recv_list`].
+#[inline(never)]
+unsafe fn recv_more<Q: RecvQueue>(
+    rq: &mut Q,
+    mut next: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    while !next.is_null() {
+        // SAFETY: the program's list, which it does not change during the call, and its promise for
+        // the request; `bad_wr` is the caller's promise.
+        unsafe {
+            if let Err(reason) = recv_one(rq, &*next) {
+                rq.ring();
+                return stop(next, bad_wr, "post_recv", reason);
+            }
+            next = (*next).next;
+        }
+    }
+    rq.ring();
+    0
+}
+
+/// Puts a receive of C into a queue. The compiler knows the length of lists of one element.
+///
+/// # Safety
+/// The program's promise for the request.
+#[inline(always)]
+unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
+    let wr_id = wr.wr_id;
+    if wr.num_sge == 1 && !wr.sg_list.is_null() {
+        // SAFETY: the list has one element; both types have the same layout.
+        let sge = unsafe { slice::from_ref(&*wr.sg_list.cast::<Sge>()) };
+        // SAFETY: the caller's promise.
+        return unsafe { rq.post_one(&RecvWr { wr_id, sge }) };
+    }
+    // SAFETY: as above.
+    unsafe { recv_any(rq, wr) }
+}
+
+/// Puts a receive with any list into a queue.
+///
+/// # Safety
+/// The program's promise for the request.
+#[inline(never)]
+unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
+    if !is_list(wr.sg_list, wr.num_sge) {
+        return Err(UNREADABLE);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
+}
+
+/// `ibv_post_recv(3)`.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider, and the list as `ibv_post_recv(3)` requires.
+pub(crate) unsafe extern "C" fn recv<P: Provider>(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the queue pair is live, and the program's promise holds for the list.
+    unsafe { QpObject::<P>::inner(qp.cast()).rq.with(|rq| recv_list(rq, wr, bad_wr)) }
+}

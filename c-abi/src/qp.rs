@@ -1,0 +1,755 @@
+//! Queue pairs: creation, state, and end.
+//!
+//! The two queues have a lock each, and the control object a mutex. A change of state takes all
+//! three, in the order control, send, receive.
+//!
+//! # Safety
+//! As the crate. The locks guard the provider's objects.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_uint};
+use core::ptr::{self, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::provider::{
+    ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
+    QpParts, SendQueue as _,
+};
+use verbs_core::types::{
+    DataInOrder, Ece, Gid, OpKind, QpAttr, QpAttrMask, QpCreateAttr, QpCreateFlags, QpInitAttr, QpState,
+    QpType, RateLimit, RxHashConf, RxHashFields, RxHashFunction,
+};
+use verbs_core::{Errno, Error};
+
+use crate::c::{
+    IBV_QP_CREATE_SOURCE_QPN, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_FLUSH, IBV_QP_EX_WITH_LOCAL_INV,
+    IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_EX_WITH_TSO,
+    IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_IND_TABLE, IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_RX_HASH, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD,
+    IBV_QP_OPEN_ATTR_CONTEXT, IBV_QP_OPEN_ATTR_NUM, IBV_QP_OPEN_ATTR_TYPE, IBV_QP_OPEN_ATTR_XRCD,
+    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY,
+    IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+    IBV_WR_ATOMIC_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_qp_rate_limit_attr,
+    ibv_rx_hash_conf,
+};
+use crate::context::{Provided, verbs};
+use crate::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
+use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::event::{is_acknowledged, wait_acknowledged};
+use crate::lock::Spin;
+use crate::object::{Object, check_handle, public};
+use crate::post::Addressing;
+use crate::shared::Loan;
+use crate::wq::RwqIndTableObject;
+use crate::wr::{self, Batch};
+use crate::xrcd::XrcdObject;
+use crate::{cq, pd, srq};
+
+/// A provider's queue pair.
+pub(crate) struct Qp<P: Provider> {
+    pub(crate) sq: Spin<P::Sq>,
+    pub(crate) rq: Spin<P::Rq>,
+    /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
+    pub(crate) batch: UnsafeCell<Batch>,
+    pub(crate) addressing: Addressing,
+    pub(crate) max_inline_data: u32,
+    handle: u32,
+    /// `None` once it was destroyed, while the end waits for events to be acknowledged.
+    control: Mutex<Option<P::Qp>>,
+    /// A share of the parent domain.
+    parent: Option<Arc<()>>,
+    /// Shares of the completion queues, until the end has removed its completions from them.
+    cqs: [Option<Arc<()>>; 2],
+}
+
+pub(crate) type QpObject<P> = Object<ibv_qp_ex, Qp<P>>;
+
+impl<P: Provider> Qp<P> {
+    /// Calls `with` with the control object.
+    ///
+    /// # Errors
+    /// `EINVAL` where another thread has destroyed it, while this one handles its last event.
+    pub(crate) fn control<R>(
+        &self,
+        verb: &'static str,
+        with: impl FnOnce(&mut P::Qp) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
+    }
+
+    /// Destroys the control object, or leaves it as it was.
+    pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let qp = control.take().ok_or_else(|| refused("destroy_qp", Errno::INVAL))?;
+        qp.destroy_counting_events().map_err(|(qp, error)| {
+            *control = Some(qp);
+            error
+        })
+    }
+}
+
+/// Returns the provider's queue pair, if the handle in the public struct is its own.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider.
+pub(crate) unsafe fn checked<'a, P: Provider>(
+    qp: *mut ibv_qp,
+    verb: &'static str,
+) -> Result<&'a Qp<P>, Error> {
+    // SAFETY: an `ibv_qp` is the head of an `ibv_qp_ex`.
+    unsafe {
+        let inner: &Qp<P> = QpObject::<P>::inner(qp.cast());
+        check_handle(public(&raw const (*qp).handle), inner.handle, verb)?;
+        Ok(inner)
+    }
+}
+
+/// Removes the completions of a queue pair that was reset or destroyed, as the C library does for
+/// hardware: a program that starts it again finds no completion of its former life.
+///
+/// # Safety
+/// `qp` is live, and so are its completion queues.
+unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
+        for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
+            cq::of::<P>(cq).queue.with_live(|queue| queue.purge(qp_num));
+        }
+    }
+}
+
+/// # Safety
+/// As the exported functions.
+pub(crate) trait QpVerbs {
+    unsafe fn create_qp(
+        &self,
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+    ) -> Result<*mut ibv_qp, Error>;
+    unsafe fn open_qp(
+        &self,
+        context: *mut ibv_context,
+        attr: &ibv_qp_open_attr,
+    ) -> Result<*mut ibv_qp, Error>;
+    unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error>;
+    unsafe fn query_qp(
+        &self,
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        mask: QpAttrMask,
+        init: *mut ibv_qp_init_attr,
+    ) -> Result<(), Error>;
+    unsafe fn modify_qp_rate_limit(&self, qp: *mut ibv_qp, attr: &RateLimit) -> Result<(), Error>;
+    unsafe fn attach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error>;
+    unsafe fn detach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error>;
+    unsafe fn set_ece(&self, qp: *mut ibv_qp, ece: &Ece) -> Result<(), Error>;
+    unsafe fn query_ece(&self, qp: *mut ibv_qp) -> Result<Ece, Error>;
+    unsafe fn data_in_order(&self, qp: *mut ibv_qp, op: OpKind) -> DataInOrder;
+    unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error>;
+}
+
+/// Returns the operations of `ibv_wr_...` that a type of queue pair has.
+const fn send_ops_of(qp_type: QpType) -> u64 {
+    const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    const WRITES: u64 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const WINDOWS: u64 = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+    const RELIABLE: u64 = IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_FLUSH
+        | IBV_QP_EX_WITH_ATOMIC_WRITE;
+    match qp_type {
+        QpType::RC | QpType::XRC_SEND => SENDS | WRITES | WINDOWS | RELIABLE,
+        QpType::UC => SENDS | WRITES | WINDOWS,
+        QpType::UD => SENDS,
+        QpType::RAW_PACKET => IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO,
+        QpType::DRIVER => u64::MAX,
+        _ => 0,
+    }
+}
+
+/// Returns the hash of C's attributes.
+///
+/// # Safety
+/// The key has the length that the attributes name.
+unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
+    if conf.rx_hash_key_len > 0 && conf.rx_hash_key.is_null() {
+        return Err(Errno::INVAL);
+    }
+    let key = match conf.rx_hash_key_len {
+        0 => &[][..],
+        // SAFETY: the caller's promise.
+        len => unsafe { core::slice::from_raw_parts(conf.rx_hash_key, len.into()) },
+    };
+    Ok(RxHashConf {
+        rx_hash_function: RxHashFunction::from_bits_retain(conf.rx_hash_function),
+        rx_hash_key: key.into(),
+        rx_hash_fields_mask: RxHashFields::from_bits_retain(conf.rx_hash_fields_mask),
+    })
+}
+
+/// The public parts of a new queue pair.
+struct Shown<'a> {
+    context: *mut ibv_context,
+    attr: &'a ibv_qp_init_attr_ex,
+    pd: *mut ibv_pd,
+    has_send_ops: bool,
+    is_single_threaded: bool,
+    parent: Option<Arc<()>>,
+    cqs: [Option<Arc<()>>; 2],
+}
+
+/// Returns the attributes without the queues that a type of queue pair ignores: an XRC target has
+/// none of its own, and an XRC initiator none for receives.
+fn without_ignored(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr_ex {
+    let mut own = *attr;
+    if matches!(attr.qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) {
+        (own.recv_cq, own.srq) = (null_mut(), null_mut());
+    }
+    if attr.qp_type == IBV_QPT_XRC_RECV {
+        own.send_cq = null_mut();
+    }
+    own
+}
+
+/// Writes a new queue pair into its box.
+fn finish<P: Provider>(
+    mut object: Box<core::mem::MaybeUninit<QpObject<P>>>,
+    parts: QpParts<P>,
+    shown: &Shown<'_>,
+) -> *mut ibv_qp {
+    let QpParts { qp, mut sq, rq } = parts;
+    // A program of C polls the faults that C's providers do not look for.
+    sq.leave_faults_to_device();
+    // SAFETY: the struct has integers, null pointers and functions that may be absent.
+    let mut c: ibv_qp_ex = unsafe { core::mem::zeroed() };
+    let base = &mut c.qp_base;
+    base.context = shown.context;
+    base.qp_context = shown.attr.qp_context;
+    base.pd = shown.pd;
+    base.send_cq = shown.attr.send_cq;
+    base.recv_cq = shown.attr.recv_cq;
+    base.srq = shown.attr.srq;
+    base.handle = qp.handle();
+    base.qp_num = qp.qp_num();
+    base.state = qp.state().0.into();
+    base.qp_type = qp.qp_type().0.into();
+    base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    base.cond = libc::PTHREAD_COND_INITIALIZER;
+    if shown.has_send_ops {
+        wr::fill::<P>(&mut c, Addressing::of(qp.qp_type()));
+    }
+    let inner = Qp {
+        sq: Spin::new(sq, shown.is_single_threaded),
+        rq: Spin::new(rq, shown.is_single_threaded),
+        batch: UnsafeCell::default(),
+        addressing: Addressing::of(qp.qp_type()),
+        max_inline_data: qp.cap().max_inline_data,
+        handle: qp.handle(),
+        control: Mutex::new(Some(qp)),
+        parent: shown.parent.clone(),
+        cqs: shown.cqs.clone(),
+    };
+    object.write(Object { c, inner });
+    Box::into_raw(object).cast()
+}
+
+impl<P: Provider> QpVerbs for Provided<P> {
+    unsafe fn create_qp(
+        &self,
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+    ) -> Result<*mut ibv_qp, Error> {
+        const VERB: &str = "create_qp";
+        let own = without_ignored(attr);
+        let (attr, granted) = (&own, &mut attr.cap);
+        let asks = |bit| attr.comp_mask & bit != 0;
+        let qp_type = QpType(narrow(attr.qp_type));
+        let pd_of_qp = if asks(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
+        // SAFETY: the objects that the attributes name are live.
+        let (parent, srq, xrcd, send_cq, recv_cq) = unsafe {
+            let parent = match pd_of_qp.is_null() {
+                true => None,
+                false => Some(pd::of::<P>(pd_of_qp, VERB)?),
+            };
+            let cq = |cq: *mut _| match <*mut crate::c::ibv_cq>::is_null(cq) {
+                true => Ok(None),
+                false => cq::checked::<P>(cq, VERB).map(Some),
+            };
+            let xrcd = match asks(IBV_QP_INIT_ATTR_XRCD) {
+                true => XrcdObject::<P>::lend_optional(attr.xrcd, VERB)?,
+                false => None,
+            };
+            let srq = match attr.srq.is_null() {
+                true => None,
+                false => Some(srq::checked::<P>(attr.srq, VERB)?.control(VERB)?),
+            };
+            (parent, srq, xrcd, cq(attr.send_cq)?, cq(attr.recv_cq)?)
+        };
+        let parents = QpParents {
+            pd: parent.as_deref().map(|parent| &parent.pd),
+            send_cq: send_cq.map(|cq| &cq.name),
+            recv_cq: recv_cq.map(|cq| &cq.name),
+            srq: srq.as_deref(),
+            xrcd: xrcd.as_deref(),
+        };
+        let has_send_ops = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+        if has_send_ops && attr.send_ops_flags & !send_ops_of(qp_type) != 0 {
+            return Err(refused(VERB, Errno::OPNOTSUPP));
+        }
+        let mut object = Box::<QpObject<P>>::new_uninit();
+        let init = QpInitAttr {
+            qp_type,
+            cap: cap_from_c(&attr.cap),
+            sq_sig_all: attr.sq_sig_all != 0,
+            user_handle: object.as_mut_ptr() as u64,
+        };
+        // SAFETY: the hash and the table are those of the attributes.
+        let parts = unsafe {
+            match extras::<P>(attr)? {
+                None => self.context().create_qp(&parents, &init)?,
+                Some((attr, rss)) => {
+                    let rss = rss.as_ref().map(|(table, conf)| (&**table, conf));
+                    self.context().create_qp_ex(&parents, &init, &QpExtras { attr, rss })?
+                }
+            }
+        };
+        *granted = cap_to_c(&parts.qp.cap());
+        let is_single_threaded = parent.as_deref().is_some_and(|parent| parent.is_single_threaded);
+        let parent = parent.and_then(|parent| parent.users.clone());
+        let cqs = [send_cq, recv_cq].map(|cq| cq.map(|cq| Arc::clone(&cq.users)));
+        let shown = Shown { context, attr, pd: pd_of_qp, has_send_ops, is_single_threaded, parent, cqs };
+        Ok(self.left.qps.add(finish(object, parts, &shown)))
+    }
+
+    unsafe fn open_qp(
+        &self,
+        context: *mut ibv_context,
+        attr: &ibv_qp_open_attr,
+    ) -> Result<*mut ibv_qp, Error> {
+        let mut object = Box::<QpObject<P>>::new_uninit();
+        // SAFETY: the domain is live.
+        let xrcd = unsafe { XrcdObject::<P>::lend(attr.xrcd, "open_qp")? };
+        let parts = self.context().open_qp(&xrcd, attr.qp_num, object.as_mut_ptr() as u64)?;
+        // SAFETY: the struct has integers and null pointers.
+        let mut init: ibv_qp_init_attr_ex = unsafe { core::mem::zeroed() };
+        if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
+            init.qp_context = attr.qp_context;
+        }
+        let shown = Shown {
+            context,
+            attr: &init,
+            pd: null_mut(),
+            has_send_ops: false,
+            is_single_threaded: false,
+            parent: None,
+            cqs: [None, None],
+        };
+        Ok(self.left.qps.add(finish(object, parts, &shown)))
+    }
+
+    unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        const VERB: &str = "modify_qp";
+        // SAFETY: the queue pair is live.
+        let inner = unsafe { checked::<P>(qp, VERB)? };
+        inner.sq.with(|sq| {
+            inner.rq.with(|rq| inner.control(VERB, |control| control.modify(sq, rq, attr, mask)))
+        })?;
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
+            // SAFETY: as above.
+            unsafe { purge::<P>(qp) };
+        }
+        Ok(())
+    }
+
+    unsafe fn query_qp(
+        &self,
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        mask: QpAttrMask,
+        init: *mut ibv_qp_init_attr,
+    ) -> Result<(), Error> {
+        // SAFETY: the queue pair is live, and the program passes memory for both.
+        unsafe {
+            let inner = checked::<P>(qp, "query_qp")?;
+            let (found, info) = inner.control("query_qp", |control| control.query(mask))?;
+            attr.write(qp_attr_to_c(&found));
+            if mask.contains(QpAttrMask::STATE) {
+                (*qp).state = found.qp_state.0.into();
+            }
+            if !init.is_null() {
+                init.write(ibv_qp_init_attr {
+                    qp_context: (*qp).qp_context,
+                    send_cq: (*qp).send_cq,
+                    recv_cq: (*qp).recv_cq,
+                    srq: (*qp).srq,
+                    cap: cap_to_c(&info.cap),
+                    qp_type: (*qp).qp_type,
+                    sq_sig_all: info.sq_sig_all.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn modify_qp_rate_limit(&self, qp: *mut ibv_qp, attr: &RateLimit) -> Result<(), Error> {
+        // SAFETY: the queue pair is live.
+        unsafe { checked::<P>(qp, "modify_qp_rate_limit")? }
+            .control("modify_qp_rate_limit", |control| control.modify_rate_limit(attr))
+    }
+
+    unsafe fn attach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error> {
+        // SAFETY: the queue pair is live.
+        unsafe { checked::<P>(qp, "attach_mcast")? }
+            .control("attach_mcast", |control| control.attach_mcast(gid, lid))
+    }
+
+    unsafe fn detach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error> {
+        // SAFETY: the queue pair is live.
+        unsafe { checked::<P>(qp, "detach_mcast")? }
+            .control("detach_mcast", |control| control.detach_mcast(gid, lid))
+    }
+
+    unsafe fn set_ece(&self, qp: *mut ibv_qp, ece: &Ece) -> Result<(), Error> {
+        // SAFETY: the queue pair is live.
+        unsafe { checked::<P>(qp, "set_ece")? }.control("set_ece", |control| control.set_ece(ece))
+    }
+
+    unsafe fn query_ece(&self, qp: *mut ibv_qp) -> Result<Ece, Error> {
+        // SAFETY: the queue pair is live.
+        unsafe { checked::<P>(qp, "query_ece")? }.control("query_ece", |control| control.query_ece())
+    }
+
+    unsafe fn data_in_order(&self, qp: *mut ibv_qp, op: OpKind) -> DataInOrder {
+        // SAFETY: the queue pair is live.
+        let inner = unsafe { QpObject::<P>::inner(qp.cast()) };
+        inner.control("query_qp_data_in_order", |control| Ok(control.data_in_order(op))).unwrap_or_default()
+    }
+
+    unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error> {
+        // SAFETY: the queue pair is live. Threads that handle its last events may use it until they
+        // acknowledge them: they find the control object gone, and queues that execute nothing.
+        unsafe {
+            let inner = checked::<P>(qp, "destroy_qp")?;
+            let read = inner.destroy_control()?;
+            let inner = &raw mut (*qp.cast::<QpObject<P>>()).inner;
+            purge::<P>(qp);
+            // From here on another thread's attempt to destroy the completion queues succeeds.
+            ptr::drop_in_place(&raw mut (*inner).cqs);
+            wait_acknowledged(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
+                is_acknowledged((*qp).events_completed, read.asynchronous)
+            });
+            ptr::drop_in_place((*inner).sq.as_ptr());
+            ptr::drop_in_place((*inner).rq.as_ptr());
+            ptr::drop_in_place((*inner).batch.get());
+            ptr::drop_in_place(&raw mut (*inner).parent);
+            self.left.qps.remove(qp);
+            QpObject::<P>::free(qp.cast());
+        }
+        Ok(())
+    }
+}
+
+/// Returns what only some devices have, if the attributes ask for any.
+///
+/// # Safety
+/// The objects that the attributes name are live.
+type Extras<'a, P> = Option<(QpCreateAttr, Option<(Loan<'a, <P as Provider>::RwqIndTable>, RxHashConf)>)>;
+
+unsafe fn extras<'a, P: Provider>(attr: &ibv_qp_init_attr_ex) -> Result<Extras<'a, P>, Error> {
+    const VERB: &str = "create_qp";
+    const ANY: u32 = IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+        | IBV_QP_INIT_ATTR_IND_TABLE
+        | IBV_QP_INIT_ATTR_RX_HASH;
+    let asks = |bit| attr.comp_mask & bit != 0;
+    if !asks(ANY) {
+        return Ok(None);
+    }
+    let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    let create = QpCreateAttr {
+        create_flags: QpCreateFlags::from_bits_retain(flags & !IBV_QP_CREATE_SOURCE_QPN),
+        source_qpn: (flags & IBV_QP_CREATE_SOURCE_QPN != 0).then_some(attr.source_qpn),
+        max_tso_header: if asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attr.max_tso_header } else { 0 },
+    };
+    let rss = if asks(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
+        if !asks(IBV_QP_INIT_ATTR_IND_TABLE) || !asks(IBV_QP_INIT_ATTR_RX_HASH) || attr.rwq_ind_tbl.is_null()
+        {
+            return Err(refused(VERB, Errno::INVAL));
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let conf = rx_hash(&attr.rx_hash_conf).map_err(|errno| refused(VERB, errno))?;
+            Some((RwqIndTableObject::<P>::lend(attr.rwq_ind_tbl, VERB)?, conf))
+        }
+    } else {
+        None
+    };
+    if rss.is_none() && create == QpCreateAttr::default() {
+        return Ok(None);
+    }
+    Ok(Some((create, rss)))
+}
+
+/// `ibv_create_qp(3)`.
+///
+/// # Safety
+/// `pd` and the objects of `attr` are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    not_null_or_null!(pd, attr);
+    // SAFETY: the caller's promise; the struct has integers and null pointers.
+    pointer(unsafe {
+        let mut ex: ibv_qp_init_attr_ex = core::mem::zeroed();
+        let init = &mut *attr;
+        ex.qp_context = init.qp_context;
+        ex.send_cq = init.send_cq;
+        ex.recv_cq = init.recv_cq;
+        ex.srq = init.srq;
+        ex.cap = init.cap;
+        ex.qp_type = init.qp_type;
+        ex.sq_sig_all = init.sq_sig_all;
+        ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+        ex.pd = pd;
+        let context = (*pd).context;
+        let made = verbs(context).create_qp(context, &mut ex);
+        if made.is_ok() {
+            init.cap = ex.cap;
+        }
+        made
+    })
+}
+
+/// `ibv_create_qp_ex(3)`.
+///
+/// # Safety
+/// `context` is open, and the objects of `attr` are live.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+        | IBV_QP_INIT_ATTR_IND_TABLE
+        | IBV_QP_INIT_ATTR_RX_HASH
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        if (*attr).comp_mask & !KNOWN != 0 {
+            Err(refused("create_qp_ex", Errno::INVAL))
+        } else {
+            verbs(context).create_qp(context, &mut *attr)
+        }
+    })
+}
+
+/// `ibv_open_qp(3)`.
+///
+/// # Safety
+/// `context` is open, and the domain of `attr` is live.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    const KNOWN: u32 = NEEDED | IBV_QP_OPEN_ATTR_CONTEXT;
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        let attr = &*attr;
+        let is_whole = attr.comp_mask & !KNOWN == 0
+            && attr.comp_mask & NEEDED == NEEDED
+            && !attr.xrcd.is_null()
+            && attr.qp_type == IBV_QPT_XRC_RECV;
+        if !is_whole { Err(refused("open_qp", Errno::INVAL)) } else { verbs(context).open_qp(context, attr) }
+    })
+}
+
+/// `ibv_qp_to_qp_ex(3)`: null for a queue pair that was not made with `send_ops_flags`.
+///
+/// # Safety
+/// `qp` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    let ex: *mut ibv_qp_ex = qp.cast();
+    // SAFETY: an `ibv_qp` of this library is the head of an `ibv_qp_ex`.
+    if qp.is_null() || unsafe { (*ex).wr_start.is_none() } { null_mut() } else { ex }
+}
+
+/// `ibv_modify_qp(3)`.
+///
+/// # Safety
+/// `qp` is live, and `attr` points to attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    not_null!(qp, attr);
+    let mask = QpAttrMask::from_bits_retain(mask as u32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let result = verbs((*qp).context).modify_qp(qp, &qp_attr_from_c(&*attr), mask);
+        if result.is_ok() && mask.contains(QpAttrMask::STATE) {
+            (*qp).state = (*attr).qp_state;
+        }
+        code(result)
+    }
+}
+
+/// `ibv_query_qp(3)`.
+///
+/// # Safety
+/// `qp` is live, and the program passes memory for both kinds of attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    not_null!(qp, attr);
+    // SAFETY: the caller's promise.
+    code(unsafe { verbs((*qp).context).query_qp(qp, attr, QpAttrMask::from_bits_retain(mask as u32), init) })
+}
+
+/// `ibv_modify_qp_rate_limit(3)`.
+///
+/// # Safety
+/// `qp` is live, and `attr` points to attributes.
+pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    not_null!(qp, attr);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        let attr = &*attr;
+        if attr.comp_mask != 0 {
+            Err(refused("modify_qp_rate_limit", Errno::INVAL))
+        } else {
+            let limit = RateLimit {
+                rate_limit: attr.rate_limit,
+                max_burst_sz: attr.max_burst_sz,
+                typical_pkt_sz: attr.typical_pkt_sz,
+            };
+            verbs((*qp).context).modify_qp_rate_limit(qp, &limit)
+        }
+    })
+}
+
+/// `ibv_attach_mcast(3)`.
+///
+/// # Safety
+/// `qp` is live, and `gid` points to a GID.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    not_null!(qp, gid);
+    // SAFETY: the caller's promise.
+    code(unsafe { verbs((*qp).context).attach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid) })
+}
+
+/// `ibv_detach_mcast(3)`.
+///
+/// # Safety
+/// As [`ibv_attach_mcast`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    not_null!(qp, gid);
+    // SAFETY: the caller's promise.
+    code(unsafe { verbs((*qp).context).detach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid) })
+}
+
+/// `ibv_set_ece(3)`.
+///
+/// # Safety
+/// `qp` is live, and `ece` points to options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    not_null!(qp, ece);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*ece).vendor_id == 0 {
+            return errno::refuse(Errno::OPNOTSUPP);
+        }
+        let ece = Ece { vendor_id: (*ece).vendor_id, options: (*ece).options };
+        code(verbs((*qp).context).set_ece(qp, &ece))
+    }
+}
+
+/// `ibv_query_ece(3)`.
+///
+/// # Safety
+/// `qp` is live, and `ece` points to options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    not_null!(qp, ece);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match verbs((*qp).context).query_ece(qp) {
+            Ok(found) => {
+                *ece = ibv_ece { vendor_id: found.vendor_id, options: found.options, comp_mask: 0 };
+                0
+            }
+            Err(error) => fail(&error),
+        }
+    }
+}
+
+/// `ibv_query_qp_data_in_order(3)`.
+///
+/// # Safety
+/// `qp` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint, flags: u32) -> c_int {
+    const RETURN_CAPS: u32 = IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS;
+    const DEVICE_ONLY: u32 = IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
+    if qp.is_null() || flags & !(RETURN_CAPS | DEVICE_ONLY) != 0 {
+        return 0;
+    }
+    // What the device writes in order, other processors may see in another one.
+    if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) && flags & DEVICE_ONLY == 0 {
+        return 0;
+    }
+    let Some(op) = op_kind(op) else { return 0 };
+    // SAFETY: the queue pair is live.
+    let mut caps = unsafe { verbs((*qp).context).data_in_order(qp, op) };
+    if caps.contains(DataInOrder::WHOLE_MSG) {
+        caps |= DataInOrder::ALIGNED_128_BYTES;
+    }
+    if flags & RETURN_CAPS != 0 { caps.bits() as c_int } else { caps.contains(DataInOrder::WHOLE_MSG).into() }
+}
+
+/// Returns the operation of C's number.
+const fn op_kind(op: c_uint) -> Option<OpKind> {
+    Some(match op {
+        IBV_WR_RDMA_WRITE => OpKind::RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM => OpKind::RDMA_WRITE_WITH_IMM,
+        IBV_WR_SEND => OpKind::SEND,
+        IBV_WR_SEND_WITH_IMM => OpKind::SEND_WITH_IMM,
+        IBV_WR_RDMA_READ => OpKind::RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP => OpKind::ATOMIC_CMP_AND_SWP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD => OpKind::ATOMIC_FETCH_AND_ADD,
+        IBV_WR_SEND_WITH_INV => OpKind::SEND_WITH_INV,
+        IBV_WR_ATOMIC_WRITE => OpKind::ATOMIC_WRITE,
+        _ => return None,
+    })
+}
+
+/// `ibv_destroy_qp(3)`.
+///
+/// # Safety
+/// `qp` is live, and not used afterwards if the call succeeds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    not_null!(qp);
+    // SAFETY: the queue pair is live.
+    code(unsafe { verbs((*qp).context).destroy_qp(qp) })
+}

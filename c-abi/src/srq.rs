@@ -1,0 +1,394 @@
+//! Shared receive queues.
+//!
+//! # Safety
+//! As the crate. A lock guards the provider's queue.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+use std::sync::Arc;
+
+use verbs_core::provider::{
+    ContextOps as _, Destroy as _, Provider, RecvQueue as _, SrqOps as _, SrqParents,
+};
+use verbs_core::types::{OpsFlags, OpsWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap, TmOp};
+use verbs_core::{Errno, Error};
+
+use crate::c::{
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TM, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_TM, IBV_SRQT_XRC, IBV_WR_TAG_ADD, IBV_WR_TAG_DEL,
+    IBV_WR_TAG_SYNC, ibv_context, ibv_cq, ibv_ops_wr, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
+};
+use crate::context::{Provided, verbs};
+use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::event::{is_acknowledged, wait_acknowledged};
+use crate::lock::Spin;
+use crate::object::{Object, check_handle, public};
+use crate::post::{recv_list, refuse, sges};
+use crate::shared::{Loan, Shared};
+use crate::xrcd::XrcdObject;
+use crate::{cq, pd};
+
+/// A provider's shared receive queue.
+pub(crate) struct Srq<P: Provider> {
+    srq: Shared<P::Srq>,
+    /// Lives as long as this value: handlers may post until they acknowledge the last event.
+    queue: Spin<P::SrqQueue>,
+    handle: u32,
+    /// A share of the parent domain.
+    _parent: Option<Arc<()>>,
+}
+
+pub(crate) type SrqObject<P> = Object<ibv_srq, Srq<P>>;
+
+impl<P: Provider> Srq<P> {
+    /// Returns the control object for the use by a call.
+    ///
+    /// # Errors
+    /// As [`Shared::lend`].
+    pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Srq>, Error> {
+        self.srq.lend(verb)
+    }
+}
+
+/// The attributes of a new queue, in either form of the call.
+pub(crate) struct Init {
+    srq_context: *mut core::ffi::c_void,
+    pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+    cq: *mut ibv_cq,
+    srq_type: SrqType,
+    attr: ibv_srq_attr,
+    tm: TmCap,
+}
+
+/// # Safety
+/// As the exported functions.
+pub(crate) trait SrqVerbs {
+    unsafe fn create_srq(
+        &self,
+        context: *mut ibv_context,
+        init: &Init,
+    ) -> Result<(*mut ibv_srq, SrqAttr), Error>;
+    unsafe fn modify_srq(&self, srq: *mut ibv_srq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<(), Error>;
+    unsafe fn query_srq(&self, srq: *mut ibv_srq) -> Result<SrqAttr, Error>;
+    unsafe fn srq_num(&self, srq: *mut ibv_srq) -> Option<u32>;
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error>;
+}
+
+/// Returns the provider's queue, if the handle in the public struct is its own.
+///
+/// # Safety
+/// `srq` is a live queue of the provider.
+pub(crate) unsafe fn checked<'a, P: Provider>(
+    srq: *mut ibv_srq,
+    verb: &'static str,
+) -> Result<&'a Srq<P>, Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let inner: &Srq<P> = SrqObject::<P>::inner(srq);
+        check_handle(public(&raw const (*srq).handle), inner.handle, verb)?;
+        Ok(inner)
+    }
+}
+
+impl<P: Provider> SrqVerbs for Provided<P> {
+    unsafe fn create_srq(
+        &self,
+        context: *mut ibv_context,
+        init: &Init,
+    ) -> Result<(*mut ibv_srq, SrqAttr), Error> {
+        const VERB: &str = "create_srq";
+        // SAFETY: the objects that the attributes name are live.
+        let (parent, xrcd, cq) = unsafe {
+            let cq = match init.cq.is_null() {
+                true => None,
+                false => Some(&cq::checked::<P>(init.cq, VERB)?.name),
+            };
+            (pd::of::<P>(init.pd, VERB)?, XrcdObject::<P>::lend_optional(init.xrcd, VERB)?, cq)
+        };
+        let mut object = Box::<SrqObject<P>>::new_uninit();
+        let attr = SrqInitAttr {
+            srq_type: init.srq_type,
+            max_wr: init.attr.max_wr,
+            max_sge: init.attr.max_sge,
+            srq_limit: init.attr.srq_limit,
+            tm: init.tm,
+            user_handle: object.as_mut_ptr() as u64,
+        };
+        let parents = SrqParents { pd: &parent.pd, xrcd: xrcd.as_deref(), cq };
+        let parts = self.context().create_srq(&parents, &attr)?;
+        let granted = parts.srq.attr();
+        let c = ibv_srq {
+            context,
+            srq_context: init.srq_context,
+            pd: init.pd,
+            handle: parts.srq.handle(),
+            mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+            cond: libc::PTHREAD_COND_INITIALIZER,
+            events_completed: 0,
+        };
+        let queue = Spin::new(parts.queue, parent.is_single_threaded);
+        let (handle, _parent) = (parts.srq.handle(), parent.users.clone());
+        object.write(Object { c, inner: Srq { srq: Shared::new(parts.srq), queue, handle, _parent } });
+        Ok((Box::into_raw(object).cast(), granted))
+    }
+
+    unsafe fn modify_srq(&self, srq: *mut ibv_srq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<(), Error> {
+        const VERB: &str = "modify_srq";
+        // SAFETY: the queue is live.
+        let inner = unsafe { checked::<P>(srq, VERB)? };
+        inner.queue.with(|queue| inner.control(VERB)?.modify(queue, attr, mask))
+    }
+
+    unsafe fn query_srq(&self, srq: *mut ibv_srq) -> Result<SrqAttr, Error> {
+        // SAFETY: the queue is live.
+        unsafe { checked::<P>(srq, "query_srq")? }.control("query_srq")?.query()
+    }
+
+    unsafe fn srq_num(&self, srq: *mut ibv_srq) -> Option<u32> {
+        // SAFETY: the queue is live.
+        let inner: &Srq<P> = unsafe { SrqObject::<P>::inner(srq) };
+        inner.control("get_srq_num").ok()?.srq_num()
+    }
+
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error> {
+        const VERB: &str = "destroy_srq";
+        // SAFETY: the queue is live. Threads that handle its last events may use it until they
+        // acknowledge them: they find the control object gone, and a queue that no message takes
+        // receives from.
+        unsafe {
+            let control = &checked::<P>(srq, VERB)?.srq;
+            let read = control.destroy_waiting(VERB, P::Srq::destroy_counting_events)?;
+            wait_acknowledged(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
+                is_acknowledged((*srq).events_completed, read.asynchronous)
+            });
+            drop(Box::from_raw(srq.cast::<SrqObject<P>>()));
+        }
+        Ok(())
+    }
+}
+
+/// `ibv_post_srq_recv(3)`.
+///
+/// # Safety
+/// `srq` is a live queue of the provider, and the list as `ibv_post_srq_recv(3)` requires.
+pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the queue is live, and the program's promise holds for the list.
+    unsafe { SrqObject::<P>::inner(srq).queue.with(|queue| recv_list(queue, wr, bad_wr)) }
+}
+
+/// `ibv_post_srq_ops(3)`.
+///
+/// # Safety
+/// `srq` is a live queue of the provider, and the list as `ibv_post_srq_ops(3)` requires.
+pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
+    srq: *mut ibv_srq,
+    op: *mut ibv_ops_wr,
+    bad_op: *mut *mut ibv_ops_wr,
+) -> c_int {
+    // SAFETY: the queue is live.
+    let inner: &Srq<P> = unsafe { SrqObject::<P>::inner(srq) };
+    inner.queue.with(|queue| {
+        let mut next = op;
+        while !next.is_null() {
+            // SAFETY: the program's list, which it does not change during the call.
+            let (wr, posted) = unsafe {
+                let wr = &*next;
+                let op = match wr.opcode {
+                    IBV_WR_TAG_ADD => Some(TmOp::Add {
+                        recv_wr_id: wr.tm.add.recv_wr_id,
+                        sge: sges(wr.tm.add.sg_list, wr.tm.add.num_sge),
+                        tag: wr.tm.add.tag,
+                        mask: wr.tm.add.mask,
+                    }),
+                    IBV_WR_TAG_DEL => Some(TmOp::Del { handle: wr.tm.handle }),
+                    IBV_WR_TAG_SYNC => Some(TmOp::Sync),
+                    _ => None,
+                };
+                let posted = match op {
+                    None => fail(&refused("post_srq_ops", Errno::INVAL)),
+                    Some(op) => {
+                        let flags = OpsFlags::from_bits_retain(wr.flags as u32);
+                        let unexpected_cnt = wr.tm.unexpected_cnt;
+                        queue
+                            .post_srq_ops(&[OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt }])
+                            .map_or_else(|error| refuse("post_srq_ops", error.reason), |()| 0)
+                    }
+                };
+                (wr, posted)
+            };
+            if posted != 0 {
+                if !bad_op.is_null() {
+                    // SAFETY: the program passes a pointer to write.
+                    unsafe { *bad_op = next };
+                }
+                return posted;
+            }
+            next = wr.next;
+        }
+        0
+    })
+}
+
+/// Creates a queue, and returns its capacity in the program's attributes.
+///
+/// # Safety
+/// `context` is open, and the objects of `init` are live.
+unsafe fn create(
+    context: *mut ibv_context,
+    init: Result<Init, Errno>,
+    attr: &mut ibv_srq_attr,
+) -> *mut ibv_srq {
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        init.map_err(|errno| refused("create_srq", errno))
+            .and_then(|init| verbs(context).create_srq(context, &init))
+            .map(|(srq, granted)| {
+                (attr.max_wr, attr.max_sge) = (granted.max_wr, granted.max_sge);
+                srq
+            })
+    })
+}
+
+/// `ibv_create_srq(3)`.
+///
+/// # Safety
+/// `pd` is live, and `init` points to attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    not_null_or_null!(pd, init);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let from = &mut *init;
+        let init = Init {
+            srq_context: from.srq_context,
+            pd,
+            xrcd: null_mut(),
+            cq: null_mut(),
+            srq_type: SrqType::BASIC,
+            attr: from.attr,
+            tm: TmCap::default(),
+        };
+        create((*pd).context, Ok(init), &mut from.attr)
+    }
+}
+
+/// Returns the attributes of the extended call.
+///
+/// # Errors
+/// `EINVAL` for members that no release has, and for missing ones.
+fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
+    const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
+        | IBV_SRQ_INIT_ATTR_PD
+        | IBV_SRQ_INIT_ATTR_XRCD
+        | IBV_SRQ_INIT_ATTR_CQ
+        | IBV_SRQ_INIT_ATTR_TM;
+    let asks = |bit| attr.comp_mask & bit != 0;
+    let srq_type = if asks(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
+    let needed = match srq_type {
+        IBV_SRQT_XRC => IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+        IBV_SRQT_TM => IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
+        _ => 0,
+    } | IBV_SRQ_INIT_ATTR_PD;
+    let is_whole = attr.comp_mask & !KNOWN == 0
+        && attr.comp_mask & needed == needed
+        && !attr.pd.is_null()
+        && !(needed & IBV_SRQ_INIT_ATTR_XRCD != 0 && attr.xrcd.is_null())
+        && !(needed & IBV_SRQ_INIT_ATTR_CQ != 0 && attr.cq.is_null());
+    if !is_whole {
+        return Err(Errno::INVAL);
+    }
+    let ibv_tm_cap { max_num_tags, max_ops } = attr.tm_cap;
+    Ok(Init {
+        srq_context: attr.srq_context,
+        pd: attr.pd,
+        xrcd: if asks(IBV_SRQ_INIT_ATTR_XRCD) { attr.xrcd } else { null_mut() },
+        cq: if asks(IBV_SRQ_INIT_ATTR_CQ) { attr.cq } else { null_mut() },
+        srq_type: SrqType(srq_type),
+        attr: attr.attr,
+        tm: if asks(IBV_SRQ_INIT_ATTR_TM) { TmCap { max_num_tags, max_ops } } else { TmCap::default() },
+    })
+}
+
+/// `ibv_create_srq_ex(3)`.
+///
+/// # Safety
+/// `context` is open, and the objects of `attr` are live.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let attr = &mut *attr;
+        let init = init_from_c(attr);
+        create(context, init, &mut attr.attr)
+    }
+}
+
+/// `ibv_get_srq_num(3)`.
+///
+/// # Safety
+/// `srq` is live, and `srq_num` points to a number.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+    not_null!(srq, srq_num);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        match verbs((*srq).context).srq_num(srq) {
+            Some(number) => {
+                *srq_num = number;
+                Ok(())
+            }
+            None => Err(refused("get_srq_num", Errno::INVAL)),
+        }
+    })
+}
+
+/// `ibv_modify_srq(3)`.
+///
+/// # Safety
+/// `srq` is live, and `attr` points to attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+    not_null!(srq, attr);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        let &ibv_srq_attr { max_wr, max_sge, srq_limit } = &*attr;
+        let attr = SrqAttr { max_wr, max_sge, srq_limit };
+        verbs((*srq).context).modify_srq(srq, &attr, SrqAttrMask::from_bits_retain(mask as u32))
+    })
+}
+
+/// `ibv_query_srq(3)`.
+///
+/// # Safety
+/// `srq` is live, and `attr` points to attributes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    not_null!(srq, attr);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        verbs((*srq).context).query_srq(srq).map(|found| {
+            let SrqAttr { max_wr, max_sge, srq_limit } = found;
+            attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit });
+        })
+    })
+}
+
+/// `ibv_destroy_srq(3)`.
+///
+/// # Safety
+/// `srq` is live, and not used afterwards if the call succeeds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    not_null!(srq);
+    // SAFETY: the queue is live.
+    code(unsafe { verbs((*srq).context).destroy_srq(srq) })
+}

@@ -1,0 +1,813 @@
+//! `ibv_wr_...`: work requests that are built by calls, and posted together or not at all.
+//!
+//! `ibv_wr_start` takes the lock of the send queue. A call that starts a request keeps the
+//! operation; the call that completes it, which is the one that sets its memory or the last of
+//! those that address it, puts it into the queue. The first error ends the batch:
+//! `ibv_wr_complete` takes everything back and returns it.
+//!
+//! # Safety
+//! As the crate. C programs call these functions between `ibv_wr_start` and `ibv_wr_complete` or
+//! `ibv_wr_abort`, in the thread that has the lock.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+use core::marker::PhantomData;
+use core::slice;
+
+use verbs_core::Errno;
+use verbs_core::provider::{Provider, SendQueue as _};
+use verbs_core::types::{
+    Av, FlushPlacement, FlushSelectivity, MwBindInfo, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
+};
+
+use crate::ah::AhObject;
+use crate::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
+use crate::qp::{Qp, QpObject};
+
+/// The batch of a queue pair, guarded by the lock of its send queue.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Batch {
+    request: Request,
+    /// The first reason, while the state is [`State::Refused`].
+    refused: Option<PostReason>,
+    /// The elements of the request, where it waits for its address.
+    list: Vec<Sge>,
+    /// The inline data of the request, where it waits for its address.
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// Drops the request, and returns the reason why the batch ended.
+    fn end(&mut self) -> Option<PostReason> {
+        self.request = Request::default();
+        self.refused.take()
+    }
+}
+
+/// A request that is not in the queue yet. What is behind `op` is unset where none is.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Request {
+    state: State,
+    flags: u32,
+    wr_id: u64,
+    /// The operands of a common operation. Those that it lacks are unset.
+    remote_addr: u64,
+    rkey: u32,
+    imm_data: u32,
+    /// An operation that is not common.
+    op: Op,
+    memory: Memory,
+    /// The destination of a datagram.
+    to: Option<(*const Av, u32, u32)>,
+    remote_srqn: Option<u32>,
+}
+
+// SAFETY: the address vector is one of an address handle, which any thread may read.
+unsafe impl Send for Request {}
+
+/// The state of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum State {
+    /// None was started since `ibv_wr_start`.
+    #[default]
+    None,
+    /// All that were started are in the queue, at least one.
+    Queued,
+    /// The batch has ended: [`Batch::refused`] has the reason.
+    Refused,
+    Send,
+    SendWithImm,
+    RdmaWrite,
+    RdmaWriteWithImm,
+    RdmaRead,
+    /// [`Request::op`].
+    Other,
+}
+
+impl State {
+    /// Returns whether there is a request that is not in the queue yet.
+    #[inline(always)]
+    const fn is_waiting(self) -> bool {
+        !matches!(self, Self::None | Self::Queued | Self::Refused)
+    }
+
+    /// Returns whether another request may start at once.
+    #[inline(always)]
+    const fn is_free(self) -> bool {
+        matches!(self, Self::None | Self::Queued)
+    }
+
+    /// Returns whether it is a common operation on the peer's memory.
+    #[inline(always)]
+    const fn is_remote(self) -> bool {
+        matches!(self, Self::RdmaWrite | Self::RdmaWriteWithImm | Self::RdmaRead)
+    }
+
+    /// Returns whether it is a common operation with immediate data.
+    #[inline(always)]
+    const fn has_imm_data(self) -> bool {
+        matches!(self, Self::SendWithImm | Self::RdmaWriteWithImm)
+    }
+}
+
+/// The memory of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Memory {
+    #[default]
+    Unset,
+    /// [`Batch::list`].
+    List,
+    /// [`Batch::bytes`].
+    Inline,
+}
+
+/// An operation that is not common, which lives until its request is in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+enum Op {
+    #[default]
+    None,
+    Any(SendOp<'static>),
+    Bind {
+        rkey: u32,
+        new_rkey: u32,
+        bind_info: MwBindInfo,
+    },
+}
+
+/// Fills the functions of a queue pair.
+pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
+    c.wr_atomic_cmp_swp = Some(atomic_cmp_swp::<P>);
+    c.wr_atomic_fetch_add = Some(atomic_fetch_add::<P>);
+    c.wr_bind_mw = Some(bind_mw::<P>);
+    c.wr_local_inv = Some(local_inv::<P>);
+    c.wr_rdma_read = Some(rdma_read::<P>);
+    c.wr_rdma_write = Some(rdma_write::<P>);
+    c.wr_rdma_write_imm = Some(rdma_write_imm::<P>);
+    c.wr_send = Some(send::<P>);
+    c.wr_send_imm = Some(send_imm::<P>);
+    c.wr_send_inv = Some(send_inv::<P>);
+    c.wr_send_tso = Some(send_tso::<P>);
+    c.wr_set_ud_addr = Some(set_ud_addr::<P>);
+    c.wr_set_xrc_srqn = Some(set_xrc_srqn::<P>);
+    c.wr_set_inline_data_list = Some(set_inline_data_list::<P>);
+    c.wr_set_sge_list = Some(set_sge_list::<P>);
+    // Where no request needs an address, its memory completes it.
+    if addressing == Addressing::Connected {
+        c.wr_set_inline_data = Some(put_inline_data::<P>);
+        c.wr_set_sge = Some(put_sge::<P>);
+    } else {
+        c.wr_set_inline_data = Some(set_inline_data::<P>);
+        c.wr_set_sge = Some(set_sge::<P>);
+    }
+    c.wr_start = Some(start::<P>);
+    c.wr_complete = Some(complete::<P>);
+    c.wr_abort = Some(abort::<P>);
+    c.wr_atomic_write = Some(atomic_write::<P>);
+    c.wr_flush = Some(flush::<P>);
+}
+
+/// A queue pair whose batch is built by this thread: one pointer, so that calls out of line keep
+/// it in a register.
+#[repr(transparent)]
+struct Building<'a, P: Provider> {
+    c: *mut ibv_qp_ex,
+    _qp: PhantomData<&'a Qp<P>>,
+}
+
+// Not derived, because a derive would require the same of `P`.
+impl<P: Provider> Clone for Building<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Provider> Copy for Building<'_, P> {}
+
+/// Returns the batch of a queue pair.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider, whose lock this thread has.
+#[inline(always)]
+const unsafe fn building<'a, P: Provider>(qp: *mut ibv_qp_ex) -> Building<'a, P> {
+    Building { c: qp, _qp: PhantomData }
+}
+
+impl<'a, P: Provider> Building<'a, P> {
+    #[inline(always)]
+    fn qp(self) -> &'a Qp<P> {
+        // SAFETY: the caller of `building` promised a live queue pair.
+        unsafe { QpObject::<P>::inner(self.c) }
+    }
+
+    /// Returns the batch. Each function here drops it before it calls another one.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    fn batch(&mut self) -> &mut Batch {
+        // SAFETY: this thread has the lock, which guards the batch, and no other reference.
+        unsafe { &mut *self.qp().batch.get() }
+    }
+
+    /// Starts an empty batch.
+    #[inline(always)]
+    fn start(mut self) {
+        self.batch().request.state = State::None;
+    }
+
+    /// Posts the requests in the queue, of which there is one, and returns the lock.
+    ///
+    /// # Safety
+    /// `start` took the lock, and the batch is not used afterwards.
+    #[inline(always)]
+    unsafe fn complete(self) -> c_int {
+        let sq = &self.qp().sq;
+        // SAFETY: this thread has the lock, until the last line.
+        let result = unsafe {
+            let result = sq.get().ring();
+            sq.unlock();
+            result
+        };
+        match result {
+            Ok(()) => 0,
+            Err(errno) => doorbell_failed(errno),
+        }
+    }
+
+    /// Starts a common request, behind the one before. Operands that it lacks may be anything. The
+    /// compiler knows the operation, and stores only the operands that it has.
+    #[inline(always)]
+    fn begin_common(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
+        if !self.batch().request.state.is_free() {
+            return self.begin_behind(state, remote_addr, rkey, imm_data);
+        }
+        // SAFETY: the queue pair is live, and the program sets these fields before the call.
+        let (wr_id, flags) = unsafe { ((*self.c).wr_id, (*self.c).wr_flags) };
+        let request = &mut self.batch().request;
+        (request.state, request.wr_id, request.flags) = (state, wr_id, flags);
+        if state.is_remote() {
+            (request.remote_addr, request.rkey) = (remote_addr, rkey);
+        }
+        if state.has_imm_data() {
+            request.imm_data = imm_data;
+        }
+    }
+
+    /// As [`begin_common`](Self::begin_common), behind a request that is not in the queue yet, or
+    /// in a batch that has ended. A function of C, because these do not unwind: a caller can end
+    /// with a jump to it.
+    #[inline(never)]
+    extern "C" fn begin_behind(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
+        if self.put_waiting() {
+            self.begin_common(state, remote_addr, rkey, imm_data);
+        }
+    }
+
+    /// Starts a request, behind the one before.
+    fn begin(mut self, op: Op) {
+        if self.put_waiting() {
+            self.begin_common(State::Other, 0, 0, 0);
+            self.batch().request.op = op;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(mut self, reason: PostReason) {
+        let batch = self.batch();
+        batch.refused.get_or_insert(reason);
+        batch.request.state = State::Refused;
+    }
+
+    /// Returns whether there is a request; refuses address and memory of none.
+    fn is_waiting(mut self) -> bool {
+        let state = self.batch().request.state;
+        if state.is_free() {
+            self.refuse(UNADDRESSED);
+        }
+        state.is_waiting()
+    }
+
+    /// Returns whether the request has its address.
+    fn is_addressed(mut self) -> bool {
+        match self.qp().addressing {
+            Addressing::Connected => true,
+            Addressing::Datagram => self.batch().request.to.is_some(),
+            Addressing::Xrc => self.batch().request.remote_srqn.is_some(),
+        }
+    }
+
+    /// Puts the request into the queue if it was not put there yet, and returns whether another one
+    /// may start.
+    fn put_waiting(&mut self) -> bool {
+        if self.batch().request.state.is_waiting() {
+            self.put_kept();
+        }
+        self.batch().request.state != State::Refused
+    }
+
+    /// Puts the request into the queue with the memory that was kept.
+    fn put_kept(mut self) {
+        match self.batch().request.memory {
+            Memory::Unset => self.put(&[], SendFlags::empty()),
+            Memory::List => {
+                let list = core::mem::take(&mut self.batch().list);
+                self.put(&list, SendFlags::empty());
+                self.batch().list = list;
+            }
+            Memory::Inline => {
+                let bytes = core::mem::take(&mut self.batch().bytes);
+                self.put(&[inline_element(bytes.as_ptr(), bytes.len() as u32)], SendFlags::INLINE);
+                self.batch().bytes = bytes;
+            }
+        }
+    }
+
+    /// Puts the request into the queue.
+    fn put(mut self, list: &[Sge], flags: SendFlags) {
+        let request = &mut self.batch().request;
+        request.memory = Memory::Unset;
+        let (to, remote_srqn) = (request.to.take(), request.remote_srqn.take());
+        let &mut Request { state, op, remote_addr, rkey, imm_data, .. } = request;
+        let (bind, cut);
+        let mut list = list;
+        let op = match state {
+            State::Refused => return,
+            State::None | State::Queued => return self.refuse(UNADDRESSED),
+            State::Send => SendOp::Send,
+            State::SendWithImm => SendOp::SendWithImm { imm_data },
+            State::RdmaWrite => SendOp::RdmaWrite { remote_addr, rkey },
+            State::RdmaWriteWithImm => SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data },
+            State::RdmaRead => SendOp::RdmaRead { remote_addr, rkey },
+            State::Other => match op {
+                Op::None => return self.refuse(UNADDRESSED),
+                Op::Any(op @ (SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. })) => {
+                    cut = cut_for_atomic(list);
+                    list = &cut;
+                    op
+                }
+                Op::Any(op) => op,
+                Op::Bind { rkey, new_rkey, bind_info } => {
+                    bind = bind_info;
+                    SendOp::BindMw { rkey, new_rkey, bind_info: &bind }
+                }
+            },
+        };
+        match self.qp().addressing {
+            Addressing::Connected => self.post(op, list, flags),
+            Addressing::Datagram => {
+                let Some((av, remote_qpn, remote_qkey)) = to else { return self.refuse(UNADDRESSED) };
+                // SAFETY: the program keeps the address handle until `ibv_wr_complete`.
+                let to = UdAddr { av: unsafe { &*av }, remote_qpn, remote_qkey };
+                let op = match op {
+                    SendOp::Send => SendOp::UdSend { to },
+                    SendOp::SendWithImm { imm_data } => SendOp::UdSendWithImm { to, imm_data },
+                    other => other,
+                };
+                self.post(op, list, flags);
+            }
+            Addressing::Xrc => {
+                let Some(remote_srqn) = remote_srqn else { return self.refuse(UNADDRESSED) };
+                self.post(SendOp::Xrc { remote_srqn, op: &op }, list, flags);
+            }
+        }
+    }
+
+    /// Puts the request into the queue with this operation.
+    #[inline(always)]
+    fn post(mut self, op: SendOp<'_>, sge: &[Sge], flags: SendFlags) {
+        let Request { wr_id, flags: own, .. } = self.batch().request;
+        let flags = send_flags(own).difference(SendFlags::INLINE).union(flags);
+        // SAFETY: this thread has the lock, and the program keeps the memory as C requires.
+        match unsafe { self.qp().sq.get().post_one(&SendWr { wr_id, op, sge, flags }) } {
+            Ok(()) => self.batch().request.state = State::Queued,
+            Err(reason) => self.refuse(reason),
+        }
+    }
+
+    /// Puts the request into the queue with this operation by the queue's short way, and returns
+    /// whether it did.
+    #[inline(always)]
+    fn post_quick(mut self, op: SendOp<'_>, sge: Sge) -> bool {
+        let Request { wr_id, flags, .. } = self.batch().request;
+        let flags = SendFlags::from_bits_retain(flags);
+        if !QUICK_FLAGS.contains(flags) {
+            return false;
+        }
+        // SAFETY: this thread has the lock, and the program keeps the memory as C requires.
+        let is_put = unsafe { self.qp().sq.get().post_quick(&SendWr { wr_id, op, sge: &[sge], flags }) };
+        if is_put {
+            self.batch().request.state = State::Queued;
+        }
+        is_put
+    }
+
+    /// Puts a common request of a queue pair that has a peer into the queue by the queue's short
+    /// way if its operation is this one, and returns whether it did.
+    #[inline(always)]
+    fn put_quick(mut self, state: State, sge: Sge) -> bool {
+        let request = &self.batch().request;
+        if request.state != state {
+            return false;
+        }
+        let &Request { remote_addr, rkey, imm_data, .. } = request;
+        let op = match state {
+            State::Send => SendOp::Send,
+            State::SendWithImm => SendOp::SendWithImm { imm_data },
+            State::RdmaWrite => SendOp::RdmaWrite { remote_addr, rkey },
+            State::RdmaWriteWithImm => SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data },
+            State::RdmaRead => SendOp::RdmaRead { remote_addr, rkey },
+            State::None | State::Queued | State::Refused | State::Other => return false,
+        };
+        self.post_quick(op, sge)
+    }
+
+    /// Puts a common request of a queue pair that has a peer into the queue, and returns whether it
+    /// was one.
+    ///
+    /// Each operation has a call of [`post_one`](SendQueue::post_one) of its own, in which the
+    /// compiler knows the operation. The caller knows the length of the list.
+    #[inline(always)]
+    fn put_common(mut self, list: &[Sge], flags: SendFlags) -> bool {
+        let request = &self.batch().request;
+        let remote = || (request.remote_addr, request.rkey);
+        match request.state {
+            State::Send => self.post(SendOp::Send, list, flags),
+            State::RdmaWrite => {
+                let (remote_addr, rkey) = remote();
+                self.post(SendOp::RdmaWrite { remote_addr, rkey }, list, flags);
+            }
+            State::RdmaRead => {
+                let (remote_addr, rkey) = remote();
+                self.post(SendOp::RdmaRead { remote_addr, rkey }, list, flags);
+            }
+            State::SendWithImm => {
+                let imm_data = request.imm_data;
+                self.post(SendOp::SendWithImm { imm_data }, list, flags);
+            }
+            State::RdmaWriteWithImm => {
+                let ((remote_addr, rkey), imm_data) = (remote(), request.imm_data);
+                self.post(SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data }, list, flags);
+            }
+            State::None | State::Queued | State::Refused | State::Other => return false,
+        }
+        true
+    }
+
+    /// Sets the elements of the request, and puts it into the queue if it has its address.
+    fn set_list(mut self, list: &[Sge]) {
+        if !self.is_waiting() {
+            return;
+        }
+        if self.is_addressed() {
+            return self.put(list, SendFlags::empty());
+        }
+        let batch = self.batch();
+        batch.list.clear();
+        batch.list.extend_from_slice(list);
+        batch.request.memory = Memory::List;
+    }
+
+    /// Puts the request into the queue if its memory is set and this was its address.
+    fn addressed(mut self) {
+        if self.batch().request.memory != Memory::Unset {
+            self.put_kept();
+        }
+    }
+
+    /// Returns the length of inline data, if it can fit.
+    #[inline(always)]
+    fn inline_len(self, length: usize) -> Option<u32> {
+        let max = self.qp().max_inline_data;
+        if length > max as usize {
+            self.refuse(PostReason::InlineTooLong { given: length as u64, max });
+            return None;
+        }
+        Some(length as u32)
+    }
+}
+
+/// The reason of a request without an operation or an address.
+const UNADDRESSED: PostReason = PostReason::Doorbell(Errno::INVAL);
+
+/// The flags that every operation takes, and that mean the same whatever memory the request gets.
+const QUICK_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
+
+fn inline_element(addr: *const u8, length: u32) -> Sge {
+    Sge { addr: addr as u64, length, lkey: 0 }
+}
+
+unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
+    // SAFETY: the queue pair is live. The lock is returned by `complete` or `abort`.
+    unsafe {
+        if !QpObject::<P>::inner(qp).sq.try_lock() {
+            return start_waiting::<P>(qp);
+        }
+        building::<P>(qp).start();
+    }
+}
+
+/// As [`start`], where another thread has the lock.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
+    // SAFETY: as there.
+    unsafe {
+        QpObject::<P>::inner(qp).sq.lock();
+        building::<P>(qp).start();
+    }
+}
+
+unsafe extern "C" fn complete<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: `start` took the lock.
+    unsafe {
+        let mut building = building::<P>(qp);
+        if building.batch().request.state == State::Queued {
+            return building.complete();
+        }
+        complete_waiting::<P>(qp)
+    }
+}
+
+/// As [`complete`], where a request is not in the queue yet, there is none, or the batch has ended.
+#[inline(never)]
+unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: `start` took the lock, which is returned behind the last use of the queue.
+    unsafe {
+        let mut building = building::<P>(qp);
+        let may_go_on = building.put_waiting();
+        let sq = &building.qp().sq;
+        match building.batch().request.state {
+            State::Queued => return building.complete(),
+            _ if may_go_on => {
+                sq.unlock();
+                return 0;
+            }
+            _ => {}
+        }
+        let reason = building.batch().end();
+        // Every batch ends before the next one starts, so that all of it is this one's.
+        sq.get().rollback(usize::MAX);
+        sq.unlock();
+        refuse("wr_complete", reason.unwrap_or(UNADDRESSED))
+    }
+}
+
+/// Returns the errno of a doorbell that failed. The requests are in the queue.
+#[cold]
+#[inline(never)]
+fn doorbell_failed(errno: Errno) -> c_int {
+    refuse("wr_complete", PostReason::Doorbell(errno))
+}
+
+unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
+    // SAFETY: `start` took the lock, which is returned behind the last use of the queue.
+    unsafe {
+        let mut building = building::<P>(qp);
+        let sq = &building.qp().sq;
+        sq.get().rollback(usize::MAX);
+        building.batch().end();
+        sq.unlock();
+    }
+}
+
+/// Defines the functions that start a common request: the state, and the operands `remote_addr`,
+/// `rkey` and immediate data.
+macro_rules! common {
+    ($($name:ident($($arg:ident: $type:ty),*) => $state:ident, $remote_addr:expr, $rkey:expr, $imm:expr;)*) => {
+        $(unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, $($arg: $type),*) {
+            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            unsafe { building::<P>(qp) }.begin_common(State::$state, $remote_addr, $rkey, $imm);
+        })*
+    };
+}
+
+common! {
+    send() => Send, 0, 0, 0;
+    send_imm(imm_data: u32) => SendWithImm, 0, 0, u32::from_be(imm_data);
+    rdma_read(rkey: u32, remote_addr: u64) => RdmaRead, remote_addr, rkey, 0;
+    rdma_write(rkey: u32, remote_addr: u64) => RdmaWrite, remote_addr, rkey, 0;
+    rdma_write_imm(rkey: u32, remote_addr: u64, imm_data: u32) =>
+        RdmaWriteWithImm, remote_addr, rkey, u32::from_be(imm_data);
+}
+
+/// Defines the functions that start another request.
+macro_rules! others {
+    ($($name:ident($($arg:ident: $type:ty),*) => $op:expr;)*) => {
+        $(unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, $($arg: $type),*) {
+            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            unsafe { building::<P>(qp) }.begin(Op::Any($op));
+        })*
+    };
+}
+
+others! {
+    atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) =>
+        SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap };
+    atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) =>
+        SendOp::AtomicFetchAndAdd { remote_addr, rkey, add };
+    local_inv(invalidate_rkey: u32) => SendOp::LocalInv { invalidate_rkey };
+    send_inv(invalidate_rkey: u32) => SendOp::SendWithInv { invalidate_rkey };
+}
+
+unsafe extern "C" fn send_tso<P: Provider>(qp: *mut ibv_qp_ex, hdr: *mut c_void, hdr_sz: u16, mss: u16) {
+    // SAFETY: the program keeps the header until `ibv_wr_complete`.
+    unsafe {
+        let hdr: &'static [u8] = match hdr_sz {
+            0 => &[],
+            len => slice::from_raw_parts(hdr.cast(), len.into()),
+        };
+        building::<P>(qp).begin(Op::Any(SendOp::Tso { hdr, mss }));
+    }
+}
+
+unsafe extern "C" fn atomic_write<P: Provider>(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    atomic_wr: *const c_void,
+) {
+    // SAFETY: the program passes 8 bytes, at any address.
+    unsafe {
+        let data = atomic_wr.cast::<[u8; 8]>().read_unaligned();
+        building::<P>(qp).begin(Op::Any(SendOp::AtomicWrite { remote_addr, rkey, data }));
+    }
+}
+
+unsafe extern "C" fn flush<P: Provider>(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    placement: u8,
+    selectivity: u8,
+) {
+    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    let mut building = unsafe { building::<P>(qp) };
+    let placement = FlushPlacement::from_bits_retain(placement);
+    let selectivity = FlushSelectivity(selectivity);
+    let Ok(length) = u32::try_from(len) else {
+        building.put_waiting();
+        return building.refuse(PostReason::MessageTooLong { given: len as u64 });
+    };
+    building.begin(Op::Any(SendOp::Flush { remote_addr, rkey, length, placement, selectivity }));
+}
+
+unsafe extern "C" fn bind_mw<P: Provider>(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program passes a live window and the description of a part of a live region.
+    unsafe {
+        let mut building = building::<P>(qp);
+        if mw.is_null() || info.is_null() {
+            building.put_waiting();
+            return building.refuse(UNADDRESSED);
+        }
+        let op = Op::Bind { rkey: (*mw).rkey, new_rkey: rkey, bind_info: bind_info(&*info) };
+        building.begin(op);
+    }
+}
+
+unsafe extern "C" fn set_ud_addr<P: Provider>(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) {
+    // SAFETY: the program passes a live address handle, and keeps it until `ibv_wr_complete`.
+    unsafe {
+        let mut building = building::<P>(qp);
+        if ah.is_null() {
+            return building.refuse(UNADDRESSED);
+        }
+        if !building.is_waiting() {
+            return;
+        }
+        let av: *const Av = &raw const AhObject::<P>::inner(ah).av;
+        building.batch().request.to = Some((av, remote_qpn, remote_qkey));
+        building.addressed();
+    }
+}
+
+unsafe extern "C" fn set_xrc_srqn<P: Provider>(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    let mut building = unsafe { building::<P>(qp) };
+    if building.is_waiting() {
+        building.batch().request.remote_srqn = Some(remote_srqn);
+        building.addressed();
+    }
+}
+
+unsafe extern "C" fn set_sge<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    unsafe { building::<P>(qp) }.set_list(&[Sge { addr, length, lkey }]);
+}
+
+/// Defines [`set_sge`] for a queue pair that has a peer: a function for each common operation. It
+/// puts its request into the queue, or ends with a jump to the next function. The compiler knows
+/// the operation in each of them, and each needs few registers. The most common are the first.
+macro_rules! put_sge {
+    ($($(#[$attr:meta])* $name:ident: $state:ident, else $next:ident;)*) => {
+        $($(#[$attr])*
+        unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            unsafe {
+                if !building::<P>(qp).put_quick(State::$state, Sge { addr, length, lkey }) {
+                    $next::<P>(qp, lkey, addr, length);
+                }
+            }
+        })*
+    };
+}
+
+put_sge! {
+    put_sge: Send, else put_sge_write;
+    #[inline(never)]
+    put_sge_write: RdmaWrite, else put_sge_read;
+    #[inline(never)]
+    put_sge_read: RdmaRead, else put_sge_send_imm;
+    #[inline(never)]
+    put_sge_send_imm: SendWithImm, else put_sge_write_imm;
+    #[inline(never)]
+    put_sge_write_imm: RdmaWriteWithImm, else put_sge_slowly;
+}
+
+/// As [`set_sge`], out of line.
+#[inline(never)]
+unsafe extern "C" fn put_sge_slowly<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: as there.
+    unsafe { set_sge::<P>(qp, lkey, addr, length) }
+}
+
+unsafe extern "C" fn set_sge_list<P: Provider>(qp: *mut ibv_qp_ex, num_sge: usize, list: *const ibv_sge) {
+    // SAFETY: the program passes a list of that length.
+    unsafe {
+        let building = building::<P>(qp);
+        match c_int::try_from(num_sge) {
+            Ok(count) => building.set_list(sges(list, count)),
+            Err(_) => building.refuse(PostReason::TooManySge { given: num_sge, max: 0 }),
+        }
+    }
+}
+
+unsafe extern "C" fn set_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: the program passes memory of that length.
+    unsafe {
+        let mut building = building::<P>(qp);
+        let Some(len) = building.inline_len(length) else { return };
+        if !building.is_waiting() {
+            return;
+        }
+        if building.is_addressed() {
+            return building.put(&[inline_element(addr.cast(), len)], SendFlags::INLINE);
+        }
+        let batch = building.batch();
+        batch.bytes.clear();
+        if len > 0 {
+            batch.bytes.extend_from_slice(slice::from_raw_parts(addr.cast(), length));
+        }
+        batch.request.memory = Memory::Inline;
+    }
+}
+
+/// As [`set_inline_data`], for a queue pair that has a peer.
+unsafe extern "C" fn put_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: the program passes memory of that length.
+    unsafe {
+        let building = building::<P>(qp);
+        let Some(len) = building.inline_len(length) else { return };
+        if !building.put_common(&[inline_element(addr.cast(), len)], SendFlags::INLINE) {
+            set_inline_data::<P>(qp, addr, length);
+        }
+    }
+}
+
+unsafe extern "C" fn set_inline_data_list<P: Provider>(
+    qp: *mut ibv_qp_ex,
+    num_buf: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: the program passes a list of that length, of memory.
+    unsafe {
+        let mut building = building::<P>(qp);
+        let list = if num_buf == 0 { &[] } else { slice::from_raw_parts(list, num_buf) };
+        let total = list.iter().fold(0_usize, |total, piece| total.saturating_add(piece.length));
+        if building.inline_len(total).is_none() || !building.is_waiting() {
+            return;
+        }
+        building.batch().bytes.clear();
+        for piece in list.iter().filter(|piece| piece.length > 0) {
+            let piece = slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length);
+            building.batch().bytes.extend_from_slice(piece);
+        }
+        building.batch().request.memory = Memory::Inline;
+        if building.is_addressed() {
+            building.put_kept();
+        }
+    }
+}

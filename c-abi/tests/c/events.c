@@ -1,0 +1,299 @@
+/* Completion and asynchronous events: descriptors are real, and the end of an object waits until
+ * the events that were read are acknowledged. */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+
+#include "test.h"
+
+static struct ibv_context *context;
+
+/* Sends a message to itself on a queue pair that is connected to itself. */
+static void loop_message(struct side *side)
+{
+	post_recv(side, 1, 0, 64);
+	struct ibv_sge sge = sge_of(side, 128, 64);
+	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	IS(ibv_post_send(side->qp, &wr, &bad), 0);
+}
+
+static struct side side_with(struct ibv_comp_channel *channel, void *cq_context)
+{
+	struct side side = make_side(context, 0, 4096);
+	IS(ibv_destroy_cq(side.cq), 0);
+	side.cq = ibv_create_cq(context, 64, cq_context, channel, 0);
+	CHECK(side.cq != NULL && side.cq->channel == channel && side.cq->cq_context == cq_context);
+	struct ibv_qp_init_attr attr = qp_attr(side.cq, IBV_QPT_RC);
+	side.qp = ibv_create_qp(side.pd, &attr);
+	CHECK(side.qp != NULL);
+	to_init(side.qp);
+	connect_qp(side.qp, side.qp->qp_num);
+	return side;
+}
+
+static bool readable(int fd, int milliseconds)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	int count = poll(&poll_fd, 1, milliseconds);
+	CHECK(count >= 0);
+	return count == 1;
+}
+
+static void events_come_when_they_are_asked_for(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	CHECK(channel != NULL && channel->context == context && channel->refcnt == 0);
+	int mark;
+	struct side side = side_with(channel, &mark);
+	IS(channel->refcnt, 1);
+	IS(ibv_destroy_comp_channel(channel), EBUSY);
+	IS(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK), 0);
+	int epoll_fd = epoll_create1(0);
+	struct epoll_event interest = { .events = EPOLLIN }, ready;
+	IS(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, channel->fd, &interest), 0);
+
+	struct ibv_cq *cq = NULL;
+	void *cq_context = NULL;
+	IS(ibv_get_cq_event(channel, &cq, &cq_context), -1);
+	IS(errno, EAGAIN);
+	loop_message(&side);
+	success_of(side.cq);
+	success_of(side.cq);
+	CHECK(!readable(channel->fd, 0));
+
+	IS(ibv_req_notify_cq(side.cq, 0), 0);
+	loop_message(&side);
+	IS(epoll_wait(epoll_fd, &ready, 1, 1000 * DEADLINE_SECONDS), 1);
+	IS(ibv_get_cq_event(channel, &cq, &cq_context), 0);
+	CHECK(cq == side.cq && cq_context == &mark);
+	ibv_ack_cq_events(cq, 1);
+	success_of(side.cq);
+	success_of(side.cq);
+
+	/* Only solicited ones. */
+	IS(ibv_req_notify_cq(side.cq, 1), 0);
+	loop_message(&side);
+	success_of(side.cq);
+	success_of(side.cq);
+	CHECK(!readable(channel->fd, 0));
+	close(epoll_fd);
+	destroy_side(&side);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
+static void *destroy_cq(void *cq)
+{
+	IS(ibv_destroy_cq(cq), 0);
+	return NULL;
+}
+
+static void *destroy_qp(void *qp)
+{
+	IS(ibv_destroy_qp(qp), 0);
+	return NULL;
+}
+
+static void *destroy_srq(void *srq)
+{
+	IS(ibv_destroy_srq(srq), 0);
+	return NULL;
+}
+
+/* Waits for another thread, which a busy machine may run late. */
+#define COMES_TRUE(condition)                                                                      \
+	for (double deadline_ = seconds() + DEADLINE_SECONDS; !(condition);)                       \
+		CHECK(seconds() < deadline_)
+
+/* Returns whether a thread has not ended after a time in which one that need not wait would. */
+static bool waits(pthread_t thread)
+{
+	struct timespec limit;
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_nsec += 20000000;
+	if (limit.tv_nsec >= 1000000000) {
+		limit.tv_sec++;
+		limit.tv_nsec -= 1000000000;
+	}
+	return pthread_timedjoin_np(thread, NULL, &limit) == ETIMEDOUT;
+}
+
+static void a_completion_queue_waits_for_acknowledgements(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct side side = side_with(channel, NULL);
+	struct ibv_cq *cq;
+	void *cq_context;
+	for (int i = 0; i < 3; i++) {
+		IS(ibv_req_notify_cq(side.cq, 0), 0);
+		loop_message(&side);
+		IS(ibv_get_cq_event(channel, &cq, &cq_context), 0);
+		success_of(side.cq);
+		success_of(side.cq);
+	}
+	/* One more that stays unread is taken back. */
+	IS(ibv_req_notify_cq(side.cq, 0), 0);
+	loop_message(&side);
+	CHECK(readable(channel->fd, 1000 * DEADLINE_SECONDS));
+	IS(ibv_destroy_qp(side.qp), 0);
+	side.qp = NULL;
+
+	pthread_t thread;
+	ibv_ack_cq_events(side.cq, 1);
+	IS(pthread_create(&thread, NULL, destroy_cq, side.cq), 0);
+	CHECK(waits(thread));
+	/* The handler of the event may use the queue until it acknowledges. */
+	struct ibv_wc wc;
+	IS(ibv_poll_cq(side.cq, 1, &wc), 0);
+	COMES_TRUE(ibv_req_notify_cq(side.cq, 0) != 0);
+	ibv_ack_cq_events(cq, 2);
+	IS(pthread_join(thread, NULL), 0);
+	CHECK(!readable(channel->fd, 0));
+	side.cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	destroy_side(&side);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
+static atomic_bool is_enough;
+
+static void *try_to_destroy_cq(void *cq)
+{
+	while (!is_enough)
+		IS(ibv_destroy_cq(cq), EBUSY);
+	return NULL;
+}
+
+/* Attempts that fail lose no completion of a queue that another thread polls, and repeat none. */
+static void a_completion_queue_in_use_survives_attempts_to_destroy_it(void)
+{
+	struct side side = side_with(NULL, NULL);
+	pthread_t thread;
+	IS(pthread_create(&thread, NULL, try_to_destroy_cq, side.cq), 0);
+	for (int i = 0; i < 300; i++) {
+		loop_message(&side);
+		uint64_t first = completion_of(side.cq).wr_id, second = completion_of(side.cq).wr_id;
+		CHECK(first != second);
+	}
+	is_enough = true;
+	IS(pthread_join(thread, NULL), 0);
+	struct ibv_wc wc;
+	IS(ibv_poll_cq(side.cq, 1, &wc), 0);
+	destroy_side(&side);
+}
+
+/* A request that the peer must refuse raises an asynchronous event there. */
+static void a_queue_pair_waits_for_acknowledgements(void)
+{
+	struct side one = make_side(context, IBV_QPT_RC, 4096), other = make_side(context, IBV_QPT_RC, 4096);
+	connect_pair(one.qp, other.qp);
+	IS(fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK), 0);
+	struct ibv_async_event event;
+	IS(ibv_get_async_event(context, &event), -1);
+	IS(errno, EAGAIN);
+	struct ibv_sge sge = sge_of(&one, 0, 8);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	wr.wr.rdma.remote_addr = (uintptr_t)other.memory;
+	wr.wr.rdma.rkey = other.mr->rkey ^ 0x5a00;
+	IS(ibv_post_send(one.qp, &wr, &bad), 0);
+	IS(completion_of(one.cq).status, IBV_WC_REM_ACCESS_ERR);
+	CHECK(readable(context->async_fd, 1000 * DEADLINE_SECONDS));
+	IS(ibv_get_async_event(context, &event), 0);
+	IS(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+	CHECK(event.element.qp == other.qp);
+
+	pthread_t thread;
+	IS(pthread_create(&thread, NULL, destroy_qp, other.qp), 0);
+	CHECK(waits(thread));
+	/* The handler of the event may use the queue pair until it acknowledges. */
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	COMES_TRUE(ibv_query_qp(other.qp, &attr, IBV_QP_STATE, &init) != 0);
+	IS(ibv_destroy_qp(other.qp), EINVAL);
+	ibv_ack_async_event(&event);
+	IS(pthread_join(thread, NULL), 0);
+	other.qp = NULL;
+	destroy_side(&one);
+	destroy_side(&other);
+	/* Events of the first are gone with it. */
+	while (ibv_get_async_event(context, &event) == 0) {
+		CHECK(event.element.qp != one.qp);
+		ibv_ack_async_event(&event);
+	}
+}
+
+static void a_shared_receive_queue_raises_its_limit(void)
+{
+	struct side one = make_side(context, IBV_QPT_RC, 4096), other = make_side(context, 0, 4096);
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 16, .max_sge = 1 }, .srq_context = &one };
+	struct ibv_srq *srq = ibv_create_srq(other.pd, &init);
+	CHECK(srq != NULL && srq->srq_context == &one && init.attr.max_wr >= 16);
+	struct ibv_qp_init_attr attr = qp_attr(other.cq, IBV_QPT_RC);
+	attr.srq = srq;
+	other.qp = ibv_create_qp(other.pd, &attr);
+	CHECK(other.qp != NULL && other.qp->srq == srq);
+	connect_pair(one.qp, other.qp);
+	struct ibv_sge sge = sge_of(&other, 0, 64);
+	struct ibv_recv_wr recv = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad_recv;
+	for (int i = 0; i < 4; i++)
+		IS(ibv_post_srq_recv(srq, &recv, &bad_recv), 0);
+	IS(ibv_post_recv(other.qp, &recv, &bad_recv), EINVAL);
+	struct ibv_srq_attr limit = { .srq_limit = 3 };
+	IS(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+	IS(ibv_query_srq(srq, &limit), 0);
+	IS(limit.srq_limit, 3);
+	IS(ibv_modify_srq(srq, &limit, 1 << 20), EINVAL);
+	IS(ibv_destroy_srq(srq), EBUSY);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge from = sge_of(&one, 0, 8);
+		struct ibv_send_wr wr = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_SIGNALED }, *bad;
+		IS(ibv_post_send(one.qp, &wr, &bad), 0);
+		success_of(one.cq);
+		success_of(other.cq);
+	}
+	struct ibv_async_event event;
+	CHECK(readable(context->async_fd, 1000 * DEADLINE_SECONDS));
+	IS(ibv_get_async_event(context, &event), 0);
+	IS(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	CHECK(event.element.srq == srq);
+	IS(ibv_query_srq(srq, &limit), 0);
+	IS(limit.srq_limit, 0);
+	IS(ibv_destroy_qp(other.qp), 0);
+	other.qp = NULL;
+
+	pthread_t thread;
+	IS(pthread_create(&thread, NULL, destroy_srq, srq), 0);
+	CHECK(waits(thread));
+	/* The handler of the event may use the queue until it acknowledges. A new queue, which may have
+	 * the number of the old one, is another one. */
+	struct ibv_srq *next = ibv_create_srq(other.pd, &init);
+	CHECK(next != NULL);
+	COMES_TRUE(ibv_query_srq(srq, &limit) != 0);
+	limit.srq_limit = 3;
+	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) != 0);
+	limit.max_wr = 99;
+	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_MAX_WR) != 0);
+	IS(ibv_post_srq_recv(srq, &recv, &bad_recv), 0);
+	ibv_ack_async_event(&event);
+	IS(pthread_join(thread, NULL), 0);
+	IS(ibv_query_srq(next, &limit), 0);
+	IS(limit.srq_limit, 0);
+	IS(ibv_destroy_srq(next), 0);
+	destroy_side(&one);
+	destroy_side(&other);
+}
+
+int main(int argc, char **argv)
+{
+	context = open_device();
+	for (int i = 0; i < rounds(argc, argv); i++) {
+		events_come_when_they_are_asked_for();
+		a_completion_queue_waits_for_acknowledgements();
+		a_completion_queue_in_use_survives_attempts_to_destroy_it();
+		a_queue_pair_waits_for_acknowledgements();
+		a_shared_receive_queue_raises_its_limit();
+	}
+	IS(ibv_close_device(context), 0);
+	return 0;
+}

@@ -1,0 +1,128 @@
+/* Forks: a child that exits at once, one that opens the device itself, and one that does nothing
+ * while the parent's traffic goes on. */
+#include <sys/wait.h>
+
+#include "test.h"
+
+/* Ends a child. A checker of leaks would find there what only the other threads of the parent point
+ * to, so that it is replaced by a program without one; errors were printed before. */
+static void end_child(void)
+{
+	if (getenv("VERBS_TEST_CHECKED"))
+		execl("/bin/true", "true", (char *)NULL);
+	_exit(0);
+}
+
+static pid_t parent;
+
+static void at_exit(void)
+{
+	if (getpid() != parent)
+		end_child();
+}
+
+static void traffic(struct ibv_context *context)
+{
+	struct side one = make_side(context, IBV_QPT_RC, 4096), other = make_side(context, IBV_QPT_RC, 4096);
+	connect_pair(one.qp, other.qp);
+	for (int i = 0; i < 10; i++) {
+		memset(one.memory, i + 1, 1000);
+		post_recv(&other, 5, 0, 1000);
+		struct ibv_sge sge = sge_of(&one, 0, 1000);
+		struct ibv_send_wr wr = { .wr_id = 6, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_SIGNALED }, *bad;
+		IS(ibv_post_send(one.qp, &wr, &bad), 0);
+		success_of(one.cq);
+		success_of(other.cq);
+		CHECK(!memcmp(one.memory, other.memory, 1000));
+	}
+	destroy_side(&one);
+	destroy_side(&other);
+}
+
+static void wait_for(pid_t child)
+{
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status));
+	IS(WEXITSTATUS(status), 0);
+}
+
+/* Exits, with the destructors of the library, or without. */
+static void a_child_that_exits_ends_nothing(struct ibv_context *context, struct side *side, bool runs_destructors)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		if (runs_destructors)
+			exit(0);
+		end_child();
+	}
+	wait_for(child);
+	struct ibv_device_attr attr;
+	IS(ibv_query_device(context, &attr), 0);
+	struct ibv_sge sge = sge_of(side, 0, 8);
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	wr.wr.rdma.remote_addr = (uintptr_t)side->memory + 64;
+	wr.wr.rdma.rkey = side->mr->rkey;
+	IS(ibv_post_send(side->qp, &wr, &bad), 0);
+	success_of(side->cq);
+}
+
+static void a_child_has_a_device_of_its_own(void)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct ibv_context *own = open_device();
+		traffic(own);
+		IS(ibv_close_device(own), 0);
+		end_child();
+	}
+	wait_for(child);
+}
+
+/* What a child inherits, it can leave: its calls on the parent's objects end nothing there. */
+static void a_child_destroys_what_it_inherited(struct ibv_context *context)
+{
+	struct side side = make_side(context, IBV_QPT_RC, 4096);
+	to_init(side.qp);
+	connect_qp(side.qp, side.qp->qp_num);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		ibv_destroy_qp(side.qp);
+		ibv_destroy_cq(side.cq);
+		ibv_dereg_mr(side.mr);
+		ibv_dealloc_pd(side.pd);
+		end_child();
+	}
+	wait_for(child);
+	a_child_that_exits_ends_nothing(context, &side, false);
+	destroy_side(&side);
+}
+
+int main(int argc, char **argv)
+{
+	/* The first that is registered runs last. */
+	parent = getpid();
+	atexit(at_exit);
+	IS(ibv_fork_init(), 0);
+	CHECK(ibv_is_fork_initialized() != IBV_FORK_DISABLED);
+	struct ibv_context *context = open_device();
+	struct side side = make_side(context, IBV_QPT_RC, 4096);
+	to_init(side.qp);
+	connect_qp(side.qp, side.qp->qp_num);
+	for (int i = 0; i < rounds(argc, argv); i++) {
+		a_child_that_exits_ends_nothing(context, &side, false);
+		a_child_that_exits_ends_nothing(context, &side, true);
+		a_child_has_a_device_of_its_own();
+		a_child_destroys_what_it_inherited(context);
+		traffic(context);
+	}
+	destroy_side(&side);
+	IS(ibv_close_device(context), 0);
+	a_child_has_a_device_of_its_own();
+	return 0;
+}

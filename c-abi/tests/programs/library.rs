@@ -1,0 +1,81 @@
+//! The libraries under test, and the environment of the programs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use verbs_tests::process;
+use verbs_tests::runner::{CaseResult, Stop, skip};
+
+/// Variable that names the directory of the libraries.
+pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";
+
+/// A time limit that a build on a busy machine keeps.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Links the libraries, unless [`VARIABLE`] names a directory of linked ones. Returns the
+/// directory.
+pub(crate) fn build() -> Result<String, String> {
+    if let Ok(directory) = std::env::var(VARIABLE) {
+        return Ok(directory);
+    }
+    let directory = target().join("c-abi");
+    let mut xtask = Command::new(env!("CARGO"));
+    xtask.args(["xtask", "c-abi", "--profile", "dev", "--out"]).arg(&directory);
+    match process::run(&mut xtask, BUILD_LIMIT).map_err(|error| error.to_string())? {
+        Ok(ended) if ended.status.success() => Ok(directory.display().to_string()),
+        Ok(ended) => Err(format!("{}\n{}{}", ended.status, ended.stdout, ended.stderr)),
+        Err(killed) => Err(format!("not done after {BUILD_LIMIT:?}\n{}", killed.stderr)),
+    }
+}
+
+/// Returns the directory of files that these tests make.
+pub(crate) fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Returns the directory of the libraries.
+pub(crate) fn directory() -> CaseResult<PathBuf> {
+    std::env::var_os(VARIABLE)
+        .map(PathBuf::from)
+        .ok_or_else(|| Stop::Failed(format!("{VARIABLE} is not set")))
+}
+
+/// Sets the environment in which a program finds the libraries and `soft0`.
+pub(crate) fn prepare(command: &mut Command) -> CaseResult {
+    command.env("LD_LIBRARY_PATH", directory()?).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
+    Ok(())
+}
+
+/// Returns an installed program that will run on the libraries.
+///
+/// # Errors
+/// A skip that names the package, if the program is not installed.
+pub(crate) fn program(name: &str, package: &str) -> CaseResult<Command> {
+    let mut command = Command::new(installed(name, package)?);
+    prepare(&mut command)?;
+    Ok(command)
+}
+
+/// Returns the path of an installed program.
+///
+/// # Errors
+/// A skip that names the package, if the program is not installed.
+pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
+    let path = Path::new("/usr/bin").join(name);
+    if path.exists() { Ok(path) } else { skip(format_args!("{name} is not installed (package {package})")) }
+}
+
+/// Returns the package and its version, if the machine has Debian's packages and this one.
+pub(crate) fn version(package: &str) -> Option<String> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat", "${Version}", package]);
+    let ended = process::run(&mut query, Duration::from_secs(60)).ok()?.ok()?;
+    ended.status.success().then_some(ended.stdout)
+}
+
+/// Returns a value for `LD_LIBRARY_PATH` that starts with the libraries.
+pub(crate) fn search_path() -> CaseResult<OsString> {
+    Ok(directory()?.into_os_string())
+}

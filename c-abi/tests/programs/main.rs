@@ -1,0 +1,69 @@
+//! C programs, Python's tests and a Rust program over C bindings on `libibverbs.so.1`, on soft
+//! devices: no kernel module, no root, no VM.
+//!
+//! `cargo test -p libibverbs-c --test programs [-- WORD...]` runs the cases whose names contain a
+//! word, or with `--exact` are one, all without a word. `cargo xtask c-abi` links the libraries
+//! first; `VERBS_C_ABI_DIR` names a directory of linked ones instead. A case whose program is not
+//! installed is skipped, with the package's name.
+//!
+//! | module | programs |
+//! |---|---|
+//! | [`ibverbs_utils`] | rdma-core's tools and ping-pongs |
+//! | [`perftest`] | bandwidth and latency of every operation |
+//! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
+//! | [`librdmacm`] | rdma-core's connection manager, as far as it goes without the kernel's |
+//! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
+//! | [`bindings`] | a Rust program that links the library |
+//! | [`ucx`] | UCX over verbs |
+
+mod bindings;
+mod ibverbs_utils;
+mod library;
+mod librdmacm;
+mod own;
+mod perftest;
+mod pyverbs;
+mod ucx;
+
+use std::process::ExitCode;
+
+use verbs_tests::runner::{self, Options};
+
+fn main() -> ExitCode {
+    let mut options = Options::default();
+    let (mut words, mut is_exact) = (Vec::new(), false);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--list" => options.list = true,
+            "--exact" => is_exact = true,
+            "--case" => options.case = args.next(),
+            // Values of options for cargo's own harness.
+            "--skip" | "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(args.next()),
+            _ if arg.starts_with('-') => {}
+            _ => words.push(arg),
+        }
+    }
+    let suites = [
+        ibverbs_utils::cases(),
+        perftest::cases(),
+        librdmacm::cases(),
+        own::cases(),
+        bindings::cases(),
+        ucx::cases(),
+        pyverbs::cases(),
+    ];
+    let mut cases: Vec<_> = suites.into_iter().flatten().collect();
+    let is_meant = |name: &str, word: &String| if is_exact { name == word } else { name.contains(word) };
+    cases.retain(|case| words.is_empty() || words.iter().any(|word| is_meant(&case.name, word)));
+    if !options.list && !cases.is_empty() {
+        match library::build() {
+            Ok(directory) => options.env.push((library::VARIABLE.to_owned(), directory)),
+            Err(why) => {
+                eprintln!("cargo xtask c-abi: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    runner::main(&options, &cases)
+}

@@ -1,0 +1,172 @@
+//! `c`: the C programs of `tests/c`, compiled against Debian's headers.
+//!
+//! Each runs plain, under valgrind, and with AddressSanitizer's runtime, which replaces the
+//! allocator of the libraries as well: both report invalid accesses to the heap, double frees, and
+//! memory that nothing points to at the end. Both runs are shorter.
+//!
+//! `no_device.c` prints what the library returns where no device is involved; rdma-core's own
+//! library has to print the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use verbs_tests::process::{self, Finished};
+use verbs_tests::runner::{Case, CaseResult, Stop, fail, skip};
+
+use crate::library;
+
+const SUITE: &str = "c";
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The program whose output is compared with that on rdma-core's library.
+const COMPARED: &str = "no_device";
+
+/// The way a program is compiled and run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Plain,
+    Valgrind,
+    Address,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Plain, Self::Valgrind, Self::Address];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Valgrind => " under valgrind",
+            Self::Address => " under AddressSanitizer",
+        }
+    }
+
+    /// The number of rounds of its work that a program does.
+    fn rounds(self) -> &'static str {
+        if self == Self::Plain { "20" } else { "2" }
+    }
+}
+
+/// Returns the cases of the suite.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for program in programs() {
+        for mode in Mode::ALL {
+            let name = format!("{program}{}", mode.name());
+            let program = program.clone();
+            cases.push(Case::new(SUITE, name, move || run(&program, mode)));
+        }
+    }
+    cases.push(Case::new(SUITE, format!("{COMPARED} prints the same on rdma-core's library"), same_as_c));
+    cases
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
+}
+
+/// Returns the programs' names, in alphabetical order.
+fn programs() -> Vec<String> {
+    let files = fs::read_dir(directory()).into_iter().flatten().filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_program = path.extension().is_some_and(|extension| extension == "c");
+        is_program.then(|| path.file_stem()?.to_str().map(str::to_owned))?
+    });
+    let mut names: Vec<_> = files.collect();
+    names.sort();
+    names
+}
+
+/// Compiles a program.
+fn compile(program: &str, mode: Mode) -> CaseResult<PathBuf> {
+    let compiler = library::installed("cc", "gcc")?;
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        return skip("rdma-core's headers are not installed (package libibverbs-dev)");
+    }
+    let place = library::target().join(format!("c-{mode:?}"));
+    fs::create_dir_all(&place)?;
+    let binary = place.join(program);
+    let mut cc = Command::new(compiler);
+    cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
+    if mode == Mode::Address {
+        cc.args(["-fsanitize=address", "-fno-omit-frame-pointer"]);
+    }
+    cc.arg(directory().join(format!("{program}.c"))).args(["-libverbs", "-lpthread", "-ldl"]);
+    match process::run_group(&mut cc, LIMIT)? {
+        Ok(ended) if ended.status.success() => Ok(binary),
+        Ok(ended) if ended.stderr.contains("libasan") => {
+            skip("AddressSanitizer is not installed (package gcc)")
+        }
+        Ok(ended) | Err(ended) => fail(format_args!("{cc:?}: {}", ended.stderr)),
+    }
+}
+
+/// Returns the command that runs a compiled program.
+fn command(binary: &Path, mode: Mode) -> CaseResult<Command> {
+    let mut command = match mode {
+        Mode::Valgrind => {
+            let mut valgrind = Command::new(library::installed("valgrind", "valgrind")?);
+            valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=yes"]);
+            valgrind.args(["--errors-for-leak-kinds=definite,indirect,possible", "--num-callers=40"]);
+            valgrind.args(["--show-leak-kinds=definite,indirect,possible"]);
+            valgrind.arg(format!("--suppressions={}", directory().join("valgrind.supp").display()));
+            valgrind.arg(binary);
+            valgrind
+        }
+        Mode::Plain | Mode::Address => Command::new(binary),
+    };
+    library::prepare(&mut command)?;
+    if mode == Mode::Address {
+        command.env("ASAN_OPTIONS", "exitcode=9:detect_leaks=1");
+    }
+    if mode != Mode::Plain {
+        command.env("VERBS_TEST_CHECKED", "1");
+    }
+    command.arg(mode.rounds());
+    Ok(command)
+}
+
+fn run(program: &str, mode: Mode) -> CaseResult {
+    let mut command = command(&compile(program, mode)?, mode)?;
+    if program == COMPARED {
+        command.env_remove("VERBS_SOFT");
+    }
+    succeeds(&mut command).map(drop)
+}
+
+fn succeeds(command: &mut Command) -> CaseResult<Finished> {
+    let ended = process::run_group(command, LIMIT)?
+        .map_err(|killed| Stop::Failed(format!("it did not end: {}{}", killed.stdout, killed.stderr)))?;
+    if ended.status.success() && ended.stderr.is_empty() {
+        return Ok(ended);
+    }
+    eprint!("{}{}", ended.stdout, ended.stderr);
+    let line = ended.stderr.lines().find(|line| line.contains(".c:")).or_else(|| ended.stderr.lines().next());
+    fail(format_args!("{}: {}", ended.status, line.unwrap_or("no message")))
+}
+
+fn same_as_c() -> CaseResult {
+    const THEIRS: &str = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1";
+    if !Path::new(THEIRS).exists() {
+        return skip("rdma-core's library is not installed (package libibverbs1)");
+    }
+    let binary = compile(COMPARED, Mode::Plain)?;
+    let on = |libraries: Option<PathBuf>| {
+        let mut command = Command::new(&binary);
+        command.env_remove("VERBS_SOFT").env_remove("LD_LIBRARY_PATH").env("LC_ALL", "C").arg("1");
+        if let Some(libraries) = libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        succeeds(&mut command)
+    };
+    let (ours, theirs) = (on(Some(library::directory()?))?.stdout, on(None)?.stdout);
+    let missing = theirs.lines().filter(|line| !ours.lines().any(|other| other == *line));
+    let new = ours.lines().filter(|line| !theirs.lines().any(|other| other == *line));
+    let differences: Vec<String> =
+        missing.map(|line| format!("- {line}")).chain(new.map(|line| format!("+ {line}"))).collect();
+    if ours == theirs && !ours.is_empty() {
+        return Ok(());
+    }
+    fail(format_args!("other output than rdma-core's: {}", differences.join("; ")))
+}

@@ -1,0 +1,193 @@
+//! `perftest`: few iterations of every combination of operation, measurement, transport, API,
+//! events and shared receive queue. Each must complete, and print a bandwidth or latency above
+//! zero.
+//!
+//! perftest itself refuses these, before it opens a device; a case of each asserts it:
+//!
+//! | operation | refused |
+//! |---|---|
+//! | write | UD, `-e`, `--use-srq` |
+//! | read, atomic | UC, UD, `--use-srq` |
+//! | send | nothing |
+//!
+//! With XRC it uses a shared receive queue always, so that `--use-srq` changes nothing there.
+
+use std::borrow::Cow;
+use std::process::Command;
+use std::time::Duration;
+
+use verbs_tests::pair::meet;
+use verbs_tests::perftest::row;
+use verbs_tests::process::{self, Finished};
+use verbs_tests::runner::{Case, CaseResult, Stop, fail};
+
+use crate::library;
+
+const SUITE: &str = "perftest";
+const PACKAGE: &str = "perftest";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A program and its parameters.
+#[derive(Clone)]
+struct Way {
+    tool: &'static str,
+    iters: u32,
+    size: u32,
+    /// Flags of both ends.
+    flags: Cow<'static, [&'static str]>,
+}
+
+const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'static str]) -> Way {
+    Way { tool, iters, size, flags: Cow::Borrowed(flags) }
+}
+
+const OLD: &str = "--use_old_post_send";
+const EVENTS: &str = "-e";
+const SRQ: &str = "--use-srq";
+
+/// Ways besides [`combinations`]: sizes, lists, several queue pairs, both directions.
+const WAYS: &[Way] = &[
+    way("ib_write_bw", 100, 4096, &["-b"]),
+    way("ib_write_bw", 100, 4096, &["-q", "4"]),
+    way("ib_write_bw", 100, 4096, &["-l", "4"]),
+    way("ib_write_bw", 100, 64, &["-I", "64"]),
+    way("ib_write_bw", 20, 1 << 20, &[]),
+    way("ib_write_bw", 5000, 4096, &["-t", "16"]),
+    way("ib_read_bw", 100, 4096, &["-b", "-o", "4"]),
+    way("ib_send_bw", 100, 4096, &["-b"]),
+    way("ib_send_bw", 100, 4096, &["--use-srq", "-q", "2"]),
+    way("ib_send_bw", 96, 4096, &["--recv_post_list", "8", "-l", "8"]),
+    way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP"]),
+    way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP", OLD]),
+    way("ib_atomic_lat", 200, 8, &["-A", "CMP_AND_SWAP", "-e"]),
+];
+
+const VERBS: [Verb; 4] = [
+    Verb { name: "write", bw: "ib_write_bw", lat: "ib_write_lat", flags: &[] },
+    Verb { name: "read", bw: "ib_read_bw", lat: "ib_read_lat", flags: &[] },
+    Verb { name: "send", bw: "ib_send_bw", lat: "ib_send_lat", flags: &[] },
+    Verb { name: "atomic", bw: "ib_atomic_bw", lat: "ib_atomic_lat", flags: &["-A", "FETCH_AND_ADD"] },
+];
+
+const TRANSPORTS: [&str; 4] = ["RC", "UC", "UD", "XRC"];
+
+/// An operation.
+struct Verb {
+    name: &'static str,
+    bw: &'static str,
+    lat: &'static str,
+    flags: &'static [&'static str],
+}
+
+impl Verb {
+    /// Returns the message with which perftest refuses a transport or a flag for this operation.
+    fn refusal(&self, flag: &str) -> Option<&'static str> {
+        match (self.name, flag) {
+            ("read" | "atomic", "UC") => Some("UC connection not possible in READ/ATOMIC verbs"),
+            ("write" | "read" | "atomic", "UD") => Some("UD connection only possible in SEND verb"),
+            ("write", EVENTS) => Some("Events feature not available on WRITE verb"),
+            ("write" | "read" | "atomic", SRQ) => Some("Using SRQ only avavilible in SEND tests."),
+            _ => None,
+        }
+    }
+
+    /// Returns every combination that perftest supports.
+    fn ways(&self) -> Vec<Way> {
+        let mut ways = Vec::new();
+        for (tool, iters) in [(self.bw, 100), (self.lat, 200)] {
+            for transport in TRANSPORTS.into_iter().filter(|transport| self.refusal(transport).is_none()) {
+                for choice in 0..8 {
+                    let has = |bit: u32, flag| (choice >> bit & 1 == 1).then_some(flag);
+                    let chosen: Vec<_> =
+                        [has(0, OLD), has(1, EVENTS), has(2, SRQ)].into_iter().flatten().collect();
+                    let is_repeated = transport == "XRC" && chosen.contains(&SRQ);
+                    if is_repeated || chosen.iter().any(|flag| self.refusal(flag).is_some()) {
+                        continue;
+                    }
+                    let size = match (self.name, transport) {
+                        ("atomic", _) => 8,
+                        (_, "UD") => 1024,
+                        _ if chosen.is_empty() && tool == self.bw => 65536,
+                        _ if chosen.is_empty() => 8,
+                        _ => 4096,
+                    };
+                    let flags = [self.flags, &["-c", transport], &chosen].concat();
+                    ways.push(Way { tool, iters, size, flags: flags.into() });
+                }
+            }
+        }
+        ways
+    }
+
+    /// Returns a case of each transport and flag that perftest refuses.
+    fn refusals(&self) -> impl Iterator<Item = Case> {
+        let flags = [["-c", "UC"].as_slice(), &["-c", "UD"], &[EVENTS], &[SRQ]];
+        let all = flags.into_iter().filter_map(|flags| Some((flags, self.refusal(flags.last()?)?)));
+        let tools = [self.bw, self.lat];
+        all.flat_map(move |(flags, message)| tools.map(|tool| (tool, flags, message))).map(
+            |(tool, flags, message)| {
+                let name = format!("{tool} {} is refused by perftest", flags.join(" "));
+                Case::new(SUITE, name, move || is_refused(tool, flags, message))
+            },
+        )
+    }
+}
+
+/// Returns the cases of the suite.
+pub(crate) fn cases() -> Vec<Case> {
+    let combinations = VERBS.iter().flat_map(Verb::ways);
+    let others = WAYS.iter().map(Way::clone);
+    let ways = combinations.chain(others).map(|way| Case::new(SUITE, way.name(), move || way.run()));
+    ways.chain(VERBS.iter().flat_map(Verb::refusals)).collect()
+}
+
+/// Checks that a program refuses a flag with a message.
+fn is_refused(tool: &str, flags: &[&str], message: &str) -> CaseResult {
+    let ended = process::run_group(library::program(tool, PACKAGE)?.arg("-F").args(flags), LIMIT)?
+        .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
+    let is_told = [&ended.stdout, &ended.stderr].iter().any(|text| text.contains(message));
+    if ended.status.code().is_some_and(|code| code > 0) && is_told {
+        Ok(())
+    } else {
+        fail(format_args!("{ended:?}"))
+    }
+}
+
+impl Way {
+    fn name(&self) -> String {
+        let Self { tool, size, flags, .. } = self;
+        format!("{tool} {} -s {size}", flags.join(" ")).replace("  ", " ")
+    }
+
+    fn run(&self) -> CaseResult {
+        let port = process::free_port()?;
+        let ends = meet(&mut self.command(port)?, self.command(port)?.arg("127.0.0.1"), port, LIMIT)?;
+        self.check(&ends[1])
+    }
+
+    fn command(&self, port: u16) -> CaseResult<Command> {
+        let mut command = library::program(self.tool, PACKAGE)?;
+        // -F: ignore frequency scaling of the processor.
+        command.args(["-F", "-d", "soft0", "-x", "0", "-p", &port.to_string()]);
+        if !self.tool.starts_with("ib_atomic") {
+            command.args(["-s", &self.size.to_string()]);
+        }
+        command.args(["-n", &self.iters.to_string()]).args(&*self.flags);
+        Ok(command)
+    }
+
+    /// Checks the row of results that the client prints.
+    fn check(&self, client: &Finished) -> CaseResult {
+        let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
+        let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;
+        let queue_pairs = if self.flags.contains(&"-q") { row.iterations / u64::from(self.iters) } else { 1 };
+        let iterations = u64::from(self.iters) * queue_pairs;
+        if (row.bytes, row.iterations) != (u64::from(self.size), iterations) || queue_pairs == 0 {
+            return Err(told(format!("{row:?} rather than {} bytes and {iterations} iterations", self.size)));
+        }
+        if row.result <= 0.0 {
+            return Err(told(format!("{row:?}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! `ucx`: UCX's benchmark between two processes, over reliable connections and over datagrams.
+//!
+//! Each case makes a namespace of mounts and one of networks, which needs root:
+//!
+//! - UCX opens only devices that have a file of their name in `/dev/infiniband`.
+//! - It finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the kind of the IP
+//!   header. Reliable connections start with datagrams as well. So both families are tried.
+
+use std::process::Command;
+use std::time::Duration;
+
+use verbs_tests::process;
+use verbs_tests::runner::{Case, CaseResult, Stop, fail, skip};
+
+use crate::library;
+
+const SUITE: &str = "ucx";
+const PACKAGE: &str = "ucx-utils";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Tests of `ucx_perftest`, and the size of their messages.
+const TESTS: &[(&str, &str)] = &[
+    ("tag_lat", "1024"),
+    ("tag_bw", "65536"),
+    ("ucp_put_lat", "1024"),
+    ("ucp_put_bw", "65536"),
+    ("ucp_get", "1024"),
+    ("ucp_fadd", "8"),
+    ("stream_bw", "1024"),
+];
+
+const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
+
+/// Makes the namespaces' file and addresses.
+const PREPARE: &str = "set -e
+    mount -t tmpfs none /dev/infiniband
+    touch /dev/infiniband/soft0
+    mount --bind /dev/null /dev/infiniband/soft0
+    ip link set lo up
+    ip address add fd77::1/128 dev lo
+    ip address add fd77::2/128 dev lo
+    ";
+
+/// Runs a server and, once it listens on port 0x5ba0, a client.
+const RUN: &str = "
+    VERBS_SOFT=$SERVER \"$@\" >&2 &
+    while ! grep -q ':5BA0 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $!; done
+    VERBS_SOFT=$CLIENT \"$@\" 127.0.0.1
+    wait $!";
+
+/// A test of UCX's.
+#[derive(Clone, Copy)]
+struct Way {
+    test: &'static str,
+    size: &'static str,
+    transport: &'static str,
+    is_ipv6: bool,
+}
+
+/// Returns the cases of the suite.
+pub(crate) fn cases() -> Vec<Case> {
+    let ways = [(false, TESTS), (true, &TESTS[..1])].into_iter().flat_map(|(is_ipv6, tests)| {
+        let all =
+            TRANSPORTS.iter().flat_map(move |transport| tests.iter().map(move |test| (*test, *transport)));
+        all.map(move |((test, size), transport)| Way { test, size, transport, is_ipv6 })
+    });
+    ways.map(|way| Case::new(SUITE, way.name(), move || way.run())).collect()
+}
+
+/// Returns a shell in namespaces of its own.
+fn in_namespaces(script: &str) -> Command {
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(["--mount", "--net", "sh", "-c", script, "sh"]);
+    command
+}
+
+impl Way {
+    fn name(&self) -> String {
+        let Self { test, transport, is_ipv6, .. } = self;
+        format!("{test} over {transport} and {}", if *is_ipv6 { "IPv6" } else { "IPv4" })
+    }
+
+    fn run(&self) -> CaseResult {
+        const ITERATIONS: &str = "200";
+        let Self { test, size, transport, is_ipv6 } = self;
+        let perftest = library::installed("ucx_perftest", PACKAGE)?;
+        match process::run_group(&mut in_namespaces(PREPARE), LIMIT)? {
+            Ok(ended) if ended.status.success() => {}
+            Ok(ended) | Err(ended) => {
+                let why = ended.stderr.lines().last().unwrap_or("no message").to_owned();
+                return skip(format_args!("no namespace with a file in /dev/infiniband: {why}"));
+            }
+        }
+        let [server, client] = if *is_ipv6 { ["fd77::1", "fd77::2"] } else { ["auto", "auto"] };
+        let mut command = in_namespaces(&[PREPARE, RUN].concat());
+        library::prepare(&mut command)?;
+        command.env("SERVER", server).env("CLIENT", client);
+        command.arg(perftest).args(["-t", test, "-s", size, "-n", ITERATIONS, "-w", "10", "-p", "23456"]);
+        command.env("UCX_NET_DEVICES", "soft0:1").env("UCX_TLS", format!("{transport},self"));
+        let ended = process::run_group(&mut command, LIMIT)?
+            .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
+        let last = ended.stdout.lines().rfind(|line| line.starts_with("Final:"));
+        let iterations = last.and_then(|line| line.split_ascii_whitespace().nth(1));
+        if ended.status.success() && iterations == Some(ITERATIONS) {
+            Ok(())
+        } else {
+            fail(format_args!("{ended:?}"))
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! docs/c-abi.md shows every row of the table of symbols.
+//!
+//! `BLESS=1 cargo test -p libibverbs-c --test symbols_page` writes the page's last section.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ibverbs_c::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE, State};
+
+/// The heading of the section that is written. It reaches to the end of the page.
+const HEADING: &str = "## Symbols\n";
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/c-abi.md")
+}
+
+/// Returns the section with a table for each library.
+fn section() -> String {
+    let mut text = String::from(HEADING);
+    let libraries: [(&str, &[&[Node]]); 3] =
+        [("libibverbs.so.1", &[IBVERBS, PRIVATE]), ("libmlx5.so.1", &[MLX5]), ("libefa.so.1", &[EFA])];
+    text.push_str("\n| library | symbols | served | partial | refused |\n|---|---|---|---|---|\n");
+    for (library, nodes) in libraries {
+        let states: Vec<_> = rows(nodes).map(|(_, _, state)| state).collect();
+        let count = |is: fn(&State) -> bool| states.iter().filter(|state| is(state)).count();
+        let _ = writeln!(
+            text,
+            "| {library} | {} | {} | {} | {} |",
+            states.len(),
+            count(|state| matches!(state, State::Served)),
+            count(|state| matches!(state, State::Partial(_))),
+            count(|state| matches!(state, State::Refused(_)))
+        );
+    }
+    for (library, nodes) in libraries {
+        let _ = writeln!(text, "\n### {library}\n\n| symbol | node | state |\n|---|---|---|");
+        for (name, node, state) in rows(nodes) {
+            let state = match state {
+                State::Served => "served".to_owned(),
+                State::Partial(why) => format!("partial: {why}"),
+                State::Refused(why) => format!("refused: {why}"),
+            };
+            let _ = writeln!(text, "| `{name}` | {node} | {state} |");
+        }
+    }
+    text
+}
+
+fn rows(nodes: &[&'static [Node]]) -> impl Iterator<Item = (&'static str, &'static str, State)> {
+    nodes
+        .iter()
+        .copied()
+        .flatten()
+        .flat_map(|node| node.symbols.iter().map(move |symbol| (symbol.name, node.name, symbol.state)))
+}
+
+#[test]
+fn the_page_shows_every_symbol_with_its_state() {
+    let path = page();
+    let old = fs::read_to_string(&path).expect("docs/c-abi.md exists");
+    let (head, _) = old.split_once(HEADING).expect("the page has the section");
+    let new = format!("{head}{}", section());
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, &new).expect("docs/c-abi.md can be written");
+    } else {
+        assert!(old == new, "docs/c-abi.md differs from src/symbols.rs: BLESS=1 writes it");
+    }
+}
+
+#[test]
+fn every_reason_is_told() {
+    for node in [IBVERBS, PRIVATE, MLX5, EFA].into_iter().flatten() {
+        for symbol in node.symbols {
+            if let State::Partial(why) | State::Refused(why) = symbol.state {
+                assert!(!why.is_empty() && !why.contains('|'), "{}: {why:?}", symbol.name);
+            }
+        }
+    }
+}

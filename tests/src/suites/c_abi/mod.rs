@@ -1,0 +1,131 @@
+//! `c_abi`: unmodified programs on our `libibverbs.so.1`, next to the same programs on C's, and
+//! against them.
+//!
+//! | module | programs |
+//! |---|---|
+//! | [`utils`] | ibverbs-utils: ping-pongs between the libraries, the same output on either |
+//! | [`perftest`] | perftest: write, read, send and atomic between the libraries |
+//! | [`rdmacm`] | rdmacm-utils and `perftest -R`, with Debian's librdmacm on either library |
+//! | [`libfabric`] | `fi_pingpong` on libfabric's verbs provider, between the libraries |
+//! | [`ucx`] | `ucx_perftest` between the libraries |
+//! | [`pyverbs`] | rdma-core's tests for Python on both libraries, test by test |
+//!
+//! `VERBS_C_ABI_DIR` names the directory of our libraries. Without it every case skips.
+
+mod libfabric;
+mod perftest;
+mod pyverbs;
+mod rdmacm;
+mod ucx;
+mod utils;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::Finished;
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::{Maker, linked_dir, run};
+
+const SUITE: &str = "c_abi";
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    let loaded = Case::new(SUITE, "programs load our library and no library of C", programs_load_ours);
+    [loaded]
+        .into_iter()
+        .chain(utils::cases())
+        .chain(perftest::cases())
+        .chain(rdmacm::cases())
+        .chain(libfabric::cases())
+        .chain(ucx::cases())
+        .chain(pyverbs::cases())
+        .collect()
+}
+
+/// The libraries of both ends, server first: at least one is ours.
+const PAIRS: [[Maker; 2]; 3] =
+    [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
+
+/// Returns an installed program that runs on the library of `maker`.
+///
+/// # Errors
+/// A skip that names the package, if the program is not installed.
+fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
+    if !Path::new("/usr/bin").join(name).exists() {
+        return skip(format_args!("{name} is not installed (package {package})"));
+    }
+    maker.tool(name)
+}
+
+/// Runs a program that need not work on each kernel's rxe: after a failure, it runs with both ends
+/// on C's library as well.
+///
+/// # Errors
+/// The failure; a skip with both reasons, if C's library fails as well.
+fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
+    let ended = run(ends);
+    let Err(Stop::Failed(why)) = &ended else { return ended };
+    match run([&Maker::Theirs; 2]) {
+        Err(Stop::Failed(other)) => {
+            skip(format_args!("fails with both ends on C's library, too: {other}; here: {why}"))
+        }
+        _ => ended,
+    }
+}
+
+/// Without this, all other cases could pass on C's library.
+fn programs_load_ours() -> CaseResult {
+    /// Asks the loader for the list of libraries, instead of the program's start.
+    const LIST: &str = "LD_TRACE_LOADED_OBJECTS";
+    let dir = linked_dir()?;
+    let mut listed = 0;
+    for (name, package) in [
+        ("ibv_devinfo", "ibverbs-utils"),
+        ("ib_write_bw", "perftest"),
+        ("rping", "rdmacm-utils"),
+        ("fi_pingpong", "libfabric-bin"),
+        ("ucx_perftest", "ucx-utils"),
+    ] {
+        let Ok(mut command) = program(&Maker::Linked, name, package) else { continue };
+        if name == "ucx_perftest" {
+            // UCX loads its module for RDMA at run time. In this way the list has the libraries of
+            // the module.
+            command.env("LD_PRELOAD", ucx::module()?);
+        }
+        is_ours(&dir, &run(command.env(LIST, "1"))?).map_err(|why| why.of(name))?;
+        listed += 1;
+    }
+    if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }
+}
+
+/// Checks a list of libraries: `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)`.
+fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
+    let line = list.stdout.lines().find(|line| line.trim_start().starts_with("libibverbs.so.1 => "));
+    let ours = format!("libibverbs.so.1 => {}", dir.join("libibverbs.so.1").display());
+    if line.is_some_and(|line| line.trim_start().starts_with(&ours)) && !list.stdout.contains("not found") {
+        return Ok(());
+    }
+    fail(format_args!("the loader takes other libraries: {:?} {:?}", list.stdout, list.stderr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_a_skip_only_if_c_fails_as_well() {
+        let ends = [&Maker::Linked, &Maker::Theirs];
+        let is_c = |ends: [&Maker; 2]| ends == [&Maker::Theirs; 2];
+        let run = |ours: CaseResult, c: CaseResult| {
+            unless_c_fails(ends, move |ends| if is_c(ends) { c.clone() } else { ours.clone() })
+        };
+        assert_eq!(run(Ok(()), fail("not run")), Ok(()));
+        assert_eq!(run(skip("not installed"), fail("not run")), skip("not installed"));
+        assert_eq!(run(fail("it broke"), Ok(())), fail("it broke"));
+        assert_eq!(run(fail("it broke"), skip("no GID")), fail("it broke"));
+        let both = run(fail("it broke"), fail("queue full"));
+        assert!(
+            matches!(both, Err(Stop::Skipped(why)) if why.contains("queue full") && why.contains("it broke"))
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! Debian's librdmacm with an end on either library: rdmacm-utils and `perftest -R` connect by the
+//! address of rxe0's netdev, to themselves.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::perftest::{OPERATIONS, Way};
+use super::{PAIRS, SUITE, program};
+use crate::pair::{both, told};
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::tools::{LIMIT, Maker};
+
+const PACKAGE: &str = "rdmacm-utils";
+
+/// The address of rxe0's netdev.
+const ADDRESS: &str = "10.9.9.1";
+
+/// Programs whose ends print `return status 0`: name, port, message size.
+const CMATOSE: &[(&str, u16, &str)] = &[("ucmatose", 7471, "2000"), ("udaddy", 7174, "500")];
+
+/// Cases of these programs.
+pub(super) fn cases() -> impl Iterator<Item = Case> {
+    let case = |name: String, [server, client]: [Maker; 2], run: fn(&str, [&Maker; 2]) -> CaseResult| {
+        let title = format!("rdmacm {name} {server} serves {client}");
+        Case::new(SUITE, title, move || run(&name, [&server, &client]))
+    };
+    PAIRS.into_iter().flat_map(move |ends| {
+        let one = |name: &str, run| case(name.to_owned(), ends.clone(), run);
+        let mut cases: Vec<Case> = ["100", "60000"]
+            .into_iter()
+            .map(|size| case(format!("rping -S {size}"), ends.clone(), rping))
+            .collect();
+        cases.extend(CMATOSE.iter().map(|(program, ..)| one(program, cmatose)));
+        cases.push(one("rdma_client", rdma_client));
+        cases.extend(OPERATIONS.iter().map(|way| {
+            let [server, client] = ends.clone();
+            let name = format!("rdmacm {} -R {server} serves {client}", way.name());
+            Case::new(SUITE, name, move || by_address(way, [&server, &client]))
+        }));
+        cases
+    })
+}
+
+/// The end of a program: by itself, or killed.
+type Ended = Result<Finished, Finished>;
+
+/// Runs both ends of a program, and returns the results of server and client.
+fn connected(
+    names: [&str; 2],
+    [server, client]: [&Maker; 2],
+    port: u16,
+    [serve, connect]: [&[&str]; 2],
+) -> CaseResult<[Ended; 2]> {
+    let mut serves = Running::start(program(server, names[0], PACKAGE)?.args(serve))?;
+    wait_for_listening_id(port, &mut serves)?;
+    let client = process::run(program(client, names[1], PACKAGE)?.args(connect), LIMIT)?;
+    let patience =
+        if client.as_ref().is_ok_and(|end| end.status.success()) { LIMIT } else { Duration::from_secs(3) };
+    Ok([serves.finish(patience)?, client])
+}
+
+/// `name` is the command, with the message size.
+fn rping(name: &str, ends: [&Maker; 2]) -> CaseResult {
+    const COUNT: &str = "10";
+    let size = name.rsplit(' ').next().unwrap_or_default();
+    let args = ["-v", "-V", "-S", size, "-C", COUNT, "-a", ADDRESS];
+    let (serve, connect) = ([&["-s"], &args[..]].concat(), [&["-c"], &args[..]].concat());
+    let [serves, pings] = connected(["rping", "rping"], ends, 7174, [&serve, &connect])?;
+    // The server reports its client's disconnection as a failure.
+    let Ok(pings) = pings else {
+        return fail(format_args!("client {}; server {}", told(&pings), told(&serves)));
+    };
+    if !pings.status.success() {
+        return fail(format_args!("client {}; server {}", told(&Ok(pings)), told(&serves)));
+    }
+    let (Ok(serves) | Err(serves)) = serves;
+    for (what, text) in [("server ping data: ", &serves.stdout), ("ping data: ", &pings.stdout)] {
+        let rounds = text.lines().filter(|line| line.starts_with(what)).count();
+        if rounds.to_string() != COUNT {
+            return fail(format_args!("{rounds} lines begin with {what:?}: {text:?}, {:?}", serves.stderr));
+        }
+    }
+    Ok(())
+}
+
+fn cmatose(name: &str, ends: [&Maker; 2]) -> CaseResult {
+    let known = CMATOSE.iter().find(|(program, ..)| *program == name);
+    let Some(&(_, port, size)) = known else { return fail(format_args!("{name} is not in the list")) };
+    let shared = ["-C", "10", "-S", size];
+    let (serve, connect) =
+        ([&["-b", ADDRESS], &shared[..]].concat(), [&["-s", ADDRESS], &shared[..]].concat());
+    let ended = connected([name, name], ends, port, [&serve, &connect])?;
+    end_well(&ended, ["return status 0"; 2])
+}
+
+/// Its client disconnects as soon as it has the answer. If its queue pair is in ERR before the
+/// kernel has acknowledged the answer, rxe drops the acknowledgement (`do_complete`), and the
+/// server's queue pair repeats the answer for ever: librdmacm's 7 retries are no limit to rxe (seen
+/// on 7.2).
+fn rdma_client(_: &str, ends: [&Maker; 2]) -> CaseResult {
+    /// Many more than a lost packet causes.
+    const ENDLESS: u64 = 50;
+    let args = ["-s", ADDRESS, "-p", "7471"];
+    let before = retries();
+    let ended = connected(["rdma_server", "rdma_client"], ends, 7471, [&args, &args])?;
+    let repeated = retries().saturating_sub(before);
+    if ended.iter().all(Result::is_err) && repeated > ENDLESS {
+        return skip(format!(
+            "rxe dropped the last acknowledgement, and repeated the request {repeated} times"
+        ));
+    }
+    end_well(&ended, ["rdma_server: end 0", "rdma_client: end 0"])
+}
+
+/// The number of times that rxe0's completer has repeated a request, on kernels that count them.
+fn retries() -> u64 {
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
+    std::fs::read_to_string(counter).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Checks that both ends succeeded, and printed a line each.
+fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
+    let is_well = |(end, words): (&Ended, &str)| {
+        end.as_ref().is_ok_and(|end| end.status.success() && end.stdout.lines().any(|line| line == words))
+    };
+    if ended.iter().zip(last_words).all(is_well) {
+        return Ok(());
+    }
+    fail(format_args!("server {}; client {}", told(&ended[0]), told(&ended[1])))
+}
+
+/// perftest that connects by address, twice: for its parameters, and for the test.
+///
+/// The client may connect for the test before the server listens again, on C's library as well. It
+/// is rejected, tries again, and crashes. Only then the case runs once more.
+fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
+    const ATTEMPTS: usize = 3;
+    let mut ended = Ok(());
+    for attempt in 1..=ATTEMPTS {
+        ended = by_address_once(way, ends);
+        match &ended {
+            Err(Stop::Failed(why)) if why.contains(REJECTED) => {
+                eprintln!("attempt {attempt} of {ATTEMPTS}: the server did not listen again in time: {why}");
+            }
+            _ => return ended,
+        }
+    }
+    ended
+}
+
+/// perftest's message about a connection to a service that does not exist.
+const REJECTED: &str = "RDMA_CM_EVENT_REJECTED; error: 8";
+
+fn by_address_once(way: &Way, [server, client]: [&Maker; 2]) -> CaseResult {
+    let port = process::free_port()?;
+    let start = |command: &mut Command| Running::start(command.arg("-R"));
+    let mut serves = start(&mut way.command(server, port)?)?;
+    wait_for_listening_id(port, &mut serves)?;
+    let connects = start(way.command(client, port)?.arg(ADDRESS))?;
+    way.check(&both(serves, connects, LIMIT)?)
+}

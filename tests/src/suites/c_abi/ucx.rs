@@ -1,0 +1,104 @@
+//! UCX's benchmark with an end on either library, over reliable connections and over datagrams.
+//!
+//! UCX finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the kind of the IP
+//! header and librxe does not: over IPv4 nothing arrives, on either library. So the cases use the
+//! GID of an IPv6 address. Reliable connections start with datagrams as well.
+
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{PAIRS, SUITE, program, unless_c_fails};
+use crate::pair::meet;
+use crate::process::{self, Finished};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::{DEVICE, LIMIT, Maker};
+
+const PACKAGE: &str = "ucx-utils";
+
+const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
+
+/// Operations of each test.
+const COUNT: &str = "20";
+
+/// Name, test of UCX's, and message size.
+type Test = (&'static str, &'static str, &'static str);
+
+/// The tests, which run one after the other, each in about two seconds of an emulated guest.
+const TESTS: &[Test] =
+    &[("tag", "tag_lat", "1024"), ("put", "ucp_put_lat", "1024"), ("get", "ucp_get", "1024")];
+
+/// Further tests with both ends on ours. UCX sends the long message in several parts, or has the
+/// receiver read it from the sender's memory.
+const MORE_TESTS: &[Test] = &[("long-tag", "tag_bw", "65536"), ("fadd", "ucp_fadd", "8")];
+
+/// Cases of this program.
+pub(super) fn cases() -> impl Iterator<Item = Case> {
+    let all = TRANSPORTS.iter().flat_map(|transport| PAIRS.into_iter().map(move |ends| (transport, ends)));
+    all.map(|(transport, [server, client])| {
+        let name = format!("ucx {transport} {server} serves {client}");
+        let more = if server == client { MORE_TESTS } else { &[] };
+        let tests = [TESTS, more].concat();
+        let run = move || unless_c_fails([&server, &client], |ends| run(transport, &tests, ends));
+        Case::new(SUITE, name, run).within(3 * LIMIT)
+    })
+}
+
+fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseResult {
+    let gid = ipv6_gid_index()?.to_string();
+    let line = |(name, test, size): &Test| format!("{name} -t {test} -s {size} -n {COUNT} -w 2\n");
+    let batch = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
+    fs::write(&batch, tests.iter().map(line).collect::<String>())?;
+    let port = process::free_port()?;
+    let command = |maker: &Maker| -> CaseResult<Command> {
+        let mut command = program(maker, "ucx_perftest", PACKAGE)?;
+        command.args(["-p", &port.to_string(), "-b"]).arg(&batch);
+        command.env("UCX_NET_DEVICES", format!("{DEVICE}:1")).env("UCX_IB_GID_INDEX", &gid);
+        command.env("UCX_TLS", format!("{transport},self"));
+        Ok(command)
+    };
+    let [_, client] = meet(&mut command(server)?, command(client)?.arg("127.0.0.1"), port, LIMIT)?;
+    check(&client, tests)
+}
+
+/// Returns the path of UCX's module for RDMA, which is below the directory of the machine's
+/// libraries.
+///
+/// # Errors
+/// There is none.
+pub(super) fn module() -> CaseResult<PathBuf> {
+    let module = |entry: DirEntry| entry.path().join("ucx/libuct_ib.so.0");
+    let found = fs::read_dir("/usr/lib")?.flatten().map(module).find(|path| path.exists());
+    found.ok_or_else(|| Stop::Failed("UCX has no module for RDMA below /usr/lib".to_owned()))
+}
+
+/// Returns the index of the GID of the IPv6 address that the kernel gives a netdev.
+///
+/// # Errors
+/// A skip, if there is none.
+fn ipv6_gid_index() -> CaseResult<u32> {
+    let gids = Path::new("/sys/class/infiniband").join(DEVICE).join("ports/1/gids");
+    let is_ipv6 = |index: &u32| {
+        fs::read_to_string(gids.join(index.to_string())).is_ok_and(|gid| gid.starts_with("fe80:"))
+    };
+    match (0..16).find(is_ipv6) {
+        Some(index) => Ok(index),
+        None => skip(format_args!("{DEVICE} has no GID of an IPv6 address")),
+    }
+}
+
+/// Checks the client's output: each test has a line with its name, and results after it.
+fn check(client: &Finished, tests: &[Test]) -> CaseResult {
+    let mut lines = client.stdout.lines();
+    for (name, ..) in tests {
+        let title = format!("+{name}-");
+        let results = lines
+            .by_ref()
+            .skip_while(|line| !line.starts_with(&title))
+            .find(|line| line.starts_with("Final:"));
+        if results.and_then(|line| line.split_ascii_whitespace().nth(1)) != Some(COUNT) {
+            return fail(format_args!("no results of {name}: {client:?}"));
+        }
+    }
+    Ok(())
+}

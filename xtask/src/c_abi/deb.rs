@@ -1,0 +1,355 @@
+//! The Debian package `verbs-run`: the libraries in a folder of their own, and a wrapper that puts
+//! the folder in front of the loader's search path. It diverts and replaces nothing.
+//!
+//! ```text
+//! /usr/bin/verbs-run                    [--soft] COMMAND [ARGUMENT...]
+//! /usr/lib/verbs-run/                   libibverbs.so.1, libmlx5.so.1, libefa.so.1
+//! /usr/share/doc/verbs-run/             copyright, changelog.gz
+//! /usr/share/lintian/overrides/verbs-run
+//! /usr/share/man/man1/verbs-run.1.gz
+//! ```
+//!
+//! The texts are in the folder `deb`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::link::Linking;
+use super::{LIBRARIES, link, say, verify};
+use crate::{apt, cargo};
+
+/// The wrapper.
+const WRAPPER: &str = include_str!("verbs-run");
+
+const COPYRIGHT: &str = include_str!("deb/copyright");
+const CHANGELOG: &str = include_str!("deb/changelog");
+const MAN_PAGE: &str = include_str!("deb/verbs-run.1");
+
+/// Findings of lintian that are none.
+const OVERRIDES: &str = include_str!("deb/lintian-overrides");
+
+/// The libraries' folder in the package.
+pub(super) const FOLDER: &str = "usr/lib/verbs-run";
+
+/// Writes the package of a static library into a folder, and returns its path.
+///
+/// # Errors
+/// Tools are missing, the libraries cannot be linked, or the package cannot be written.
+pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
+    apt::ensure_tools(&[apt::C_ABI_TOOLS, apt::DEB_TOOLS], say)?;
+    let work = cargo::target_directory()?.join(super::PROFILE).join("deb");
+    let (stripped, root) = (work.join("stripped"), work.join("root"));
+    Linking { archive, out: &stripped, strip: true }.link()?;
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    tree(&stripped, &root)?;
+    let control = Control {
+        version: env!("CARGO_PKG_VERSION"),
+        architecture: &architecture()?,
+        glibc: &verify::glibc(&stripped.join(LIBRARIES[0]))?,
+        kib: size(&root)?.div_ceil(1024),
+    };
+    file(&root.join("DEBIAN/control"), &control.text(), 0o644)?;
+    file(&root.join("DEBIAN/md5sums"), &sums(&root)?, 0o644)?;
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let package = dir.join(format!("verbs-run_{}_{}.deb", control.version, control.architecture));
+    let mut build = Command::new("dpkg-deb");
+    run(build.args(["--root-owner-group", "--build"]).args([&root, &package]))?;
+    Ok(package)
+}
+
+/// Writes the package's files below `root`.
+fn tree(libraries: &Path, root: &Path) -> Result<()> {
+    link::copy(libraries, &root.join(FOLDER))?;
+    for name in LIBRARIES {
+        fs::set_permissions(root.join(FOLDER).join(name), fs::Permissions::from_mode(0o644))?;
+    }
+    file(&root.join("usr/bin/verbs-run"), WRAPPER, 0o755)?;
+    let documents = root.join("usr/share/doc/verbs-run");
+    file(&documents.join("copyright"), COPYRIGHT, 0o644)?;
+    compressed(&documents.join("changelog"), CHANGELOG)?;
+    file(&root.join("usr/share/lintian/overrides/verbs-run"), OVERRIDES, 0o644)?;
+    compressed(&root.join("usr/share/man/man1/verbs-run.1"), MAN_PAGE)
+}
+
+/// Writes a file with the suffix `.gz`, which has neither name nor time in it.
+fn compressed(path: &Path, text: &str) -> Result<()> {
+    file(path, text, 0o644)?;
+    run(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path)).map(drop)
+}
+
+/// Runs a program, and returns its standard output.
+///
+/// # Errors
+/// It cannot be run, or fails.
+fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {name}"))?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {} {}", output.status, why.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the sums of the package's files, as dpkg checks them.
+///
+/// # Errors
+/// The files cannot be read, or `md5sum` cannot be run.
+fn sums(root: &Path) -> Result<String> {
+    let mut paths = Vec::new();
+    files(&root.join("usr"), &mut paths)?;
+    paths.sort();
+    let relative = paths.iter().filter_map(|path| path.strip_prefix(root).ok());
+    run(Command::new("md5sum").current_dir(root).arg("--").args(relative))
+}
+
+/// Appends the paths of all files below a folder.
+fn files(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            files(&entry.path(), paths)?;
+        } else {
+            paths.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn file(path: &Path, text: &str, mode: u32) -> Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// Returns Debian's name of the architecture.
+fn architecture() -> Result<String> {
+    run(Command::new("dpkg").arg("--print-architecture")).map(|name| name.trim().to_owned())
+}
+
+/// Returns the bytes of all files below a folder.
+fn size(dir: &Path) -> Result<u64> {
+    let mut paths = Vec::new();
+    files(dir, &mut paths)?;
+    paths.iter().map(|path| Ok(path.metadata()?.len())).sum()
+}
+
+/// Values of the package's control file.
+struct Control<'a> {
+    version: &'a str,
+    architecture: &'a str,
+    glibc: &'a str,
+    kib: u64,
+}
+
+impl Control<'_> {
+    fn text(&self) -> String {
+        let Control { version, architecture, glibc, kib } = self;
+        format!(
+            "Package: verbs-run\n\
+             Version: {version}\n\
+             Architecture: {architecture}\n\
+             Maintainer: libibverbs-rs <libibverbs-rs@project.invalid>\n\
+             Installed-Size: {kib}\n\
+             Depends: libc6 (>= {glibc}), libgcc-s1\n\
+             Suggests: ibverbs-utils, perftest\n\
+             Section: utils\n\
+             Priority: optional\n\
+             Description: run programs of libibverbs without an RDMA device\n \
+             The command verbs-run executes an unmodified program on a libibverbs.so.1\n \
+             that is written in Rust: on the machine's devices, or with --soft on\n \
+             devices in userspace that speak RoCEv2 over UDP sockets. Nothing of\n \
+             rdma-core is replaced or diverted.\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::process::Output;
+
+    use super::*;
+
+    /// A folder with the package's files, and libraries that are empty.
+    struct Unpacked(PathBuf);
+
+    impl Unpacked {
+        fn new(name: &str) -> Unpacked {
+            let dir = std::env::temp_dir().join(format!("verbs-run-{}-{name}", std::process::id()));
+            let (libraries, root) = (dir.join("libraries"), dir.join("root with a space"));
+            fs::create_dir_all(&libraries).unwrap();
+            for name in LIBRARIES {
+                fs::write(libraries.join(name), "").unwrap();
+            }
+            tree(&libraries, &root).unwrap();
+            Unpacked(dir)
+        }
+
+        fn root(&self) -> PathBuf {
+            self.0.join("root with a space")
+        }
+
+        /// Runs the wrapper with arguments and two variables. The shell reads the file, which the
+        /// kernel does not execute while a child of another test has it open for writing.
+        fn run(&self, arguments: &[&str], path: Option<&str>, soft: Option<&str>) -> Output {
+            let mut command = Command::new("sh");
+            command.arg(self.root().join("usr/bin/verbs-run")).args(arguments);
+            command.env_remove("LD_LIBRARY_PATH").env_remove("VERBS_SOFT");
+            command.envs(path.map(|value| ("LD_LIBRARY_PATH", value)));
+            command.envs(soft.map(|value| ("VERBS_SOFT", value)));
+            command.output().unwrap()
+        }
+    }
+
+    impl Drop for Unpacked {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A shell's program that prints both variables.
+    const SHOW: &[&str] =
+        &["sh", "-c", "echo \"$LD_LIBRARY_PATH|${VERBS_SOFT-unset}|$*\"", "sh", "a b", "--soft"];
+
+    fn text(output: &Output) -> String {
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[test]
+    fn the_wrapper_sets_the_search_path_and_passes_arguments_on() {
+        let unpacked = Unpacked::new("path");
+        let folder = unpacked.root().join(FOLDER);
+        let folder = folder.display();
+        assert_eq!(text(&unpacked.run(SHOW, None, None)), format!("{folder}|unset|a b --soft\n"));
+        assert_eq!(
+            text(&unpacked.run(SHOW, Some("/a:/b"), None)),
+            format!("{folder}:/a:/b|unset|a b --soft\n")
+        );
+    }
+
+    #[test]
+    fn soft_devices_are_added_on_request_and_a_set_variable_stays() {
+        let unpacked = Unpacked::new("soft");
+        let soft: Vec<_> = std::iter::once("--soft").chain(SHOW.iter().copied()).collect();
+        assert!(text(&unpacked.run(&soft, None, None)).contains("|auto|"));
+        assert!(text(&unpacked.run(&soft, None, Some("192.0.2.1"))).contains("|192.0.2.1|"));
+        assert!(text(&unpacked.run(SHOW, None, None)).contains("|unset|"));
+    }
+
+    #[test]
+    fn the_wrapper_returns_the_commands_status_and_names_a_command_that_does_not_exist() {
+        let unpacked = Unpacked::new("status");
+        assert_eq!(unpacked.run(&["sh", "-c", "exit 7"], None, None).status.code(), Some(7));
+        let missing = unpacked.run(&["no-such-command"], None, None);
+        assert_eq!(missing.status.code(), Some(127));
+        assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such-command"));
+        assert_eq!(unpacked.run(&[], None, None).status.code(), Some(125));
+        assert_eq!(unpacked.run(&["--hard", "true"], None, None).status.code(), Some(125));
+    }
+
+    #[test]
+    fn a_link_to_the_wrapper_finds_the_libraries() {
+        let unpacked = Unpacked::new("link");
+        let link = unpacked.0.join("link");
+        std::os::unix::fs::symlink(unpacked.root().join("usr/bin/verbs-run"), &link).unwrap();
+        let show = ["sh", "-c", "echo $LD_LIBRARY_PATH"];
+        let output = Command::new("sh").arg(link).args(show).output().unwrap();
+        assert!(text(&output).contains(FOLDER), "{output:?}");
+    }
+
+    #[test]
+    fn the_changelog_begins_with_this_version() {
+        let first = format!("verbs-run ({}) unstable; urgency=medium", env!("CARGO_PKG_VERSION"));
+        assert_eq!(CHANGELOG.lines().next(), Some(first.as_str()));
+    }
+
+    #[test]
+    fn each_package_of_the_libraries_is_in_the_copyright_file() {
+        let tree = run(cargo::command().args([
+            "tree",
+            "--package=libibverbs-c-image",
+            "--edges=normal,no-proc-macro",
+            "--prefix=none",
+            "--format={p}|{l}",
+        ]));
+        let tree = tree.unwrap();
+        let stanzas: Vec<(&str, &str)> = COPYRIGHT
+            .split("\n\n")
+            .filter_map(|stanza| {
+                Some((stanza.strip_prefix("Files: ")?.lines().next()?, stanza.lines().last()?))
+            })
+            .collect();
+        // Packages of the workspace have their folder behind the version.
+        for line in tree.lines().filter(|line| !line.contains(" (/") && !line.contains("(*)")) {
+            let (package, terms) = line.split_once('|').unwrap();
+            let name = package.split(' ').next().unwrap();
+            let stanza = stanzas.iter().find(|(files, _)| files.split(' ').any(|file| file == name));
+            let (_, license) = stanza.unwrap_or_else(|| panic!("{package} is not in the copyright file"));
+            let expected = if terms == "MIT" { "License: Expat" } else { "License: Expat or Apache-2.0" };
+            assert_eq!(*license, expected, "{line}");
+        }
+        let license = fs::read_to_string(cargo::root().join("LICENSE-MIT")).unwrap();
+        let terms = license.lines().skip_while(|line| !line.starts_with("Permission"));
+        let missing: Vec<_> = terms.filter(|line| !COPYRIGHT.contains(line)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn the_man_page_has_each_option_and_status_of_the_wrapper() {
+        let page = MAN_PAGE.replace("\\-", "-");
+        for word in ["--soft", "--help", "VERBS_SOFT=auto", "\n.B 125\n", "\n.B 126\n", "\n.B 127\n"] {
+            assert!(page.contains(word), "{word}");
+        }
+        let options = WRAPPER.lines().filter_map(|line| line.trim().strip_suffix(") soft=1 ;;"));
+        assert_eq!(options.collect::<Vec<_>>(), ["--soft"], "an option that the page lacks");
+    }
+
+    #[test]
+    fn documents_are_compressed_without_name_and_time() {
+        let unpacked = Unpacked::new("documents");
+        for (path, text) in [
+            ("usr/share/doc/verbs-run/changelog.gz", CHANGELOG),
+            ("usr/share/man/man1/verbs-run.1.gz", MAN_PAGE),
+        ] {
+            let path = unpacked.root().join(path);
+            assert_eq!(run(Command::new("gzip").args(["-d", "-c"]).arg(&path)).unwrap(), text);
+            // Flags and time.
+            assert_eq!(fs::read(&path).unwrap()[3..8], [0; 5]);
+        }
+        let sums = sums(&unpacked.root()).unwrap();
+        assert_eq!(sums.lines().count(), 8, "{sums}");
+        assert!(sums.lines().all(|line| line.contains("  usr/")), "{sums}");
+    }
+
+    #[test]
+    fn dpkg_accepts_the_control_file() {
+        if apt::find_program("dpkg-deb").is_none() {
+            println!("skipped: this machine has no dpkg-deb");
+            return;
+        }
+        let unpacked = Unpacked::new("control");
+        let control = Control { version: "1.2", architecture: "amd64", glibc: "2.34", kib: 3 };
+        file(&unpacked.root().join("DEBIAN/control"), &control.text(), 0o644).unwrap();
+        let package = unpacked.0.join("x.deb");
+        let dpkg = |arguments: &[&OsStr]| Command::new("dpkg-deb").args(arguments).output().unwrap();
+        let built = dpkg(&["--build".as_ref(), unpacked.root().as_ref(), package.as_ref()]);
+        assert!(built.status.success() && built.stderr.is_empty(), "{built:?}");
+        let field = |name: &str| text(&dpkg(&["--field".as_ref(), package.as_ref(), name.as_ref()]));
+        assert_eq!(field("Depends"), "libc6 (>= 2.34), libgcc-s1\n");
+        assert_eq!(field("Installed-Size"), "3\n");
+        let listing = text(&dpkg(&["--contents".as_ref(), package.as_ref()]));
+        assert!(listing.contains("./usr/lib/verbs-run/libibverbs.so.1"), "{listing}");
+        assert!(
+            listing.lines().any(|line| line.starts_with("-rwxr-xr-x") && line.ends_with("usr/bin/verbs-run"))
+        );
+    }
+}

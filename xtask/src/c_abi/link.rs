@@ -1,0 +1,237 @@
+//! Links the libraries: the image from a static library, and the providers' libraries, which need
+//! the image.
+//!
+//! ```text
+//! libibverbs_c_image.a ──► cc -shared, symbols in their nodes ──► libibverbs.so.1
+//!                          cc -shared, nodes alone            ──► libmlx5.so.1, libefa.so.1
+//! ```
+//!
+//! rustc's own shared objects (`cdylib`) cannot have version nodes: it passes a version script
+//! without names, beside which linkers reject or ignore another one.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use nix::fcntl::{Flock, FlockArg};
+
+use super::symbols::{EFA, MLX5, Node};
+use super::{LIBRARIES, say, script, verify};
+use crate::apt;
+
+/// The libraries of the providers, and their nodes.
+const FACADES: [(&str, &[Node]); 2] = [(LIBRARIES[1], MLX5), (LIBRARIES[2], EFA)];
+
+/// Options of both kinds of library. A program may not unload them: threads and destructors of the
+/// image would continue in memory that is gone.
+const COMMON: &[&str] = &["-shared", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,-z,relro,-z,now"];
+
+/// Options of the image. Its calls of its own functions stay in it, even where a program has loaded
+/// C's libibverbs first.
+const IMAGE: &[&str] =
+    &["-Wl,--gc-sections", "-Wl,-Bsymbolic-functions", "-Wl,-z,defs", "-Wl,-O1", "-Wl,--build-id"];
+
+/// Libraries of C, for the standard library of Rust (`--print native-static-libs`).
+const SYSTEM: &[&str] = &["-Wl,--as-needed", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
+
+/// The libraries of one build.
+pub(super) struct Linking<'a> {
+    /// The static library.
+    pub(super) archive: &'a Path,
+    /// The folder of the libraries.
+    pub(super) out: &'a Path,
+    /// Remove debug information and the names of local functions.
+    pub(super) strip: bool,
+}
+
+impl Linking<'_> {
+    /// Links and checks the libraries, unless they are those that were linked from the same static
+    /// library in this way. Contents are compared and not times, because a cache may restore an
+    /// older static library over a newer one.
+    ///
+    /// # Errors
+    /// Tools are missing, the linker fails, or symbols do not agree with the table.
+    pub(super) fn link(&self) -> Result<()> {
+        let work = self.out.join("link");
+        fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+        let _lock = lock(&work.join("lock"))?;
+        let record = work.join("record");
+        // First, so that a static library that changes meanwhile is linked the next time.
+        let inputs = self.recipe() + &sums(&[self.archive.to_owned()])?;
+        if self.is_done(&record, &inputs) {
+            return Ok(());
+        }
+        apt::ensure_tools(&[apt::C_ABI_TOOLS], say)?;
+        // Without it, the next run links again if this one fails.
+        let _ = fs::remove_file(&record);
+        verify::archive(self.archive)?;
+        self.image(&work)?;
+        for (name, nodes) in FACADES {
+            self.facade(&work, name, nodes)?;
+        }
+        fs::write(&record, inputs + &sums(&self.results())?)?;
+        Ok(())
+    }
+
+    /// Everything that the results depend on, except the contents of the static library.
+    fn recipe(&self) -> String {
+        let mut text = format!("{:?}\n{:?}\n", self.image_arguments(), self.facade_arguments());
+        text.push_str(&script::of_image());
+        for (_, nodes) in FACADES {
+            text.push_str(&script::of_facade(nodes));
+        }
+        text
+    }
+
+    /// Returns whether the libraries exist as they were linked from these inputs.
+    fn is_done(&self, record: &Path, inputs: &str) -> bool {
+        let results = self.results();
+        // Without the record there is nothing to compare.
+        fs::read_to_string(record).is_ok_and(|old| {
+            old.strip_prefix(inputs).is_some_and(|old| {
+                results.iter().all(|path| path.exists()) && sums(&results).is_ok_and(|now| now == old)
+            })
+        })
+    }
+
+    fn results(&self) -> Vec<PathBuf> {
+        LIBRARIES.iter().map(|name| self.out.join(name)).collect()
+    }
+
+    fn image_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
+        arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
+        arguments.push("-Wl,--whole-archive".into());
+        arguments.push(self.archive.into());
+        arguments.push("-Wl,--no-whole-archive".into());
+        arguments.extend(SYSTEM.iter().map(Into::into));
+        arguments
+    }
+
+    fn image(&self, work: &Path) -> Result<()> {
+        let name = LIBRARIES[0];
+        let linked = cc(work, name, &script::of_image(), &self.image_arguments())?;
+        verify::image(&linked)?;
+        install(&linked, &self.out.join(name))
+    }
+
+    fn facade_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = COMMON.iter().map(Into::into).collect();
+        // The image is needed although no symbol of it is used, and stands beside the facade.
+        arguments.extend(["-nostdlib", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"].map(Into::into));
+        arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
+        arguments.push(self.out.join(LIBRARIES[0]).into());
+        arguments
+    }
+
+    fn facade(&self, work: &Path, name: &str, nodes: &[Node]) -> Result<()> {
+        let linked = cc(work, name, &script::of_facade(nodes), &self.facade_arguments())?;
+        verify::facade(&linked, nodes)?;
+        install(&linked, &self.out.join(name))
+    }
+}
+
+/// Links a library with a version script in the folder `work`.
+fn cc(work: &Path, name: &str, script: &str, arguments: &[OsString]) -> Result<PathBuf> {
+    let (map, linked) = (work.join(format!("{name}.map")), work.join(name));
+    fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
+    let mut version_script = OsString::from("-Wl,--version-script,");
+    version_script.push(&map);
+    let status = Command::new("cc")
+        .arg("-o")
+        .arg(&linked)
+        .arg(format!("-Wl,-soname,{name}"))
+        .arg(version_script)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run cc")?;
+    ensure!(status.success(), "cannot link {name}: cc failed ({status})");
+    Ok(linked)
+}
+
+/// Returns the SHA-256 sums of files, a line each with the path.
+///
+/// # Errors
+/// A file cannot be read, or sha256sum cannot be run.
+fn sums(paths: &[PathBuf]) -> Result<String> {
+    let output = Command::new("sha256sum").arg("--").args(paths).stdin(Stdio::null()).output();
+    let output = output.context("cannot run sha256sum")?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "sha256sum: {} {}", output.status, why.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Moves a library to its place. Programs that run on an older one keep it.
+fn install(linked: &Path, place: &Path) -> Result<()> {
+    fs::rename(linked, place).with_context(|| format!("cannot write {}", place.display()))
+}
+
+/// Copies the libraries into another folder, each whole or not at all.
+///
+/// # Errors
+/// The folder cannot be created, or a library cannot be written.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for name in LIBRARIES {
+        let place = to.join(name);
+        let mut part = OsStr::new(".").to_owned();
+        part.push(name);
+        let part = to.join(part);
+        fs::copy(from.join(name), &part).with_context(|| format!("cannot write {}", part.display()))?;
+        install(&part, &place)?;
+    }
+    Ok(())
+}
+
+/// Waits until no other xtask links into the folder.
+fn lock(path: &Path) -> Result<Flock<File>> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, e)| anyhow!("cannot lock {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_linked_again_when_a_content_changed_whatever_the_times_are() {
+        let dir = std::env::temp_dir().join(format!("verbs-link-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (archive, record) = (dir.join("archive.a"), dir.join("record"));
+        let linking = Linking { archive: &archive, out: &dir, strip: false };
+        let inputs = || linking.recipe() + &sums(std::slice::from_ref(&archive)).unwrap();
+        fs::write(&archive, "new").unwrap();
+        for path in linking.results() {
+            fs::write(path, "library").unwrap();
+        }
+        assert!(!linking.is_done(&record, &inputs()), "no record");
+        fs::write(&record, inputs() + &sums(&linking.results()).unwrap()).unwrap();
+        assert!(linking.is_done(&record, &inputs()));
+
+        // As from a cache: older than the libraries.
+        fs::write(&archive, "old").unwrap();
+        File::options().write(true).open(&archive).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert!(!linking.is_done(&record, &inputs()));
+        fs::write(&archive, "new").unwrap();
+        assert!(linking.is_done(&record, &inputs()), "the same content, and newer");
+
+        fs::write(&linking.results()[0], "another library").unwrap();
+        assert!(!linking.is_done(&record, &inputs()));
+        fs::write(&linking.results()[0], "library").unwrap();
+        let stripped = Linking { strip: true, ..linking };
+        let inputs_of_stripped = stripped.recipe() + &sums(std::slice::from_ref(&archive)).unwrap();
+        assert!(!stripped.is_done(&record, &inputs_of_stripped));
+        fs::remove_file(&linking.results()[1]).unwrap();
+        assert!(!linking.is_done(&record, &inputs()));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

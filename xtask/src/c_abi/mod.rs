@@ -1,0 +1,105 @@
+//! `cargo xtask c-abi`: `libibverbs.so.1`, `libmlx5.so.1` and `libefa.so.1` for C programs, and a
+//! Debian package of them. `cargo xtask run-c`, in [`mod@run`], runs a program on
+//! them.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `c-abi/src/symbols.rs` | lists the symbols, their nodes and states |
+//! | [`script`] | writes the linker's version scripts from that list |
+//! | [`link`] | links the libraries |
+//! | [`verify`] | compares them with the list |
+//! | [`shipped`] | unpacks the package, for the tests of the libraries as programs get them |
+//! | [`deb`], `deb/`, `verbs-run` | the package, its documents, and the wrapper in it |
+
+mod deb;
+mod link;
+pub(crate) mod run;
+mod script;
+pub(crate) mod shipped;
+// The states and reasons are for documents, and the items public for users of the crate.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../c-abi/src/symbols.rs"]
+mod symbols;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cargo;
+
+/// Command line of `cargo xtask c-abi`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also copy the libraries into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Cargo profile of the build; dev builds faster
+    #[arg(long, default_value = PROFILE, value_name = "NAME")]
+    profile: String,
+
+    /// Write a Debian package into this folder, with the libraries and the wrapper verbs-run
+    #[arg(long, value_name = "DIR")]
+    deb: Option<PathBuf>,
+}
+
+/// The Cargo profile of libraries that programs get.
+pub(crate) const PROFILE: &str = "c-abi";
+
+/// The libraries, the image first.
+const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "libmlx5.so.1", "libefa.so.1"];
+
+/// Runs `c-abi`.
+///
+/// # Errors
+/// The libraries cannot be built, or do not agree with the table of symbols, or the package cannot
+/// be written.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let built = build(&args.profile)?;
+    if let Some(out) = &args.out {
+        link::copy(&built, out)?;
+    }
+    if let Some(dir) = &args.deb {
+        println!("{}", deb::write(&archive(&args.profile)?, dir)?.display());
+    }
+    if args.deb.is_none() || args.out.is_some() {
+        println!("{}", args.out.as_ref().unwrap_or(&built).display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(line: &str) {
+    eprintln!("c-abi: {line}");
+}
+
+/// Builds, links and checks the libraries with a Cargo profile, as far as they are not up to date,
+/// and returns their folder.
+///
+/// # Errors
+/// The build fails, or the libraries do not agree with the table of symbols.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let archive = archive(profile)?;
+    let out = folder(&cargo::target_directory()?, profile);
+    link::Linking { archive: &archive, out: &out, strip: false }.link()?;
+    Ok(out)
+}
+
+/// Builds the static library with a Cargo profile.
+fn archive(profile: &str) -> Result<PathBuf> {
+    const PACKAGE: &str = "libibverbs-c-image";
+    let archive = cargo::profile_directory(profile)?.join("libibverbs_c_image.a");
+    if !archive.exists() {
+        say(&format!("building {PACKAGE} with the profile {profile}"));
+    }
+    cargo::build_profile(PACKAGE, profile)?;
+    Ok(archive)
+}
+
+/// Returns the folder of the libraries of a profile. It is none that cargo names in
+/// LD_LIBRARY_PATH, where C's tools would find the libraries in every test.
+fn folder(target: &Path, profile: &str) -> PathBuf {
+    let folder = target.join(PROFILE);
+    if profile == PROFILE { folder } else { folder.join(profile) }
+}

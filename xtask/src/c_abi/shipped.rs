@@ -1,0 +1,59 @@
+//! The libraries as programs get them: from the Debian package, built with the profile [`PROFILE`]
+//! (link-time optimisation, panics abort) and stripped. `cargo test` uses the libraries of the dev
+//! profile, which link faster.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{PROFILE, archive, deb};
+use crate::{apt, cargo};
+
+/// The libraries, and the package that they come from.
+pub(crate) struct Shipped {
+    pub(crate) libraries: PathBuf,
+    /// `None` on a machine without Debian's tools, where the libraries are not stripped.
+    pub(crate) package: Option<PathBuf>,
+}
+
+/// Writes the package and unpacks it.
+///
+/// # Errors
+/// As `c-abi --deb`; the package cannot be unpacked.
+pub(crate) fn make() -> Result<Shipped> {
+    if apt::find_program("dpkg-deb").is_none() {
+        return Ok(Shipped { libraries: super::build(PROFILE)?, package: None });
+    }
+    let work = cargo::target_directory()?.join(PROFILE).join("deb");
+    let package = deb::write(&archive(PROFILE)?, &work)?;
+    let unpacked = work.join("unpacked");
+    if unpacked.exists() {
+        std::fs::remove_dir_all(&unpacked)?;
+    }
+    let mut command = Command::new("dpkg-deb");
+    let status = command.arg("--extract").arg(&package).arg(&unpacked).stdin(Stdio::null()).status();
+    let status = status.context("cannot run dpkg-deb")?;
+    ensure!(status.success(), "dpkg-deb cannot unpack {} ({status})", package.display());
+    Ok(Shipped { libraries: unpacked.join(deb::FOLDER), package: Some(package) })
+}
+
+/// Returns lintian's errors and warnings about a package; `None` where it is not installed.
+///
+/// # Errors
+/// lintian cannot be run.
+pub(crate) fn lintian(package: &Path) -> Result<Option<Vec<String>>> {
+    if apt::find_program("lintian").is_none() {
+        return Ok(None);
+    }
+    let output = Command::new("lintian")
+        .args(["--allow-root", "--no-cfg", "--tag-display-limit", "0", "--"])
+        .arg(package)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run lintian")?;
+    let (found, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // It ends with 2 where a finding has the severity of an error.
+    ensure!(matches!(output.status.code(), Some(0 | 2)), "lintian: {} {why}", output.status);
+    Ok(Some(found.lines().filter(|line| !line.starts_with("N:")).map(str::to_owned).collect()))
+}

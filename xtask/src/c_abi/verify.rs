@@ -1,0 +1,229 @@
+//! Compares what object files define and export with the table of symbols, by the words of `nm` and
+//! `readelf`.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::symbols::{self, EFA, IBVERBS, MLX5, Node};
+
+/// Libraries that the image may need at run time: those of C and of the language.
+const NEEDED: &[&str] =
+    &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
+
+/// Checks the functions that the archive defines under names of the C API.
+///
+/// # Errors
+/// A row of the table has no function, or a function has no row; the error names all of them.
+pub(super) fn archive(path: &Path) -> Result<()> {
+    let text = words("nm", &["--defined-only", "--extern-only", "--format=posix"], path)?;
+    // Private nodes name the function that the directives `.symver` refer to.
+    let expected: BTreeSet<_> =
+        [IBVERBS, MLX5, EFA].into_iter().flatten().flat_map(names).map(str::to_owned).collect();
+    let defined: BTreeSet<_> = posix_names(&text).filter(|name| is_public(name)).map(str::to_owned).collect();
+    compare("the archive", &expected, &defined)
+}
+
+/// Checks what `libibverbs.so.1` exports, in which nodes, and what it needs.
+///
+/// # Errors
+/// A symbol or a node is missing, one is there that the table lacks, or a library is needed that is
+/// none of C's.
+pub(super) fn image(path: &Path) -> Result<()> {
+    let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
+    let expected = symbols::nodes()
+        .flat_map(|node| {
+            // Of a name in several nodes, the newest is the default version.
+            let hidden = node.name.starts_with("IBVERBS_PRIVATE_") && node.name != newest;
+            names(node).map(move |name| format!("{name}{}{}", if hidden { "@" } else { "@@" }, node.name))
+        })
+        .collect();
+    compare("libibverbs.so.1", &expected, &exported(path)?)?;
+    nodes(path, symbols::nodes())?;
+    let dynamic = words("readelf", &["--wide", "--dynamic"], path)?;
+    let foreign: Vec<_> = bracketed(&dynamic, "(NEEDED)")
+        .filter(|name| !NEEDED.iter().any(|known| name.starts_with(known)))
+        .collect();
+    ensure!(foreign.is_empty(), "libibverbs.so.1 needs {}, which is no library of C", foreign.join(", "));
+    Ok(())
+}
+
+/// Checks a library that has nodes alone.
+///
+/// # Errors
+/// It exports a symbol, a node is missing or one too many, or it does not need `libibverbs.so.1`.
+pub(super) fn facade(path: &Path, expected: &[Node]) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    compare(&name, &BTreeSet::new(), &exported(path)?)?;
+    nodes(path, expected)?;
+    let dynamic = words("readelf", &["--wide", "--dynamic"], path)?;
+    ensure!(
+        bracketed(&dynamic, "(NEEDED)").any(|name| name == "libibverbs.so.1"),
+        "{name} does not need libibverbs.so.1, which has its functions"
+    );
+    Ok(())
+}
+
+/// Returns the newest version of the C library that a library asks for, such as `2.34`.
+///
+/// # Errors
+/// `readelf` cannot be run, or the library asks for none.
+pub(super) fn glibc(path: &Path) -> Result<String> {
+    let text = words("readelf", &["--wide", "--version-info"], path)?;
+    newest_glibc(&text).with_context(|| format!("{} asks for no version of glibc", path.display()))
+}
+
+fn names(node: &'static Node) -> impl Iterator<Item = &'static str> {
+    node.symbols.iter().map(|symbol| symbol.name)
+}
+
+fn exported(path: &Path) -> Result<BTreeSet<String>> {
+    let text = words(
+        "nm",
+        &["--dynamic", "--defined-only", "--extern-only", "--with-symbol-versions", "--format=posix"],
+        path,
+    )?;
+    Ok(posix_names(&text).filter(|name| !is_node(name)).map(str::to_owned).collect())
+}
+
+/// Returns whether a symbol is the absolute one that GNU ld defines for each node.
+fn is_node(symbol: &str) -> bool {
+    let name = symbol.split('@').next().unwrap_or_default();
+    symbols::nodes().any(|node| node.name == name)
+}
+
+fn nodes<'a>(path: &Path, expected: impl IntoIterator<Item = &'a Node>) -> Result<()> {
+    let text = words("readelf", &["--wide", "--version-info"], path)?;
+    let expected = expected.into_iter().map(|node| node.name.to_owned()).collect();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    compare(&format!("the list of nodes of {name}"), &expected, &defined_nodes(&text))
+}
+
+fn compare(place: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -> Result<()> {
+    let list = |of: &BTreeSet<String>, without: &BTreeSet<String>| {
+        of.difference(without).map(String::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let (missing, extra) = (list(expected, found), list(found, expected));
+    ensure!(missing.is_empty(), "{place} lacks what c-abi/src/symbols.rs lists: {missing}");
+    ensure!(extra.is_empty(), "{place} has what c-abi/src/symbols.rs does not list: {extra}");
+    Ok(())
+}
+
+/// Returns whether a name is one that the C API uses, as functions of the image that programs call.
+fn is_public(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    let name = name.strip_prefix("mult_to_").or_else(|| name.strip_prefix("mbps_to_")).unwrap_or(name);
+    ["ibv_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix)) && !name.contains('@')
+}
+
+/// Returns the names in nm's lines `name type value size`, without the headings of an archive's
+/// members.
+fn posix_names(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.ends_with(':')).filter_map(|line| line.split(' ').next())
+}
+
+/// Returns the names of the nodes that a library defines, from readelf's lines `Rev: 1  Flags: none
+/// Index: 2  Cnt: 1  Name: NODE`. Lines with `BASE` name the library itself.
+fn defined_nodes(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter(|line| line.contains("Rev: ") && !line.contains("Flags: BASE"))
+        .filter_map(|line| Some(line.split_once("Name: ")?.1.trim().to_owned()))
+        .collect()
+}
+
+fn newest_glibc(text: &str) -> Option<String> {
+    let numbers = |version: &str| version.split('.').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+    text.split_whitespace()
+        .filter_map(|word| word.trim_matches(['(', ')']).strip_prefix("GLIBC_"))
+        .filter_map(|version| Some((numbers(version).ok()?, version)))
+        .max()
+        .map(|(_, version)| version.to_owned())
+}
+
+/// Returns the names in brackets on readelf's lines with a tag.
+fn bracketed<'a>(text: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines()
+        .filter(move |line| line.contains(tag))
+        .filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0))
+}
+
+fn words(program: &str, arguments: &[&str], path: &Path) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments.iter().map(OsStr::new).chain([path.as_os_str()]))
+        // The words of readelf depend on the language.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    // nm also warns of each object file without symbols.
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let complaint = complaint.lines().last().unwrap_or_default();
+    ensure!(output.status.success(), "{program} {}: {} {complaint}", path.display(), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_c_api_are_told_from_those_of_the_language() {
+        let text = "\nlib.a[a.o]:\nibv_open_device T 0 4\n_ibv_query_gid_ex T 0 4\nmult_to_ibv_rate T 0 4\n\
+                    __mlx5dv_create_flow T 0 4\nefadv_query_ah T 0 4\nrust_eh_personality T 0 4\n\
+                    _ZN10ibv_c3fooE T 0 4\nibverbs_c_query_gid_type T 0 4\n\
+                    ibv_query_gid_type@IBVERBS_PRIVATE_34 T 0 4\n";
+        let names: Vec<_> = posix_names(text).filter(|name| is_public(name)).collect();
+        assert_eq!(
+            names,
+            [
+                "ibv_open_device",
+                "_ibv_query_gid_ex",
+                "mult_to_ibv_rate",
+                "__mlx5dv_create_flow",
+                "efadv_query_ah"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_missing_symbol_and_an_unlisted_one_are_errors_that_name_them() {
+        let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+        assert!(compare("x", &set(&["a", "b"]), &set(&["a", "b"])).is_ok());
+        let missing = compare("x", &set(&["a", "b", "c"]), &set(&["a"])).unwrap_err();
+        assert_eq!(missing.to_string(), "x lacks what c-abi/src/symbols.rs lists: b, c");
+        let extra = compare("x", &set(&["a"]), &set(&["a", "d"])).unwrap_err();
+        assert_eq!(extra.to_string(), "x has what c-abi/src/symbols.rs does not list: d");
+    }
+
+    #[test]
+    fn nodes_are_read_from_definitions_and_glibc_from_needs() {
+        let text = "Version definition section '.gnu.version_d' contains 3 entries:\n\
+            \x20 000000: Rev: 1  Flags: BASE  Index: 1  Cnt: 1  Name: libefa.so.1\n\
+            \x20 0x001c: Rev: 1  Flags: none  Index: 2  Cnt: 1  Name: EFA_1.0\n\
+            \x20 0x0038: Rev: 1  Flags: none  Index: 3  Cnt: 2  Name: EFA_1.1\n\
+            \x20 0x0054: Parent 1: EFA_1.0\n\
+            Version needs section '.gnu.version_r' contains 1 entry:\n\
+            \x20 000000: Version: 1  File: libc.so.6  Cnt: 3\n\
+            \x20 0x0010:   Name: GLIBC_2.9  Flags: none  Version: 5\n\
+            \x20 0x0020:   Name: GLIBC_2.34  Flags: none  Version: 4\n\
+            \x20 0x0030:   Name: GLIBC_PRIVATE  Flags: none  Version: 6\n";
+        assert_eq!(defined_nodes(text).into_iter().collect::<Vec<_>>(), ["EFA_1.0", "EFA_1.1"]);
+        assert_eq!(newest_glibc(text).as_deref(), Some("2.34"));
+        assert_eq!(newest_glibc("Name: GCC_3.0"), None);
+    }
+
+    #[test]
+    fn the_symbols_of_nodes_are_told_from_functions() {
+        assert!(is_node("IBVERBS_1.1") && is_node("MLX5_1.25.1@@MLX5_1.25.1"));
+        assert!(!is_node("ibv_open_device@@IBVERBS_1.1") && !is_node("IBVERBS_1.2"));
+    }
+
+    #[test]
+    fn needed_libraries_stand_in_brackets() {
+        let text = " 0x1 (NEEDED)  Shared library: [libc.so.6]\n 0xe (SONAME)  Library soname: [libx.so.1]\n";
+        assert_eq!(bracketed(text, "(NEEDED)").collect::<Vec<_>>(), ["libc.so.6"]);
+    }
+}
