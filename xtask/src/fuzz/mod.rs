@@ -15,8 +15,9 @@
 
 mod sanitizer;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -88,11 +89,11 @@ fn workspace(target: &str) -> &'static str {
 /// Every sanitizer that the target api runs under.
 pub(crate) const SANITIZERS: [Sanitizer; 2] = [Sanitizer::Address, Sanitizer::Thread];
 
-/// Runs the target api under a sanitizer for `seconds`, and returns whether nothing failed.
+/// Runs the target api under a sanitizer for `seconds`, and returns what failed.
 ///
 /// # Errors
 /// No toolchain has the sanitizer, or it cannot be built or run.
-pub(crate) fn check_under(sanitizer: Sanitizer, seconds: u64) -> Result<bool> {
+pub(crate) fn check_under(sanitizer: Sanitizer, seconds: u64) -> Result<Option<String>> {
     api(seconds, None, Some(sanitizer), None)
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let mut crashed = false;
         for sanitizer in sanitizers {
             let guest = args.device.is_some().then_some(&args.kernel);
-            crashed |= !api(args.seconds, args.seed, sanitizer, guest)?;
+            crashed |= api(args.seconds, args.seed, sanitizer, guest)?.is_some();
         }
         return Ok(ExitCode::from(u8::from(crashed)));
     }
@@ -130,14 +131,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// The target cannot be built or run.
 pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
     if target == API {
-        api(seconds, None, None, None)
+        Ok(api(seconds, None, None, None)?.is_none())
     } else {
         run_target(&build(workspace(target))?, target, seconds)
     }
 }
 
 /// Runs random calls of the public API for `seconds`, on soft devices of the host or on a guest's
-/// rxe device, and returns whether nothing failed.
+/// rxe device, and returns what failed: its status, and the beginning of its report.
 ///
 /// # Errors
 /// The program cannot be built or run.
@@ -146,8 +147,10 @@ fn api(
     seed: Option<u64>,
     sanitizer: Option<Sanitizer>,
     guest: Option<&kernel::Choice>,
-) -> Result<bool> {
+) -> Result<Option<String>> {
     const PROGRAM: &str = "api-fuzz";
+    /// The program says first what failed, and a sanitizer where; stacks follow.
+    const REPORT: usize = 12;
     let program = match sanitizer {
         Some(sanitizer) => sanitizer.build("verbs-tests", PROGRAM)?,
         // With debug assertions, and mostly built already.
@@ -178,12 +181,25 @@ fn api(
     }
     let under = sanitizer.map_or("no sanitizer", Sanitizer::name);
     println!("fuzzing {API} for {seconds} s, {under}");
-    let status =
-        command.current_dir(cargo::root()).status().with_context(|| format!("cannot run {PROGRAM}"))?;
+    let mut child = command
+        .current_dir(cargo::root())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {PROGRAM}"))?;
+    let mut report = Vec::new();
+    let said = child.stderr.take().context("a child without standard error")?;
+    for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        eprintln!("{line}");
+        if report.len() < REPORT {
+            report.push(line);
+        }
+    }
+    let status = child.wait().with_context(|| format!("cannot wait for {PROGRAM}"))?;
     if guest.is_some() && status.code() == Some(i32::from(vm::STATUS_VM_FAILED)) {
         println!("the guest or its kernel failed: see above");
     }
-    Ok(status.success())
+    Ok((!status.success()).then(|| format!("{status}\n{}", report.join("\n"))))
 }
 
 fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {

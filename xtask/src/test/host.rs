@@ -68,9 +68,10 @@ pub(super) fn stages() -> Vec<StageResult> {
     results.push(stage("random calls under sanitizers, for a moment", |result| {
         for sanitizer in fuzz::SANITIZERS {
             match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
-                Ok(true) => result.counts.passed += 1,
-                Ok(false) => {
-                    result.fail(format!("random calls failed under the {} sanitizer", sanitizer.name()));
+                Ok(None) => result.counts.passed += 1,
+                Ok(Some(failed)) => {
+                    let name = sanitizer.name();
+                    result.fail(format!("random calls failed under the {name} sanitizer: {failed}"));
                 }
                 Err(error) => result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name())),
             }

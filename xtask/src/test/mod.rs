@@ -132,7 +132,7 @@ fn summary(results: &[StageResult], took: Duration) -> ExitCode {
         total.add(result.counts);
         println!("{:32} {} ({:.0} s)", result.name, result.counts, result.took.as_secs_f64());
         for note in &result.notes {
-            println!("    {note}");
+            println!("    {}", note.replace('\n', "\n        "));
         }
     }
     println!("\n{total}");
