@@ -6,6 +6,7 @@
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`forked`] | functions in processes of their own |
 //! | [`process`] | commands with a deadline, servers |
+//! | [`port`] | TCP ports for servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`pair`] | two programs that connect over TCP |
 //! | [`peer`] | two processes that try everything on each other |
@@ -23,6 +24,7 @@ pub mod forked;
 pub mod pair;
 pub mod peer;
 pub mod perftest;
+pub mod port;
 pub mod process;
 pub mod pyverbs;
 pub mod refuse;

@@ -4,7 +4,6 @@
 //! command is killed.
 
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -197,14 +196,6 @@ pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A TCP port that nobody uses now.
-///
-/// # Errors
-/// The kernel has none.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
 /// Waits until somebody listens on a TCP port, without connecting: some servers take one client
 /// only.
 pub fn wait_for_listener(port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
@@ -238,6 +229,8 @@ fn has_listener(table: &str, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::refuse::{Counts, Mode};
 use crate::runner::{CaseResult, Stop, fail, skip};
@@ -184,7 +185,7 @@ impl PingPong {
     /// # Errors
     /// An end failed, did not finish, or said something else than it should.
     pub fn run(&self) -> CaseResult<[Option<Counts>; 2]> {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let mut server = Running::start(&mut self.command(&self.server, port)?)?;
         if !process::wait_for_listener(port, LIMIT, || !server.has_ended()) {
             return fail(format_args!(

@@ -9,6 +9,7 @@ use verbs::{Context, Gid, Mtu, QpType, RtsAttr, SendFlags, SendOp, WcOpcode, WcS
 use verbs_tests::peer::link::Link;
 use verbs_tests::peer::pattern::Choices;
 use verbs_tests::peer::session::{DEPTH, End, Session, Shape, buf_of, loopback};
+use verbs_tests::port;
 use verbs_tests::process::{self, Finished, Running};
 use verbs_tests::runner::{CaseResult, Stop};
 
@@ -30,7 +31,7 @@ fn peer(listens: bool, address: &SocketAddr, args: &[&str]) -> Command {
 }
 
 fn free_address() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, process::free_port().expect("a port")).into()
+    (Ipv4Addr::LOCALHOST, port::free().expect("a port")).into()
 }
 
 /// Two processes, each with its device, run these steps.

@@ -3,17 +3,16 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use verbs_tests::port;
 
 const ASYNCWATCH: &str = env!("CARGO_BIN_EXE_ibv_asyncwatch");
 const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");
@@ -221,17 +220,9 @@ fn start(program: &str, port: &str, flags: &[&str]) -> Server {
     Server(Some(child.stderr(Stdio::piped()).spawn().expect("the program runs")))
 }
 
-/// A port that is free, and that no other thread has got: two pairs with one port would meet each
-/// other's programs.
+/// A port for a server.
 fn free_port() -> String {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        if GIVEN.lock().expect("no thread panics here").insert(port) {
-            return port.to_string();
-        }
-    }
+    port::free().expect("a free port").to_string()
 }
 
 /// Plays between two processes, and returns the output of the client and of the server.

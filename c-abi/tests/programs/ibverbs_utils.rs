@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use verbs_tests::cases;
 use verbs_tests::pair::meet;
+use verbs_tests::port;
 use verbs_tests::process::{self, Finished, Running};
 use verbs_tests::runner::{Case, CaseResult, Stop, fail};
 
@@ -133,7 +134,7 @@ impl Way {
     }
 
     fn run(&self) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let ends = meet(&mut self.command(port)?, self.command(port)?.arg("127.0.0.1"), port, LIMIT)?;
         for (role, end) in ["server", "client"].into_iter().zip(&ends) {
             self.check(end).map_err(|why| Stop::Failed(format!("{role}: {why}: {end:?}")))?;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use verbs_tests::pair::meet;
 use verbs_tests::perftest::row;
+use verbs_tests::port;
 use verbs_tests::process::{self, Finished};
 use verbs_tests::runner::{Case, CaseResult, Stop, fail};
 
@@ -160,7 +161,7 @@ impl Way {
     }
 
     fn run(&self) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let ends = meet(&mut self.command(port)?, self.command(port)?.arg("127.0.0.1"), port, LIMIT)?;
         self.check(&ends[1])
     }

@@ -8,6 +8,7 @@ use verbs::{OdpGeneralCaps, OdpTransportCaps};
 
 use crate::compare::{same, same_but_for_flag_names, same_but_for_reasons};
 use crate::fabric::rxe_is_before;
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::{DEVICE, LIMIT, Maker, PingPong, gid_index, run};
@@ -293,7 +294,7 @@ fn without_a_gid() -> CaseResult {
     let _ = gid_index()?;
     let mut said = Vec::new();
     for maker in [Maker::Theirs, Maker::Ours] {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let command = |maker: &Maker| -> CaseResult<_> {
             let mut command = maker.tool("ibv_rc_pingpong")?;
             command.args(["-d", DEVICE, "-p", &port.to_string()]);

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::{PAIRS, SUITE, program, unless_c_fails};
 use crate::pair::meet;
-use crate::process::{self, Finished};
+use crate::port;
+use crate::process::Finished;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
 
@@ -56,7 +57,7 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 
 impl Way {
     fn run(&self, [server, client]: [&Maker; 2]) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let mut listens = self.command(server)?;
         let mut connects = self.command(client)?;
         connects.args(["-P", &port.to_string(), ADDRESS]);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::{PAIRS, SUITE, program};
 use crate::pair::meet;
 use crate::perftest::row;
-use crate::process::{self, Finished};
+use crate::port;
+use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop};
 use crate::tools::{DEVICE, Maker, gid_index};
 
@@ -85,7 +86,7 @@ impl Way {
     }
 
     fn run(&self, server: &Maker, client: &Maker) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let gid = gid_index()?.to_string();
         let mut listens = self.command(server, port)?;
         let mut connects = self.command(client, port)?;

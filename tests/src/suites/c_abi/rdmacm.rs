@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, SUITE, program};
 use crate::pair::{both, told};
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
@@ -154,7 +155,7 @@ fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
 const REJECTED: &str = "RDMA_CM_EVENT_REJECTED; error: 8";
 
 fn by_address_once(way: &Way, [server, client]: [&Maker; 2]) -> CaseResult {
-    let port = process::free_port()?;
+    let port = port::free()?;
     let start = |command: &mut Command| Running::start(command.arg("-R"));
     let mut serves = start(&mut way.command(server, port)?)?;
     wait_for_listening_id(port, &mut serves)?;

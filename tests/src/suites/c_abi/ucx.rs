@@ -10,7 +10,8 @@ use std::process::Command;
 
 use super::{PAIRS, SUITE, program, unless_c_fails};
 use crate::pair::meet;
-use crate::process::{self, Finished};
+use crate::port;
+use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{DEVICE, LIMIT, Maker};
 
@@ -49,7 +50,7 @@ fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseRe
     let line = |(name, test, size): &Test| format!("{name} -t {test} -s {size} -n {COUNT} -w 2\n");
     let batch = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
     fs::write(&batch, tests.iter().map(line).collect::<String>())?;
-    let port = process::free_port()?;
+    let port = port::free()?;
     let command = |maker: &Maker| -> CaseResult<Command> {
         let mut command = program(maker, "ucx_perftest", PACKAGE)?;
         command.args(["-p", &port.to_string(), "-b"]).arg(&batch);

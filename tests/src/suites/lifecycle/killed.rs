@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{SUITE, back_to, resources};
+use crate::port;
 use crate::process::{self, Running};
 use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::tools::{DEVICE, LIMIT, Maker, gid_index};
@@ -37,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Starts both sides of an endless ping-pong: the server, then the client.
 fn start(tool: &str, makers: (&Maker, &Maker), flags: &[&str]) -> CaseResult<(Running, Running)> {
-    let (port, gid) = (process::free_port()?, gid_index()?.to_string());
+    let (port, gid) = (port::free()?, gid_index()?.to_string());
     let start = |maker: &Maker, operands: &[&str]| -> CaseResult<Running> {
         let mut command = maker.tool(tool)?;
         command.args(["-d", DEVICE, "-g", &gid, "-p", &port.to_string(), "-n", "1000000000"]);

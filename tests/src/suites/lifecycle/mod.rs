@@ -23,6 +23,7 @@ use crate::fabric::{
     self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_rxe, pattern, under_test,
     wait_for, wait_one, wait_remote_access_error,
 };
+use crate::port;
 use crate::process::{self, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{DEVICE, LIMIT, Maker, gid_index, run};
@@ -344,7 +345,7 @@ fn a_thousand_rounds_leave_nothing() -> CaseResult {
 
 fn a_killed_process_leaves_nothing() -> CaseResult {
     let baseline = resources()?;
-    let port = process::free_port()?;
+    let port = port::free()?;
     let mut command = Maker::Ours.tool("ibv_rc_pingpong")?;
     command.args(["-d", DEVICE, "-g", &gid_index()?.to_string(), "-p", &port.to_string()]);
     let mut server = Running::start(&mut command)?;

@@ -8,7 +8,8 @@ use super::rdmacm::{in_peer, wait_for_listening_id};
 use super::{Port, Setup, address, device};
 use crate::pair::{both, meet};
 use crate::perftest::row;
-use crate::process::{self, Finished, Running};
+use crate::port;
+use crate::process::{Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, skip};
 use crate::tools::Maker;
 
@@ -107,7 +108,7 @@ impl Way {
 
     /// Runs the test between two functions, server and client, which may be the same.
     fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
         let with_gid = |mut command: Command, function| -> CaseResult<_> {
             if let Some(index) = gid(function)? {
@@ -123,7 +124,7 @@ impl Way {
     /// Runs the test from here to the namespace of the second function's netdev, connected by
     /// rdma_cm.
     fn run_by_address(&self) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;
         wait_for_listening_id(port, &mut server)?;
         let client = Running::start(self.command(0, port)?.args(["-R", &address(1)]))?;

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use super::{Port, Setup, device};
 use crate::pair::meet;
-use crate::process::{self, Finished};
+use crate::port;
+use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop};
 use crate::tools::{LIMIT, Maker};
 
@@ -113,7 +114,7 @@ impl Way {
 
     /// Runs the program between two functions, server and client, which may be the same.
     fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
         let mut listens = self.command(server, gid(server)?, port)?;
         let mut connects = self.command(client, gid(client)?, port)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::wire::{Family, SOFT, Wire};
 use super::{SUITE, finish_both};
 use crate::fabric::rxe_is_before;
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::{LIMIT, Maker};
@@ -122,7 +123,7 @@ struct Run {
 
 impl Run {
     fn run(&self, wire: &Wire) -> CaseResult {
-        let port = process::free_port()?;
+        let port = port::free()?;
         let server = if self.soft_listens { self.family.soft() } else { self.family.rxe() };
         let address = SocketAddr::new(server, port).to_string();
         let command = |listens: bool, device: &str| -> CaseResult<_> {

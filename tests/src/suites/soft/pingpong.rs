@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::wire::{Family, SOFT, Wire};
 use super::{SUITE, finish_both};
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
@@ -97,7 +98,7 @@ fn pingpong(
     soft_serves: bool,
     &Way { size, rounds, mtu, family, flags }: &Way,
 ) -> CaseResult {
-    let port = process::free_port()?;
+    let port = port::free()?;
     let command = |maker: &Maker, device: &str, gid: u32| -> CaseResult<Command> {
         let mut command = maker.tool(tool)?;
         command.args(["-c", "-d", device, "-g", &gid.to_string(), "-p", &port.to_string()]);

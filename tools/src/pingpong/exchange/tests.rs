@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use verbs::Gid;
+use verbs_tests::port;
 
 use super::*;
 
@@ -69,8 +70,7 @@ fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'stat
 }
 
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("its number").port()
+    port::free().expect("a port")
 }
 
 /// Reads until the other side closes.

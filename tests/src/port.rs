@@ -1,0 +1,88 @@
+//! [`free`]: TCP ports for servers that are told theirs before they start.
+//!
+//! The kernel gives each connection a port of its own at the client's side, out of a range. A port
+//! of that range may be free when a test looks, and taken by a client of another test before the
+//! server binds it. These ports lie outside.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The ports that this looks at, at most.
+const COUNT: u16 = 16_384;
+
+/// The number of ports between those of two processes with consecutive numbers.
+const STRIDE: usize = 64;
+
+/// A TCP port that nobody uses now. This process gets it again only after all others.
+///
+/// # Errors
+/// All are in use, or the kernel does not tell which it gives to clients.
+pub fn free() -> io::Result<u16> {
+    static LOOKED: AtomicUsize = AtomicUsize::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    free_of(&outside(&range)?, std::process::id() as usize * STRIDE, &LOOKED)
+}
+
+/// Returns the next of the candidates that is free, from `start` on. `looked` counts those that
+/// were looked at.
+fn free_of(candidates: &Range<u16>, start: usize, looked: &AtomicUsize) -> io::Result<u16> {
+    for _ in 0..candidates.len() {
+        let at = (start + looked.fetch_add(1, Ordering::Relaxed)) % candidates.len();
+        let port = candidates.start + at as u16;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::other(format!("no port of {candidates:?} is free")))
+}
+
+/// Ports that no client gets: below the range that the kernel shows, else above it.
+fn outside(range: &str) -> io::Result<Range<u16>> {
+    const UNPRIVILEGED: u16 = 1024;
+    let wrong = || io::Error::other(format!("not a range of ports: {range:?}"));
+    let mut numbers = range.split_whitespace().map(|word| word.parse::<u16>().map_err(|_| wrong()));
+    let (Some(first), Some(last)) = (numbers.next(), numbers.next()) else { return Err(wrong()) };
+    let (first, last) = (first?, last?);
+    let (below, above) = (first.saturating_sub(UNPRIVILEGED), u16::MAX - last);
+    if below == 0 && above == 0 {
+        return Err(io::Error::other("clients get every port (net.ipv4.ip_local_port_range)"));
+    }
+    Ok(if below >= above { first - below.min(COUNT)..first } else { last + 1..last + above.min(COUNT) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_lie_outside_of_the_clients_range() {
+        for (range, expected) in [
+            ("32768\t60999\n", Some(16_384..32_768)),
+            ("9000 65535", Some(1024..9000)),
+            ("1025 50000", Some(50_001..65_535)),
+            ("1024 65535", None),
+            ("", None),
+            ("1 b", None),
+        ] {
+            assert_eq!(outside(range).ok(), expected, "{range}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_given() {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, free().unwrap())).unwrap();
+        let taken = listener.local_addr().unwrap().port();
+        let given = free_of(&(taken..taken + 1), 0, &AtomicUsize::new(0));
+        assert!(given.is_err(), "{given:?}");
+    }
+
+    #[test]
+    fn each_port_is_given_once() {
+        let mut given: Vec<u16> = (0..200).map(|_| free().unwrap()).collect();
+        given.sort_unstable();
+        given.dedup();
+        assert_eq!(given.len(), 200);
+    }
+}
