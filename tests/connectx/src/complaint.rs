@@ -85,7 +85,11 @@ rules! {
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
+    /// Only reported: the effect of a wrong checksum on a device is unknown.
+    RecvSignature: "a receive carries a correct checksum if the queue pair asked for one",
     RecvOverrun: "no more receives are posted than the queue holds",
+    /// Only reported: a device may ignore these bytes.
+    SrqReserved: "a shared receive queue's entry has no reserved bits and no checksum",
     SrqLink: "a shared receive queue's links stay inside the queue and form no cycle",
     // Memory.
     DmaFault: "the device is given only addresses of existing memory",

@@ -71,6 +71,11 @@ layout! {
         BYTE_COUNT 0x00 9 0;
     }
 
+    /// The first 16 bytes of a receive, where the queue pair asked for checksums.
+    recv_signature: 0x10 {
+        SIGNATURE 0x04 31 24;
+    }
+
     /// The first 16 bytes of a shared receive queue's entry.
     srq_next: 0x10 {
         NEXT_WQE_INDEX 0x00 15 0;

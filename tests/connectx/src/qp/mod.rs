@@ -15,6 +15,7 @@
 //! | `udav` | address vectors of datagrams |
 //! | `umr` | changes of memory keys and windows by work requests |
 //! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
+//! | `recv_signature` | checksums of receives |
 //! | `completion` | completions and events from the transport engine |
 //!
 //! These modules decode guest memory, and the engine executes the work requests. Work requests that
@@ -22,6 +23,7 @@
 //! [`SendRun::waiting`] until all earlier ones have ended.
 
 pub(crate) mod completion;
+mod recv_signature;
 pub(crate) mod rq;
 pub(crate) mod sq;
 pub(crate) mod udav;

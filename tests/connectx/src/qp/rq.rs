@@ -21,6 +21,7 @@
 use roce::engine::{PostRefused, Qpn, RecvWr, Sge, SrqId, State};
 
 use super::Receives;
+use super::recv_signature::{self, Checksums};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::eq::EventType;
@@ -31,7 +32,7 @@ use crate::srq::SrqKind;
 use crate::trace::format::{self, Queue};
 
 /// Key of an element that ends the list.
-const TERMINATOR: u32 = 0x100;
+pub(super) const TERMINATOR: u32 = 0x100;
 
 /// Replacement for a list that breaks a rule: no key covers it.
 const UNREADABLE: Sge = Sge { addr: 0, length: 1 << 31, lkey: 0 };
@@ -84,6 +85,7 @@ impl<B: Bus> Function<B> {
         }
         let stride = 1u64 << shape.log_stride;
         let mut bytes = vec![0; stride as usize];
+        let mut checksums = shape.signature.then(|| Checksums::new(qpn));
         // At most as many as there are slots.
         while at != head {
             let slot = u64::from(at) & u64::from(slots - 1);
@@ -94,7 +96,12 @@ impl<B: Bus> Function<B> {
                 self.collapse(qpn);
                 return;
             }
-            let elements = bytes.get(if shape.signature { data::SIZE } else { 0 }..).unwrap_or_default();
+            if let Some(Err(what)) = checksums.as_mut().map(|checksums| checksums.check(at, &bytes)) {
+                let what = format!("queue pair {qpn:#x}, receive {at}: {what}");
+                self.core.log.complain(Rule::RecvSignature, what);
+            }
+            let skipped = if shape.signature { recv_signature::SIZE } else { 0 };
+            let elements = bytes.get(skipped..).unwrap_or_default();
             self.core.log.trace.line(|| format::receive(Queue::Receive, qpn, at.into(), elements));
             let sges = self.elements(elements, || format!("queue pair {qpn:#x}, receive {at}"));
             let now = self.core.now;
@@ -140,6 +147,11 @@ impl<B: Bus> Function<B> {
             }
             if srq.pages.read(&self.core.bus, u64::from(entry) * stride, &mut bytes).is_err() {
                 return self.collapse_srq(srqn, Rule::DmaFault, "its entries are not in memory".into());
+            }
+            if srq_next::TABLE.reserved(&bytes).is_some() || srq_next::SIGNATURE.is_set(&bytes) {
+                let segment = bytes.get(..srq_next::SIZE).unwrap_or_default();
+                let what = format!("shared receive queue {srqn:#x}, entry {entry}: {segment:x?}");
+                self.core.log.complain(Rule::SrqReserved, what);
             }
             at = at.wrapping_add(1);
             srq.run.next = srq_next::NEXT_WQE_INDEX.get(&bytes) as u16;

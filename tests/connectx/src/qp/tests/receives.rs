@@ -200,6 +200,18 @@ fn links_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn an_entry_with_reserved_bits_or_a_checksum_is_reported() {
+    for at in [0, 1, 4, 5, 15] {
+        let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();
+        bed.poke(0, shared.buffer + at, &[0x80]);
+        shared.post(&bed, &memory, 0);
+        sent(&mut bed, &mut a);
+        assert_eq!(bed.rules(), [Rule::SrqReserved], "byte {at}");
+        assert_eq!(bed.drain(&mut cq), [(2, 0)]);
+    }
+}
+
+#[test]
 fn a_counter_that_runs_around_the_queue_is_refused() {
     for counter in [ENTRIES + 1, 0xffff] {
         let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();

@@ -175,6 +175,30 @@ fn a_checksum_is_there_where_it_was_asked_for_and_right() {
 }
 
 #[test]
+fn a_receive_has_a_correct_checksum_where_the_queue_pair_asked_for_one() {
+    let mut bed = Bed::ib();
+    let mut cq = bed.cq(0, 4, 64);
+    let shape = Shape { more: &[(qpc::WQ_SIGNATURE, 1)], ..Shape::default() };
+    let (mut one, mut two) = bed.connected([&cq, &cq], &shape);
+    let memory = bed.memory(0, 1);
+    let sum = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum ^ byte);
+    for (wrong, rules) in [(0, vec![]), (0x10, vec![Rule::RecvSignature])] {
+        let mut receive = [vec![0; 16], list(&[(memory.va, 0x100, memory.key)], 3)].concat();
+        receive[4] =
+            !sum(&receive[..32]) ^ sum(&two.qpn.to_be_bytes()) ^ sum(&two.recv_head.to_be_bytes()) ^ wrong;
+        bed.poke(0, two.buffer + u64::from(two.recv_head) * two.stride, &receive);
+        two.recv_head += 1;
+        bed.poke(0, two.record, &u32::from(two.recv_head).to_be_bytes());
+        let mut wqe = bed.send(&one, b"signed");
+        wqe[8] = !sum(&wqe);
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.rules(), rules);
+        assert_eq!(bed.drain(&mut cq).len(), 2, "it is only reported");
+    }
+    assert_eq!(&bed.peek::<6>(0, memory.address), b"signed");
+}
+
+#[test]
 fn more_than_the_queue_holds_is_refused() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     for _ in 0..17 {
