@@ -214,7 +214,7 @@ const ROCE_OFFERED: &[(Field, u32)] = &[
     (roce_cap::ROCE_VERSION, 5),
     (roce_cap::ROCE_ADDRESS_TABLE_SIZE, crate::port::ROCE_ADDRESSES as u32),
     (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),
-    (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, 49152),
+    (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, crate::port::UDP_SOURCE_PORTS as u32),
     (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 65535),
 ];
 

@@ -77,7 +77,9 @@ rules! {
     /// The keys of a queue pair belong to its program: a wrong one ends in an error completion,
     /// without a complaint.
     WqeKey: "a driver's Ethernet send uses an existing key of its protection domain that covers the range",
-    WqeAddressVector: "a datagram's address vector has the extended form and no reserved bits",
+    WqeAddressVector: "a datagram's address vector has the extended form and sets no bits that its port reserves",
+    /// Only reported: the model routes packets by GID, and a device sends to any MAC address.
+    DestinationMac: "a RoCE sender uses the MAC address of the destination GID's owner or group",
     WqeAtomic: "an atomic operation has a result of 8 bytes",
     WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",

@@ -3,9 +3,10 @@
 //! ```text
 //! store ──► Function ──packets──► route ──► Function (other or same) ──► ...until none is left
 //! ```
-//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID.
-//! Multicast packets reach all functions, including the sender. Ethernet frames reach the other
-//! function; the sender loops back its own. A port that is down neither sends nor receives.
+//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID, whose
+//! MAC address their senders must use. Multicast packets reach all functions, including the sender.
+//! Ethernet frames reach the other function; the sender loops back its own. A port that is down
+//! neither sends nor receives.
 //!
 //! Invariant: one call carries a bounded number of packets. The next call continues;
 //! [`Fabric::deadline`] then requests that call immediately.
@@ -13,7 +14,8 @@
 use roce::engine::{Arrival, Network, Path, Time};
 
 use crate::bus::Bus;
-use crate::complaint::Complaint;
+use crate::complaint::{Complaint, Rule};
+use crate::destination::{Destination, group_mac};
 use crate::function::{BAR0, Function, ISEG_SIZE, wire};
 
 /// One or two functions and the wire between their ports.
@@ -121,8 +123,14 @@ impl<B: Bus> Fabric<B> {
         self.now = self.now.max(now);
     }
 
-    /// Carries packets until none is left or the limit of one call is reached.
+    /// Carries packets until none is left or the limit of one call is reached, then checks the
+    /// destinations of their senders.
     pub(crate) fn pump(&mut self) {
+        self.carry_all();
+        self.check_destinations();
+    }
+
+    fn carry_all(&mut self) {
         let now = self.now;
         for function in &mut self.functions {
             function.core.now = function.core.now.max(now);
@@ -189,6 +197,26 @@ impl<B: Bus> Fabric<B> {
         Some(steps)
     }
 
+    /// Complains about senders that use another MAC address than that of the destination GID. A GID
+    /// that no port has may have any MAC address.
+    fn check_destinations(&mut self) {
+        for sender in 0..self.functions.len() {
+            let Some(function) = self.functions.get_mut(sender) else { return };
+            for Destination { gid, mac, qpn } in function.core.destinations.take() {
+                let mut right: Vec<_> = group_mac(&gid).into_iter().collect();
+                if right.is_empty() {
+                    right = self.functions.iter().flat_map(|other| other.core.port.macs_of(&gid)).collect();
+                }
+                if !right.is_empty() && !right.contains(&mac) {
+                    let what = format!("queue pair {qpn:#x}: {mac:x?} for {gid:x?}, which has {right:x?}");
+                    if let Some(function) = self.functions.get_mut(sender) {
+                        function.core.log.complain(Rule::DestinationMac, what);
+                    }
+                }
+            }
+        }
+    }
+
     fn deliver(&mut self, path: &Path, multicast: bool, arrival: &Arrival, packet: &[u8]) {
         for function in &mut self.functions {
             let port = &mut function.core.port;
@@ -207,10 +235,7 @@ impl<B: Bus> Fabric<B> {
 
 fn is_multicast(path: &Path) -> bool {
     match path.network {
-        Network::Udp => {
-            let gid = &path.remote;
-            gid[0] == 0xff || (gid[..10] == [0; 10] && gid[10..12] == [0xff; 2] && gid[12] & 0xf0 == 0xe0)
-        }
+        Network::Udp => group_mac(&path.remote).is_some(),
         Network::Grh | Network::Local => path.dlid >= MULTICAST_LID && path.dlid != u16::MAX,
     }
 }

@@ -23,6 +23,7 @@
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
 //! | `eth` | Ethernet queues of a RoCE port |
+//! | `destination` | destination MAC addresses of RoCE senders |
 //! | `ids` | allocation of object numbers |
 //! | [`port`] | the port: InfiniBand or RoCE |
 //! | [`fault`] | fault injection |
@@ -45,6 +46,7 @@ pub mod caps;
 mod cmd;
 pub mod complaint;
 mod cq;
+mod destination;
 mod eq;
 mod eth;
 pub mod fabric;

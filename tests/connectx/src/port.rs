@@ -11,6 +11,7 @@
 use roce::engine::Gid;
 
 use crate::bus::Bus;
+use crate::destination::Mac;
 use crate::eq::EventType;
 use crate::function::Core;
 use crate::layout::eqe;
@@ -27,6 +28,8 @@ pub enum PortKind {
 
 /// Number of RoCE addresses of a port.
 pub const ROCE_ADDRESSES: usize = 16;
+/// First UDP source port of RoCE version 2, up to 65535.
+pub(crate) const UDP_SOURCE_PORTS: u16 = 0xc000;
 /// Number of GIDs of an InfiniBand port.
 pub(crate) const IB_GIDS: usize = 8;
 /// Number of partition keys of an InfiniBand port.
@@ -73,7 +76,7 @@ pub struct Port {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoceAddress {
     pub(crate) gid: Gid,
-    pub(crate) mac: [u8; 6],
+    pub(crate) mac: Mac,
     pub(crate) vlan: Option<u16>,
     /// Whether the address is for RoCE version 2, over UDP, instead of version 1.
     pub(crate) over_udp: bool,
@@ -90,6 +93,11 @@ impl RoceAddress {
             (true, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, ..]) => 2,
             (true, _) => 1,
         }
+    }
+
+    /// Returns whether packets from this address may have a UDP source port; version 1 has none.
+    pub(crate) fn may_send_from(&self, source_port: u16) -> bool {
+        if self.over_udp { source_port >= UDP_SOURCE_PORTS } else { source_port == 0 }
     }
 }
 
@@ -187,6 +195,11 @@ impl Port {
     /// Returns whether this is one of the port's GIDs.
     pub fn has_gid(&self, gid: &Gid) -> bool {
         (0..ROCE_ADDRESSES).any(|index| self.gid(index).as_ref() == Some(gid))
+    }
+
+    /// Returns the MAC addresses of a GID of the port.
+    pub(crate) fn macs_of(&self, gid: &Gid) -> impl Iterator<Item = Mac> {
+        self.roce.iter().flatten().filter(|address| address.gid == *gid).map(|address| address.mac)
     }
 
     /// Returns the partition key at this index of the table; 0 is invalid.

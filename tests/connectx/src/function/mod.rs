@@ -33,6 +33,7 @@ use crate::cmd::queue::CommandQueue;
 use crate::cmd::table::{Command, commands};
 use crate::complaint::{Complaint, Complaints, Rule};
 use crate::cq::Cq;
+use crate::destination::Destinations;
 use crate::eq::Eq;
 use crate::eth::Ethernet;
 use crate::fault::Faults;
@@ -78,6 +79,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) cqns: Ids,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
+    pub(crate) destinations: Destinations,
     pub(crate) srqs: BTreeMap<u32, Srq>,
     pub(crate) mkeys: Mkeys,
     pub(crate) pds: BTreeSet<u32>,
@@ -202,6 +204,7 @@ impl<B: Bus> Core<B> {
             cqns: Ids::new(1..=(1 << LOG_MAX_CQ) - 1),
             qps: BTreeMap::new(),
             attention: Attention::default(),
+            destinations: Destinations::default(),
             srqs: BTreeMap::new(),
             mkeys: Mkeys::default(),
             pds: BTreeSet::new(),

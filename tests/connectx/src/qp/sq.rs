@@ -11,14 +11,15 @@
 //! Invariant: a work request is copied, checked before use, and checked once.
 
 use roce::engine::{
-    Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
+    Network, Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
 };
 
 use super::completion::wr_id;
 use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work};
-use super::{BASIC_BLOCK, Service, Waiting};
+use super::{BASIC_BLOCK, Service, Waiting, udav};
 use crate::bus::Bus;
 use crate::complaint::Rule;
+use crate::destination::Destination;
 use crate::function::{Core, Function};
 use crate::layout::wqe::ctrl;
 use crate::trace::format::{self, Queue};
@@ -213,6 +214,12 @@ impl<B: Bus> Function<B> {
                 Ok((ctrl.signaled, self.of_window(&ctrl, work)?))
             }),
         };
+        if let Ok((_, Work::Send { op: SendOp::Datagram { to, .. }, .. })) = &parsed
+            && to.path.network == Network::Udp
+        {
+            let mac = udav::mac(bytes.get(ctrl::SIZE..).unwrap_or_default());
+            self.core.destinations.add(Destination { gid: to.path.remote, mac, qpn });
+        }
         let (signaled, work) = parsed.unwrap_or_else(|mistake| {
             if let Some((rule, what)) = mistake.complaint {
                 self.core.log.complain(rule, format!("queue pair {qpn:#x} at {at}: {what}"));

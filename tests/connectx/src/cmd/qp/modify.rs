@@ -12,14 +12,15 @@
 //! # References
 //! PRM, "queue pair state transitions"; IBTA figure 124, 11.2.5.2
 
-use roce::engine::{Access, AttrChange, Qpn, State};
+use roce::engine::{Access, AttrChange, Network, Qpn, State};
 
 use super::super::context::{engine, missing, none_of};
 use super::super::refusal::{Refusal, Status};
-use super::path::{attribute, check_port, pkey, read};
+use super::path::{attribute, check_fields, check_port, mac, pkey, read};
 use super::{check_reserved, name};
 use crate::bus::Bus;
 use crate::complaint::Rule;
+use crate::destination::Destination;
 use crate::function::{Core, Function};
 use crate::layout::Field;
 use crate::layout::caps::cmd_hca_cap;
@@ -145,6 +146,10 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     required(&function.core, service, transition, context, &mut kept, &mut change)?;
     options(&function.core, service, mask, context, &mut kept, &mut change)?;
     apply(function, qpn, &change)?;
+    if let Some(path) = change.path.filter(|path| path.network == Network::Udp) {
+        let mac = mac(qpc::PRIMARY_ADDRESS_PATH.of(context));
+        function.core.destinations.add(Destination { gid: path.remote, mac, qpn });
+    }
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
         qp.context = kept;
     }
@@ -332,6 +337,7 @@ fn options<B: Bus>(
         // Stored for queries only: paths never migrate in this model.
         let alternate = qpc::SECONDARY_ADDRESS_PATH.of(context);
         check_port(alternate)?;
+        check_fields(&core.port, alternate)?;
         qpc::SECONDARY_ADDRESS_PATH.of_mut(kept).copy_from_slice(alternate);
     }
     if mask & optional::COUNTER_SET != 0 {

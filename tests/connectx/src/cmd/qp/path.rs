@@ -4,6 +4,8 @@ use roce::engine::{Gid, Network, Path};
 
 use super::super::refusal::{Refusal, Status};
 use crate::complaint::Rule;
+use crate::destination::Mac;
+use crate::layout::Field;
 use crate::layout::qp::ads;
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 
@@ -17,6 +19,7 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     remote.copy_from_slice(ads::RGID_RIP.of(context));
     let global = port.kind == PortKind::Roce || ads::GRH.is_set(context);
     let local = if global { local(port, ads::SRC_ADDR_INDEX.get32(context))? } else { Gid::default() };
+    check_fields(port, context)?;
     Ok(Path {
         network: match (port.kind, global) {
             (PortKind::Roce, _) => Network::Udp,
@@ -36,6 +39,52 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
         // The field holds the path bits of the port's LIDs.
         slid: port.lid() | ads::MLID.get(context) as u16,
     })
+}
+
+/// Rejects fields that the driver leaves 0 on this kind of port.
+///
+/// # References
+/// Linux `mlx5_set_path` in `drivers/infiniband/hw/mlx5/qp.c`
+pub(super) fn check_fields(port: &Port, context: &[u8]) -> Result<(), Refusal> {
+    let set = |fields: &[Field]| fields.iter().find(|field| field.is_set(context)).map(|field| field.name);
+    if ads::FL.is_set(context) {
+        return Err(attribute("force loopback"));
+    }
+    match port.kind {
+        PortKind::Ib => {
+            let route = [ads::SRC_ADDR_INDEX, ads::HOP_LIMIT, ads::TCLASS, ads::FLOW_LABEL];
+            let has_route = set(&route).is_some() || ads::RGID_RIP.of(context).iter().any(|byte| *byte != 0);
+            if has_route && !ads::GRH.is_set(context) {
+                return Err(attribute("a global route without the GRH bit"));
+            }
+            let roce = [ads::RMAC_47_32, ads::RMAC_31_0, ads::UDP_SPORT, ads::ETH_PRIO, ads::DSCP];
+            if let Some(name) = set(&roce) {
+                return Err(attribute(format!("{name} on InfiniBand")));
+            }
+            // A program chooses the path bits. The port has one LID.
+            if ads::MLID.is_set(context) {
+                return Err(Refusal::fair(Status::BadParam));
+            }
+        }
+        PortKind::Roce => {
+            if let Some(name) = set(&[ads::GRH, ads::MLID, ads::RLID, ads::SL]) {
+                return Err(attribute(format!("{name} on RoCE")));
+            }
+            let source_port = ads::UDP_SPORT.get(context) as u16;
+            let address = port.roce_address(ads::SRC_ADDR_INDEX.get32(context) as usize);
+            if address.is_some_and(|address| !address.may_send_from(source_port)) {
+                return Err(attribute(format!("UDP source port {source_port:#x}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the destination MAC address of a path.
+pub(super) fn mac(context: &[u8]) -> Mac {
+    let [_, _, a, b] = ads::RMAC_47_32.get32(context).to_be_bytes();
+    let [c, d, e, f] = ads::RMAC_31_0.get32(context).to_be_bytes();
+    [a, b, c, d, e, f]
 }
 
 /// Returns a source address. An empty entry breaks no rule: the address may have been removed while

@@ -4,6 +4,7 @@
 //! requests alike.
 
 mod errors;
+mod macs;
 mod receives;
 mod rules;
 mod sends;
@@ -370,6 +371,10 @@ impl Bed {
             PortKind::Roce => {
                 ads::RGID_RIP.of_mut(path).copy_from_slice(&port.gid(0).unwrap());
                 ads::HOP_LIMIT.set(path, 64u32);
+                ads::UDP_SPORT.set(path, 0xc000u32);
+                let [a, b, c, d, e, f] = port.mac();
+                ads::RMAC_47_32.set(path, u16::from_be_bytes([a, b]));
+                ads::RMAC_31_0.set(path, u32::from_be_bytes([c, d, e, f]));
             }
         }
     }
@@ -542,6 +547,8 @@ impl Bed {
             PortKind::Roce => {
                 datagram::GRH.set(&mut vector, 1u32);
                 datagram::HOP_LIMIT.set(&mut vector, 64u32);
+                datagram::RLID_UDP_SPORT.set(&mut vector, 0xc000u32);
+                datagram::RMAC.of_mut(&mut vector).copy_from_slice(&port.mac());
                 datagram::RGID.of_mut(&mut vector).copy_from_slice(&port.gid(0).unwrap());
             }
         }

@@ -144,7 +144,8 @@ fn an_atomic_result_of_other_than_8_bytes_is_refused() {
 
 #[test]
 fn an_address_vector_that_is_not_extended_or_has_reserved_bits_is_refused() {
-    for (at, bits) in [(8, 0x80), (4, 1), (0x10, 1)] {
+    // The compact form, reserved dwords, force loopback, a MAC address, a hop limit without GRH.
+    for (at, bits) in [(8, 0x80), (4, 1), (0x10, 1), (0xd, 0x80), (0x14, 1), (0x1b, 1)] {
         let made = broken(UD, |bed, one, two, _| {
             let mut vector = bed.vector(two);
             vector[at] ^= bits;

@@ -4,7 +4,7 @@ use super::*;
 use crate::layout::vport::roce_addr_layout;
 
 /// Returns two functions with a completion queue and memory each.
-fn two(port: PortKind) -> (Bed, [Cq; 2], [Memory; 2]) {
+pub(super) fn two(port: PortKind) -> (Bed, [Cq; 2], [Memory; 2]) {
     let mut bed = Bed::new(port, 2);
     if port == PortKind::Roce {
         for function in 0..2u8 {
@@ -12,6 +12,9 @@ fn two(port: PortKind) -> (Bed, [Cq; 2], [Memory; 2]) {
             layout[10..16].copy_from_slice(&[0xff, 0xff, 192, 0, 2, function + 1]);
             roce_addr_layout::ROCE_VERSION.set(&mut layout, 2u32);
             let port = &mut bed.fabric.functions[usize::from(function)].core.port;
+            let [a, b, c, d, e, f] = port.mac();
+            roce_addr_layout::SOURCE_MAC_47_32.set(&mut layout, u16::from_be_bytes([a, b]));
+            roce_addr_layout::SOURCE_MAC_31_0.set(&mut layout, u32::from_be_bytes([c, d, e, f]));
             assert!(port.set_roce_address(0, &layout));
         }
     }

@@ -1,6 +1,8 @@
 //! Rejections of commands that break rules.
 
 use super::*;
+use crate::layout::vport::roce_addr_layout;
+use crate::port::ROCE_V2;
 
 #[test]
 fn contexts_that_break_a_rule_are_refused() {
@@ -156,8 +158,71 @@ fn attributes_that_make_no_sense_are_refused_and_nothing_changes() {
 }
 
 #[test]
+fn a_path_sets_only_fields_of_its_kind_of_port() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let qpn = in_state(&mut bench, Service::Rc, State::Init);
+    let good = step(INIT2RTR, qpn);
+    let mut wrong: Vec<_> = [
+        ads::FL,
+        ads::SRC_ADDR_INDEX,
+        ads::HOP_LIMIT,
+        ads::TCLASS,
+        ads::FLOW_LABEL,
+        ads::RMAC_47_32,
+        ads::RMAC_31_0,
+        ads::UDP_SPORT,
+        ads::ETH_PRIO,
+        ads::DSCP,
+    ]
+    .map(|field| along(&good, &[(field, 1)]))
+    .into();
+    let mut alternate = good.clone();
+    rst2init_qp_in::OPT_PARAM_MASK.set(&mut alternate, 1u32);
+    let context = rst2init_qp_in::QPC.of_mut(&mut alternate);
+    ads::FL.set(qpc::SECONDARY_ADDRESS_PATH.of_mut(context), 1u32);
+    wrong.push(alternate);
+    let mut with_gid = good.clone();
+    let context = rst2init_qp_in::QPC.of_mut(&mut with_gid);
+    ads::RGID_RIP.of_mut(qpc::PRIMARY_ADDRESS_PATH.of_mut(context))[15] = 1;
+    wrong.push(with_gid);
+    for command in wrong {
+        bench.refused(command, Status::BadParam, Rule::QpAttribute);
+    }
+    bench.unlucky(along(&good, &[(ads::MLID, 1)]), Status::BadParam);
+    bench.ok(good);
+}
+
+#[test]
+fn a_path_of_roce_has_no_lid_and_the_source_port_of_its_version() {
+    let mut bench = Bench::new(PortKind::Roce);
+    let qpn = in_state(&mut bench, Service::Rc, State::Init);
+    let mut entry = [1; roce_addr_layout::SIZE];
+    for (index, version) in [(0, ROCE_V2), (1, 0)] {
+        roce_addr_layout::ROCE_VERSION.set(&mut entry, version);
+        assert!(bench.function.core.port.set_roce_address(index, &entry));
+    }
+    let good = along(&step(INIT2RTR, qpn), &[(ads::RLID, 0), (ads::SL, 0), (ads::UDP_SPORT, 0xc000)]);
+    for change in [
+        (ads::FL, 1),
+        (ads::GRH, 1),
+        (ads::MLID, 1),
+        (ads::RLID, 1),
+        (ads::SL, 1),
+        (ads::UDP_SPORT, 0xbfff),
+        (ads::SRC_ADDR_INDEX, 1),
+    ] {
+        bench.refused(along(&good, &[change]), Status::BadParam, Rule::QpAttribute);
+    }
+    bench.ok(&good);
+    let qpn = in_state(&mut bench, Service::Rc, State::Init);
+    let version_1 = [(ads::RLID, 0), (ads::SL, 0), (ads::SRC_ADDR_INDEX, 1)];
+    bench.ok(along(&step(INIT2RTR, qpn), &version_1));
+}
+
+#[test]
 fn an_address_that_was_removed_meanwhile_breaks_no_rule() {
     let mut bench = Bench::new(PortKind::Roce);
     let qpn = in_state(&mut bench, Service::Rc, State::Init);
-    bench.unlucky(along(&step(INIT2RTR, qpn), &[(ads::SRC_ADDR_INDEX, 3)]), Status::BadParam);
+    let command = along(&step(INIT2RTR, qpn), &[(ads::SRC_ADDR_INDEX, 3), (ads::RLID, 0), (ads::SL, 0)]);
+    bench.unlucky(command, Status::BadParam);
 }

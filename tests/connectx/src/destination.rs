@@ -1,0 +1,86 @@
+//! [`Destinations`]: the destination MAC addresses that senders of a RoCE port use.
+//!
+//! The kernel resolves the MAC address of a destination GID, and the provider or the driver writes
+//! it into address vectors and queue pair contexts. Packets are routed by GID in this model, so a
+//! wrong MAC address has no effect; [`Fabric`](crate::fabric::Fabric) compares it with the address
+//! of the GID's owner instead.
+//!
+//! # References
+//! Linux `ib_resolve_eth_dmac` in `drivers/infiniband/core/verbs.c`; rdma-core
+//! `libibverbs/neigh.c`; RFC 1112, 6.4; RFC 2464, 7
+
+use std::collections::BTreeSet;
+
+use roce::engine::Gid;
+
+/// MAC address.
+pub(crate) type Mac = [u8; 6];
+
+/// Destination of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Destination {
+    pub(crate) gid: Gid,
+    pub(crate) mac: Mac,
+    /// Sending queue pair.
+    pub(crate) qpn: u32,
+}
+
+/// Destinations that the fabric has not checked yet.
+#[derive(Debug, Default)]
+pub(crate) struct Destinations {
+    unchecked: BTreeSet<Destination>,
+}
+
+/// Limit of destinations between two checks; further ones are not checked.
+const MOST: usize = 1 << 10;
+
+impl Destinations {
+    /// Adds a destination to the next check.
+    pub(crate) fn add(&mut self, destination: Destination) {
+        if self.unchecked.len() < MOST {
+            self.unchecked.insert(destination);
+        }
+    }
+
+    /// Returns the unchecked destinations and removes them.
+    pub(crate) fn take(&mut self) -> BTreeSet<Destination> {
+        std::mem::take(&mut self.unchecked)
+    }
+}
+
+/// Returns the MAC address of a multicast GID; `None` if the GID is no multicast address.
+pub(crate) fn group_mac(gid: &Gid) -> Option<Mac> {
+    match *gid {
+        [0xff, .., a, b, c, d] => Some([0x33, 0x33, a, b, c, d]),
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xe0..=0xef, b, c, d] => {
+            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_mac_address_of_its_ip_version() {
+        let mut gid = [0; 16];
+        gid[10..].copy_from_slice(&[0xff, 0xff, 239, 0x81, 2, 3]);
+        assert_eq!(group_mac(&gid), Some([0x01, 0x00, 0x5e, 0x01, 2, 3]));
+        gid[12] = 240;
+        assert_eq!(group_mac(&gid), None);
+        gid[0] = 0xff;
+        assert_eq!(group_mac(&gid), Some([0x33, 0x33, 240, 0x81, 2, 3]));
+    }
+
+    #[test]
+    fn a_guest_cannot_fill_memory_with_destinations() {
+        let mut destinations = Destinations::default();
+        for qpn in 0..MOST as u32 + 5 {
+            destinations.add(Destination { gid: [0; 16], mac: [0; 6], qpn });
+        }
+        assert_eq!(destinations.take().len(), MOST);
+        assert!(destinations.take().is_empty());
+    }
+}
