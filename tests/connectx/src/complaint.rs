@@ -84,6 +84,9 @@ rules! {
     WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
+    /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each
+    /// completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but posts only 0 and 2, as libmlx5 does.
+    WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",

@@ -19,6 +19,7 @@ use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::{ctrl, data, eth, inline};
+use crate::qp::wqe::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
 use crate::trace::format::{self, Address, Queue};
 
 use super::queue::WorkQueue;
@@ -54,8 +55,6 @@ pub(crate) struct Rung {
 pub(crate) const BLOCK: u64 = 64;
 /// Bytes of the unit of a work request's length.
 const UNIT: usize = 16;
-/// Value that requests a completion.
-const ALWAYS: u32 = 2;
 /// Opcodes of work requests.
 const NOP: u32 = 0x00;
 const SEND: u32 = 0x0a;
@@ -197,7 +196,7 @@ impl<B: Bus> Function<B> {
                 sq.taken = index.wrapping_add(blocks);
             }
             match self.carry_out_eth_send(sqn, &request) {
-                Ok(()) if ctrl::CE.get32(&request) == ALWAYS => {
+                Ok(()) if ctrl::CE.get(&request) == COMPLETE_ALWAYS => {
                     self.complete_eth_send(sqn, index, &request, None);
                 }
                 Ok(()) => (),
@@ -281,6 +280,11 @@ impl<B: Bus> Function<B> {
                 Rule::WqeOpcode,
                 format!("opcode {opcode:#x} with modifier {opmod:#x}"),
             )));
+        }
+        let completion = ctrl::CE.get(request);
+        if !matches!(completion, COMPLETE_ERRORS | COMPLETE_ALWAYS) {
+            let what = format!("completion mode {completion}");
+            return Err(at(Broken::new(Rule::WqeCompletionMode, what)));
         }
         match opcode {
             NOP => Ok(()),

@@ -34,6 +34,13 @@ pub(crate) mod opcode {
     pub(crate) const UMR: u8 = 0x25;
 }
 
+/// Completion modes: a completion only of errors, or always.
+///
+/// # References
+/// rdma-core `mlx5dv.h` (`MLX5_WQE_CTRL_CQ_UPDATE`); Linux `include/linux/mlx5/qp.h`
+pub(crate) const COMPLETE_ERRORS: u64 = 0;
+pub(crate) const COMPLETE_ALWAYS: u64 = 2;
+
 /// Control segment, the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ctrl {
@@ -131,15 +138,15 @@ impl Ctrl {
             return Err(Mistake::of(Rule::WqeFence, format!("fence mode {fence}")));
         }
         let completion = ctrl::CE.get(bytes);
-        if completion == 1 {
-            return Err(Mistake::of(Rule::WqeReserved, "completion mode 1"));
+        if !matches!(completion, COMPLETE_ERRORS | COMPLETE_ALWAYS) {
+            return Err(Mistake::of(Rule::WqeCompletionMode, format!("completion mode {completion}")));
         }
         Ok(Self {
             index: ctrl::WQE_INDEX.get(bytes) as u16,
             opcode: ctrl::OPCODE.get(bytes) as u8,
             qpn: ctrl::QPN.get32(bytes),
             ds: ctrl::DS.get32(bytes) as usize,
-            signaled: completion >= 2,
+            signaled: completion == COMPLETE_ALWAYS,
             imm: ctrl::IMM.get32(bytes),
             fence,
             solicited: ctrl::SE.is_set(bytes),

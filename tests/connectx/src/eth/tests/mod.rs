@@ -557,6 +557,9 @@ fn broken(change: impl FnOnce(&mut Vec<u8>, &Host)) -> (Rule, u32) {
 fn a_send_that_breaks_a_rule_completes_with_an_error_and_those_behind_it_are_flushed() {
     assert_eq!(broken(|request, _| ctrl::OPCODE.set(request, 0x29u32)), (Rule::WqeOpcode, 2));
     assert_eq!(broken(|request, _| ctrl::OPMOD.set(request, 1u32)), (Rule::WqeOpcode, 2));
+    for mode in [1u32, 3] {
+        assert_eq!(broken(|request, _| ctrl::CE.set(request, mode)), (Rule::WqeCompletionMode, 2));
+    }
     let key = |request: &mut Vec<u8>, host: &Host| data::LKEY.set(&mut request[48..], host.key ^ 1);
     assert_eq!(broken(key), (Rule::WqeKey, 4));
     let no_length = |request: &mut Vec<u8>, _: &Host| data::BYTE_COUNT.set(&mut request[48..], 0u32);

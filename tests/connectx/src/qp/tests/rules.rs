@@ -49,8 +49,14 @@ fn reserved_bits_are_refused_wherever_they_are() {
         wqe
     });
     assert_eq!(behind_a_key, refused(Rule::WqeReserved));
-    let completion_mode = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::CE, 1).done());
-    assert_eq!(completion_mode, refused(Rule::WqeReserved));
+}
+
+#[test]
+fn a_completion_mode_that_drivers_do_not_use_is_refused() {
+    for mode in [1, 3] {
+        let made = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::CE, mode).done());
+        assert_eq!(made, refused(Rule::WqeCompletionMode), "mode {mode}");
+    }
 }
 
 #[test]
