@@ -49,6 +49,13 @@ rules! {
     DoorbellRegister: "a store into a UAR page targets a register and has the register's size",
     DoorbellUar: "a doorbell goes to an allocated UAR page, the one of its object",
     DoorbellObject: "a doorbell refers to an object that exists",
+    /// Only reported: the model counts with the other bits. libmlx5 and Linux write 0 in all records.
+    DoorbellRecordBits: "the bits of a doorbell record above its counter are 0",
+    /// Only reported: the model counts from 0, as a device does. libmlx5 and Linux clear the record
+    /// when they create the queue, and the record of a queue pair after a transition to RESET. A
+    /// program that posts in RESET, which IBTA 10.3.1.1 forbids, breaks it too: libmlx5 does not
+    /// check the state.
+    DoorbellRecordStart: "a doorbell record is 0 at RST2INIT_QP and at the creation of a shared receive queue",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
     /// Only reported: no work is left that the doorbell could start.
     DoorbellStale: "a doorbell announces at least one new work request",

@@ -19,6 +19,7 @@ use crate::complaint::Rule;
 use crate::eq::EventType;
 use crate::function::Core;
 use crate::function::pages::Pages;
+use crate::function::record::CONSUMED;
 use crate::layout::cqe::cqe;
 use crate::layout::eqe::completion;
 use crate::trace::format;
@@ -70,9 +71,6 @@ pub(crate) enum Arm {
     Solicited,
 }
 
-/// Mask of indexes, which have 24 bits.
-const COUNTER: u32 = 0x00ff_ffff;
-
 /// Bits of a doorbell: the arm word, then the queue number.
 mod arm {
     use crate::layout::Field;
@@ -88,7 +86,7 @@ mod arm {
 impl Cq {
     /// Returns the number of unread completions for a consumer index.
     fn pending(&self, consumer: u32) -> u32 {
-        self.producer.wrapping_sub(consumer) & COUNTER
+        self.producer.wrapping_sub(consumer) & CONSUMED
     }
 }
 
@@ -97,10 +95,10 @@ impl<B: Bus> Core<B> {
     /// it; an impossible index is reported and ignored.
     fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
-        let now = self.record(record)? & COUNTER;
+        let now = self.consumed(record)?;
         let cq = self.cqs.get_mut(&cqn)?;
         let before = cq.run.consumer;
-        let (step, unread) = (now.wrapping_sub(before) & COUNTER, cq.pending(before));
+        let (step, unread) = (now.wrapping_sub(before) & CONSUMED, cq.pending(before));
         if step > unread && !cq.ignore_overrun {
             let what = format!(
                 "completion queue {cqn:#x}: consumer index from {before} to {now}, the producer index is {}",
@@ -270,7 +268,7 @@ impl<B: Bus> Core<B> {
         let is_solicited = arm::SOLICITED.is_set(&doorbell);
         cq.armed = Some(if is_solicited { Arm::Solicited } else { Arm::Next });
         // Completions since the driver last polled count.
-        let solicited_since = cq.run.solicited.wrapping_sub(consumer) & COUNTER;
+        let solicited_since = cq.run.solicited.wrapping_sub(consumer) & CONSUMED;
         let solicited = (1..=unread).contains(&solicited_since);
         if unread > 0 && (solicited || !is_solicited) {
             self.notify(cqn, solicited);

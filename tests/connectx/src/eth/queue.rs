@@ -11,6 +11,7 @@ use crate::bus::{Bus, BusFault};
 use crate::caps::{LOG_MAX_WQ, LOG_STRIDE};
 use crate::cmd::context::{bad, buffer, doorbell_record, none_of, reserved};
 use crate::cmd::refusal::Refusal;
+use crate::function::Log;
 use crate::function::pages::Pages;
 use crate::layout::srq::wq;
 
@@ -59,19 +60,19 @@ impl WorkQueue {
     }
 
     /// Returns the head of a receive queue, as the driver last wrote it.
-    pub(crate) fn receive_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
-        self.head(bus, 0)
+    pub(crate) fn receive_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
+        self.head(bus, log, 0)
     }
 
     /// Returns the head of a send queue, as the driver last wrote it.
-    pub(crate) fn send_head<B: Bus>(&self, bus: &B) -> Result<u16, BusFault> {
-        self.head(bus, 4)
+    pub(crate) fn send_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
+        self.head(bus, log, 4)
     }
 
-    fn head<B: Bus>(&self, bus: &B, at: u64) -> Result<u16, BusFault> {
+    fn head<B: Bus>(&self, bus: &B, log: &mut Log, at: u64) -> Result<u16, BusFault> {
         let mut record = [0; 4];
         bus.read(self.doorbell_record + at, &mut record)?;
-        Ok(u32::from_be_bytes(record) as u16)
+        Ok(log.posted(u32::from_be_bytes(record)))
     }
 
     /// Reads entries from the position of this counter, across the ring's end.
@@ -132,7 +133,10 @@ mod tests {
         let mut bytes = [0; 66];
         queue.read(&bus, 0xffff, &mut bytes).unwrap();
         assert_eq!(bytes[60..], [1, 2, 3, 4, 5, 6]);
-        assert_eq!((queue.receive_head(&bus), queue.send_head(&bus)), (Ok(0), Ok(0x203)));
+        let log = &mut Log::default();
+        assert_eq!((queue.receive_head(&bus, log), queue.send_head(&bus, log)), (Ok(0), Ok(0x203)));
+        let broken: Vec<_> = log.complaints.take().iter().map(|complaint| complaint.rule).collect();
+        assert_eq!(broken, [Rule::DoorbellRecordBits], "the send half has a bit above 16");
     }
 
     #[test]

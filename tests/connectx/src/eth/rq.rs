@@ -74,7 +74,7 @@ impl<B: Bus> Function<B> {
     pub(crate) fn receive_frame(&mut self, rqn: u32, tag: u32, frame: &[u8]) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
-        let head = match rq.queue.receive_head(&core.bus) {
+        let head = match rq.queue.receive_head(&core.bus, &mut core.log) {
             Ok(head) if rq.state == QueueState::Ready => head,
             Ok(_) => {
                 core.eth.counters.out_of_buffer += 1;
@@ -134,7 +134,7 @@ impl<B: Bus> Function<B> {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
         rq.state = QueueState::Error;
-        let posted = match rq.queue.receive_head(&core.bus) {
+        let posted = match rq.queue.receive_head(&core.bus, &mut core.log) {
             Ok(head) if rq.flush_in_error => head.wrapping_sub(rq.consumed).min(rq.queue.size()),
             _ => 0,
         };

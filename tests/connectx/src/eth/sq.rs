@@ -117,7 +117,7 @@ impl<B: Bus> Function<B> {
             );
             return true;
         }
-        let head = match sq.queue.send_head(&core.bus) {
+        let head = match sq.queue.send_head(&core.bus, &mut core.log) {
             Ok(head) => head,
             Err(fault) => {
                 self.fail_sq(sqn, &Broken::new(Rule::DmaFault, format!("doorbell record: {fault}")));
@@ -390,7 +390,7 @@ impl<B: Bus> Function<B> {
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };
         sq.state = QueueState::Error;
         sq.rung = None;
-        let head = match sq.queue.send_head(&core.bus) {
+        let head = match sq.queue.send_head(&core.bus, &mut core.log) {
             Ok(head) if sq.flush_in_error => head,
             _ => return,
         };

@@ -8,6 +8,7 @@
 //! | `uar` | doorbells |
 //! | `wire` | packets, time |
 //! | `pages` | buffers of guest pages |
+//! | `record` | doorbell records |
 //!
 //! A function consists of the transport engine and [`Core`], which holds everything else. They are
 //! separate because the engine reports events to a [`Sink`](roce::engine::Sink), and the core is
@@ -17,6 +18,7 @@ pub(crate) mod config;
 pub(crate) mod iseg;
 pub(crate) mod pages;
 pub(crate) mod pci;
+pub(crate) mod record;
 pub(crate) mod uar;
 pub(crate) mod wire;
 

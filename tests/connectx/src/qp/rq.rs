@@ -69,8 +69,7 @@ impl<B: Bus> Function<B> {
         if run.broken {
             return;
         }
-        let Some(head) = self.core.record(record) else { return };
-        let head = head as u16;
+        let Some(head) = self.core.posted(record) else { return };
         let mut at = run.fetched;
         if head == at {
             return;
@@ -124,8 +123,7 @@ impl<B: Bus> Function<B> {
         }
         let (size, stride, mut at) = (1u32 << srq.log_size, srq.stride, srq.run.fetched);
         let record = srq.doorbell_record;
-        let Some(head) = self.core.record(record) else { return };
-        let head = head as u16;
+        let Some(head) = self.core.posted(record) else { return };
         if head == at {
             return;
         }

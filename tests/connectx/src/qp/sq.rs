@@ -97,7 +97,7 @@ impl<B: Bus> Function<B> {
     /// Returns the head of a send queue from its doorbell record.
     pub(crate) fn send_head(&mut self, qpn: u32) -> Option<u16> {
         let record = self.core.qps.get(&qpn)?.doorbell_record?;
-        self.core.record(record.checked_add(4)?).map(|word| word as u16)
+        self.core.posted(record.checked_add(4)?)
     }
 
     /// Fetches and executes as many work requests as possible now. Returns the one at `wanted` if
@@ -348,18 +348,6 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads a word of a doorbell record. Complains if the record is not in memory.
-    pub(crate) fn record(&mut self, address: u64) -> Option<u32> {
-        let mut word = [0; 4];
-        match self.bus.read(address, &mut word) {
-            Ok(()) => Some(u32::from_be_bytes(word)),
-            Err(fault) => {
-                self.log.complain(Rule::DmaFault, format!("a doorbell record: {fault}"));
-                None
-            }
-        }
-    }
-
     /// Reads the work request at a position, of at most `left` blocks, across the end of the queue.
     /// `instead` is what was stored through BlueFlame.
     fn wqe(

@@ -153,9 +153,19 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
         qp.context = kept;
     }
+    if transition == Transition::RstToInit {
+        start(&mut function.core, qpn);
+    }
     // Work requests posted meanwhile are processed now.
     function.state_changed(qpn);
     Ok(())
+}
+
+/// Checks and remembers how the queues of a queue pair start.
+fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
+    let Some(record) = core.qps.get(&qpn).and_then(|qp| qp.doorbell_record) else { return };
+    core.needs_start(record, &format!("{}, receives", name(qpn)));
+    core.needs_start(record.saturating_add(4), &format!("{}, sends", name(qpn)));
 }
 
 /// Returns the refusal of a transition from another state than the current one.

@@ -202,6 +202,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
         let _ = function.engine.set_srq_cq(srq, CqId(cqn));
         function.core.use_cq(cqn);
     }
+    function.core.needs_start(shape.doorbell_record, &format!("shared receive queue {:#x}", srq.0));
     let made = Srq {
         srqn: srq.0,
         kind: shape.kind,

@@ -275,3 +275,24 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     bench.ok(&create);
     bench.unlucky(&create, Status::NoResources);
 }
+
+#[test]
+fn a_doorbell_record_that_is_not_0_at_creation_is_complained_of() {
+    each(|bench, kind, input, _, _| {
+        let record = match kind {
+            SrqKind::Basic => srqc::DBR_ADDR.get(create_srq_in::SRQ_CONTEXT_ENTRY.of(&input)),
+            SrqKind::Xrc => {
+                xrc_srqc::DB_RECORD_ADDR_L.get(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(&input)) << 2
+            }
+            SrqKind::Rmp => wq::DBR_ADDR.get(rmpc::WQ.of(create_rmp_in::CTX.of(&input))),
+        };
+        // The second word is not used.
+        bench.bus.write(record, &[0, 0, 0, 1, 0, 0, 0, 1]).unwrap();
+        assert_eq!(bench.send(&input).0, 0, "it is created");
+        let rules: Vec<Rule> =
+            bench.function.take_complaints().iter().map(|complaint| complaint.rule).collect();
+        assert_eq!(rules, [Rule::DoorbellRecordStart], "{kind:?}");
+        bench.bus.write(record, &[0; 4]).unwrap();
+        bench.ok(input);
+    });
+}

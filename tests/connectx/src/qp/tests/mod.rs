@@ -348,6 +348,11 @@ impl Bed {
     }
 
     pub(crate) fn init(&mut self, pair: &Pair, service: u32) {
+        self.modify(pair, 0x502, &Self::init_context(service));
+    }
+
+    /// Returns the context of a transition from RESET to INIT.
+    pub(crate) fn init_context(service: u32) -> [u8; qpc::SIZE] {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
         if service == UD {
@@ -359,7 +364,7 @@ impl Bed {
             qpc::ATOMIC_MODE.set(&mut context, if service == UC { 0 } else { 1u32 });
         }
         ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context), 1u32);
-        self.modify(pair, 0x502, &context);
+        context
     }
 
     /// Fills in the path to a function's port.
@@ -423,6 +428,14 @@ impl Bed {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
         self.ok(pair.function, &input);
+        self.clear_record(pair, opcode);
+    }
+
+    /// Clears the doorbell record after a transition to RESET.
+    fn clear_record(&self, pair: &Pair, opcode: u16) {
+        if opcode == 0x50a {
+            self.poke(pair.function, pair.record, &[0; 8]);
+        }
     }
 
     /// As [`name`](Self::name), and drops the complaints.
@@ -430,6 +443,7 @@ impl Bed {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
         self.command(pair.function, &input);
+        self.clear_record(pair, opcode);
     }
 
     pub(crate) fn state(&self, pair: &Pair) -> State {

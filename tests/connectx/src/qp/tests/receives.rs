@@ -226,6 +226,18 @@ fn a_counter_that_runs_around_the_queue_is_refused() {
 }
 
 #[test]
+fn bits_above_the_counter_of_a_shared_queue_are_complained_of() {
+    let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();
+    shared.post(&bed, &memory, 0);
+    bed.poke(0, shared.record, &[1]);
+    sent(&mut bed, &mut a);
+    let mut rules = bed.rules();
+    rules.dedup();
+    assert_eq!(rules, [Rule::DoorbellRecordBits], "at each reading");
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+}
+
+#[test]
 fn a_request_names_the_shared_receive_queue_of_xrc() {
     let mut bed = Bed::ib();
     let mut send_cq = bed.cq(0, 4, 64);

@@ -60,6 +60,49 @@ fn a_completion_mode_that_drivers_do_not_use_is_refused() {
 }
 
 #[test]
+fn bits_above_the_counters_of_a_doorbell_record_are_complained_of() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
+    bed.post_recv(&mut two, &[(memory.va, 64, memory.key)]);
+    bed.poke(0, two.record, &[0, 1]);
+    let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.rules(), [Rule::DoorbellRecordBits], "receives");
+    assert_eq!(bed.drain(&mut cq), [(2, 0)], "the counter counts");
+    bed.poke(0, two.record, &[0, 0]);
+    let wqe = bed.begin(&one, opcode::WRITE).set(ctrl::CE, 0).remote(memory.va, memory.key).done();
+    bed.put(&mut one, &wqe);
+    let (record, head) = (one.record + 4, u32::from(one.head));
+    bed.poke(0, record, &(1 << 16 | head).to_be_bytes());
+    let uar = bed.hosts[0].uar;
+    let register = bed.register(&one);
+    bed.store(0, uar, register, &wqe[..8]);
+    one.half ^= 1;
+    assert_eq!(bed.rules(), [Rule::DoorbellRecordBits], "sends");
+    bed.poke(0, record, &head.to_be_bytes());
+    bed.poke(0, cq.record, &(1 << 24 | cq.consumer).to_be_bytes());
+    let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.rules(), [Rule::DoorbellRecordBits], "completions");
+}
+
+#[test]
+fn a_doorbell_record_that_is_not_0_when_a_queue_pair_starts_is_complained_of() {
+    for (half, expected) in
+        [(0, vec![Rule::DoorbellRecordStart]), (4, vec![Rule::DoorbellRecordStart]), (8, vec![])]
+    {
+        let (mut bed, _, one, ..) = bed(RC);
+        bed.name(&one, 0x50a);
+        bed.poke(0, one.record + half, &1u32.to_be_bytes());
+        let mut request = input(0x502, rst2init_qp_in::SIZE);
+        rst2init_qp_in::QPN.set(&mut request, one.qpn);
+        rst2init_qp_in::QPC.of_mut(&mut request).copy_from_slice(&Bed::init_context(RC));
+        bed.command(0, &request);
+        assert_eq!(bed.rules(), expected, "byte {half}");
+        assert_eq!(bed.state(&one), State::Init);
+    }
+}
+
+#[test]
 fn a_fence_that_there_is_not_is_refused() {
     let made = broken(RC, |bed, one, _, _| bed.begin(one, opcode::SEND).set(ctrl::FM, 5).done());
     assert_eq!(made, refused(Rule::WqeFence));
@@ -234,6 +277,7 @@ fn sends_before_rts_are_refused() {
         bed.post(&mut one, &wqe);
         assert_eq!(bed.rules(), [Rule::WqeState]);
         if state == State::Reset {
+            bed.poke(0, one.record, &[0; 8]);
             bed.init(&one, RC);
         }
         one.head = 0;

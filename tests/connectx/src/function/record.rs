@@ -1,0 +1,68 @@
+//! Doorbell records: counters in guest memory that a driver advances.
+//!
+//! | record | first word | second word |
+//! |---|---|---|
+//! | queue pair, Ethernet queue | receives, 16 bits | basic blocks of sends, 16 bits |
+//! | shared receive queue | receives, 16 bits | |
+//! | completion queue | consumer index, 24 bits | arm word, see [`cq`](crate::cq) |
+//!
+//! # References
+//! PRM, "doorbell record"; rdma-core `providers/mlx5` (`db`, `dbrec`, `recv_db`); Linux
+//! `drivers/infiniband/hw/mlx5/wr.c`, `srq.c`, `drivers/net/ethernet/mellanox/mlx5/core/wq.h`
+
+use super::{Core, Log};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+
+/// Mask of the counter of posted work.
+const POSTED: u32 = 0xffff;
+/// Mask of a consumer index.
+pub(crate) const CONSUMED: u32 = 0x00ff_ffff;
+
+impl<B: Bus> Core<B> {
+    /// Reads a word of a doorbell record. Complains if the record is not in memory.
+    pub(crate) fn record(&mut self, address: u64) -> Option<u32> {
+        let mut word = [0; 4];
+        match self.bus.read(address, &mut word) {
+            Ok(()) => Some(u32::from_be_bytes(word)),
+            Err(fault) => {
+                self.log.complain(Rule::DmaFault, format!("a doorbell record: {fault}"));
+                None
+            }
+        }
+    }
+
+    /// Reads a counter of posted work. Complains of bits above it.
+    pub(crate) fn posted(&mut self, address: u64) -> Option<u16> {
+        let word = self.record(address)?;
+        Some(self.log.posted(word))
+    }
+
+    /// Reads a consumer index. Complains of bits above it.
+    pub(crate) fn consumed(&mut self, address: u64) -> Option<u32> {
+        let word = self.record(address)?;
+        Some(self.log.counter(word, CONSUMED))
+    }
+
+    /// Complains of a counter of posted work that is not 0 where its queue starts.
+    pub(crate) fn needs_start(&mut self, address: u64, of: &str) {
+        let Some(word) = self.record(address) else { return };
+        if word != 0 {
+            self.log.complain(Rule::DoorbellRecordStart, format!("{of}: the record holds {word:#x}"));
+        }
+    }
+}
+
+impl Log {
+    /// Returns the counter of posted work in a word. Complains of bits above it.
+    pub(crate) fn posted(&mut self, word: u32) -> u16 {
+        self.counter(word, POSTED) as u16
+    }
+
+    fn counter(&mut self, word: u32, mask: u32) -> u32 {
+        if word & !mask != 0 {
+            self.complain(Rule::DoorbellRecordBits, format!("a doorbell record holds {word:#x}"));
+        }
+        word & mask
+    }
+}
