@@ -61,6 +61,9 @@ rules! {
     DoorbellStale: "a doorbell announces at least one new work request",
     /// An Ethernet send queue only reports it and sends what the queue holds.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
+    /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core `util/mmio.c`,
+    /// Linux `include/linux/mlx5/doorbell.h`). A half that stays alone is ignored.
+    DoorbellHalf: "the second half of a doorbell follows the first",
     /// The store and its continuation are ignored.
     BlueFlameHalf: "the halves of a BlueFlame register are used alternately",
     /// Words out of order are ignored; the doorbell has already rung with the first word.

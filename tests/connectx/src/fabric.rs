@@ -114,6 +114,11 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter().filter_map(Function::deadline).min()
     }
 
+    /// Ends a run: complains of what is left undone.
+    pub fn finish(&mut self) {
+        self.functions.iter_mut().for_each(Function::drop_half_stores);
+    }
+
     /// Returns the complaints of all functions since the last call.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.functions.iter_mut().flat_map(Function::take_complaints).collect()

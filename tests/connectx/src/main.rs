@@ -104,6 +104,7 @@ fn run(args: &Args) -> io::Result<bool> {
     println!("ready");
     io::stdout().flush()?;
     let served = server.run(&mut fabric);
+    fabric.finish();
     trace.flush();
     let kept = report(&mut fabric, complaints)?;
     served.map(|()| kept)

@@ -147,6 +147,7 @@ impl<B: Bus> Function<B> {
 
     /// Resets the function to its state after power-on. Pending injected faults remain.
     pub fn reset(&mut self) {
+        self.drop_half_stores();
         let core = &mut self.core;
         let (config, bus, now) = (core.config, core.bus.clone(), core.now);
         let (log, mut faults) = (std::mem::take(&mut core.log), std::mem::take(&mut core.faults));
@@ -158,6 +159,7 @@ impl<B: Bus> Function<B> {
 
     /// Destroys all objects: everything but the stage is as before INIT_HCA.
     pub(crate) fn drop_objects(&mut self) {
+        self.drop_half_stores();
         let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
         let core = &mut self.core;
         core.uars = fresh.uars;

@@ -370,6 +370,7 @@ pub(super) fn dealloc_uar<B: Bus>(
         let what = format!("UAR {uar:#x}, which is not allocated");
         return Err(Refusal::broken(Status::BadResource, Rule::CommandObject, what));
     }
+    function.drop_half_store(uar);
     Ok(())
 }
 

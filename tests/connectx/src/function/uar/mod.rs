@@ -26,7 +26,7 @@ use roce::engine::Time;
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
-use crate::function::{Function, UAR_SIZE};
+use crate::function::{Core, Function, UAR_SIZE};
 use crate::layout::wqe::ctrl;
 use crate::layout::{dword, qword};
 use crate::qp::wqe::opcode;
@@ -125,7 +125,7 @@ impl<B: Bus> Function<B> {
             }
             before => {
                 if let Some((first, _)) = before {
-                    self.no_register(uar, first, 4);
+                    self.core.alone(uar, first);
                 }
                 if register.is_multiple_of(8) && (register == CQ_ARM || register >= BLUE_FLAME) {
                     self.core.uars.half_stores.insert(uar, (register, *bytes));
@@ -136,10 +136,17 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Complains if the second half of a doorbell is missing.
-    fn drop_half_store(&mut self, uar: u32) {
+    /// Complains if the second half of a doorbell in a page is missing.
+    pub(crate) fn drop_half_store(&mut self, uar: u32) {
         if let Some((first, _)) = self.core.uars.half_stores.remove(&uar) {
-            self.no_register(uar, first, 4);
+            self.core.alone(uar, first);
+        }
+    }
+
+    /// Complains of every doorbell whose second half is missing, before the pages disappear.
+    pub(crate) fn drop_half_stores(&mut self) {
+        for (uar, (first, _)) in std::mem::take(&mut self.core.uars.half_stores) {
+            self.core.alone(uar, first);
         }
     }
 
@@ -286,6 +293,14 @@ impl<B: Bus> Function<B> {
     /// Returns the earliest time at which a held NOP rings.
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.core.uars.registers.values().filter_map(|register| register.held_until).min()
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// Complains of the first half of a doorbell without the second.
+    fn alone(&mut self, uar: u32, register: u64) {
+        let what = format!("4 bytes at {register:#x} of UAR {uar:#x}, and no others at {:#x}", register + 4);
+        self.log.complain(Rule::DoorbellHalf, what);
     }
 }
 

@@ -188,7 +188,43 @@ fn a_doorbell_may_come_in_two_halves() {
     // Half a doorbell rings nothing.
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, CQ_ARM, &u64::from(cq.cqn).to_be_bytes());
-    assert_eq!(bed.rules()[0], Rule::DoorbellRegister);
+    assert_eq!(bed.rules()[0], Rule::DoorbellHalf);
+}
+
+#[test]
+fn a_half_that_stays_alone_is_complained_of() {
+    let (mut bed, _, _, _, uar) = bed();
+    let half = |bed: &mut Bed, register| bed.store(0, uar, register, &[0; 4]);
+    half(&mut bed, CQ_ARM);
+    half(&mut bed, BLUE_FLAME);
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf], "another register");
+    half(&mut bed, BLUE_FLAME);
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf], "the same half again");
+    bed.store(0, uar, EQ_UPDATE, &[0; 4]);
+    assert_eq!(bed.rules(), [Rule::DoorbellObject], "no half, and no event queue 0");
+    bed.fabric.finish();
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf], "the end");
+    bed.fabric.finish();
+    assert_eq!(bed.rules(), []);
+    half(&mut bed, CQ_ARM);
+    bed.fabric.reset(0);
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf], "a reset");
+}
+
+#[test]
+fn a_half_that_stays_alone_does_not_outlive_its_page() {
+    let mut bed = Bed::ib();
+    let alloc = crate::testing::input(0x802, 16);
+    let uar = crate::layout::hca::alloc_uar_out::UAR.get32(&bed.ok(0, &alloc));
+    bed.store(0, uar, CQ_ARM, &[0; 4]);
+    let mut dealloc = crate::testing::input(0x803, 16);
+    crate::layout::hca::dealloc_uar_in::UAR.set(&mut dealloc, uar);
+    bed.command(0, &dealloc);
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf]);
+    let uar = bed.hosts[0].uar;
+    bed.store(0, uar, CQ_ARM, &[0; 4]);
+    bed.fabric.functions[0].drop_objects();
+    assert_eq!(bed.rules(), [Rule::DoorbellHalf], "as TEARDOWN_HCA does");
 }
 
 #[test]
@@ -229,6 +265,7 @@ const MAY_BREAK: &[Rule] = &[
 /// keeps any order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
+    Rule::DoorbellHalf,
     Rule::DoorbellObject,
     Rule::DoorbellRecordFirst,
     Rule::DoorbellOrder,
