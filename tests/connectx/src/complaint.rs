@@ -1,4 +1,5 @@
-//! [`Rule`]: a requirement on drivers and programs. [`Complaint`]: one violation.
+//! [`Rule`]: a requirement on drivers and programs. [`Complaint`]: one violation. A note: an
+//! observation that fails no run, because a program may have asked for it.
 //!
 //! The model rejects a violation as the device would, and records a complaint, which fails the run.
 //! Some rules are only reported, because the damage is already done or a real device could not
@@ -132,12 +133,14 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Complaints of one function: all are counted, the first ones are kept.
+/// Complaints and notes of one function: all are counted, the first ones are kept.
 #[derive(Debug, Default)]
 pub struct Complaints {
     function: usize,
     kept: Vec<Complaint>,
     count: u64,
+    notes: Vec<String>,
+    note_count: u64,
 }
 
 /// A limit, because a hostile guest can cause millions.
@@ -157,13 +160,31 @@ impl Complaints {
         }
     }
 
+    /// Records a note.
+    pub fn note(&mut self, what: impl fmt::Display) {
+        self.note_count += 1;
+        if self.notes.len() < KEPT {
+            self.notes.push(format!("function {}: {what}", self.function));
+        }
+    }
+
+    /// Returns the kept notes and removes them; the count stays.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Returns the number of notes, including those that were not kept.
+    pub fn note_count(&self) -> u64 {
+        self.note_count
+    }
+
     /// Returns the kept complaints and removes them; the count stays.
     pub fn take(&mut self) -> Vec<Complaint> {
         std::mem::take(&mut self.kept)
     }
 
     /// Removes all complaints and resets the count: a test broke rules on purpose and has checked
-    /// the complaints.
+    /// the complaints. Notes stay.
     pub fn forget(&mut self) {
         self.kept.clear();
         self.count = 0;
@@ -187,6 +208,18 @@ mod tests {
         }
         assert_eq!(complaints.count(), KEPT as u64 + 5);
         assert_eq!(complaints.take().len(), KEPT);
+    }
+
+    #[test]
+    fn notes_are_counted_apart_and_stay_when_complaints_are_forgotten() {
+        let mut complaints = Complaints::new(1);
+        for _ in 0..KEPT + 5 {
+            complaints.note("odd");
+        }
+        complaints.forget();
+        assert_eq!((complaints.count(), complaints.note_count()), (0, KEPT as u64 + 5));
+        let notes = complaints.take_notes();
+        assert_eq!((notes.len(), notes[0].as_str()), (KEPT, "function 1: odd"));
     }
 
     #[test]

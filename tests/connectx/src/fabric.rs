@@ -124,6 +124,16 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter_mut().flat_map(Function::take_complaints).collect()
     }
 
+    /// Returns the notes of all functions since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        self.functions.iter_mut().flat_map(|function| function.core.log.complaints.take_notes()).collect()
+    }
+
+    /// Returns the number of notes.
+    pub fn note_count(&self) -> u64 {
+        self.functions.iter().map(|function| function.core.log.complaints.note_count()).sum()
+    }
+
     fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
     }

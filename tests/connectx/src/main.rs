@@ -36,7 +36,7 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     trace: Option<PathBuf>,
 
-    /// File for the complaints, one line each
+    /// File for the complaints and notes, one line each; a note begins with "note: "
     #[arg(long, value_name = "PATH")]
     complaints: Option<PathBuf>,
 
@@ -110,10 +110,11 @@ fn run(args: &Args) -> io::Result<bool> {
     served.map(|()| kept)
 }
 
-/// Reports the broken rules. Returns whether there were none.
+/// Reports the broken rules and the notes. Returns whether no rule was broken.
 fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool> {
     let count = fabric.complaint_count();
-    let lines: Vec<String> = fabric.take_complaints().iter().map(ToString::to_string).collect();
+    let notes = fabric.take_notes().into_iter().map(|note| format!("note: {note}"));
+    let lines: Vec<String> = fabric.take_complaints().iter().map(ToString::to_string).chain(notes).collect();
     if let Some(mut file) = file {
         for line in &lines {
             writeln!(file, "{line}")?;
@@ -124,6 +125,9 @@ fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool
     }
     if count > 0 {
         eprintln!("{count} complaints");
+    }
+    if fabric.note_count() > 0 {
+        eprintln!("{} notes", fabric.note_count());
     }
     Ok(count == 0)
 }

@@ -52,7 +52,14 @@ impl<B: Bus> Function<B> {
         let sent = self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core);
         // Ends work requests that send no packet.
         self.settle();
-        sent.or_else(|| self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core))
+        let sent = sent.or_else(|| self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core));
+        if let Some(sent) = &sent
+            && is_not_ready(buf.get(..sent.len).unwrap_or_default())
+            && let Some(qp) = self.core.qps.get_mut(&sent.qpn.0)
+        {
+            qp.run.recv.not_ready = true;
+        }
+        sent
     }
 
     /// Advances time.
@@ -116,6 +123,18 @@ fn consumes_receive(packet: &[u8]) -> bool {
     packet.first().map(|opcode| opcode & 0x1f).is_some_and(|operation| {
         matches!(operation, 0x00..=0x05 | 0x16 | 0x17) || WRITES_WITH_IMMEDIATE.contains(&operation)
     })
+}
+
+/// Returns whether a packet tells a requester that no receive is posted: an acknowledgement whose
+/// syndrome is "receiver not ready".
+///
+/// # References
+/// IBTA 9.2, BTH opcodes; 9.3.5, AETH
+fn is_not_ready(packet: &[u8]) -> bool {
+    const ACKNOWLEDGE: u8 = 0x11;
+    let opcode = packet.first().map(|opcode| opcode & 0x1f);
+    let syndrome = packet.get(12).map(|syndrome| syndrome >> 5);
+    (opcode, syndrome) == (Some(ACKNOWLEDGE), Some(1))
 }
 
 /// Returns the source of a packet, as its receiver sees it.

@@ -123,6 +123,10 @@ pub(crate) struct RecvRun {
     pub(crate) forced: Option<(u8, u8)>,
     /// As [`SendRun::broken`].
     pub(crate) broken: bool,
+    /// First bytes of the buffer at RST2INIT.
+    pub(crate) first: [u8; 16],
+    /// Whether a peer was told that no receive is posted.
+    pub(crate) not_ready: bool,
 }
 
 /// Queue pairs that need attention without a doorbell.

@@ -25,7 +25,7 @@ use super::recv_signature::{self, Checksums};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::eq::EventType;
-use crate::function::Function;
+use crate::function::{Core, Function};
 use crate::layout::eqe::qp_srq;
 use crate::layout::wqe::{data, srq_next};
 use crate::srq::SrqKind;
@@ -221,6 +221,40 @@ impl<B: Bus> Function<B> {
             attention.next_look = Some(self.core.now + attention.pause);
             attention.pause = (attention.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         }
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// Remembers the start of a queue pair's receives when it leaves RESET.
+    pub(crate) fn remember_receives(&mut self, qpn: u32) {
+        let first = self.first_receive(qpn);
+        if let (Some(qp), Some(first)) = (self.qps.get_mut(&qpn), first) {
+            qp.run.recv.first = first;
+        }
+    }
+
+    /// Notes receives that were placed in the buffer, and never announced by the doorbell record,
+    /// although a peer was told that none is posted. The queue pair is about to leave its state.
+    ///
+    /// A program that was killed between the two stores of its provider leaves the same traces.
+    pub(crate) fn note_unannounced(&mut self, qpn: u32) {
+        let Some(first) = self.first_receive(qpn) else { return };
+        let Some(qp) = self.qps.get(&qpn).filter(|qp| qp.run.recv.not_ready) else { return };
+        let mut head = [0; 4];
+        let read = qp.doorbell_record.map(|record| self.bus.read(record, &mut head));
+        if read == Some(Ok(())) && head == [0; 4] && first != qp.run.recv.first {
+            self.log.complaints.note(format_args!(
+                "queue pair {qpn:#x} was never ready: receives are in its buffer, its doorbell record is still 0"
+            ));
+        }
+    }
+
+    /// Returns the first bytes of a queue pair's own receive queue.
+    fn first_receive(&self, qpn: u32) -> Option<[u8; 16]> {
+        let qp = self.qps.get(&qpn).filter(|qp| matches!(qp.rq, Receives::Own(_)))?;
+        let mut first = [0; 16];
+        qp.pages.read(&self.bus, 0, &mut first).ok()?;
+        Some(first)
     }
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::super::child;
 use super::options::Options;
-use super::verdict::{SHOWN, Verdict, problem};
+use super::verdict::{SHOWN, Verdict};
 
 /// The sockets on which the model listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,13 +124,10 @@ impl Model {
     /// Waits for its end after QEMU's, and reads its verdict.
     pub(in crate::vm) fn finish(mut self) -> Verdict {
         let status = self.wait();
-        let complaints = fs::read_to_string(self.directory.join(COMPLAINTS)).unwrap_or_default();
-        let complaints: Vec<String> = complaints.lines().map(str::to_owned).collect();
-        let problem = match status {
-            Ok(status) => problem(status, &complaints),
-            Err(error) => Some(format!("{error:#}")),
-        };
-        Verdict { complaints, problem: problem.map(|text| format!("{text}{}", self.log())) }
+        let file = fs::read_to_string(self.directory.join(COMPLAINTS)).unwrap_or_default();
+        let mut verdict = Verdict::new(&file, status);
+        verdict.problem = verdict.problem.map(|text| format!("{text}{}", self.log()));
+        verdict
     }
 
     fn wait(&mut self) -> Result<ExitStatus> {
@@ -220,7 +217,8 @@ mod tests {
         assert_eq!(ends.recv_timeout(START_LIMIT), Ok(()), "the model's end was not reported");
         let verdict = model.finish();
         fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(verdict, Verdict { complaints: vec!["cq 5: overrun".to_owned()], problem: None });
+        let complaints = vec!["cq 5: overrun".to_owned()];
+        assert_eq!(verdict, Verdict { complaints, ..Verdict::default() });
     }
 
     #[test]

@@ -166,6 +166,7 @@ fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     let Some(record) = core.qps.get(&qpn).and_then(|qp| qp.doorbell_record) else { return };
     core.needs_start(record, &format!("{}, receives", name(qpn)));
     core.needs_start(record.saturating_add(4), &format!("{}, sends", name(qpn)));
+    core.remember_receives(qpn);
 }
 
 /// Returns the refusal of a transition from another state than the current one.
@@ -381,6 +382,7 @@ pub(crate) fn to_reset<B: Bus>(
     if !function.core.qps.contains_key(&qpn) {
         return Err(missing(name(qpn)));
     }
+    function.core.note_unannounced(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Reset), ..AttrChange::default() })?;
     function.core.attention.forget(qpn);
     if let Some(qp) = function.core.qps.get_mut(&qpn) {

@@ -226,6 +226,36 @@ fn a_counter_that_runs_around_the_queue_is_refused() {
 }
 
 #[test]
+fn receives_that_no_doorbell_record_announces_to_a_peer_that_asks_are_noted() {
+    // Placed in the buffer, announced, asked for; the number of notes.
+    for (placed, announced, asked, noted) in
+        [(true, false, true, 1), (false, false, true, 0), (true, true, true, 0), (true, false, false, 0)]
+    {
+        for (command, then) in [(0x50a, 0x501), (0x501, 0)] {
+            let mut bed = Bed::ib();
+            let cq = bed.cq(0, 4, 64);
+            let (mut one, mut two) = bed.connected([&cq, &cq], &Shape::default());
+            if asked {
+                let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).inline(b"x").done();
+                bed.post(&mut one, &wqe);
+            }
+            if placed {
+                bed.post_recv(&mut two, &[]);
+            }
+            if !announced {
+                bed.poke(0, two.record, &[0; 4]);
+            }
+            bed.name(&two, command);
+            assert_eq!(bed.fabric.take_notes().len(), noted, "{placed} {announced} {asked}");
+            if then != 0 {
+                bed.name(&two, then);
+            }
+            assert_eq!(bed.fabric.note_count(), noted as u64, "only once");
+        }
+    }
+}
+
+#[test]
 fn bits_above_the_counter_of_a_shared_queue_are_complained_of() {
     let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();
     shared.post(&bed, &memory, 0);
