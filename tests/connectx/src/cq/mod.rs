@@ -60,6 +60,8 @@ pub(crate) struct CqRun {
     pub(crate) solicited: u32,
     /// Sequence number of the last arm, and the number of events since.
     pub(crate) sequence: Option<(u8, u32)>,
+    /// Number of events since that number changed.
+    pub(crate) repeated: u32,
 }
 
 /// Condition for the event of an armed completion queue.
@@ -198,10 +200,30 @@ impl<B: Bus> Core<B> {
         if let Some((_, fired)) = &mut cq.run.sequence {
             *fired = fired.saturating_add(1);
         }
+        cq.run.repeated = cq.run.repeated.saturating_add(1);
         let eqn = cq.eqn;
         let mut event = [0; 28];
         completion::CQN.set(&mut event, cqn);
         self.event_on(eqn, EventType::Completion, 0, &event);
+    }
+
+    /// Notes a completion queue, about to be destroyed, whose sequence number stayed the same over
+    /// several events.
+    ///
+    /// This breaks no rule: libmlx5 counts an event when the program fetches it, which it may never
+    /// do, and Linux when its interrupt handler has come to it, while another processor arms.
+    ///
+    /// # References
+    /// rdma-core `providers/mlx5/cq.c` (`mlx5_arm_cq`, `mlx5_cq_event`); Linux
+    /// `drivers/net/ethernet/mellanox/mlx5/core/eq.c` (`mlx5_eq_comp_int`)
+    pub(crate) fn note_repeated(&mut self, cqn: u32) {
+        let Some(run) = self.cqs.get(&cqn).map(|cq| cq.run) else { return };
+        if let (Some((sequence, _)), 2..) = (run.sequence, run.repeated) {
+            self.log.complaints.note(format_args!(
+                "completion queue {cqn:#x}: {} events, and the sequence number of its arms stayed {sequence}",
+                run.repeated
+            ));
+        }
     }
 
     /// Handles a store to the register that arms completion queues: arm word and queue number. A
@@ -259,6 +281,9 @@ impl<B: Bus> Core<B> {
             }
         }
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        if cq.run.sequence.is_some_and(|(last, _)| last != sequence) {
+            cq.run.repeated = 0;
+        }
         cq.run.sequence = Some(match cq.run.sequence {
             Some((last, fired)) => {
                 (sequence, fired.saturating_sub(u32::from(sequence.wrapping_sub(last) & 3)))

@@ -170,3 +170,25 @@ fn completions_that_are_no_memory_are_complained_of() {
     write(&mut bed, &mut one, &memory);
     assert_eq!(bed.rules().first(), Some(&Rule::DmaFault));
 }
+
+#[test]
+fn a_sequence_number_that_counts_no_events_is_noted_at_the_queues_end() {
+    // Advance of the sequence number after each event; the number of notes.
+    for (advance, noted) in [(0, 1), (1, 0)] {
+        let (mut bed, mut cq, mut one, two, memory) = bed();
+        for _ in 0..3 {
+            // Before its event a number may be repeated.
+            bed.arm(&cq, true);
+            bed.arm(&cq, false);
+            write(&mut bed, &mut one, &memory);
+            bed.poll(&mut cq).unwrap();
+            assert_eq!(bed.completion_events(0), 1, "the queue is armed in any case");
+            cq.sequence = (cq.sequence + advance) % 4;
+        }
+        for pair in [&one, &two] {
+            bed.name(pair, 0x501);
+        }
+        bed.ok(0, &crate::cmd::bench::naming(0x401, cq.cqn));
+        assert_eq!(bed.fabric.take_notes().len(), noted, "advance by {advance}");
+    }
+}

@@ -107,6 +107,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     if users > 0 {
         return Err(busy(format!("completion queue {cqn:#x} is in use by {users} queues")));
     }
+    core.note_repeated(cqn);
     core.cqs.remove(&cqn);
     core.cqns.give_back(cqn);
     Ok(())
