@@ -98,11 +98,22 @@ rules! {
     /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each
     /// completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but posts only 0 and 2, as libmlx5 does.
     WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
+    /// Only reported: the device executed the work request as it was at the doorbell. The model
+    /// compares when the work request ends, and not after a fatal error of the device. Follows
+    /// libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which use a place again after
+    /// its completion.
+    WqeChanged: "a work request stays unchanged in its queue from the doorbell until it ends",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
     /// Only reported: the effect of a wrong checksum on a device is unknown.
     RecvSignature: "a receive carries a correct checksum if the queue pair asked for one",
+    /// Only reported: the device used the receive as it was when it read the doorbell record. The
+    /// model compares when the receive completes, and not after a fatal error of the device.
+    /// Follows `mlx5_wq_overflow`, and for shared receive queues libmlx5's `mlx5_post_srq_recv` and
+    /// Linux's `mlx5_ib_post_srq_recv`, which link an entry before they post it, and never again
+    /// before it has completed.
+    RecvChanged: "a receive and its link stay unchanged in their queue until it completes",
     RecvOverrun: "no more receives are posted than the queue holds",
     /// Only reported: a device may ignore these bytes.
     SrqReserved: "a shared receive queue's entry has no reserved bits and no checksum",

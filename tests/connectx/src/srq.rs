@@ -2,7 +2,7 @@
 //!
 //! Their entries form a linked list that starts at entry 0: each entry names its successor.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::function::pages::Pages;
 
@@ -36,8 +36,8 @@ pub(crate) struct SrqRun {
     pub(crate) next: u16,
     /// Number of fetched receives, modulo 2^16.
     pub(crate) fetched: u16,
-    /// Entries that were fetched and have not completed.
-    pub(crate) outstanding: BTreeSet<u16>,
+    /// Entries that were fetched and have not completed, each to the end of its list.
+    pub(crate) outstanding: BTreeMap<u16, Vec<u8>>,
     /// Whether the list was malformed; then no more entries are fetched.
     pub(crate) broken: bool,
 }

@@ -162,9 +162,9 @@ impl<B: Bus> Core<B> {
             Receives::Named => (qp.run.recv.taken_from, qp.user_index),
             Receives::Own(_) | Receives::None => (None, qp.user_index),
         };
-        if let Some(srq) = srqn.and_then(|srqn| self.srqs.get_mut(&srqn)) {
-            srq.run.outstanding.remove(&(completion.wr_id as u16));
-            if srq.kind == SrqKind::Xrc {
+        if let Some(srqn) = srqn {
+            self.compare_entry(srqn, completion.wr_id as u16);
+            if let Some(srq) = self.srqs.get(&srqn).filter(|srq| srq.kind == SrqKind::Xrc) {
                 user_index = srq.user_index;
             }
         }
@@ -239,11 +239,15 @@ impl<B: Bus> Sink for Core<B> {
         if send.held.is_empty() && send.waiting.is_some() {
             self.attention.runnable.insert(qpn.0);
         }
+        let done = send.done;
+        self.compare_sends(qpn.0, done);
     }
 
     fn retire_recv(&mut self, qpn: Qpn, count: u32) {
         if let Some(qp) = self.qps.get_mut(&qpn.0) {
             qp.run.recv.done = qp.run.recv.done.wrapping_add(count as u16);
+            let done = qp.run.recv.done;
+            self.compare_receives(qpn.0, done);
         }
     }
 

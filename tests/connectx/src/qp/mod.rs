@@ -14,6 +14,7 @@
 //! | `wqe` | decodes their segments |
 //! | `udav` | address vectors of datagrams |
 //! | `umr` | changes of memory keys and windows by work requests |
+//! | `posted` | compares requests that end with what was posted |
 //! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
 //! | `recv_signature` | checksums of receives |
 //! | `completion` | completions and events from the transport engine |
@@ -23,6 +24,7 @@
 //! [`SendRun::waiting`] until all earlier ones have ended.
 
 pub(crate) mod completion;
+pub(crate) mod posted;
 mod recv_signature;
 pub(crate) mod rq;
 pub(crate) mod sq;
@@ -37,6 +39,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use roce::engine::{QpCap, Time};
 
+use self::posted::Posted;
+use crate::bus::{Bus, BusFault};
 use crate::function::pages::Pages;
 
 /// A queue pair, without the transport engine's part.
@@ -90,6 +94,8 @@ pub(crate) struct SendRun {
     pub(crate) done: u16,
     /// Lengths in blocks of the work requests that the engine holds, oldest first.
     pub(crate) held: VecDeque<u16>,
+    /// Announced work requests that have not ended.
+    pub(crate) posted: Posted,
     /// Work request that executes when the engine holds none.
     pub(crate) waiting: Option<Waiting>,
     /// Half of a BlueFlame register that the last doorbell used.
@@ -111,12 +117,14 @@ pub(crate) struct Waiting {
 }
 
 /// Progress of a receive queue. Positions count receives and have 16 bits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RecvRun {
     /// Next receive to fetch.
     pub(crate) fetched: u16,
     /// Oldest receive that has not ended.
     pub(crate) done: u16,
+    /// Fetched receives that have not ended.
+    pub(crate) posted: Posted,
     /// Shared receive queue of the last receive, where requests name one.
     pub(crate) taken_from: Option<u32>,
     /// As [`SendRun::forced`].
@@ -251,6 +259,21 @@ impl SendShape {
     /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         BASIC_BLOCK << self.log_size
+    }
+
+    /// Copies bytes from the queue, from the block at this position, across the end of the queue.
+    pub(crate) fn read<B: Bus>(
+        &self,
+        pages: &Pages,
+        bus: &B,
+        at: u16,
+        into: &mut [u8],
+    ) -> Result<(), BusFault> {
+        let begin = (u64::from(at) * BASIC_BLOCK) & (self.bytes() - 1);
+        let left = usize::try_from(self.bytes() - begin).unwrap_or(usize::MAX).min(into.len());
+        let (first, rest) = into.split_at_mut(left);
+        pages.read(bus, self.offset + begin, first)?;
+        pages.read(bus, self.offset, rest)
     }
 }
 

@@ -63,21 +63,19 @@ impl<B: Bus> Function<B> {
             return;
         }
         let Some(qp) = self.core.qps.get(&qpn) else { return };
-        let (Receives::Own(shape), run, Some(record)) = (qp.rq, qp.run.recv, qp.doorbell_record) else {
-            return;
-        };
-        if run.broken {
+        let (Receives::Own(shape), Some(record)) = (qp.rq, qp.doorbell_record) else { return };
+        let (mut at, done) = (qp.run.recv.fetched, qp.run.recv.done);
+        if qp.run.recv.broken {
             return;
         }
         let Some(head) = self.core.posted(record) else { return };
-        let mut at = run.fetched;
         if head == at {
             return;
         }
         self.core.log.trace.line(|| format::record(Queue::Receive, qpn, head.into()));
         let slots = 1u32 << shape.log_size;
-        if u32::from(head.wrapping_sub(run.done)) > slots {
-            let what = format!("queue pair {qpn:#x}: head {head}, tail {}, {slots} receives", run.done);
+        if u32::from(head.wrapping_sub(done)) > slots {
+            let what = format!("queue pair {qpn:#x}: head {head}, tail {done}, {slots} receives");
             self.core.log.complain(Rule::RecvOverrun, what);
             self.collapse(qpn);
             return;
@@ -99,8 +97,9 @@ impl<B: Bus> Function<B> {
                 let what = format!("queue pair {qpn:#x}, receive {at}: {what}");
                 self.core.log.complain(Rule::RecvSignature, what);
             }
-            let skipped = if shape.signature { recv_signature::SIZE } else { 0 };
-            let elements = bytes.get(skipped..).unwrap_or_default();
+            let begin = if shape.signature { recv_signature::SIZE } else { 0 };
+            qp.run.recv.posted.push(at, used(&bytes, begin));
+            let elements = bytes.get(begin..).unwrap_or_default();
             self.core.log.trace.line(|| format::receive(Queue::Receive, qpn, at.into(), elements));
             let sges = self.elements(elements, || format!("queue pair {qpn:#x}, receive {at}"));
             let now = self.core.now;
@@ -140,7 +139,7 @@ impl<B: Bus> Function<B> {
                 let what = format!("counter {head} with all of the {size} entries posted");
                 return self.collapse_srq(srqn, Rule::RecvOverrun, what);
             }
-            if !srq.run.outstanding.insert(entry) {
+            if srq.run.outstanding.contains_key(&entry) {
                 return self.collapse_srq(srqn, Rule::SrqLink, format!("entry {entry} is posted already"));
             }
             if srq.pages.read(&self.core.bus, u64::from(entry) * stride, &mut bytes).is_err() {
@@ -152,6 +151,7 @@ impl<B: Bus> Function<B> {
                 self.core.log.complain(Rule::SrqReserved, what);
             }
             at = at.wrapping_add(1);
+            srq.run.outstanding.insert(entry, used(&bytes, srq_next::SIZE));
             srq.run.next = srq_next::NEXT_WQE_INDEX.get(&bytes) as u16;
             srq.run.fetched = at;
             let elements = bytes.get(srq_next::SIZE..).unwrap_or_default();
@@ -258,6 +258,17 @@ impl<B: Bus> Core<B> {
     }
 }
 
+/// Returns the bytes of a receive to the end of its list, which starts at `begin`.
+fn used(bytes: &[u8], begin: usize) -> Vec<u8> {
+    let mut elements = bytes.get(begin..).unwrap_or_default().chunks_exact(data::SIZE);
+    let end = elements.position(is_terminator).map_or(bytes.len(), |last| begin + (last + 1) * data::SIZE);
+    bytes.get(..end).unwrap_or_default().to_vec()
+}
+
+fn is_terminator(element: &[u8]) -> bool {
+    data::BYTE_COUNT.get32(element) == 0 && data::LKEY.get32(element) == TERMINATOR
+}
+
 /// Returns the elements of a list, or the violation.
 fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
     let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
@@ -265,8 +276,10 @@ fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
         if let Some((_, bits)) = data::TABLE.reserved(element) {
             return Err(format!("bits {bits:#x} of a length"));
         }
+        if is_terminator(element) {
+            break;
+        }
         match (data::BYTE_COUNT.get32(element), data::LKEY.get32(element)) {
-            (0, TERMINATOR) => break,
             // Memory that was never written.
             (0, 0) => return Err("an element of zeros".into()),
             (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),

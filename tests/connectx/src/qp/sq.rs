@@ -8,7 +8,7 @@
 //! ```
 //! Positions count basic blocks of 64 bytes and have 16 bits; a queue has at most half as many.
 //!
-//! Invariant: a work request is copied, checked before use, and checked once.
+//! Invariant: a work request is copied at the doorbell, checked before use, and checked once.
 
 use roce::engine::{
     Network, Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
@@ -17,7 +17,7 @@ use roce::engine::{
 use super::completion::wr_id;
 use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work};
 use super::{BASIC_BLOCK, Service, Waiting, udav};
-use crate::bus::Bus;
+use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::destination::Destination;
 use crate::function::{Core, Function};
@@ -30,7 +30,7 @@ impl<B: Bus> Function<B> {
     ///
     /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Returns that work request if it was fetched. Rings an Ethernet send queue if the number
+    /// Returns that work request as the queue has it, if it is readable. Rings an Ethernet send queue if the number
     /// belongs to one.
     pub(crate) fn ring_sq(
         &mut self,
@@ -89,9 +89,13 @@ impl<B: Bus> Function<B> {
         }
         let send = &mut self.core.qps.get_mut(&qpn)?.run.send;
         send.rung = head;
-        let fetched = self.advance(qpn, blue_flame.map(|bytes| (index, bytes)), Some(index));
+        if !send.broken {
+            self.core.announce(qpn, rung, head);
+        }
+        let last = self.core.qps.get(&qpn)?.run.send.posted.get(index).map(<[u8]>::to_vec);
+        self.advance(qpn, blue_flame.map(|bytes| (index, bytes)));
         self.settle();
-        fetched
+        last
     }
 
     /// Returns the head of a send queue from its doorbell record.
@@ -100,15 +104,8 @@ impl<B: Bus> Function<B> {
         self.core.posted(record.checked_add(4)?)
     }
 
-    /// Fetches and executes as many work requests as possible now. Returns the one at `wanted` if
-    /// it was fetched.
-    fn advance(
-        &mut self,
-        qpn: u32,
-        blue_flame: Option<(u16, &[u8])>,
-        wanted: Option<u16>,
-    ) -> Option<Vec<u8>> {
-        let mut found = None;
+    /// Fetches and executes as many work requests as possible now.
+    fn advance(&mut self, qpn: u32, blue_flame: Option<(u16, &[u8])>) {
         // Each iteration fetches at least one block, and at most 2^16 count.
         loop {
             self.run_waiting(qpn);
@@ -119,18 +116,14 @@ impl<B: Bus> Function<B> {
             }
             let at = send.fetched;
             let instead = blue_flame.filter(|(index, _)| *index == at).map(|(_, bytes)| bytes);
-            let bytes = self.fetch(qpn, instead);
-            if wanted == Some(at) {
-                found = bytes;
-            }
+            self.fetch(qpn, instead);
         }
-        found
     }
 
     /// Continues send queues that waited for work requests to end.
     pub(crate) fn settle(&mut self) {
         while let Some(qpn) = self.core.attention.runnable.pop_first() {
-            self.advance(qpn, None, None);
+            self.advance(qpn, None);
         }
     }
 
@@ -150,15 +143,18 @@ impl<B: Bus> Function<B> {
         self.engine.query_qp(Qpn(qpn)).map_or(State::Reset, |(state, _)| state)
     }
 
-    /// Fetches the next work request and passes it on. Returns its bytes if they were readable.
-    fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) -> Option<Vec<u8>> {
-        let qp = self.core.qps.get(&qpn)?;
+    /// Fetches the next work request and passes it on.
+    fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) {
+        let Some(qp) = self.core.qps.get(&qpn) else { return };
         let (service, signature, at) = (qp.service, qp.signature, qp.run.send.fetched);
         let left = qp.run.send.rung.wrapping_sub(at);
-        let Ok(bytes) = self.core.wqe(qpn, at, left, instead) else {
+        let announced = if instead.is_none() { qp.run.send.posted.get(at) } else { None };
+        let bytes =
+            announced.map_or_else(|| self.core.wqe(qpn, at, left, instead), |bytes| Ok(bytes.to_vec()));
+        let Ok(bytes) = bytes else {
             self.core.log.complain(Rule::DmaFault, format!("the send queue of queue pair {qpn:#x}"));
             self.collapse(qpn);
-            return None;
+            return;
         };
         let (index, opcode) = (ctrl::WQE_INDEX.get(&bytes) as u16, ctrl::OPCODE.get(&bytes) as u8);
         let ds = ctrl::DS.get32(&bytes) as usize;
@@ -179,7 +175,7 @@ impl<B: Bus> Function<B> {
                 true,
                 Work::Local(Local::Fail(Status::LocalQpOperation)),
             );
-            return None;
+            return;
         }
         let blocks = ds.div_ceil(4) as u16;
         let number = wr_id(at, opcode);
@@ -187,7 +183,7 @@ impl<B: Bus> Function<B> {
         if let Some(fault) = if flushes { None } else { self.core.faults.send(qpn) } {
             let local = Local::Forced { syndrome: fault.syndrome, vendor: fault.vendor };
             self.hand_over(qpn, number, blocks, true, Work::Local(local));
-            return Some(bytes);
+            return;
         }
         let mistake = if index != at {
             Some(Mistake::of(Rule::WqeIndex, format!("it carries {index}")))
@@ -201,7 +197,7 @@ impl<B: Bus> Function<B> {
             None if flushes => {
                 // It is flushed, even if it is invalid.
                 self.hand_over(qpn, number, blocks, true, Work::Local(Local::Fail(Status::Flushed)));
-                return Some(bytes);
+                return;
             }
             None => Ctrl::parse(&bytes).and_then(|ctrl| {
                 if signature && !wqe::signature_is_right(&bytes) {
@@ -227,7 +223,6 @@ impl<B: Bus> Function<B> {
             (true, Work::Local(Local::Fail(mistake.status)))
         });
         self.hand_over(qpn, number, blocks, signaled, work);
-        Some(bytes)
     }
 
     /// Converts a UMR of a window to an operation of the engine.
@@ -308,6 +303,8 @@ impl<B: Bus> Function<B> {
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
+        let done = qp.run.send.done;
+        self.core.compare_sends(qpn, done);
         if signaled && self.core.send_completion(qpn, wr_id, Opcode::Send, 0).is_err() {
             self.core.cq_error(self.core.qps.get(&qpn).map_or(0, |qp| qp.send_cqn));
             self.collapse(qpn);
@@ -340,6 +337,7 @@ impl<B: Bus> Function<B> {
         if let Some(waiting) = qp.run.send.waiting.take() {
             qp.run.send.done = qp.run.send.done.wrapping_add(waiting.blocks);
         }
+        qp.forget_posted();
         let change = roce::engine::AttrChange { state: Some(State::Err), ..Default::default() };
         let now = self.core.now;
         let _ = self.engine.modify_qp(Qpn(qpn), &change, now, &mut self.core);
@@ -350,34 +348,29 @@ impl<B: Bus> Function<B> {
 impl<B: Bus> Core<B> {
     /// Reads the work request at a position, of at most `left` blocks, across the end of the queue.
     /// `instead` is what was stored through BlueFlame.
-    fn wqe(
+    pub(super) fn wqe(
         &self,
         qpn: u32,
         at: u16,
         left: u16,
         instead: Option<&[u8]>,
-    ) -> Result<Vec<u8>, crate::bus::BusFault> {
-        let nothing = crate::bus::BusFault { address: 0, len: 0 };
+    ) -> Result<Vec<u8>, BusFault> {
+        const BLOCK: usize = BASIC_BLOCK as usize;
+        let nothing = BusFault { address: 0, len: 0 };
         let qp = self.qps.get(&qpn).ok_or(nothing)?;
         let shape = qp.sq.ok_or(nothing)?;
-        let block = |n: u16| {
-            let slot = u64::from(at.wrapping_add(n)) & ((1 << shape.log_size) - 1);
-            shape.offset + slot * BASIC_BLOCK
-        };
-        let mut bytes = vec![0; BASIC_BLOCK as usize];
-        match instead.and_then(|instead| instead.get(..BASIC_BLOCK as usize)) {
+        let mut bytes = vec![0; BLOCK];
+        match instead.and_then(|instead| instead.get(..BLOCK)) {
             Some(first) => bytes.copy_from_slice(first),
-            None => qp.pages.read(&self.bus, block(0), &mut bytes)?,
+            None => shape.read(&qp.pages, &self.bus, at, &mut bytes)?,
         }
         let ds = ctrl::DS.get32(&bytes) as usize;
-        let blocks = (ds.div_ceil(4) as u16).min(left);
-        for n in 1..blocks {
-            let begin = bytes.len();
-            bytes.resize(begin + BASIC_BLOCK as usize, 0);
-            let rest = bytes.get_mut(begin..).unwrap_or_default();
-            match instead.and_then(|instead| instead.get(begin..begin + BASIC_BLOCK as usize)) {
+        let blocks = ds.div_ceil(4).min(left.into()).max(1);
+        bytes.resize(blocks * BLOCK, 0);
+        if let Some(rest) = bytes.get_mut(BLOCK..) {
+            match instead.and_then(|instead| instead.get(BLOCK..blocks * BLOCK)) {
                 Some(stored) => rest.copy_from_slice(stored),
-                None => qp.pages.read(&self.bus, block(n), rest)?,
+                None => shape.read(&qp.pages, &self.bus, at.wrapping_add(1), rest)?,
             }
         }
         if ds > 0 && ds * 16 <= bytes.len() {

@@ -48,6 +48,11 @@ impl Iseg {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
+    /// Returns whether the device has failed and was not reset since.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Returns whether the device was reset while the driver was running; parts of the driver may
     /// not have noticed.
     pub(crate) fn was_reset(&self) -> bool {

@@ -48,6 +48,25 @@ fn a_blue_flame_store_rings_once_and_is_compared_with_the_queue() {
 }
 
 #[test]
+fn a_blue_flame_store_is_compared_before_its_work_request_executes() {
+    let (mut bed, mut cq, mut one, memory, uar) = bed();
+    // The peer has no receive: the NOP waits for the send, and what follows for the NOP.
+    let wqe = bed.send(&one, b"x");
+    bed.post(&mut one, &wqe);
+    let wqe = bed.nop(&one);
+    bed.post(&mut one, &wqe);
+    bed.fabric.functions[0].release(None);
+    let mut wqe = write(&bed, &one, &memory, b"as it is");
+    bed.put(&mut one, &wqe);
+    bed.tell(&one);
+    wqe[37] ^= 1;
+    let register = bed.register(&one);
+    blue_flame(&mut bed, uar, register, &wqe, ALL);
+    assert_eq!(bed.rules(), [Rule::BlueFlameContent]);
+    bed.drain(&mut cq);
+}
+
+#[test]
 fn a_blue_flame_store_that_differs_from_the_queue_fails_the_queue_pair() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let mut wqe = write(&bed, &one, &memory, b"as it is");
@@ -257,6 +276,7 @@ const MAY_BREAK: &[Rule] = &[
     Rule::WqeUmr,
     Rule::WqeSignature,
     Rule::WqeFence,
+    Rule::WqeChanged,
     Rule::RecvTerminator,
     Rule::CqOverrun,
 ];

@@ -5,6 +5,7 @@
 
 mod errors;
 mod macs;
+mod posted;
 mod receives;
 mod rules;
 mod sends;

@@ -177,6 +177,34 @@ fn a_queue_pair_in_error_leaves_the_shared_receives_to_others() {
 }
 
 #[test]
+fn an_entry_that_changes_before_it_completes_is_reported() {
+    // The link, the element, the terminator, and bytes behind it, which are not used.
+    let bytes = [(2, true), (3, true), (16, true), (31, true), (32, true), (47, true), (48, false)];
+    for (byte, changed) in bytes {
+        for entry in [1u16, 7, 8] {
+            let (mut bed, mut cq, [mut a, _, mut c, _], mut shared, memory) = bed();
+            // The list is a ring: the entry after the last one is 0.
+            for _ in 0..entry - 1 {
+                shared.post(&bed, &memory, 0);
+                sent(&mut bed, &mut a);
+            }
+            shared.post(&bed, &memory, 0);
+            assert_eq!(shared.post(&bed, &memory, 0x100), entry % ENTRIES);
+            sent(&mut bed, &mut c);
+            let address = shared.buffer + u64::from(entry % ENTRIES) * 64 + byte;
+            let [before] = bed.peek(0, address);
+            bed.poke(0, address, &[!before]);
+            assert_eq!(bed.rules(), []);
+            sent(&mut bed, &mut a);
+            let expected = if changed { vec![Rule::RecvChanged] } else { vec![] };
+            assert_eq!(bed.rules(), expected, "byte {byte} of entry {entry}");
+            assert_eq!(bed.drain(&mut cq).len(), usize::from(entry) + 1);
+            assert_eq!(&bed.peek::<6>(0, memory.address + 0x100), b"shared", "as it was posted");
+        }
+    }
+}
+
+#[test]
 fn links_that_make_no_sense_are_refused() {
     // A link out of the queue, to itself, and in a cycle that is too short.
     for (links, posts) in [(vec![(0, 8)], 2), (vec![(0, 0)], 2), (vec![(0, 1), (1, 0)], 3)] {

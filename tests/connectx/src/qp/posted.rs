@@ -1,0 +1,158 @@
+//! [`Posted`]: requests as the device first saw them, compared with the queue when they end.
+//!
+//! A request belongs to the device from the doorbell, or from the doorbell record of a receive,
+//! until its completion. The model copies it at the start and compares it at the end, before it
+//! writes the completion, because the driver may then use the place again.
+//!
+//! | queue | copied | compared | bytes |
+//! |---|---|---|---|
+//! | send | at the doorbell, all that it announces | when it ends, signalled or not | all units of its length |
+//! | receive | when the record is read | when it ends | the list, with its terminator |
+//! | shared | when the record is read | when it completes | the link, and the list with its terminator |
+//!
+//! Bytes that a driver leaves from an older request count, because nothing writes them either. Not
+//! compared are requests of a queue pair that is reset or destroyed, which never end; requests of
+//! an inconsistent ring, whose positions are unknown; and all requests after a fatal error of the
+//! device, because the driver then completes them itself.
+//!
+//! Not detected: a store after the doorbell into a send that completes before the doorbell returns,
+//! and a store after the doorbell record into a receive before the model reads the record.
+//!
+//! # References
+//! rdma-core `providers/mlx5/qp.c` (`mlx5_wq_overflow`), `cq.c` (`handle_good_req`), `srq.c`
+//! (`mlx5_free_srq_wqe`); Linux `drivers/infiniband/hw/mlx5/wr.c` (`mlx5r_wq_overflow`), `srq.c`
+//! (`mlx5_ib_free_srq_wqe`): a place is used again after the completion of its request or, if that
+//! has none, of a later one.
+
+use std::collections::VecDeque;
+
+use super::{Qp, Receives};
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::Core;
+use crate::layout::dword;
+use crate::layout::wqe::ctrl;
+
+/// Copies of the requests of one queue that have not ended, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Posted(VecDeque<(u16, Vec<u8>)>);
+
+impl Posted {
+    /// Adds the request at a position, which lies after those of all others.
+    pub(crate) fn push(&mut self, at: u16, bytes: Vec<u8>) {
+        self.0.push_back((at, bytes));
+    }
+
+    /// Returns the request at a position.
+    pub(crate) fn get(&self, at: u16) -> Option<&[u8]> {
+        let first = self.0.front()?.0;
+        let place = self.0.binary_search_by_key(&at.wrapping_sub(first), |(at, _)| at.wrapping_sub(first));
+        self.0.get(place.ok()?).map(|(_, bytes)| &bytes[..])
+    }
+
+    /// Removes the oldest request, if it begins before `end`.
+    fn pop_before(&mut self, end: u16) -> Option<(u16, Vec<u8>)> {
+        // A queue has at most 2^15 positions.
+        let at = self.0.front()?.0;
+        if (1..=1 << 15).contains(&end.wrapping_sub(at)) { self.0.pop_front() } else { None }
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// Copies the work requests that a doorbell announced. One of impossible length hides the
+    /// position of the next and ends the copying.
+    pub(super) fn announce(&mut self, qpn: u32, from: u16, to: u16) {
+        let mut at = from;
+        // Each iteration advances by at least one block.
+        while at != to {
+            let Ok(bytes) = self.wqe(qpn, at, to.wrapping_sub(at), None) else { return };
+            let len = ctrl::DS.get32(&bytes) as usize * 16;
+            if len == 0 || len != bytes.len() {
+                return;
+            }
+            let Some(qp) = self.qps.get_mut(&qpn) else { return };
+            qp.run.send.posted.push(at, bytes);
+            at = at.wrapping_add(len.div_ceil(super::BASIC_BLOCK as usize) as u16);
+        }
+    }
+
+    /// Compares the sends that begin before `end`, which have ended.
+    pub(super) fn compare_sends(&mut self, qpn: u32, end: u16) {
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        while let Some((at, before)) = qp.run.send.posted.pop_before(end) {
+            let mut now = vec![0; before.len()];
+            let Some(shape) = qp.sq else { return };
+            if shape.read(&qp.pages, &self.bus, at, &mut now).is_ok()
+                && let Some(what) = difference(&before, &now)
+                && !self.iseg.has_failed()
+            {
+                self.log.complain(Rule::WqeChanged, format!("queue pair {qpn:#x} at {at}: {what}"));
+            }
+        }
+    }
+
+    /// Compares the receives of an own queue that lie before `end`, which have ended.
+    pub(super) fn compare_receives(&mut self, qpn: u32, end: u16) {
+        let Some(qp) = self.qps.get_mut(&qpn) else { return };
+        while let Some((at, before)) = qp.run.recv.posted.pop_before(end) {
+            let Receives::Own(shape) = qp.rq else { return };
+            let slot = u64::from(at) & ((1 << shape.log_size) - 1);
+            let mut now = vec![0; before.len()];
+            if qp.pages.read(&self.bus, slot << shape.log_stride, &mut now).is_ok()
+                && let Some(what) = difference(&before, &now)
+                && !self.iseg.has_failed()
+            {
+                self.log.complain(Rule::RecvChanged, format!("queue pair {qpn:#x}, receive {at}: {what}"));
+            }
+        }
+    }
+
+    /// Removes an entry of a shared receive queue, which completes, and compares it.
+    pub(super) fn compare_entry(&mut self, srqn: u32, entry: u16) {
+        let Some(srq) = self.srqs.get_mut(&srqn) else { return };
+        let Some(before) = srq.run.outstanding.remove(&entry) else { return };
+        let mut now = vec![0; before.len()];
+        if srq.pages.read(&self.bus, u64::from(entry) * srq.stride, &mut now).is_ok()
+            && let Some(what) = difference(&before, &now)
+            && !self.iseg.has_failed()
+        {
+            let what = format!("shared receive queue {srqn:#x}, entry {entry}: {what}");
+            self.log.complain(Rule::RecvChanged, what);
+        }
+    }
+}
+
+impl Qp {
+    /// Drops all copies: the positions of the requests are not known any more.
+    pub(super) fn forget_posted(&mut self) {
+        self.run.send.posted = Posted::default();
+        self.run.recv.posted = Posted::default();
+    }
+}
+
+/// Returns the first dword that differs.
+fn difference(before: &[u8], now: &[u8]) -> Option<String> {
+    let offset = before.iter().zip(now).position(|(before, now)| before != now)? & !3;
+    Some(format!("dword {offset:#x} was {:#x} and is {:#x}", dword(before, offset), dword(now, offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_found_and_end_in_order_where_positions_wrap() {
+        let mut posted = Posted::default();
+        for at in [0xfffe, 0xffff, 1] {
+            posted.push(at, at.to_be_bytes().to_vec());
+        }
+        assert_eq!(posted.get(1), Some(&[0, 1][..]));
+        assert_eq!((posted.get(0), posted.get(0xfffd)), (None, None));
+        assert_eq!(posted.pop_before(0xfffe), None);
+        assert_eq!(posted.pop_before(0).map(|(at, _)| at), Some(0xfffe));
+        assert_eq!(posted.pop_before(0).map(|(at, _)| at), Some(0xffff));
+        assert_eq!(posted.pop_before(0), None, "it begins later");
+        assert_eq!(posted.pop_before(2).map(|(at, _)| at), Some(1));
+        assert_eq!(posted.pop_before(2), None);
+    }
+}
