@@ -92,7 +92,11 @@ rules! {
     /// Only reported: the model routes packets by GID, and a device sends to any MAC address.
     DestinationMac: "a RoCE sender uses the MAC address of the destination GID's owner or group",
     WqeAtomic: "an atomic operation has a result of 8 bytes",
+    /// The mask of a bind or unbind names all fields that the change needs.
     WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
+    /// Only reported: a device executes the work request without them. The forms are those of
+    /// libmlx5 (`set_bind_wr`) and of the Linux driver (wr.c, umr.c).
+    UmrForm: "a UMR has the checks, flags and padding that drivers write for its kind",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
     /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each

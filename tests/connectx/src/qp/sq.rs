@@ -15,7 +15,7 @@ use roce::engine::{
 };
 
 use super::completion::wr_id;
-use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work};
+use super::wqe::{self, Ctrl, Local, Mistake, Work};
 use super::{BASIC_BLOCK, Service, Waiting, udav};
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
@@ -223,14 +223,6 @@ impl<B: Bus> Function<B> {
             (true, Work::Local(Local::Fail(mistake.status)))
         });
         self.hand_over(qpn, number, blocks, signaled, work);
-    }
-
-    /// Converts a UMR of a window to an operation of the engine.
-    fn of_window(&self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
-        let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
-        let Some(op) = umr.of_window(&self.core.mkeys) else { return Ok(work) };
-        let flags = SendFlags { signaled: ctrl.signaled, solicited: false, fence: true };
-        Ok(Work::Send { op: op?, flags, bytes: Bytes::Elements(Vec::new()), remote_srq: 0 })
     }
 
     /// Passes a work request to the engine, or queues it.

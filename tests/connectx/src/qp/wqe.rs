@@ -172,7 +172,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
             return if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1 | Service::XrcTarget) {
                 Err(Mistake::program(Status::LocalQpOperation))
             } else {
-                super::umr::decode(ctrl, rest.rest)
+                super::umr::decode(service, ctrl, rest.rest)
             };
         }
         _ => {}

@@ -3,6 +3,7 @@
 //! [`Bed`] is one or two connected functions and their driver's memory. It executes right and wrong
 //! requests alike.
 
+mod checks;
 mod errors;
 mod macs;
 mod posted;
@@ -11,6 +12,7 @@ mod rules;
 mod sends;
 mod two;
 mod umr;
+mod windows;
 mod wraps;
 
 use roce::engine::{State, Time};

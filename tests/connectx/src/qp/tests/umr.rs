@@ -1,12 +1,13 @@
-//! Changes of memory keys and windows by work requests.
+//! Changes of memory keys by work requests.
 
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
 /// Mask bits that the kernel selects to open a key.
 const LEND: u64 = 1 | 1 << 1 | 1 << 6 | 1 << 8 | 1 << 13 | 0x1f << 17 | 1 << 23 | 1 << 29;
-const FREE: u64 = 1 << 29;
-const KEY: u64 = 1 << 13;
+pub(super) const FREE: u64 = 1 << 29;
+pub(super) const KEY: u64 = 1 << 13;
+pub(super) const QPN: u64 = 1 << 14;
 
 /// Creates a free key for this many pages.
 pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
@@ -24,8 +25,8 @@ pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
 
 /// Control segment and context of a UMR.
 pub(super) struct Umr {
-    control: [u8; umr_ctrl::SIZE],
-    context: [u8; mkc::SIZE],
+    pub(super) control: [u8; umr_ctrl::SIZE],
+    pub(super) context: [u8; mkc::SIZE],
 }
 
 impl Umr {
@@ -38,23 +39,23 @@ impl Umr {
         Self { control, context }
     }
 
-    fn control(mut self, field: Field, value: u32) -> Self {
+    pub(super) fn control(mut self, field: Field, value: u32) -> Self {
         field.set(&mut self.control, value);
         self
     }
 
-    fn context(mut self, field: Field, value: u64) -> Self {
+    pub(super) fn context(mut self, field: Field, value: u64) -> Self {
         field.set(&mut self.context, value);
         self
     }
 
-    fn wqe(&self, bed: &Bed, pair: &Pair, key: u32, list: &[u8]) -> Vec<u8> {
+    pub(super) fn wqe(&self, bed: &Bed, pair: &Pair, key: u32, list: &[u8]) -> Vec<u8> {
         let wqe = bed.begin(pair, opcode::UMR).set(ctrl::IMM, key);
         wqe.raw(&self.control).raw(&self.context).raw(list).done()
     }
 }
 
-fn lender(key: u32, va: u64, length: u64) -> Umr {
+pub(super) fn lender(key: u32, va: u64, length: u64) -> Umr {
     let mut umr = Umr::new(LEND)
         .control(umr_ctrl::CHECK_FREE, 1)
         .context(mkc::START_ADDR, va)
@@ -78,19 +79,25 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
 }
 
 /// Returns a bed with two connected queue pairs of one function, memory, and a free key.
-fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
+pub(super) fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
     let (mut bed, cq, one, two, memory) = sends::bed(RC);
     let key = fast_key(&mut bed, 4);
     (bed, cq, one, two, memory, key)
 }
 
-fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
+pub(super) fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
     let wqe = bed.begin(pair, opcode::WRITE).remote(va, key).inline(b"through it").done();
     bed.post(pair, &wqe);
 }
 
-const BIND_ERROR: (u32, u32) = (13, 0x06);
-const ACCESS_ERROR: (u32, u32) = (13, 0x13);
+/// Returns opcode and syndrome of a completion; without an error, a syndrome of 0.
+pub(super) fn outcome(entry: &[u8; 64]) -> (u32, u32) {
+    let (opcode, syndrome) = error(entry);
+    (opcode, if opcode == SEND_ERROR { syndrome } else { 0 })
+}
+
+pub(super) const BIND_ERROR: (u32, u32) = (13, 0x06);
+pub(super) const ACCESS_ERROR: (u32, u32) = (13, 0x13);
 
 #[test]
 fn a_free_key_lends_pages_from_the_next_work_request_on() {
@@ -274,8 +281,10 @@ fn a_refused_change_leaves_list_and_context() {
         (key.context, list)
     };
     let before = state(&bed);
-    let odd = [[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat();
-    let change = Umr::new(1 << 17).control(umr_ctrl::KLM_OCTOWORDS, 2).wqe(&bed, &one, memory.key, &odd);
+    let mut odd = [[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat();
+    // The unit of a list is larger than the key's list.
+    odd[32..].fill(0);
+    let change = Umr::new(1 << 17).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(&bed, &one, memory.key, &odd);
     bed.post(&mut one, &change);
     assert_eq!(bed.rules(), [Rule::WqeUmr]);
     assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
@@ -291,7 +300,7 @@ fn a_refused_change_leaves_list_and_context() {
 #[test]
 fn a_umr_that_breaks_a_rule_is_refused() {
     type Make = fn(&Bed, &Pair, u32) -> Vec<u8>;
-    let cases: [(Rule, Make); 8] = [
+    let cases: [(Rule, Make); 14] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
         // A list that is announced but missing, and one that exceeds the key's room.
@@ -313,6 +322,32 @@ fn a_umr_that_breaks_a_rule_is_refused() {
         // Valid without pages.
         (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),
         (Rule::WqeSize, |bed, one, key| Umr::new(0).wqe(bed, one, key, &[0; 32])),
+        // A list that is longer or shorter than announced, inline and in memory.
+        (Rule::WqeUmr, |bed, one, key| {
+            lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 3).wqe(bed, one, key, &[0; 64])
+        }),
+        (Rule::WqeUmr, |bed, one, key| {
+            let umr = Umr::new(0).control(umr_ctrl::INLINE, 0).control(umr_ctrl::KLM_OCTOWORDS, 4);
+            umr.wqe(bed, one, key, &element(0x1000, 128, key))
+        }),
+        // An offset without its flag.
+        (Rule::WqeUmr, |bed, one, key| {
+            let umr = Umr::new(0).control(umr_ctrl::TRANSLATION_OFFSET, 4);
+            umr.control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[0; 64])
+        }),
+        // A list for a key that becomes free.
+        (Rule::WqeUmr, |bed, one, key| {
+            let umr = Umr::new(FREE).context(mkc::FREE, 1).control(umr_ctrl::KLM_OCTOWORDS, 4);
+            umr.wqe(bed, one, key, &[0; 64])
+        }),
+        // Another domain, as only the kernel's queue pair may select it.
+        (Rule::WqeUmr, |bed, one, key| {
+            Umr::new(1 << 7).context(mkc::PD, bed.pds[0].into()).wqe(bed, one, key, &[])
+        }),
+        // A key for one queue pair.
+        (Rule::WqeUmr, |bed, one, key| {
+            Umr::new(QPN).context(mkc::QPN, one.qpn.into()).wqe(bed, one, key, &[])
+        }),
     ];
     for (rule, make) in cases {
         let (mut bed, mut cq, mut one, _, _, key) = bed();
@@ -323,76 +358,33 @@ fn a_umr_that_breaks_a_rule_is_refused() {
     }
 }
 
-/// Creates a window of either type.
-fn window(bed: &mut Bed, two: bool) -> u32 {
-    let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
-    for field in [mkc::FREE, mkc::UMR_EN, mkc::LR] {
-        field.set(context, 1u32);
-    }
-    mkc::EN_RINVAL.set(context, u32::from(two));
-    mkc::ACCESS_MODE_1_0.set(context, 2u32);
-    mkc::QPN.set(context, 0xff_ffffu32);
-    mkc::PD.set(context, bed.pds[0]);
-    mkc::TRANSLATIONS_OCTWORD_SIZE.set(context, 4u32);
-    create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
-}
-
-/// Binds a window as user-space providers do; with a length of 0 it unbinds.
-fn bind(
-    bed: &Bed,
-    pair: &Pair,
-    key: u32,
-    new: u32,
-    two: bool,
-    piece: Option<(&Memory, u64, u64)>,
-) -> Vec<u8> {
-    let mut umr = Umr::new(FREE | KEY | if two { 1 << 14 } else { 0 })
-        .control(umr_ctrl::TRANSLATION_OFFSET_EN, 1)
-        .context(mkc::MKEY_7_0, (new & 0xff).into());
-    let Some((memory, offset, length)) = piece else {
-        umr = umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1);
-        return umr.wqe(bed, pair, key, &[]);
+#[test]
+fn fields_that_the_mask_leaves_out_keep_their_values() {
+    let (mut bed, mut cq, mut one, _, memory, _) = bed();
+    let state = |bed: &Bed| {
+        let function = &bed.fabric.functions[0];
+        let (key, attr) = function.engine.mr_by_index(memory.key >> 8).unwrap();
+        (key, attr, function.core.mkeys.get(memory.key >> 8).unwrap().context)
     };
-    umr = umr.control(umr_ctrl::CHECK_FREE, two.into());
-    umr = umr.context(mkc::START_ADDR, memory.va + offset).context(mkc::LEN, length);
-    for right in [mkc::RR, mkc::RW] {
-        right.set(&mut umr.context, 1u32);
-    }
-    let mut list = [0; 64];
-    klm::BYTE_COUNT.set(&mut list, length);
-    klm::MKEY.set(&mut list, memory.key);
-    klm::VA.set(&mut list, memory.va + offset);
-    umr.wqe(bed, pair, key, &list)
-}
-
-#[test]
-fn a_window_gives_access_to_its_piece_until_it_is_unbound() {
-    for two in [false, true] {
-        // Only peers of the queue pair that bound a window of type 2 may use it: here the second
-        // one's.
-        let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
-        let key = window(&mut bed, two);
-        let wqe = bind(&bed, &other, key, key | 5, two, Some((&memory, 0x2000, 0x100)));
-        bed.post(&mut other, &wqe);
-        assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
-        write(&mut bed, &mut one, memory.va + 0x20f0, key | 5);
-        assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
-        assert_eq!(&bed.peek::<10>(0, memory.address + 0x20f0), b"through it");
-        let wqe = bind(&bed, &other, key | 5, key | 5, two, None);
-        bed.post(&mut other, &wqe);
+    let (key, before, context) = state(&bed);
+    let change = |mask, value| Umr { context: [value; mkc::SIZE], ..Umr::new(mask) };
+    // Length, addresses, rights, domain, number and queue pair differ, and are bytes of no meaning.
+    for value in [0xff, 0] {
+        let wqe = change(1 << 17, value).context(mkc::LR, 1).wqe(&bed, &one, memory.key, &[]);
+        bed.post(&mut one, &wqe);
         assert_eq!(bed.drain(&mut cq).len(), 1);
-        write(&mut bed, &mut one, memory.va + 0x20f0, key | 5);
-        let mut entries = std::iter::from_fn(|| bed.poll(&mut cq)).map(|entry| error(&entry));
-        assert!(entries.any(|entry| entry == ACCESS_ERROR));
+        assert_eq!(state(&bed), (key, before, context));
     }
-}
-
-#[test]
-fn a_window_of_a_piece_that_its_region_does_not_have_is_a_bind_error() {
-    let (mut bed, mut cq, _, mut other, memory, _) = bed();
-    let key = window(&mut bed, true);
-    let wqe = bind(&bed, &other, key, key | 5, true, Some((&memory, 0x3fff, 2)));
-    bed.post(&mut other, &wqe);
-    assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
+    let wqe = change(1, 0xff).context(mkc::LEN, PAGE).context(mkc::LENGTH64, 0);
+    let wqe = wqe.wqe(&bed, &one, memory.key, &[]);
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    let after = roce::engine::MemoryAttr { length: PAGE, ..before };
+    assert_eq!(state(&bed).1, after);
+    let wqe = change(1 << 20, 0).wqe(&bed, &one, memory.key, &[]);
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq).len(), 1);
+    let mut access = after.access;
+    access.0 &= !roce::engine::Access::REMOTE_WRITE.0;
+    assert_eq!(state(&bed).1, roce::engine::MemoryAttr { access, ..after });
 }

@@ -5,23 +5,27 @@
 //!                                                            ├─ element that points to the list
 //!                                                            └─ nothing
 //! ```
-//! A mask selects the fields of the context that change. On a window, a list of one piece is a bind
-//! and an empty list an unbind; the engine executes both. The model itself changes a memory key,
-//! once all earlier work requests have ended.
+//! A mask selects the fields of the context that change; all others keep their values, whatever the
+//! context holds: drivers leave bytes of older work requests there. The engine executes the changes
+//! of windows ([`window`]). The model itself changes a memory key, once all earlier work requests
+//! have ended.
 //!
 //! # References
 //! PRM, "UMR"; Linux `drivers/infiniband/hw/mlx5/umr.c`, `wr.c`; rdma-core `set_bind_wr`
 
-use roce::engine::{MwType, Refused, SendOp, Sge, Status};
+mod window;
 
+use roce::engine::{Refused, Sge, Status};
+
+use super::Service;
 use super::wqe::{Ctrl, Local, Mistake, Work};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::Field;
 use crate::layout::mkey::mkc;
-use crate::layout::wqe::{data, klm, umr_ctrl};
-use crate::mkey::{self, AccessMode, Kind, Mkeys, OCTWORD};
+use crate::layout::wqe::{data, umr_ctrl};
+use crate::mkey::{self, AccessMode, OCTWORD};
 
 /// A change of a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +33,18 @@ pub(crate) struct Umr {
     /// The key; its variant remains unless the mask selects it.
     pub(crate) key: u32,
     check: Check,
+    /// Whether the key must belong to the queue pair, or to all, before the change. A key that is
+    /// not a window belongs to all: rdma-core's tests invalidate one with this check.
+    check_qpn: bool,
+    /// Whether the control segment declares an inline list.
+    is_inline: bool,
+    /// Whether the control segment declares an offset.
+    has_offset: bool,
     /// Selects the parts of the context that change.
     mask: u64,
     context: [u8; mkc::SIZE],
     /// First octword of the list that changes.
     offset: usize,
-    octwords: usize,
     list: List,
 }
 
@@ -58,7 +68,7 @@ const MASK: &[(u32, &[Field])] = &[
     (0, &[mkc::LEN, mkc::LENGTH64]),
     (1, &[mkc::LOG_PAGE_SIZE]),
     (6, &[mkc::START_ADDR]),
-    (7, &[mkc::PD]),
+    (PD, &[mkc::PD]),
     (8, &[mkc::EN_RINVAL]),
     (KEY, &[mkc::MKEY_7_0]),
     (QPN, &[mkc::QPN]),
@@ -73,18 +83,19 @@ const MASK: &[(u32, &[Field])] = &[
     (47, &[mkc::RELAXED_ORDERING_READ]),
 ];
 
+const PD: u32 = 7;
 const KEY: u32 = 13;
 const QPN: u32 = 14;
 const FREE: u32 = 29;
 
-/// Maximum list of one work request: 16 bits count the octwords.
-const MAX_LIST: usize = 0xffff * OCTWORD;
+/// Queue pair number in the context of a key that all queue pairs may use.
+const ANY_QP: u32 = 0xff_ffff;
 
 /// Decodes a UMR from the segments behind the control segment.
 ///
 /// # Errors
 /// The segments break a rule.
-pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
+pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let broken = |what: String| Mistake::of(Rule::WqeUmr, what);
     let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
         return Err(Mistake::of(Rule::WqeSize, "a UMR without a control segment and a context"));
@@ -97,6 +108,11 @@ pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let known = MASK.iter().fold(0, |known, (bit, _)| known | 1 << bit);
     if mask & !known != 0 {
         return Err(broken(format!("mask bits {:#x}", mask & !known)));
+    }
+    // Only the driver's own queue pair moves keys between domains: any other would let a program
+    // enter the domains of other programs.
+    if mask >> PD & 1 != 0 && service != Service::RegUmr {
+        return Err(broken("the protection domain in the mask".into()));
     }
     let check = match umr_ctrl::CHECK_FREE.get(control) {
         0 => Check::Nothing,
@@ -115,20 +131,44 @@ pub(super) fn decode(ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
         }),
         (len, _) => return Err(Mistake::of(Rule::WqeSize, format!("{len} bytes after a UMR's context"))),
     };
-    let moved = umr_ctrl::TRANSLATION_OFFSET_EN.is_set(control);
+    let (announced, follow) = (umr_ctrl::KLM_OCTOWORDS.get32(control) as usize * OCTWORD, list.len());
+    if announced != follow {
+        return Err(broken(format!("{announced} announced bytes of list, and {follow} that follow")));
+    }
+    let has_offset = umr_ctrl::TRANSLATION_OFFSET_EN.is_set(control);
     let offset =
         umr_ctrl::TRANSLATION_OFFSET_42_16.get(control) << 16 | umr_ctrl::TRANSLATION_OFFSET.get(control);
+    if offset != 0 && !has_offset {
+        return Err(broken(format!("offset {offset:#x} without the flag that declares one")));
+    }
     let mut context = [0; mkc::SIZE];
     context.copy_from_slice(given);
-    Ok(Work::Local(Local::Umr(Umr {
+    let umr = Umr {
         key: ctrl.imm,
         check,
+        check_qpn: umr_ctrl::CHECK_QPN.is_set(control),
+        is_inline,
+        has_offset,
         mask,
         context,
-        offset: if moved { usize::try_from(offset).unwrap_or(usize::MAX) } else { 0 },
-        octwords: umr_ctrl::KLM_OCTOWORDS.get32(control) as usize,
+        offset: usize::try_from(offset).unwrap_or(usize::MAX),
         list,
-    })))
+    };
+    if umr.frees() && follow != 0 {
+        return Err(broken(format!("{follow} bytes of list for a key that becomes free")));
+    }
+    Ok(Work::Local(Local::Umr(umr)))
+}
+
+impl List {
+    /// Returns the length in bytes.
+    fn len(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Inline(bytes) => bytes.len(),
+            Self::At(sge) => sge.length as usize,
+        }
+    }
 }
 
 impl Umr {
@@ -136,55 +176,33 @@ impl Umr {
         self.mask >> bit & 1 != 0
     }
 
-    /// Returns the engine's operation, if the key is a window.
-    ///
-    /// # Errors
-    /// The change is not valid for a window.
-    pub(super) fn of_window(&self, mkeys: &Mkeys) -> Option<Result<SendOp, Mistake>> {
-        match mkeys.get(self.key >> 8)?.kind {
-            Kind::Window(kind) => Some(self.bind(kind)),
-            Kind::Region => None,
-        }
+    /// Returns whether the key becomes free.
+    fn frees(&self) -> bool {
+        self.changes(FREE) && mkc::FREE.is_set(&self.context)
     }
 
-    fn bind(&self, kind: MwType) -> Result<SendOp, Mistake> {
-        let broken = |what: &str| Err(Mistake::of(Rule::WqeUmr, what));
-        if !self.changes(FREE) {
-            return broken("a bind that does not make the window valid or free");
-        }
-        let window = self.key;
-        let new_rkey =
-            if self.changes(KEY) { window & !0xff | mkc::MKEY_7_0.get32(&self.context) } else { window };
-        if mkc::FREE.is_set(&self.context) {
-            return Ok(match kind {
-                MwType::Two => SendOp::LocalInvalidate { rkey: window },
-                MwType::One => SendOp::Bind {
-                    window,
-                    new_rkey,
-                    lkey: 0,
-                    addr: 0,
-                    length: 0,
-                    access: mkey::access(&[0; mkc::SIZE]),
-                },
-            });
-        }
-        let List::Inline(list) = &self.list else {
-            return broken("a bind without its piece inline");
+    /// Returns whether the key becomes valid.
+    fn opens(&self) -> bool {
+        self.changes(FREE) && !mkc::FREE.is_set(&self.context)
+    }
+
+    /// Returns a check that no driver requests with this change of a memory key.
+    ///
+    /// # References
+    /// Linux `set_reg_wr`, `set_linv_umr_seg`, `mlx5r_umr_revoke_mr`,
+    /// `mlx5r_umr_set_update_xlt_ctrl_seg`; rdma-core `set_umr_control_seg` (`IBV_WR_LOCAL_INV`)
+    fn odd_check(&self, mode: AccessMode) -> Option<String> {
+        let what = if self.frees() && self.check != Check::Nothing {
+            "frees"
+        } else if self.opens() && mode == AccessMode::Pages && self.check != Check::Free {
+            "opens"
+        } else if self.check_qpn && !self.frees() {
+            "does not free"
+        } else {
+            return None;
         };
-        let length = mkc::LEN.get(&self.context);
-        if u64::from(klm::BYTE_COUNT.get32(list)) != length {
-            return broken("a window with another length than its piece");
-        }
-        let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
-        // The engine lets every region be bound; a window has access rights of its own.
-        let mut access = mkey::access(&self.context);
-        access.0 &= !roce::engine::Access::MW_BIND.0;
-        if start == 0 && addr != 0 {
-            access = access | roce::engine::Access::ZERO_BASED;
-        } else if start != addr {
-            return broken("a window that begins neither at its piece's address nor at 0");
-        }
-        Ok(SendOp::Bind { window, new_rkey, lkey: klm::MKEY.get32(list), addr, length, access })
+        let qpn = if self.check_qpn { " and the queue pair" } else { "" };
+        Some(format!("it {what} key {:#x} and checks {:?}{qpn}", self.key, self.check))
     }
 }
 
@@ -198,11 +216,18 @@ impl<B: Bus> Function<B> {
         let refused = Err(Status::WindowBind);
         let index = umr.key >> 8;
         let Some(qp) = self.core.qps.get(&qpn) else { return refused };
-        let (pd, any_domain) = (qp.pd, qp.service == super::Service::RegUmr);
+        let (pd, any_domain) = (qp.pd, qp.service == Service::RegUmr);
         let Some((present, attr)) = self.engine.mr_by_index(index) else { return refused };
         let is_valid = self.engine.mr_is_valid(index).unwrap_or(false);
         let Some(key) = self.core.mkeys.get(index) else { return refused };
         let before = key.context;
+        if let Some(what) = umr.odd_check(key.mode) {
+            self.core.log.complain(Rule::UmrForm, format!("queue pair {qpn:#x}: {what}"));
+        }
+        if umr.changes(QPN) && mkc::QPN.get32(&umr.context) != ANY_QP {
+            self.core.log.complain(Rule::WqeUmr, format!("key {:#x} for one queue pair only", umr.key));
+            return refused;
+        }
         if !mkc::UMR_EN.is_set(&before) {
             self.core.log.complain(Rule::WqeUmr, format!("key {:#x} was created without UMR", umr.key));
             return refused;
@@ -304,22 +329,14 @@ impl<B: Bus> Function<B> {
 
     /// Returns the list that a UMR contains or points to.
     fn list(&mut self, pd: u32, umr: &Umr) -> Result<Vec<u8>, Status> {
-        let len = umr.octwords * OCTWORD;
         match &umr.list {
-            _ if len == 0 => Ok(Vec::new()),
-            List::Inline(bytes) if bytes.len() >= len => Ok(bytes.get(..len).unwrap_or_default().to_vec()),
-            List::At(sge) if sge.length as usize >= len && len <= MAX_LIST => {
-                let mut bytes = vec![0; len];
-                let sge = Sge { length: len as u32, ..*sge };
-                let found = self.engine.gather(roce::engine::Pd(pd), &[sge], &mut bytes);
+            List::Nothing => Ok(Vec::new()),
+            List::Inline(bytes) => Ok(bytes.clone()),
+            List::At(sge) => {
+                let mut bytes = vec![0; umr.list.len()];
+                let found = self.engine.gather(roce::engine::Pd(pd), &[*sge], &mut bytes);
                 found.map_err(|_| Status::LocalProtection)?;
                 Ok(bytes)
-            }
-            _ => {
-                self.core
-                    .log
-                    .complain(Rule::WqeUmr, format!("a list of {} octwords is not in memory", umr.octwords));
-                Err(Status::WindowBind)
             }
         }
     }
