@@ -97,6 +97,10 @@ rules! {
     /// Only reported: a device executes the work request without them. The forms are those of
     /// libmlx5 (`set_bind_wr`) and of the Linux driver (wr.c, umr.c).
     UmrForm: "a UMR has the checks, flags and padding that drivers write for its kind",
+    /// Only reported: the model executes work requests in order without a fence. The source is
+    /// libmlx5 (`fm_cache`) and the Linux driver (`next_fence`), which sets no fence after its own
+    /// invalidation: one whose mask selects only the free bit needs none.
+    UmrFence: "a work request after a UMR carries a small fence or stronger ordering",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
     /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each

@@ -14,6 +14,7 @@
 //! | `wqe` | decodes their segments |
 //! | `udav` | address vectors of datagrams |
 //! | `umr` | changes of memory keys and windows by work requests |
+//! | `fence` | fences between a UMR and the work request after it |
 //! | `posted` | compares requests that end with what was posted |
 //! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
 //! | `recv_signature` | checksums of receives |
@@ -24,6 +25,7 @@
 //! [`SendRun::waiting`] until all earlier ones have ended.
 
 pub(crate) mod completion;
+mod fence;
 pub(crate) mod posted;
 mod recv_signature;
 pub(crate) mod rq;
@@ -102,6 +104,8 @@ pub(crate) struct SendRun {
     pub(crate) half: Option<u32>,
     /// Injected syndrome and vendor syndrome for the next error completion other than a flush.
     pub(crate) forced: Option<(u8, u8)>,
+    /// Whether the next work request needs a fence, because it follows a UMR.
+    pub(crate) after_umr: bool,
     /// Whether the ring was inconsistent; then nothing is fetched until a reset.
     pub(crate) broken: bool,
 }

@@ -179,6 +179,8 @@ impl<B: Bus> Function<B> {
         }
         let blocks = ds.div_ceil(4) as u16;
         let number = wr_id(at, opcode);
+        let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
+        let lacks_fence = qp.run.send.lacks_fence(&bytes);
         let flushes = matches!(self.state(qpn), State::Err | State::Sqe);
         if let Some(fault) = if flushes { None } else { self.core.faults.send(qpn) } {
             let local = Local::Forced { syndrome: fault.syndrome, vendor: fault.vendor };
@@ -215,6 +217,10 @@ impl<B: Bus> Function<B> {
         {
             let mac = udav::mac(bytes.get(ctrl::SIZE..).unwrap_or_default());
             self.core.destinations.add(Destination { gid: to.path.remote, mac, qpn });
+        }
+        if lacks_fence && parsed.is_ok() {
+            let what = format!("queue pair {qpn:#x} at {at}: fence mode {}", ctrl::FM.get(&bytes));
+            self.core.log.complain(Rule::UmrFence, what);
         }
         let (signaled, work) = parsed.unwrap_or_else(|mistake| {
             if let Some((rule, what)) = mistake.complaint {

@@ -5,6 +5,7 @@
 
 mod checks;
 mod errors;
+mod fences;
 mod macs;
 mod posted;
 mod receives;
@@ -71,6 +72,8 @@ pub(crate) struct Pair {
     pub(crate) half: u64,
     /// First bytes of the last work request.
     pub(crate) last: Vec<u8>,
+    /// Whether [`Bed::begin`] sets a small fence, because the last work request was a UMR.
+    pub(crate) fences: bool,
 }
 
 /// Registered memory.
@@ -338,6 +341,7 @@ impl Bed {
             recv_head: 0,
             half: 0,
             last: Vec::new(),
+            fences: false,
         }
     }
 
@@ -495,6 +499,7 @@ impl Bed {
             self.poke(pair.function, pair.buffer + begin + at, byte);
         }
         pair.last = wqe.to_vec();
+        pair.fences = ctrl::OPCODE.get32(wqe) == opcode::UMR.into();
         pair.head = pair.head.wrapping_add(wqe.len().div_ceil(64) as u16);
     }
 
@@ -530,6 +535,7 @@ impl Bed {
         ctrl::OPCODE.set(&mut bytes, opcode);
         ctrl::QPN.set(&mut bytes, pair.qpn);
         ctrl::CE.set(&mut bytes, 2u32);
+        ctrl::FM.set(&mut bytes, u32::from(pair.fences));
         Wqe(bytes)
     }
 

@@ -1,6 +1,8 @@
 //! What was posted stays as it is until it completes: on send queues and receive queues. Shared
 //! ones are in `receives`.
 
+use std::io::Read;
+
 use super::*;
 
 /// Blocks of the send queue.
@@ -89,6 +91,37 @@ fn a_send_that_ends_without_a_completion_is_compared_as_well() {
     flip(&bed, place(&one, 0, 20));
     release(&mut bed, &mut two, &memory);
     assert_eq!((bed.rules(), bed.drain(&mut cq)), (vec![Rule::WqeChanged], vec![(2, 0)]));
+}
+
+#[test]
+fn requests_are_compared_before_the_completion_allows_the_driver_to_change_them() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed();
+    let (mut lines, trace) = std::io::pipe().unwrap();
+    bed.fabric.functions[0].core.log.trace = Trace::to(trace);
+    let wqe = bed.send(&one, b"x");
+    bed.put(&mut one, &wqe);
+    let wqe = bed.nop(&one);
+    bed.put(&mut one, &wqe);
+    bed.ring(&mut one);
+    // The NOP is held for the rest of a BlueFlame store.
+    bed.fabric.functions[0].release(None);
+    flip(&bed, place(&one, 0, 20));
+    flip(&bed, place(&one, 1, 15));
+    bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
+    bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
+    bed.pass(1_000_000_000);
+    flip(&bed, receive_place(&two, 1, 0));
+    let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    bed.fabric.functions[0].core.log.trace = Trace::off();
+    let mut text = String::new();
+    lines.read_to_string(&mut text).unwrap();
+    let kinds = text.lines().filter_map(|line| line.split(' ').nth(1));
+    let kinds: Vec<_> = kinds.filter(|kind| ["complaint", "cqe"].contains(kind)).collect();
+    // The first receive; the send; the NOP, which the model executes itself; the second receive.
+    assert_eq!(kinds, ["cqe", "complaint", "cqe", "complaint", "cqe", "complaint", "cqe"]);
+    assert_eq!(bed.rules(), [Rule::WqeChanged, Rule::WqeChanged, Rule::RecvChanged]);
+    assert_eq!(bed.drain(&mut cq), [(2, 0), (SUCCESS, 0), (SUCCESS, 1), (2, 1)]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::layout::wqe::{klm, umr_ctrl};
 const RANGE: u64 = 1 | 1 << 6 | 0xf << 18;
 
 /// Creates a window of either type.
-fn window(bed: &mut Bed, two: bool) -> u32 {
+pub(super) fn window(bed: &mut Bed, two: bool) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
     for field in [mkc::FREE, mkc::UMR_EN, mkc::LR] {
@@ -23,7 +23,7 @@ fn window(bed: &mut Bed, two: bool) -> u32 {
 }
 
 /// A change of a window and its list.
-struct Change {
+pub(super) struct Change {
     umr: Umr,
     list: Vec<u8>,
 }
@@ -39,7 +39,12 @@ impl Change {
     }
 
     /// Returns a bind under a new key that lets peers read and write.
-    fn bind(pair: &Pair, new: u32, two: bool, (memory, offset, length): (&Memory, u64, u64)) -> Self {
+    pub(super) fn bind(
+        pair: &Pair,
+        new: u32,
+        two: bool,
+        (memory, offset, length): (&Memory, u64, u64),
+    ) -> Self {
         let Self { umr, .. } = Self::new(RANGE, two, if two { pair.qpn } else { 0xff_ffff }, new);
         let umr = umr.control(umr_ctrl::KLM_OCTOWORDS, 4).control(umr_ctrl::CHECK_FREE, two.into());
         let umr = umr.context(mkc::FREE, 0).context(mkc::LW, 0).context(mkc::A, 0);
@@ -53,12 +58,12 @@ impl Change {
     }
 
     /// Returns an unbind; of type 2, the local invalidation.
-    fn unbind(new: u32, two: bool) -> Self {
+    pub(super) fn unbind(new: u32, two: bool) -> Self {
         let Self { umr, list } = Self::new(0, two, 0xff_ffff, new);
         Self { umr: umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1), list }
     }
 
-    fn wqe(&self, bed: &Bed, pair: &Pair, key: u32) -> Vec<u8> {
+    pub(super) fn wqe(&self, bed: &Bed, pair: &Pair, key: u32) -> Vec<u8> {
         self.umr.wqe(bed, pair, key, &self.list)
     }
 

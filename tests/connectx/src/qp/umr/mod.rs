@@ -86,7 +86,7 @@ const MASK: &[(u32, &[Field])] = &[
 const PD: u32 = 7;
 const KEY: u32 = 13;
 const QPN: u32 = 14;
-const FREE: u32 = 29;
+pub(super) const FREE: u32 = 29;
 
 /// Queue pair number in the context of a key that all queue pairs may use.
 const ANY_QP: u32 = 0xff_ffff;

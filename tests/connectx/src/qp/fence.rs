@@ -1,0 +1,43 @@
+//! Fences between a UMR and the work request after it.
+//!
+//! ```text
+//! value  0: none   1: small fence   2: fence   3: strong ordering   4: small fence and fence
+//! ```
+//! After a small fence, a work request starts with the key as the one before it left it. A fence
+//! (2) waits only for reads and atomics.
+//!
+//! libmlx5 carries a small fence from a bind or an invalidation to the next work request, also
+//! across doorbells, and writes 4 there if the program asks for a fence. The Linux driver does the
+//! same after a registration, but not after an invalidation; a registration after a registration
+//! has strong ordering. On the driver's own queue pair, every UMR has a small fence.
+//!
+//! The first work request after a RESET has no predecessor. Programs that write work requests
+//! themselves (`mlx5dv_wr_raw_wqe`) choose the fence, too. `ibv_post_send` of libmlx5 loses the
+//! fence if it rejects the next work request while it writes its segments.
+//!
+//! # References
+//! rdma-core `fm_cache`; Linux `wr.c` (`next_fence`, `umr_fence`), `umr.c` (`mlx5r_umr_post_send`)
+
+use super::SendRun;
+use super::umr::FREE;
+use super::wqe::opcode;
+use crate::layout::mkey::mkc;
+use crate::layout::wqe::{ctrl, umr_ctrl};
+
+impl SendRun {
+    /// Records the next work request. Returns whether it lacks the fence that the one before it
+    /// requires.
+    pub(super) fn lacks_fence(&mut self, wqe: &[u8]) -> bool {
+        let needed = std::mem::replace(&mut self.after_umr, needs_fence(wqe));
+        needed && !matches!(ctrl::FM.get32(wqe), 1 | 3 | 4)
+    }
+}
+
+/// Returns whether a work request requires a fence in the next one.
+fn needs_fence(wqe: &[u8]) -> bool {
+    let control = wqe.get(ctrl::SIZE..).unwrap_or_default();
+    let context = control.get(umr_ctrl::SIZE..).unwrap_or_default();
+    // The Linux driver's invalidation.
+    let only_frees = umr_ctrl::MKEY_MASK.get(control) == 1 << FREE && mkc::FREE.is_set(context);
+    ctrl::OPCODE.get(wqe) == u64::from(opcode::UMR) && !only_frees
+}
