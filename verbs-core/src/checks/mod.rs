@@ -189,6 +189,16 @@ impl SendChecks {
             && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)
     }
 
+    /// Returns whether this is a common request with inline data that passes all checks: a send or
+    /// write with one SGE, which is short enough, and with flags that every operation takes. Any
+    /// other request needs [`check`](Self::check).
+    #[inline(always)]
+    pub fn is_plain_inline(&self, wr: &SendWr<'_>) -> bool {
+        self.accepts_plain & INLINE_OPERATIONS & bit(wr.op.kind()) != 0
+            && wr.flags.difference(COMMON_FLAGS) == SendFlags::INLINE
+            && matches!(wr.sge, [sge] if sge.length <= self.max_inline)
+    }
+
     /// Checks a request, and returns the length of its message in bytes; for a flush, the length of
     /// its range.
     ///

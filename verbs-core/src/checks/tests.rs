@@ -20,7 +20,7 @@ fn at(qp_type: QpType, state: QpState) -> SendChecks {
 /// The result of both ways, of which the short one must not let pass more.
 fn check(checks: &SendChecks, wr: &SendWr<'_>) -> Result<u32, PostReason> {
     let checked = checks.check(wr);
-    if checks.is_plain(wr) {
+    if checks.is_plain(wr) || checks.is_plain_inline(wr) {
         assert_eq!(checked, Ok(wr.sge[0].length), "{wr:?}");
     }
     checked
@@ -258,6 +258,27 @@ fn receives_are_refused_in_reset_and_where_their_list_is_too_long() {
     assert!(!checks.is_plain(&wr(&huge)) && !checks.is_plain(&wr(&[])));
     checks.moved_to(QpState::RESET);
     assert_eq!(checks.check(&wr(&ONE)), Err(PostReason::InvalidState));
+}
+
+#[test]
+fn inline_data_takes_the_short_way_if_it_is_short_and_read_only() {
+    let checks = at(QpType::RC, QpState::RTS);
+    let flags = SendFlags::INLINE | SendFlags::SIGNALED;
+    let wr = |op, sge, flags| SendWr { op, sge, flags, ..WR };
+    let longest = [Sge { length: CAP.max_inline_data, ..ONE[0] }];
+    let too_long = [Sge { length: CAP.max_inline_data + 1, ..ONE[0] }];
+    assert!(checks.is_plain_inline(&wr(SendOp::Send, &longest, flags)));
+    for other in [
+        wr(SendOp::Send, &too_long, flags),
+        wr(SendOp::Send, &[], flags),
+        wr(SendOp::Send, &longest, SendFlags::SIGNALED),
+        wr(SendOp::Send, &longest, flags | SendFlags::IP_CSUM),
+        wr(READ, &longest, flags),
+        wr(SendOp::SendWithInv { invalidate_rkey: 1 }, &longest, flags),
+    ] {
+        assert!(!checks.is_plain_inline(&other), "{other:?}");
+    }
+    assert!(!at(QpType::RC, QpState::RTR).is_plain_inline(&wr(SendOp::Send, &longest, flags)));
 }
 
 #[test]

@@ -1,0 +1,287 @@
+//! The cost of the data path: posting and polling on queues in plain memory, without a device.
+//!
+//! ```text
+//!   cargo bench -p provider-mlx5               table of instructions per operation
+//!   cargo bench -p provider-mlx5 -- --check    fails beyond a limit
+//! ```
+//!
+//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case, and
+//! counts the instructions inside the measured function, including all callees, minus those of an
+//! empty function. Doorbells are stores into plain memory.
+//!
+//! Work requests are built before the measurement, as C's list is, and the compiler knows nothing
+//! of them at the call. The exception is the form `constant`: the measured function builds the
+//! request itself, as programs do, and the compiler sees the operation.
+//!
+//! # Safety
+//! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
+//! does not. The measured functions are exported under their own names, by which callgrind finds
+//! them; no other function has these names.
+#![allow(unsafe_code)]
+
+#[path = "../../provider-rxe/benches/callgrind/mod.rs"]
+mod callgrind;
+
+use std::hint::black_box;
+use std::process::ExitCode;
+
+use provider_mlx5::paper::{PaperCqe, PaperQp, PaperShape};
+use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue, WrBatch};
+use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
+
+use callgrind::count_instructions;
+
+/// Receives and completions that fit; of the blocks, each request may take 3.
+const SLOTS: u32 = 8192;
+/// Number of calls over which instructions are counted.
+const COUNTED_CALLS: u32 = 256;
+
+struct World {
+    qp: PaperQp,
+    sge: Sge,
+    inline: Sge,
+    sends: [SendWr<'static>; 16],
+    inlines: [SendWr<'static>; 16],
+    recvs: [RecvWr<'static>; 16],
+    wr_id: u64,
+    wcs: [Vec<Wc>; 2],
+    polled: usize,
+}
+
+static DATA: [u8; 8] = [7; 8];
+
+impl World {
+    fn new() -> Self {
+        let shape = PaperShape {
+            blocks: 4 * SLOTS,
+            entries: SLOTS,
+            cqes: SLOTS,
+            blocks_of_request: 3,
+            max_inline: 28,
+            max_send_sge: 2,
+            ..PaperShape::default()
+        };
+        // SAFETY: there is one thread.
+        let mut qp = unsafe { PaperQp::new(shape) };
+        for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
+            qp.move_to(state);
+        }
+        let sge = Sge { addr: 0x1000, length: 64, lkey: 7 };
+        let inline = Sge { addr: DATA.as_ptr().expose_provenance() as u64, length: 8, lkey: 0 };
+        let lists: &'static [Sge; 2] = Box::leak(Box::new([sge, inline]));
+        let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
+        let flags = SendFlags::SIGNALED;
+        let send = |list: &'static [Sge], flags| SendWr { wr_id: 0, op, sge: list, flags };
+        Self {
+            qp,
+            sge,
+            inline,
+            sends: [send(&lists[..1], flags); 16],
+            inlines: [send(&lists[1..], flags | SendFlags::INLINE); 16],
+            recvs: [RecvWr { wr_id: 0, sge: &lists[..1] }; 16],
+            wr_id: 0,
+            wcs: [1, 16].map(|count| vec![Wc::default(); count]),
+            polled: 0,
+        }
+    }
+}
+
+struct Case {
+    operation: &'static str,
+    form: &'static str,
+    per_call: u32,
+    symbol: &'static str,
+    call: fn(&mut World),
+    ready: fn(&mut World, u32),
+    /// The number of instructions of an operation to reach.
+    target: Option<f64>,
+    /// The number that it must not exceed.
+    limit: f64,
+}
+
+macro_rules! cases {
+    ($($operation:literal, $form:literal, $per_call:literal, $ready:ident, $target:expr, $limit:expr => $name:ident($world:ident) $body:block)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[inline(never)]
+            fn $name($world: &mut World) $body
+        )*
+
+        const CASES: &[Case] = &[$(Case {
+            operation: $operation,
+            form: $form,
+            per_call: $per_call,
+            symbol: stringify!($name),
+            call: $name,
+            ready: $ready,
+            target: $target,
+            limit: $limit,
+        }),*];
+    };
+}
+
+cases! {
+    "write, 8 bytes inline", "constant", 1, nothing, Some(90.0), 140.0 => mlx5_bench_inline_1_constant(w) {
+        let sge = [Sge { length: 8, ..w.inline }];
+        let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
+        let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED | SendFlags::INLINE };
+        // SAFETY: the inline memory is static.
+        black_box(unsafe { w.qp.sq.post_send(&[wr]) }).unwrap();
+    }
+    "write, 8 bytes inline", "static", 1, nothing, Some(90.0), 158.0 => mlx5_bench_inline_1_static(w) {
+        // SAFETY: as above.
+        black_box(unsafe { w.qp.sq.post_send(&w.inlines[..1]) }).unwrap();
+    }
+    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 107.0 => mlx5_bench_inline_16_static(w) {
+        // SAFETY: as above.
+        black_box(unsafe { w.qp.sq.post_send(&w.inlines) }).unwrap();
+    }
+    "write, 1 SGE", "constant", 1, nothing, Some(90.0), 117.0 => mlx5_bench_sge_1_constant(w) {
+        let sge = [w.sge];
+        let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
+        let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED };
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.qp.sq.post_send(&[wr]) }).unwrap();
+    }
+    "write, 1 SGE", "static", 1, nothing, Some(90.0), 145.0 => mlx5_bench_sge_1_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.qp.sq.post_send(&w.sends[..1]) }).unwrap();
+    }
+    "write, 1 SGE", "static", 16, nothing, Some(60.0), 91.0 => mlx5_bench_sge_16_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.qp.sq.post_send(&w.sends) }).unwrap();
+    }
+    "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 84.0 => mlx5_bench_batch_16_static(w) {
+        let mut batch = WrBatch::start(&mut w.qp.sq);
+        batch.wr_flags = SendFlags::SIGNALED;
+        for wr_id in w.wr_id..w.wr_id + 16 {
+            batch.wr_id = wr_id;
+            batch.rdma_write(9, 0x2000).set_inline_data(&DATA);
+        }
+        black_box(batch.complete()).unwrap();
+    }
+    "post_recv, 1 SGE", "static", 1, nothing, Some(60.0), 60.0 => mlx5_bench_recv_1_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.qp.rq.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_recv, 1 SGE", "static", 16, nothing, Some(35.0), 48.0 => mlx5_bench_recv_16_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.qp.rq.post_recv(&w.recvs) }).unwrap();
+    }
+    "poll, by value", "static", 1, sent, Some(60.0), 103.0 => mlx5_bench_poll_1_static(w) {
+        w.polled = w.qp.poll(&mut w.wcs[0]);
+    }
+    "poll, by value", "static", 16, sent, Some(35.0), 64.0 => mlx5_bench_poll_16_static(w) {
+        w.polled = w.qp.poll(&mut w.wcs[1]);
+    }
+    "poll of receives", "static", 16, received, None, 205.0 => mlx5_bench_poll_recv_16_static(w) {
+        w.polled = black_box(w.qp.poll(&mut w.wcs[1]));
+    }
+    "poll, lending", "static", 1, sent, Some(35.0), 69.0 => mlx5_bench_lend_1_static(w) { lend(&mut w.qp, 1) }
+    "poll, lending", "static", 16, sent, Some(35.0), 67.0 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
+}
+
+/// Takes completions one by one, and reads the fields that a program reads.
+#[inline(always)]
+fn lend(qp: &mut PaperQp, count: usize) {
+    for _ in 0..count {
+        let completion = qp.lend().expect("it was completed");
+        black_box((completion.wr_id(), completion.status(), completion.byte_len()));
+    }
+    qp.finish();
+}
+
+const EMPTY: Case = Case {
+    operation: "nothing",
+    form: "",
+    per_call: 1,
+    symbol: "mlx5_bench_empty",
+    call: mlx5_bench_empty,
+    ready: nothing,
+    target: None,
+    limit: 0.0,
+};
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn mlx5_bench_empty(w: &mut World) {
+    black_box(w);
+}
+
+fn nothing(_: &mut World, _: u32) {}
+
+/// Completes requests, as the device does.
+fn sent(world: &mut World, count: u32) {
+    for wqe_counter in 0..count {
+        world.qp.write(PaperCqe { wqe_opcode: 8, wqe_counter: wqe_counter as u16, ..PaperCqe::default() });
+    }
+}
+
+fn received(world: &mut World, count: u32) {
+    for wqe_counter in 0..count {
+        world.qp.write(PaperCqe { opcode: 2, wqe_counter: wqe_counter as u16, ..PaperCqe::default() });
+    }
+}
+
+fn run_calls(case: &Case, world: &mut World) {
+    (case.ready)(world, COUNTED_CALLS * case.per_call);
+    for _ in 0..COUNTED_CALLS {
+        world.wr_id += u64::from(case.per_call);
+        (case.call)(world);
+        assert!(
+            !case.operation.starts_with("poll,")
+                || case.operation.ends_with("lending")
+                || world.polled == case.per_call as usize
+        );
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, symbol] = args.as_slice()
+        && flag == "--count"
+    {
+        let case = CASES.iter().chain([&EMPTY]).find(|case| case.symbol == symbol).expect("a case");
+        let mut world = World::new();
+        // The poller reads its news outside of the measurement.
+        sent(&mut world, 1);
+        world.qp.lend();
+        run_calls(case, &mut world);
+        return ExitCode::SUCCESS;
+    }
+    let check = args.iter().any(|arg| arg == "--check");
+    let empty = match count_instructions(EMPTY.symbol, COUNTED_CALLS) {
+        Ok(empty) => empty,
+        Err(why) => {
+            println!("instructions were not measured: {why}");
+            return if check { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    println!(
+        "{:<24} {:>8} {:>9} {:>13} {:>9} {:>9}",
+        "operation", "a call", "form", "instr/op", "target", "limit"
+    );
+    let mut failed = false;
+    for case in CASES {
+        let count = match count_instructions(case.symbol, COUNTED_CALLS) {
+            Ok(all) => (all - empty) / f64::from(case.per_call),
+            Err(why) => {
+                println!("{}: {why}", case.symbol);
+                failed = true;
+                continue;
+            }
+        };
+        let over = count > case.limit;
+        failed |= over;
+        println!(
+            "{:<24} {:>8} {:>9} {count:>13.1} {:>9} {:>9.0}{}",
+            case.operation,
+            case.per_call,
+            case.form,
+            case.target.map_or_else(String::new, |target| format!("{target:.0}")),
+            case.limit,
+            if over { "  over the limit" } else { "" }
+        );
+    }
+    if check && failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,243 @@
+//! Completion queue entries, as the device writes them: 64 bytes of big-endian fields.
+//!
+//! # Safety
+//! [`Cqe`] reads an entry that the device has handed over and does not write again before the
+//! poller returns it. Every field lies inside of the 64 bytes, at an offset that is a constant.
+//!
+//! # References
+//! rdma-core `providers/mlx5/mlx5dv.h` (`mlx5_cqe64`), `cq.c`; Linux `include/linux/mlx5/device.h`
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use verbs_core::types::{Wc, WcOpcode, WcStatus};
+
+use crate::record::Kind;
+use crate::wqe::opcode;
+
+/// The size of an entry's fields, in bytes. An entry of 128 bytes has them in its second half.
+pub(crate) const CQE64: usize = 64;
+
+/// The kind of an entry: the upper half of its last byte.
+pub(crate) mod cqe_opcode {
+    /// A send, and so on, succeeded.
+    pub(crate) const REQ: u8 = 0;
+    pub(crate) const RESP_WR_IMM: u8 = 1;
+    pub(crate) const RESP_SEND: u8 = 2;
+    pub(crate) const RESP_SEND_IMM: u8 = 3;
+    pub(crate) const RESP_SEND_INV: u8 = 4;
+    pub(crate) const REQ_ERR: u8 = 13;
+    pub(crate) const RESP_ERR: u8 = 14;
+    /// The device has not written the entry yet.
+    pub(crate) const INVALID: u8 = 15;
+}
+
+/// The owner bit of an entry's last byte, which alternates with each round through the queue.
+pub(crate) const OWNER: u8 = 1;
+
+/// The bits of an entry's last byte that say that data or other completions are in the entry.
+pub(crate) const FORMAT: u8 = 0xc;
+
+/// `op_own` of an entry that the device has not written yet.
+pub(crate) const FRESH: u8 = cqe_opcode::INVALID << 4;
+
+/// Offsets of the fields.
+pub(crate) mod at {
+    pub(crate) const ML_PATH: usize = 17;
+    pub(crate) const SLID: usize = 22;
+    pub(crate) const FLAGS_RQPN: usize = 24;
+    pub(crate) const SRQN_UIDX: usize = 32;
+    pub(crate) const IMM_INVAL_PKEY: usize = 36;
+    pub(crate) const BYTE_CNT: usize = 44;
+    pub(crate) const VENDOR_SYNDROME: usize = 54;
+    pub(crate) const SYNDROME: usize = 55;
+    pub(crate) const SOP_DROP_QPN: usize = 56;
+    pub(crate) const WQE_COUNTER: usize = 60;
+    pub(crate) const OP_OWN: usize = 63;
+}
+
+/// An entry that the device has handed over.
+#[derive(Clone, Copy)]
+pub(crate) struct Cqe<'a> {
+    fields: NonNull<u8>,
+    _queue: PhantomData<&'a ()>,
+}
+
+/// Reads a big-endian field.
+macro_rules! field {
+    ($cqe:expr, $type:ty, $at:expr) => {{
+        const { assert!($at + size_of::<$type>() <= CQE64 && $at % align_of::<$type>() == 0) };
+        // SAFETY: inside of the entry and aligned, as asserted; every bit pattern is a number.
+        <$type>::from_be(unsafe { $cqe.fields.byte_add($at).cast::<$type>().read_volatile() })
+    }};
+}
+
+impl<'a> Cqe<'a> {
+    /// Returns the entry for as long as the caller promises.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), for the longer time.
+    #[inline(always)]
+    pub(crate) const unsafe fn lent<'b>(self) -> Cqe<'b> {
+        Cqe { fields: self.fields, _queue: PhantomData }
+    }
+
+    /// # Safety
+    /// For `'a`, the 64 bytes at `fields` are an entry that the device has handed over, aligned to
+    /// 8.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(fields: NonNull<u8>) -> Self {
+        Self { fields, _queue: PhantomData }
+    }
+
+    /// Returns the kind of the entry, and its owner bit.
+    #[inline(always)]
+    pub(crate) fn op_own(self) -> u8 {
+        field!(self, u8, at::OP_OWN)
+    }
+
+    /// Returns the number that the program gave to the queue pair, or to the shared receive queue,
+    /// as the entry has it. None is `u32::MAX`.
+    #[inline(always)]
+    pub(crate) fn raw_user_index(self) -> u32 {
+        (field!(self, u32, at::SRQN_UIDX) & 0xff_ffff).to_be()
+    }
+
+    #[inline(always)]
+    pub(crate) fn wqe_counter(self) -> u16 {
+        field!(self, u16, at::WQE_COUNTER)
+    }
+
+    #[inline(always)]
+    pub(crate) fn qp_num(self) -> u32 {
+        field!(self, u32, at::SOP_DROP_QPN) & 0xff_ffff
+    }
+
+    #[inline(always)]
+    pub(crate) fn wqe_opcode(self) -> u8 {
+        (field!(self, u32, at::SOP_DROP_QPN) >> 24) as u8
+    }
+
+    #[inline(always)]
+    pub(crate) fn byte_cnt(self) -> u32 {
+        field!(self, u32, at::BYTE_CNT)
+    }
+
+    #[inline(always)]
+    pub(crate) fn imm_inval_pkey(self) -> u32 {
+        field!(self, u32, at::IMM_INVAL_PKEY)
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags_rqpn(self) -> u32 {
+        field!(self, u32, at::FLAGS_RQPN)
+    }
+
+    #[inline(always)]
+    pub(crate) fn slid(self) -> u16 {
+        field!(self, u16, at::SLID)
+    }
+
+    #[inline(always)]
+    pub(crate) fn ml_path(self) -> u8 {
+        field!(self, u8, at::ML_PATH)
+    }
+
+    /// Returns the vendor's syndrome of an error.
+    pub(crate) fn vendor_syndrome(self) -> u8 {
+        field!(self, u8, at::VENDOR_SYNDROME)
+    }
+
+    /// Returns the status of an error.
+    #[cold]
+    pub(crate) fn error_status(self) -> WcStatus {
+        match field!(self, u8, at::SYNDROME) {
+            0x01 => WcStatus::LOC_LEN_ERR,
+            0x02 => WcStatus::LOC_QP_OP_ERR,
+            0x04 => WcStatus::LOC_PROT_ERR,
+            0x05 => WcStatus::WR_FLUSH_ERR,
+            0x06 => WcStatus::MW_BIND_ERR,
+            0x10 => WcStatus::BAD_RESP_ERR,
+            0x11 => WcStatus::LOC_ACCESS_ERR,
+            0x12 => WcStatus::REM_INV_REQ_ERR,
+            0x13 => WcStatus::REM_ACCESS_ERR,
+            0x14 => WcStatus::REM_OP_ERR,
+            0x15 => WcStatus::RETRY_EXC_ERR,
+            0x16 => WcStatus::RNR_RETRY_EXC_ERR,
+            0x22 => WcStatus::REM_ABORT_ERR,
+            _ => WcStatus::GENERAL_ERR,
+        }
+    }
+}
+
+/// A request that succeeded: the operation, and how its length is known.
+#[derive(Clone, Copy)]
+struct Sent {
+    opcode: WcOpcode,
+    length: Length,
+}
+
+/// The source of the length of a request's data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// A completion of a send has none.
+    None,
+    /// It is in the entry.
+    Read,
+    /// 8 bytes.
+    Atomic,
+    /// None either; the request's kind names the operation.
+    Key,
+}
+
+/// The operations by the low 6 bits of their opcodes.
+const SENT: [Sent; 64] = {
+    let mut sent = [Sent { opcode: WcOpcode::SEND, length: Length::None }; 64];
+    let written = Sent { opcode: WcOpcode::RDMA_WRITE, length: Length::None };
+    sent[opcode::RDMA_WRITE as usize] = written;
+    sent[opcode::RDMA_WRITE_IMM as usize] = written;
+    sent[opcode::TSO as usize] = Sent { opcode: WcOpcode::TSO, length: Length::None };
+    sent[opcode::RDMA_READ as usize] = Sent { opcode: WcOpcode::RDMA_READ, length: Length::Read };
+    sent[opcode::ATOMIC_CS as usize] = Sent { opcode: WcOpcode::COMP_SWAP, length: Length::Atomic };
+    sent[opcode::ATOMIC_FA as usize] = Sent { opcode: WcOpcode::FETCH_ADD, length: Length::Atomic };
+    sent[opcode::UMR as usize] = Sent { opcode: WcOpcode::BIND_MW, length: Length::Key };
+    sent
+};
+
+impl Cqe<'_> {
+    /// Returns the operation of a request that succeeded.
+    #[inline(always)]
+    pub(crate) fn sent_opcode(self, kind: Kind) -> WcOpcode {
+        let Sent { opcode, length } = SENT[(self.wqe_opcode() & 0x3f) as usize];
+        if length == Length::Key && kind == Kind::INVALIDATE { WcOpcode::LOCAL_INV } else { opcode }
+    }
+
+    /// Returns the length of the data of a request that succeeded.
+    #[inline(always)]
+    pub(crate) fn sent_len(self) -> u32 {
+        match SENT[(self.wqe_opcode() & 0x3f) as usize].length {
+            Length::Read => self.byte_cnt(),
+            Length::Atomic => 8,
+            Length::None | Length::Key => 0,
+        }
+    }
+
+    /// Writes the completion of a request that succeeded.
+    #[inline(always)]
+    pub(crate) fn write_sent(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
+        let sop_drop_qpn = field!(self, u32, at::SOP_DROP_QPN);
+        let Sent { opcode, length } = SENT[(sop_drop_qpn >> 24 & 0x3f) as usize];
+        *wc = Wc { wr_id, opcode, qp_num: sop_drop_qpn & 0xff_ffff, ..Wc::default() };
+        if length != Length::None {
+            self.write_rest(kind, wc);
+        }
+    }
+
+    /// Writes what only some operations have.
+    #[inline(never)]
+    fn write_rest(self, kind: Kind, wc: &mut Wc) {
+        wc.opcode = self.sent_opcode(kind);
+        wc.byte_len = self.sent_len();
+    }
+}

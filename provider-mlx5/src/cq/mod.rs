@@ -1,0 +1,436 @@
+//! The completion queue: a ring that the device fills, polled without a system call.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `mod` | polling |
+//! | `cqe` | an entry's fields |
+//! | `table` | the queues that complete here |
+//! | `shared` | news of these queues, from other threads |
+//!
+//! Queues are created for entries of version 1, which carry the program's number of the queue pair,
+//! and without data in entries and compressed entries.
+//!
+//! A completion names its queue pair by a number, and its request by a place in the queue. The
+//! poller finds the request's `wr_id` there, and moves the queue's tail.
+//!
+//! # References
+//! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
+#![allow(unsafe_code)]
+
+mod cqe;
+mod shared;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_core::provider::Completion as CompletionOps;
+use verbs_core::ring::barrier;
+use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
+
+pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
+use self::cqe::{Cqe, cqe_opcode};
+use self::shared::{News, widen};
+pub(crate) use self::shared::{Ring, Shared};
+pub(crate) use self::table::Queues;
+use self::table::{Entry, Table};
+use crate::doorbell::Record;
+use crate::record::{Kind, SendRecord};
+
+/// The polled end of a completion queue.
+pub(crate) struct Poller {
+    ring: Ring,
+    /// The place of the next entry; counts on across the end of the ring.
+    index: u32,
+    /// The place up to which entries were returned to the device.
+    returned: u32,
+    shared: Arc<Shared>,
+    table: Table,
+    /// The queue pair of the last completion.
+    current: Current,
+    /// The numbers of lives that ended, whose completions the poller has not passed.
+    ending: Vec<u32>,
+}
+
+/// A queue pair of the table, as the short path finds it: forgotten when the table changes.
+#[derive(Clone, Copy)]
+struct Current {
+    /// The number that its completions carry, as they have it; `u32::MAX` is no such number.
+    user_index: u32,
+    /// The same for completions of sends: `u32::MAX` where the sends complete elsewhere.
+    of_sends: u32,
+    entry: NonNull<Entry>,
+    /// The record of `of_sends`.
+    send: *const SendRecord,
+}
+
+impl Current {
+    /// No queue pair.
+    const NONE: Self = Self {
+        user_index: u32::MAX,
+        of_sends: u32::MAX,
+        entry: NonNull::dangling(),
+        send: core::ptr::null(),
+    };
+}
+
+// SAFETY: `current` blocked the auto impls. It points to an entry of `table`, which is boxed and of
+// a type that is `Send + Sync`, and to what that keeps alive; it is used through `&mut self` alone.
+unsafe impl Send for Poller {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Poller {}
+
+impl Poller {
+    /// Returns the end of a ring whose consumer's index is in `consumer`.
+    pub(crate) fn new(ring: Ring, consumer: Record) -> Self {
+        let shared = Arc::new(Shared::new(ring.clone(), consumer));
+        Self {
+            ring,
+            index: 0,
+            returned: 0,
+            shared,
+            table: Table::default(),
+            current: Current::NONE,
+            ending: Vec::new(),
+        }
+    }
+
+    /// Returns the part that queue pairs use.
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Continues at a place of the ring.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, index: u32) {
+        self.index = index;
+        self.finish();
+    }
+
+    /// Returns the entries that were polled to the device.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self) {
+        if self.returned != self.index {
+            self.returned = self.index;
+            self.shared.consumer.store(self.index & 0xff_ffff);
+        }
+    }
+
+    /// Lends the next completion.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
+        self.finish();
+        self.advance()
+    }
+
+    /// Takes the next completion by the short path: a send, write or so on that succeeded, of the
+    /// current queue pair, whose data is where it belongs.
+    #[inline(always)]
+    fn short<'a>(&mut self) -> Option<(Cqe<'a>, u64, Kind)> {
+        let at = self.index;
+        let (fields, op_own, round) = self.ring.peek(at);
+        if op_own != (cqe_opcode::REQ << 4) | round {
+            return None;
+        }
+        barrier::from_device();
+        // SAFETY: the device has handed the entry over, and gets it back when the poller is used
+        // again.
+        let cqe = unsafe { Cqe::new(fields) };
+        if self.shared.has_news() || cqe.raw_user_index() != self.current.of_sends {
+            return None;
+        }
+        self.index = at.wrapping_add(1);
+        // SAFETY: the record of the current queue pair, which its entry keeps alive.
+        let (wr_id, kind) = unsafe { &*self.current.send }.complete(cqe.wqe_counter());
+        Some((cqe, wr_id, kind))
+    }
+
+    /// Lends the next completion, and leaves the last ones where they are.
+    #[inline(always)]
+    fn advance(&mut self) -> Option<Completion<'_>> {
+        match self.short() {
+            Some((cqe, wr_id, kind)) => Some(Completion { cqe, wr_id, status: WcStatus::SUCCESS, kind }),
+            None => self.advance_any(),
+        }
+    }
+
+    /// As [`advance`](Self::advance), for any completion.
+    #[inline(never)]
+    fn advance_any(&mut self) -> Option<Completion<'_>> {
+        // One round at most: a device that ignores the consumer's index may write without end.
+        for _ in 0..=self.ring.mask() {
+            let at = self.index;
+            // SAFETY: the entry is lent until the poller is used again, which `finish` needs.
+            let cqe = self.ring.entry(at).map(|cqe| unsafe { cqe.lent() });
+            // Also without a completion, because a queue pair may end without one.
+            if self.shared.has_news() {
+                self.read_news(at);
+            }
+            self.index = at.wrapping_add(u32::from(cqe.is_some()));
+            if let Some(completion) = self.resolve(cqe?, at) {
+                return Some(completion);
+            }
+        }
+        None
+    }
+
+    /// Copies completions out, and returns their number.
+    #[inline]
+    pub(crate) fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        let mut count = 0;
+        for wc in &mut *wcs {
+            if let Some((cqe, wr_id, kind)) = self.short() {
+                cqe.write_sent(wr_id, kind, wc);
+            } else {
+                let Some(completion) = self.advance_any() else { break };
+                completion.write_to(wc);
+            }
+            count += 1;
+        }
+        self.finish();
+        count
+    }
+
+    /// Returns the completion of an entry; `None` if it is to be skipped.
+    fn resolve<'a>(&mut self, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
+        let user_index = cqe.raw_user_index();
+        if user_index != self.current.user_index {
+            self.look_up(user_index)?;
+        }
+        // SAFETY: an entry of the table, which forgets `current` when it changes.
+        let entry = unsafe { self.current.entry.as_ref() };
+        if let Some(since) = entry.since
+            && at.wrapping_sub(since).cast_signed() < 0
+        {
+            return None;
+        }
+        let queues = entry.queues.as_ref()?;
+        let op_own = cqe.op_own();
+        // No queue asks the device to put data or several completions into an entry.
+        let is_whole = op_own & cqe::FORMAT == 0;
+        let status = if is_whole { WcStatus::SUCCESS } else { WcStatus::GENERAL_ERR };
+        match op_own >> 4 {
+            cqe_opcode::REQ => {
+                let (wr_id, kind) = queues.send.as_ref()?.complete(cqe.wqe_counter());
+                Some(Completion { cqe, wr_id, status, kind })
+            }
+            cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {
+                let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter());
+                Some(Completion { cqe, wr_id, status, kind: Kind::PLAIN })
+            }
+            opcode => Self::failed(queues, cqe, opcode),
+        }
+    }
+
+    /// Returns the completion of a request that failed; `None` for an entry that is none.
+    #[cold]
+    fn failed<'a>(queues: &Queues, cqe: Cqe<'a>, opcode: u8) -> Option<Completion<'a>> {
+        let wr_id = match opcode {
+            cqe_opcode::REQ_ERR => queues.send.as_ref()?.complete(cqe.wqe_counter()).0,
+            cqe_opcode::RESP_ERR => queues.recv.as_ref()?.complete(cqe.wqe_counter()),
+            _ => return None,
+        };
+        // A queue pair that is flushed reports its error once, and flushes the rest.
+        Some(Completion { cqe, wr_id, status: cqe.error_status(), kind: Kind::PLAIN })
+    }
+
+    /// Finds the queue pair of a number, as completions have it, and makes it the current one.
+    fn look_up(&mut self, user_index: u32) -> Option<()> {
+        self.current = Current::NONE;
+        let entry = self.table.get(u32::from_be(user_index))?;
+        // A former life takes the long path.
+        let send = entry.queues.as_ref().and_then(|queues| queues.send.as_ref());
+        let send = send.filter(|_| entry.since.is_none());
+        self.current = Current {
+            user_index,
+            of_sends: if send.is_some() { user_index } else { u32::MAX },
+            entry: NonNull::from(entry),
+            send: send.map_or(core::ptr::null(), Arc::as_ptr),
+        };
+        Some(())
+    }
+
+    /// Takes the news into the table, before the completion at a place is used, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn read_news(&mut self, at: u32) {
+        self.current = Current::NONE;
+        let Self { shared, table, ending, .. } = self;
+        shared.take(|news| {
+            for one in news {
+                match one {
+                    News::Begins { user_index, queues } => {
+                        // Completions of the one that had the number before are skipped still.
+                        let since = table.get(user_index).and_then(|former| former.since);
+                        table.insert(Entry { user_index, queues: Some(queues), since });
+                    }
+                    News::Ends { user_index, until, queues } => {
+                        if let Some(entry) = table.get_mut(user_index) {
+                            (entry.queues, entry.since) = (queues, Some(widen(until, at)));
+                            ending.push(user_index);
+                        }
+                    }
+                }
+            }
+            ending.retain(|&user_index| {
+                let Some(entry) = table.get_mut(user_index) else { return false };
+                let is_over = entry.since.is_none_or(|since| at.wrapping_sub(since).cast_signed() >= 0);
+                if is_over {
+                    entry.since = None;
+                    if entry.queues.is_none() {
+                        table.remove(user_index);
+                    }
+                }
+                !is_over
+            });
+            !ending.is_empty()
+        });
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("index", &self.index)
+            .field("entries", &(self.ring.mask() + 1))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A completion, lent by the poller.
+#[derive(Clone, Copy)]
+pub struct Completion<'a> {
+    cqe: Cqe<'a>,
+    wr_id: u64,
+    status: WcStatus,
+    kind: Kind,
+}
+
+impl Completion<'_> {
+    /// Returns whether it is of a receive.
+    #[inline(always)]
+    fn is_receive(&self) -> bool {
+        (cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV).contains(&(self.cqe.op_own() >> 4))
+    }
+}
+
+impl CompletionOps for Completion<'_> {
+    #[inline(always)]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline(always)]
+    fn status(&self) -> WcStatus {
+        self.status
+    }
+
+    #[inline(always)]
+    fn opcode(&self) -> WcOpcode {
+        match self.cqe.op_own() >> 4 {
+            cqe_opcode::REQ => self.cqe.sent_opcode(self.kind),
+            cqe_opcode::RESP_WR_IMM => WcOpcode::RECV_RDMA_WITH_IMM,
+            cqe_opcode::REQ_ERR => WcOpcode::SEND,
+            _ => WcOpcode::RECV,
+        }
+    }
+
+    #[inline(always)]
+    fn vendor_err(&self) -> u32 {
+        if self.status == WcStatus::SUCCESS { 0 } else { self.cqe.vendor_syndrome().into() }
+    }
+
+    #[inline(always)]
+    fn byte_len(&self) -> u32 {
+        match self.cqe.op_own() >> 4 {
+            cqe_opcode::REQ => self.cqe.sent_len(),
+            _ if self.is_receive() => self.cqe.byte_cnt(),
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn imm_data(&self) -> u32 {
+        match self.cqe.op_own() >> 4 {
+            cqe_opcode::RESP_WR_IMM | cqe_opcode::RESP_SEND_IMM | cqe_opcode::RESP_SEND_INV => {
+                self.cqe.imm_inval_pkey()
+            }
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn qp_num(&self) -> u32 {
+        self.cqe.qp_num()
+    }
+
+    #[inline(always)]
+    fn src_qp(&self) -> u32 {
+        if self.is_receive() { self.cqe.flags_rqpn() & 0xff_ffff } else { 0 }
+    }
+
+    #[inline(always)]
+    fn wc_flags(&self) -> WcFlags {
+        let of_grh = |cqe: &Cqe<'_>| {
+            if cqe.flags_rqpn() >> 28 & 3 != 0 { WcFlags::GRH } else { WcFlags::empty() }
+        };
+        match self.cqe.op_own() >> 4 {
+            cqe_opcode::RESP_WR_IMM | cqe_opcode::RESP_SEND_IMM => WcFlags::WITH_IMM | of_grh(&self.cqe),
+            cqe_opcode::RESP_SEND_INV => WcFlags::WITH_INV | of_grh(&self.cqe),
+            cqe_opcode::RESP_SEND => of_grh(&self.cqe),
+            _ => WcFlags::empty(),
+        }
+    }
+
+    #[inline(always)]
+    fn pkey_index(&self) -> u16 {
+        if self.is_receive() { self.cqe.imm_inval_pkey() as u16 } else { 0 }
+    }
+
+    #[inline(always)]
+    fn slid(&self) -> u16 {
+        if self.is_receive() { self.cqe.slid() } else { 0 }
+    }
+
+    #[inline(always)]
+    fn sl(&self) -> u8 {
+        if self.is_receive() { (self.cqe.flags_rqpn() >> 24 & 0xf) as u8 } else { 0 }
+    }
+
+    #[inline(always)]
+    fn dlid_path_bits(&self) -> u8 {
+        if self.is_receive() { self.cqe.ml_path() & 0x7f } else { 0 }
+    }
+
+    /// As each reader on its own, with one look at the kind of the entry.
+    #[inline(always)]
+    fn write_to(&self, wc: &mut Wc) {
+        *wc = Wc { wr_id: self.wr_id, status: self.status, qp_num: self.cqe.qp_num(), ..Wc::default() };
+        if self.status != WcStatus::SUCCESS {
+            wc.vendor_err = self.vendor_err();
+            wc.opcode = self.opcode();
+        } else if self.is_receive() {
+            wc.opcode = self.opcode();
+            wc.byte_len = self.cqe.byte_cnt();
+            wc.imm_data = self.imm_data();
+            wc.wc_flags = self.wc_flags();
+            let (flags_rqpn, pkey) = (self.cqe.flags_rqpn(), self.cqe.imm_inval_pkey());
+            (wc.src_qp, wc.sl) = (flags_rqpn & 0xff_ffff, (flags_rqpn >> 24 & 0xf) as u8);
+            (wc.pkey_index, wc.slid) = (pkey as u16, self.cqe.slid());
+            wc.dlid_path_bits = self.dlid_path_bits();
+        } else {
+            self.cqe.write_sent(self.wr_id, self.kind, wc);
+        }
+    }
+}
+
+impl fmt::Debug for Completion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut wc = Wc::default();
+        self.write_to(&mut wc);
+        wc.fmt(f)
+    }
+}

@@ -1,0 +1,213 @@
+//! [`Shared`]: the part of a completion queue that others use while a thread polls it. They
+//! announce queue pairs, and the ends of their lives.
+//!
+//! The number that completions carry stays a queue pair's own as long as completions of it may be
+//! in the queue. After a reset or the end of a queue pair, the kernel has confirmed that the device
+//! adds none: those in the queue lie before the first entry that the device has not written.
+//! Whoever ends the life looks for that place; the poller skips the completions before it, and uses
+//! the number's new queues, or forgets the number, behind it.
+//!
+//! ```text
+//!   consumer              end of the life             new life
+//!      ▼                        ▼                        ▼
+//!   ┌─────┬─────┬─────┬─────┬─────┬ ─ ─ ┬ ─ ─ ┬ ─ ─ ┐
+//!   │ its │ oth │ its │ oth │     │ oth │ its │     │    the first "its" are skipped
+//!   └─────┴─────┴─────┴─────┴─────┴ ─ ─ ┴ ─ ─ ┴ ─ ─ ┘
+//! ```
+//!
+//! The poller reads the flag of news behind each completion: a completion of the new life follows a
+//! doorbell that follows the news.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use verbs_core::ring::{Region, barrier};
+
+use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::table::Queues;
+use crate::doorbell::Record;
+
+/// A ring of entries in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    /// The fields of the first entry.
+    first: NonNull<u8>,
+    log_stride: u32,
+    mask: u32,
+    _memory: Region,
+}
+
+// SAFETY: `first` blocked the auto impls. It points into `_memory`, which is `Send + Sync` and
+// lives as long; entries are read by value.
+unsafe impl Send for Ring {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ring {}
+
+/// The counter of a record has 24 bits.
+const COUNTER: u32 = 0xff_ffff;
+
+impl Ring {
+    /// Returns the ring of `entries` entries of `stride` bytes at the start of a region, and marks
+    /// each as not written.
+    ///
+    /// # Safety
+    /// The device does not know the memory yet, and no other code of this process accesses it as
+    /// long as the ring lives.
+    ///
+    /// # Panics
+    /// The ring does not lie within the region; `entries` is no power of two of at most 2^22, or
+    /// `stride` is neither 64 nor 128.
+    pub(crate) unsafe fn new(memory: Region, entries: u32, stride: usize) -> Self {
+        assert!(entries.is_power_of_two() && entries <= 1 << 22, "{entries} entries");
+        assert!(stride == CQE64 || stride == 2 * CQE64, "entries of {stride} bytes");
+        let base = memory.pointer(0, entries as usize * stride);
+        assert!(base.addr().get().is_multiple_of(align_of::<u64>()), "a queue that is not aligned");
+        // SAFETY: the fields are the last 64 bytes of the first entry.
+        let first = unsafe { base.add(stride - CQE64) };
+        let ring = Self { first, log_stride: stride.trailing_zeros(), mask: entries - 1, _memory: memory };
+        for index in 0..entries {
+            // SAFETY: inside of an entry, which nobody else accesses yet.
+            unsafe { ring.fields(index).add(cqe::at::OP_OWN).write_volatile(cqe::FRESH) };
+        }
+        ring
+    }
+
+    /// The number of entries, less one.
+    pub(crate) const fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    #[inline(always)]
+    fn fields(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: the masked index is below the number of entries, which lie within the memory
+        // (`new`).
+        unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
+    }
+
+    /// Returns the fields of the entry at a place, its last byte, and the owner bit that the device
+    /// writes in this round.
+    #[inline(always)]
+    pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
+        let fields = self.fields(index);
+        // SAFETY: inside of an entry; the byte is read by value.
+        let op_own = unsafe { fields.add(cqe::at::OP_OWN).read_volatile() };
+        (fields, op_own, u8::from(index & (self.mask + 1) != 0))
+    }
+
+    /// Returns the entry at a place, if the device has written it in this round.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {
+        // SAFETY: an entry's fields; what is read before the device has handed them over is its
+        // mark alone.
+        let cqe = unsafe { Cqe::new(self.fields(index)) };
+        let op_own = cqe.op_own();
+        let round = u8::from(index & (self.mask + 1) != 0);
+        if op_own & cqe::OWNER != round || op_own >> 4 == cqe_opcode::INVALID {
+            return None;
+        }
+        barrier::from_device();
+        Some(cqe)
+    }
+}
+
+/// An event that the poller does not know yet.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A queue pair completes here from now on.
+    Begins { user_index: u32, queues: Queues },
+    /// The life of a queue pair ended: its completions before a place are skipped. With queues, it
+    /// lives on with these.
+    Ends { user_index: u32, until: u32, queues: Option<Queues> },
+}
+
+#[derive(Debug)]
+struct Inner {
+    news: Vec<News>,
+    ring: Ring,
+}
+
+/// The part of a completion queue that others use while a thread polls it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// There is news, or the poller has not passed the places of former news.
+    has_news: AtomicBool,
+    inner: Mutex<Inner>,
+    /// The consumer's index, as far as entries were returned to the device.
+    pub(super) consumer: Record,
+}
+
+impl Shared {
+    pub(super) fn new(ring: Ring, consumer: Record) -> Self {
+        consumer.store(0);
+        let inner = Mutex::new(Inner { news: Vec::new(), ring });
+        Self { has_news: AtomicBool::new(false), inner, consumer }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Announces a queue pair, before its first request.
+    pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
+        self.announce(&mut self.inner(), News::Begins { user_index, queues });
+    }
+
+    /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
+    /// confirmed it, and nothing was posted to the new queues.
+    pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
+        let mut inner = self.inner();
+        let until = self.producer(&inner.ring);
+        self.announce(&mut inner, News::Ends { user_index, until, queues });
+    }
+
+    fn announce(&self, inner: &mut Inner, news: News) {
+        inner.news.push(news);
+        self.has_news.store(true, Ordering::Release);
+    }
+
+    /// Returns the place of the first entry that the device has not written, 24 bits.
+    fn producer(&self, ring: &Ring) -> u32 {
+        let mut at = self.consumer.load() & COUNTER;
+        loop {
+            while ring.entry(at).is_some() {
+                at = (at + 1) & COUNTER;
+            }
+            // The entry may have been polled, and written again in the next round: the poller had
+            // moved its index before that.
+            barrier::from_device();
+            let consumer = self.consumer.load() & COUNTER;
+            if ahead(consumer, at) == 0 {
+                return at;
+            }
+            at = consumer;
+        }
+    }
+
+    /// Returns whether there may be news. Read behind a completion's mark, it covers every life
+    /// that the completion can be of.
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
+    }
+
+    /// Takes the news. `more`: whether the poller has to look again at the next completion.
+    pub(super) fn take(&self, more: impl FnOnce(Vec<News>) -> bool) {
+        let mut inner = self.inner();
+        let more = more(core::mem::take(&mut inner.news));
+        self.has_news.store(more, Ordering::Release);
+    }
+}
+
+/// Returns how far a place lies ahead of another one, both with 24 bits; 0 if it lies behind.
+fn ahead(place: u32, of: u32) -> u32 {
+    let distance = place.wrapping_sub(of) & COUNTER;
+    if distance <= COUNTER / 2 { distance } else { 0 }
+}
+
+/// Returns the place with 32 bits that has these 24, near a place.
+pub(super) fn widen(until: u32, near: u32) -> u32 {
+    let distance = until.wrapping_sub(near) << 8;
+    near.wrapping_add_signed(distance.cast_signed() >> 8)
+}

@@ -1,0 +1,253 @@
+//! The ways in which the device learns of new requests: [`Record`]s in memory, and a [`BlueFlame`]
+//! register.
+//!
+//! ```text
+//!   requests ──► to_device ──► record ──► mmio_wc_start ──► register ──► flush_wc ──► other half
+//! ```
+//!
+//! A register has two halves of `size` bytes, which are used alternately: the processor may still
+//! hold stores to one while the next doorbell goes to the other. A half takes either the first 8
+//! bytes of the last request, or all of one request that fits into it.
+//!
+//! # Safety
+//! A record or a register points into a [`Region`] that it keeps alive. The callers of `new`
+//! promise that no other code accesses it; the callers of the functions that ring promise that the
+//! requests behind the doorbell are complete.
+//!
+//! # References
+//! rdma-core `providers/mlx5/qp.c` (`post_send_db`), `util/mmio.h`
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use verbs_core::ring::{Region, barrier};
+
+use crate::wqe::BLOCK;
+
+/// A big-endian word in memory, where the device reads how far a queue was filled.
+pub(crate) struct Record {
+    word: NonNull<u32>,
+    _region: Region,
+}
+
+// SAFETY: `word` blocked the auto impls. It points into `_region`, which is `Send + Sync` and lives
+// as long; it is accessed as an atomic.
+unsafe impl Send for Record {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Record {}
+
+impl Record {
+    /// Returns the record at `offset` bytes of a region.
+    ///
+    /// # Safety
+    /// As long as the record lives, this process accesses the word through records alone, and the
+    /// code that holds it stores the counters of its own queue.
+    ///
+    /// # Panics
+    /// The word does not lie within the region, or is not aligned.
+    pub(crate) unsafe fn new(region: &Region, offset: usize) -> Self {
+        let word = region.pointer(offset, size_of::<u32>());
+        assert!(word.addr().get().is_multiple_of(align_of::<u32>()), "a record at {offset} is not aligned");
+        Self { word: word.cast(), _region: region.clone() }
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: aligned and within the region (`new`), which lives as long; all accesses of this
+        // process are atomic.
+        unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
+    }
+
+    /// Stores a counter, after all that this thread has read. The caller has ordered what it
+    /// announces with [`barrier::to_device`].
+    #[inline(always)]
+    pub(crate) fn store(&self, counter: u32) {
+        self.word().store(counter.to_be(), Ordering::Release);
+    }
+
+    /// Returns the counter.
+    #[inline(always)]
+    pub(crate) fn load(&self) -> u32 {
+        u32::from_be(self.word().load(Ordering::Acquire))
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Record({})", self.load())
+    }
+}
+
+/// A doorbell register for sends, of which one queue is the owner.
+pub(crate) struct BlueFlame {
+    register: NonNull<u8>,
+    /// The size of a half, in bytes: a power of two, and at least 8.
+    size: usize,
+    /// The start of the half to use next: 0 or `size`.
+    offset: usize,
+    /// The size of the longest request that a half takes, in units of 16 bytes; 0 if the register
+    /// takes doorbells alone.
+    pub(crate) max_units: u32,
+    /// The number of sizes, from 2 units on, of requests of one block that a half takes: 3 or 0.
+    pub(crate) block_sizes: u32,
+    _region: Region,
+}
+
+// SAFETY: `register` blocked the auto impls. It points into `_region`, which is `Send + Sync` and
+// lives as long; it is written through `&mut` alone.
+unsafe impl Send for BlueFlame {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for BlueFlame {}
+
+impl BlueFlame {
+    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes.
+    /// `takes_requests`: whole requests may be stored into it.
+    ///
+    /// # Safety
+    /// As long as this lives, no other code of this process accesses the register, and the code
+    /// that holds it rings for requests of its own queue alone.
+    ///
+    /// # Panics
+    /// The register does not lie within the region, is not aligned to 8 bytes, or its halves are no
+    /// power of two of at least 8 bytes.
+    pub(crate) unsafe fn new(region: &Region, offset: usize, size: usize, takes_requests: bool) -> Self {
+        assert!(size.is_power_of_two() && size >= size_of::<u64>(), "halves of {size} bytes");
+        let register = region.pointer(offset, 2 * size);
+        assert!(
+            register.addr().get().is_multiple_of(align_of::<u64>()),
+            "a register at {offset} is not aligned"
+        );
+        let (max_units, block_sizes) = if takes_requests && size >= BLOCK {
+            (size / crate::wqe::UNIT, BLOCK / crate::wqe::UNIT - 1)
+        } else {
+            (0, 0)
+        };
+        let (max_units, block_sizes) = (max_units as u32, block_sizes as u32);
+        Self { register, size, offset: 0, max_units, block_sizes, _region: region.clone() }
+    }
+
+    /// The half that is used now.
+    #[inline(always)]
+    fn half(&self) -> NonNull<u8> {
+        // SAFETY: `offset` is 0 or `size`, and the register has two halves (`new`).
+        unsafe { self.register.add(self.offset) }
+    }
+
+    /// Rings with the first 8 bytes of a request, given as a number.
+    #[inline(always)]
+    pub(crate) fn ring(&mut self, head: u64) {
+        barrier::mmio_wc_start();
+        // SAFETY: aligned and within the region; `&mut self` is the only access of this process.
+        unsafe { self.half().cast::<u64>().write_volatile(head.to_be()) };
+        self.done();
+    }
+
+    /// Rings with a whole request of one block.
+    ///
+    /// # Safety
+    /// As [`ring_request`](Self::ring_request).
+    #[inline(always)]
+    pub(crate) unsafe fn ring_block(&mut self, at: NonNull<u8>) {
+        barrier::mmio_wc_start();
+        // SAFETY: the caller's promise.
+        unsafe { copy_block(at, self.half()) };
+        self.done();
+    }
+
+    /// Rings with a whole request of `units`, in blocks from `at` on. The queue that it is in
+    /// begins at `start` and ends at `end`.
+    ///
+    /// # Safety
+    /// `at` is a block of the queue, the request has at most [`max_units`](Self::max_units), and
+    /// nothing writes it.
+    #[inline(always)]
+    pub(crate) unsafe fn ring_request(
+        &mut self,
+        at: NonNull<u8>,
+        start: NonNull<u8>,
+        end: NonNull<u8>,
+        units: u32,
+    ) {
+        barrier::mmio_wc_start();
+        // SAFETY: the caller's promise: a request has at least one block.
+        unsafe {
+            copy_block(at, self.half());
+            if units > 4 {
+                self.copy_rest(at, start, end, units);
+            }
+        }
+        self.done();
+    }
+
+    /// Copies the blocks of a request behind the first.
+    ///
+    /// # Safety
+    /// As [`ring_request`](Self::ring_request).
+    #[inline(never)]
+    unsafe fn copy_rest(&self, at: NonNull<u8>, start: NonNull<u8>, end: NonNull<u8>, units: u32) {
+        let (mut from, mut to) = (at, self.half());
+        for _ in 1..units.div_ceil(4) {
+            // SAFETY: `from` stays below the queue's end, and `to` within the half, which has room
+            // for
+            // `max_units`.
+            unsafe {
+                from = from.add(BLOCK);
+                from = if from == end { start } else { from };
+                to = to.add(BLOCK);
+                copy_block(from, to);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn done(&mut self) {
+        barrier::flush_wc();
+        self.offset ^= self.size;
+    }
+}
+
+/// Copies a block into a register, in ascending order, as the device requires.
+///
+/// # Safety
+/// `from` is a block of a queue, `to` one of a register that the caller owns.
+#[inline(always)]
+unsafe fn copy_block(from: NonNull<u8>, to: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: 64 bytes are readable and writable by the caller's promise; SSE2 is part of x86-64.
+    // The processor may take each store as one of 16 bytes, and write combining joins the four.
+    unsafe {
+        core::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}",
+            "movups [{to} + 48], {d}",
+            from = in(reg) from.as_ptr(),
+            to = in(reg) to.as_ptr(),
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..BLOCK / size_of::<u64>() {
+        // SAFETY: as above.
+        unsafe { to.cast::<u64>().add(at).write_volatile(from.cast::<u64>().add(at).read()) };
+    }
+}
+
+impl fmt::Debug for BlueFlame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlueFlame")
+            .field("size", &self.size)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,318 @@
+//! A simulation of the device's side of the queues in plain memory, for tests and benchmarks.
+//!
+//! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
+//! It shows what was stored, and writes completions; it moves no data.
+//!
+//! Every function panics on misuse, because it is for tests.
+//!
+//! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
+//! it.
+//!
+//! # Safety
+//! The memory of the queues is accessed without synchronisation: the caller of [`PaperQp::new`]
+//! uses all of it on one thread.
+#![allow(unsafe_code)]
+// A module for tests: a panic is a defect of the test.
+#![allow(clippy::missing_panics_doc)]
+
+use core::marker::PhantomData;
+
+use verbs_core::ring::Region;
+use verbs_core::types::{QpCap, QpState, QpType, Wc};
+
+use crate::cq::{CQE_FIELDS, Poller, Queues, Ring};
+use crate::doorbell::{BlueFlame, Record};
+use crate::sq::Parts;
+use crate::wqe::{BLOCK, UNIT};
+use crate::{Completion, Rq, Sq, rq, sq};
+
+/// The number of a paper queue pair.
+pub const QP_NUM: u32 = 0x00_abcd;
+
+/// The number that completions of a paper queue pair carry.
+pub const USER_INDEX: u32 = 0x12;
+
+/// Offsets of the doorbell records in their region.
+const RECV_RECORD: usize = 0;
+const SEND_RECORD: usize = 4;
+const CQ_RECORD: usize = 64;
+
+/// The register's place in the page, and the size of a half.
+pub const REGISTER: usize = 0xa00;
+const HALF: usize = 256;
+
+/// The shape of a paper queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct PaperShape {
+    /// Its type.
+    pub qp_type: QpType,
+    /// Blocks of the send queue.
+    pub blocks: u32,
+    /// Blocks of its longest request.
+    pub blocks_of_request: u32,
+    /// Inline bytes and elements of a send.
+    pub max_inline: u32,
+    /// Elements of a send.
+    pub max_send_sge: u32,
+    /// Entries of the receive queue.
+    pub entries: u32,
+    /// Elements of a receive.
+    pub max_recv_sge: u32,
+    /// Entries of the completion queue.
+    pub cqes: u32,
+    /// The size of one of them, in bytes.
+    pub cqe_size: usize,
+}
+
+impl Default for PaperShape {
+    fn default() -> Self {
+        Self {
+            qp_type: QpType::RC,
+            blocks: 16,
+            blocks_of_request: 4,
+            max_inline: 200,
+            max_send_sge: 10,
+            entries: 8,
+            max_recv_sge: 3,
+            cqes: 16,
+            cqe_size: 64,
+        }
+    }
+}
+
+/// The fields of a completion that a test writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PaperCqe {
+    /// The kind.
+    pub opcode: u8,
+    /// The operation of a request.
+    pub wqe_opcode: u8,
+    /// The place of the request.
+    pub wqe_counter: u16,
+    /// The length of the message.
+    pub byte_cnt: u32,
+    /// Immediate data, a key or a partition key's index.
+    pub imm_inval_pkey: u32,
+    /// Flags, service level and the sender's number.
+    pub flags_rqpn: u32,
+    /// The sender's local id.
+    pub slid: u16,
+    /// Path bits.
+    pub ml_path: u8,
+    /// The vendor's syndrome and the syndrome.
+    pub syndromes: [u8; 2],
+    /// Bits that say that data or other completions are in the entry.
+    pub format: u8,
+}
+
+/// A queue pair and its completion queue, in plain memory.
+#[derive(Debug)]
+pub struct PaperQp {
+    /// The send queue.
+    pub sq: Sq,
+    /// The receive queue.
+    pub rq: Rq,
+    poller: Poller,
+    shape: PaperShape,
+    buffer: Region,
+    cqes: Region,
+    records: Region,
+    registers: Region,
+    /// The number of completions that were written.
+    written: u32,
+    _one_thread: PhantomData<*const ()>,
+}
+
+impl PaperQp {
+    /// Creates a queue pair in RESET.
+    ///
+    /// # Safety
+    /// Its queues stay on the thread that it is on, also if they are taken out of it.
+    pub unsafe fn new(shape: PaperShape) -> Self {
+        let units = shape.max_recv_sge.next_power_of_two();
+        let sq_at = shape.entries as usize * units as usize * UNIT;
+        let [buffer, records, registers] =
+            [sq_at + shape.blocks as usize * BLOCK, 128, 4096].map(Region::plain);
+        let cqes = Region::plain(shape.cqes as usize * shape.cqe_size);
+        let max_post = shape.blocks / shape.blocks_of_request;
+        let cap = QpCap {
+            max_send_wr: max_post,
+            max_recv_wr: shape.entries,
+            max_send_sge: shape.max_send_sge,
+            max_recv_sge: shape.max_recv_sge,
+            max_inline_data: shape.max_inline,
+        };
+        // SAFETY: all memory is this queue pair's; a paper device does nothing by itself.
+        let (record, bell, ring) = unsafe {
+            let record = |at| Record::new(&records, at);
+            let bell = BlueFlame::new(&registers, REGISTER, HALF, true);
+            let ring = Ring::new(cqes.clone(), shape.cqes, shape.cqe_size);
+            ([record(RECV_RECORD), record(SEND_RECORD), record(CQ_RECORD)], bell, ring)
+        };
+        let [recv_record, send_record, cq_record] = record;
+        let sq = Sq::new(Parts {
+            qp_num: QP_NUM,
+            qp_type: shape.qp_type,
+            sq_sig_all: false,
+            shape: sq::Shape {
+                blocks: shape.blocks,
+                blocks_of_request: shape.blocks_of_request,
+                max_post,
+                cap,
+            },
+            memory: buffer.clone(),
+            offset: sq_at,
+            record: send_record,
+            bell,
+            prefers_blue_flame: true,
+            has_windows: true,
+        });
+        let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, buffer.clone(), 0, recv_record);
+        let poller = Poller::new(ring, cq_record);
+        let qp = Self {
+            sq,
+            rq,
+            poller,
+            shape,
+            buffer,
+            cqes,
+            records,
+            registers,
+            written: 0,
+            _one_thread: PhantomData,
+        };
+        qp.poller.shared().begin(USER_INDEX, qp.queues());
+        qp
+    }
+
+    fn queues(&self) -> Queues {
+        Queues { send: Some(self.sq.requests().clone()), recv: Some(self.rq.requests().clone()) }
+    }
+
+    /// Moves the queue pair to a state. RESET begins a new life.
+    pub fn move_to(&mut self, state: QpState) {
+        self.sq.moved_to(state);
+        self.rq.moved_to(state);
+        if state == QpState::RESET {
+            self.poller.shared().end(USER_INDEX, Some(self.queues()));
+        }
+    }
+
+    /// Ends the queue pair for its completion queue.
+    pub fn destroy(&self) {
+        self.poller.shared().end(USER_INDEX, None);
+    }
+
+    /// Announces another queue pair to the completion queue.
+    #[cfg(test)]
+    pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
+        self.poller.shared().begin(user_index, queues);
+    }
+
+    /// Announces the end of that queue pair.
+    #[cfg(test)]
+    pub(crate) fn end(&self, user_index: u32) {
+        self.poller.shared().end(user_index, None);
+    }
+
+    /// Continues at a place of the completion queue, before anything was written.
+    #[cfg(test)]
+    pub(crate) fn skip_to(&mut self, index: u32) {
+        assert!(self.written == 0 && index % self.shape.cqes == self.shape.cqes - 2);
+        self.written = index;
+        self.poller.skip_to(index);
+        for entry in 0..self.shape.cqes {
+            // The owner of the former round: the device has written none of this one.
+            let round = u8::from(
+                (index.wrapping_sub(self.shape.cqes - 2).wrapping_add(entry)) & self.shape.cqes != 0,
+            );
+            let at = (entry as usize + 1) * self.shape.cqe_size - 1;
+            // SAFETY: one thread, see the head of the file.
+            unsafe { self.cqes.write(at, 0xf0 | (1 - round)) };
+        }
+    }
+
+    /// Copies completions out.
+    #[inline(always)]
+    pub fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        self.poller.poll(wcs)
+    }
+
+    /// Lends the next completion.
+    #[inline(always)]
+    pub fn lend(&mut self) -> Option<Completion<'_>> {
+        self.poller.next()
+    }
+
+    /// Returns the polled entries to the device.
+    #[inline(always)]
+    pub fn finish(&mut self) {
+        self.poller.finish();
+    }
+
+    /// Writes a completion, as the device does: the owner last.
+    pub fn write(&mut self, cqe: PaperCqe) {
+        self.write_of(USER_INDEX, cqe);
+    }
+
+    /// Writes a completion that carries another number.
+    pub fn write_of(&mut self, user_index: u32, cqe: PaperCqe) {
+        let at = (self.written & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
+            - CQE_FIELDS;
+        let owner = u8::from(self.written & self.shape.cqes != 0);
+        let put = |offset: usize, bytes: &[u8]| {
+            for (byte, value) in bytes.iter().enumerate() {
+                // SAFETY: one thread, see the head of the file.
+                unsafe { self.cqes.write(at + offset + byte, *value) };
+            }
+        };
+        put(17, &[cqe.ml_path]);
+        put(22, &cqe.slid.to_be_bytes());
+        put(24, &cqe.flags_rqpn.to_be_bytes());
+        put(32, &user_index.to_be_bytes());
+        put(36, &cqe.imm_inval_pkey.to_be_bytes());
+        put(44, &cqe.byte_cnt.to_be_bytes());
+        put(54, &cqe.syndromes);
+        put(56, &((u32::from(cqe.wqe_opcode) << 24) | QP_NUM).to_be_bytes());
+        put(60, &cqe.wqe_counter.to_be_bytes());
+        put(63, &[cqe.opcode << 4 | cqe.format | owner]);
+        self.written += 1;
+    }
+
+    /// Returns the bytes of `count` blocks of the send queue, which wraps.
+    pub fn blocks(&self, first: u32, count: u32) -> Vec<u8> {
+        let start = self.buffer.len() - self.shape.blocks as usize * BLOCK;
+        let at = |block: u32| start + (block & (self.shape.blocks - 1)) as usize * BLOCK;
+        (first..first + count).flat_map(|block| read(&self.buffer, at(block), BLOCK)).collect()
+    }
+
+    /// Returns the bytes of an entry of the receive queue.
+    pub fn entry(&self, entry: u32) -> Vec<u8> {
+        let len = self.shape.max_recv_sge.next_power_of_two() as usize * UNIT;
+        read(&self.buffer, (entry & (self.shape.entries - 1)) as usize * len, len)
+    }
+
+    /// Returns the counters of the doorbell records: receives, sends, and the completion queue's.
+    pub fn records(&self) -> [u32; 3] {
+        [RECV_RECORD, SEND_RECORD, CQ_RECORD].map(|at| {
+            let bytes = read(&self.records, at, 4);
+            u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        })
+    }
+
+    /// Returns `len` bytes of a half of the register, and clears it.
+    pub fn take_register(&self, half: usize, len: usize) -> Vec<u8> {
+        let at = REGISTER + half * HALF;
+        let bytes = read(&self.registers, at, len);
+        for offset in 0..HALF {
+            // SAFETY: one thread, see the head of the file.
+            unsafe { self.registers.write(at + offset, 0_u8) };
+        }
+        bytes
+    }
+}
+
+fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
+    // SAFETY: one thread, see the head of the file.
+    (at..at + len).map(|at| unsafe { region.read::<u8>(at) }).collect()
+}

@@ -1,0 +1,266 @@
+//! The receive queue. Posting stores a list and, at the end, a doorbell record; no register is
+//! rung.
+//!
+//! # Safety
+//! Entries are stored at places below the queue's length that no unfinished receive has. The device
+//! reads an entry only after the doorbell record covers it, which `ring` stores after the entry.
+//!
+//! # References
+//! `ibv_post_recv(3)`; rdma-core `providers/mlx5/qp.c` (`mlx5_post_recv`)
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_core::checks::RecvChecks;
+use verbs_core::provider::RecvQueue;
+use verbs_core::ring::{Region, barrier};
+use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
+
+use crate::doorbell::Record;
+use crate::record::RecvRecord;
+use crate::wqe::{self, UNIT};
+
+/// The size of a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Entries in the queue, a power of two.
+    pub(crate) entries: u32,
+    /// The size of an entry, in units: a power of two.
+    pub(crate) units: u32,
+    /// The capacity that the program sees.
+    pub(crate) cap: QpCap,
+}
+
+/// The receive queue of a queue pair.
+pub struct Rq {
+    checks: RecvChecks,
+    start: NonNull<u8>,
+    entry_mask: u32,
+    units: u32,
+    /// The size of an entry in bytes is 2 to the power of this.
+    log_entry: u32,
+    /// The number of receives that were put in.
+    head: u32,
+    /// The `head` at which the queue may be full.
+    limit: u32,
+    requests: Arc<RecvRecord>,
+    record: Record,
+    _memory: Region,
+}
+
+// SAFETY: `start` blocked the auto impls. It points into `_memory`, which is `Send + Sync` and
+// lives as long; the queue is written through `&mut` alone.
+unsafe impl Send for Rq {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Rq {}
+
+impl Rq {
+    /// Returns the receive queue of a queue pair in RESET, at `offset` bytes of its memory.
+    ///
+    /// # Panics
+    /// The queue does not lie within its memory, or is not aligned to a unit.
+    pub(crate) fn new(shape: Shape, memory: Region, offset: usize, record: Record) -> Self {
+        let Shape { entries, units, cap } = shape;
+        assert!(
+            entries.is_power_of_two() && units.is_power_of_two() && units >= cap.max_recv_sge,
+            "{shape:?}"
+        );
+        // A completion names an entry by 16 bits.
+        assert!(entries <= 1 << 15, "{shape:?}");
+        record.store(0);
+        let start = memory.pointer(offset, entries as usize * units as usize * UNIT);
+        assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
+        Self {
+            checks: RecvChecks::new(&cap),
+            start,
+            entry_mask: entries - 1,
+            units,
+            log_entry: (units * UNIT as u32).trailing_zeros(),
+            head: 0,
+            limit: entries,
+            requests: RecvRecord::new(entries),
+            record,
+            _memory: memory,
+        }
+    }
+
+    /// Returns the requests in the queue, for the poller of its completion queue.
+    pub(crate) const fn requests(&self) -> &Arc<RecvRecord> {
+        &self.requests
+    }
+
+    /// Follows the queue pair to a state. After RESET the queue starts at its first entry, with a
+    /// new record of its requests, and with a doorbell record of 0, which the device expects.
+    pub(crate) fn moved_to(&mut self, state: QpState) {
+        self.checks.moved_to(state);
+        if state == QpState::RESET {
+            (self.head, self.limit) = (0, self.entry_mask + 1);
+            self.requests = RecvRecord::new(self.entry_mask + 1);
+            self.record.store(0);
+        }
+    }
+
+    /// Returns the memory of the next entry, if one more receive fits.
+    #[inline(always)]
+    fn next(&mut self) -> Option<NonNull<u8>> {
+        if self.head == self.limit {
+            self.limit = self.requests.tail().wrapping_add(self.entry_mask + 1);
+            if self.head == self.limit {
+                return None;
+            }
+        }
+        let at = ((self.head & self.entry_mask) as usize) << self.log_entry;
+        // SAFETY: the entry's place is below the queue's length (`new`).
+        Some(unsafe { self.start.add(at) })
+    }
+
+    /// Records a receive whose list was stored in the next entry.
+    #[inline(always)]
+    fn finish(&mut self, wr_id: u64) {
+        self.requests.put(self.head, wr_id);
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// Puts a common receive in, of one SGE, and returns whether it did.
+    #[inline(always)]
+    fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
+        if self.checks.is_plain(wr)
+            && let [sge] = wr.sge
+            && sge.length > 0
+            && let Some(at) = self.next()
+        {
+            // SAFETY: no unfinished receive has the entry, which has room for one element, and for
+            // a terminator where a list may be longer.
+            unsafe {
+                wqe::store(at, wqe::data(sge));
+                if self.units > 1 {
+                    wqe::store(at.add(UNIT), wqe::TERMINATOR);
+                }
+            }
+            self.finish(wr.wr_id);
+            return true;
+        }
+        false
+    }
+
+    /// Puts any receive in, or returns the reason why it is refused.
+    #[inline(never)]
+    fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        self.checks.check(wr)?;
+        let mut at = self.next().ok_or(PostReason::QueueFull)?;
+        let mut left = self.units;
+        for sge in wr.sge {
+            if sge.length > 0 {
+                // SAFETY: the list has at most as many elements as the entry has units, and no
+                // unfinished receive has the entry.
+                unsafe {
+                    wqe::store(at, wqe::data(sge));
+                    at = at.add(UNIT);
+                }
+                left -= 1;
+            }
+        }
+        if left > 0 {
+            // SAFETY: a unit of the entry is left.
+            unsafe { wqe::store(at, wqe::TERMINATOR) };
+        }
+        self.finish(wr.wr_id);
+        Ok(())
+    }
+}
+
+impl RecvQueue for Rq {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if self.post_plain(wr) {
+            return Ok(());
+        }
+        let wr = *wr;
+        self.post_any(&wr)
+    }
+
+    #[inline(always)]
+    fn ring(&mut self) {
+        barrier::to_device();
+        self.record.store(self.head & 0xffff);
+    }
+}
+
+impl fmt::Debug for Rq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rq")
+            .field("checks", &self.checks)
+            .field("head", &self.head)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs_core::types::Sge;
+
+    use super::*;
+    use crate::paper::{PaperCqe, PaperQp, PaperShape};
+
+    fn post(qp: &mut PaperQp, wr_id: u64, sge: &[Sge]) -> Result<(), PostReason> {
+        // SAFETY: a paper device accesses no memory.
+        let posted = unsafe { qp.rq.post_one(&RecvWr { wr_id, sge }) };
+        qp.rq.ring();
+        posted
+    }
+
+    fn ready(shape: PaperShape) -> PaperQp {
+        // SAFETY: the test has one thread.
+        let mut qp = unsafe { PaperQp::new(shape) };
+        qp.move_to(QpState::INIT);
+        qp
+    }
+
+    #[test]
+    fn a_list_that_is_shorter_than_its_entry_ends_with_a_terminator() {
+        let element = |n: u8| -> Vec<u8> {
+            let sge = [u32::from(n), 7].into_iter().flat_map(u32::to_be_bytes);
+            sge.chain(u64::from(n).to_be_bytes()).collect()
+        };
+        let terminator = [&[0; 6][..], &[1, 0], &[0; 8]].concat();
+        for (lengths, stored) in [
+            (&[][..], &[][..]),
+            (&[1], &[1]),
+            (&[1, 0, 2], &[1, 2]),
+            (&[0, 0, 0], &[]),
+            (&[1, 2, 3], &[1, 2, 3]),
+            (&[1, 2, 3, 4], &[1, 2, 3, 4]),
+        ] {
+            let mut qp = ready(PaperShape { max_recv_sge: 4, ..PaperShape::default() });
+            let sges: Vec<Sge> =
+                lengths.iter().map(|&n: &u8| Sge { addr: n.into(), length: n.into(), lkey: 7 }).collect();
+            post(&mut qp, 1, &sges).unwrap();
+            let mut expected: Vec<u8> = stored.iter().flat_map(|&n| element(n)).collect();
+            if stored.len() < 4 {
+                expected.extend(&terminator);
+            }
+            assert_eq!(qp.entry(0)[..expected.len()], expected, "{lengths:?}");
+            assert_eq!(qp.records()[0], 1);
+        }
+    }
+
+    #[test]
+    fn a_full_queue_refuses_until_a_completion_was_polled() {
+        let mut qp = ready(PaperShape { entries: 4, ..PaperShape::default() });
+        for wr_id in 0..4 {
+            post(&mut qp, wr_id, &[]).unwrap();
+        }
+        assert_eq!(post(&mut qp, 4, &[]), Err(PostReason::QueueFull));
+        for wr_id in 4..70_000_u64 {
+            qp.write(PaperCqe { opcode: 2, wqe_counter: (wr_id - 4) as u16, ..PaperCqe::default() });
+            let mut wc = [verbs_core::types::Wc::default()];
+            assert_eq!((qp.poll(&mut wc), wc[0].wr_id), (1, wr_id - 4));
+            post(&mut qp, wr_id, &[]).unwrap();
+            assert_eq!(qp.records()[0], (wr_id as u32 + 1) & 0xffff);
+            assert_eq!(post(&mut qp, 0, &[]), Err(PostReason::QueueFull));
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The send queue.
+//!
+//! ```text
+//!   post_one   check everything ──► fill the entry, record its number   nothing for a refusal
+//!   ring       doorbell record ──► register                             for all since the last
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `mod` | the queue: its room, the common requests, the doorbell |
+//! | `special` | datagrams, atomics, and lists of any shape |
+//! | `umr` | operations on keys: the binds and invalidations of memory windows |
+//!
+//! # Safety
+//! Entries are stored at blocks below the queue's end that no unfinished request has: a request
+//! takes at most [`Shape::blocks_of_request`] blocks, and at most [`Shape::max_post`] requests are
+//! unfinished. The device reads an entry only after the doorbell record covers it, which `ring`
+//! stores after the entry.
+//!
+//! # References
+//! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c`
+#![allow(unsafe_code)]
+
+mod special;
+#[cfg(test)]
+mod tests;
+mod umr;
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_core::Errno;
+use verbs_core::checks::SendChecks;
+use verbs_core::provider::SendQueue;
+use verbs_core::ring::{Region, barrier};
+use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
+
+use crate::doorbell::{BlueFlame, Record};
+use crate::record::{Kind, SendRecord};
+use crate::wqe::{self, BLOCK, UNIT, control};
+
+/// The size of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Basic blocks in the queue, a power of two.
+    pub(crate) blocks: u32,
+    /// Blocks of the longest request.
+    pub(crate) blocks_of_request: u32,
+    /// The most unfinished requests.
+    pub(crate) max_post: u32,
+    /// The capacity that the program sees.
+    pub(crate) cap: QpCap,
+}
+
+/// The parts of a new send queue.
+pub(crate) struct Parts {
+    pub(crate) qp_num: u32,
+    pub(crate) qp_type: QpType,
+    pub(crate) sq_sig_all: bool,
+    pub(crate) shape: Shape,
+    /// The queue's memory: [`Shape::blocks`] blocks at `offset` bytes.
+    pub(crate) memory: Region,
+    pub(crate) offset: usize,
+    pub(crate) record: Record,
+    pub(crate) bell: BlueFlame,
+    /// A doorbell may carry a whole request although no data is inline.
+    pub(crate) prefers_blue_flame: bool,
+    /// The device has memory windows.
+    pub(crate) has_windows: bool,
+}
+
+/// The send queue of a queue pair.
+pub struct Sq {
+    start: NonNull<u8>,
+    /// The control segment of the last request that was put in.
+    last: NonNull<u8>,
+    /// The number of blocks, less one.
+    block_mask: u32,
+    /// The block of the next entry; counts on across the end of the queue.
+    cur_post: u32,
+    /// The number of requests that were put in.
+    head: u32,
+    /// The `head` at which the short path ends: the queue may be full, or the next request is
+    /// fenced.
+    limit: u32,
+    /// The queue pair's number as control segments have it.
+    qpn: u32,
+    checks: SendChecks,
+    /// The flags of a control segment, by those of a request.
+    flags: [u8; 16],
+    requests: Arc<SendRecord>,
+    /// `head` and `cur_post` at the last doorbell.
+    rung_head: u32,
+    rung_post: u32,
+    /// `head` and `fence` at the last doorbell behind a request that the short way does not ring.
+    rung_fence: (u32, u8),
+    record: Record,
+    bell: BlueFlame,
+    prefers_blue_flame: bool,
+    /// The number of sizes, from 2 units on, of requests of one block that the doorbell carries
+    /// whether or not their data is inline.
+    short_sizes: u32,
+    /// The fence of the next request, which follows an operation on a key.
+    fence: u8,
+    max_post: u32,
+    _memory: Region,
+}
+
+// SAFETY: the pointers blocked the auto impls. They point into `_memory`, which is `Send + Sync`
+// and lives as long; the queue is written through `&mut` alone.
+unsafe impl Send for Sq {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Sq {}
+
+/// The operation of a common request: its opcode, its immediate data, and its remote address and
+/// key.
+type Plain = (u8, u32, Option<(u64, u32)>);
+
+/// Returns the parts of a common operation; `None` for the others.
+#[inline(always)]
+const fn plain(op: &SendOp<'_>) -> Option<Plain> {
+    use wqe::opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
+    match *op {
+        SendOp::Send => Some((SEND, 0, None)),
+        SendOp::SendWithImm { imm_data } => Some((SEND_IMM, imm_data, None)),
+        SendOp::RdmaWrite { remote_addr, rkey } => Some((RDMA_WRITE, 0, Some((remote_addr, rkey)))),
+        SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
+            Some((RDMA_WRITE_IMM, imm_data, Some((remote_addr, rkey))))
+        }
+        SendOp::RdmaRead { remote_addr, rkey } => Some((RDMA_READ, 0, Some((remote_addr, rkey)))),
+        _ => None,
+    }
+}
+
+impl Sq {
+    /// Returns the send queue of a queue pair in RESET.
+    ///
+    /// # Panics
+    /// The queue does not lie within its memory, or is not aligned to a unit.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { qp_num, qp_type, sq_sig_all, shape, memory, offset, record, bell, .. } = parts;
+        assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");
+        assert!(shape.max_post.saturating_mul(shape.blocks_of_request) <= shape.blocks, "{shape:?}");
+        // A completion names a block by 16 bits, and a size has 6.
+        assert!(shape.blocks <= 1 << 15 && shape.blocks_of_request < 1 << 4, "{shape:?}");
+        let longest = longest_request(qp_type, &shape.cap, parts.has_windows);
+        assert!(longest <= shape.blocks_of_request * 4, "{longest} units in {shape:?}");
+        record.store(0);
+        let len = shape.blocks as usize * BLOCK;
+        let start = memory.pointer(offset, len);
+        assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
+        let mut checks = SendChecks::new(qp_type, &shape.cap);
+        if parts.has_windows {
+            checks = checks.with_windows();
+        }
+        Self {
+            start,
+            last: start,
+            block_mask: shape.blocks - 1,
+            cur_post: 0,
+            head: 0,
+            limit: shape.max_post,
+            qpn: qp_num << 8,
+            checks,
+            flags: control_flags(sq_sig_all),
+            requests: SendRecord::new(shape.blocks),
+            rung_head: 0,
+            rung_post: 0,
+            rung_fence: (0, 0),
+            short_sizes: if parts.prefers_blue_flame { bell.block_sizes } else { 0 },
+            record,
+            bell,
+            prefers_blue_flame: parts.prefers_blue_flame,
+            fence: 0,
+            max_post: shape.max_post,
+            _memory: memory,
+        }
+    }
+
+    /// Returns the requests in the queue, for the poller of its completion queue.
+    pub(crate) const fn requests(&self) -> &Arc<SendRecord> {
+        &self.requests
+    }
+
+    /// Follows the queue pair to a state.
+    ///
+    /// After RESET the queue starts at its first block, with a new record of its requests, and with
+    /// a doorbell record of 0, which the device expects.
+    pub(crate) fn moved_to(&mut self, state: QpState) {
+        self.checks.moved_to(state);
+        if state == QpState::RESET {
+            (self.cur_post, self.head, self.limit, self.fence) = (0, 0, self.max_post, 0);
+            (self.last, self.rung_head, self.rung_post, self.rung_fence) = (self.start, 0, 0, (0, 0));
+            self.requests = SendRecord::new(self.block_mask + 1);
+            self.record.store(0);
+        }
+    }
+
+    /// Returns whether one more request fits, on the way of the requests that take no short path.
+    fn has_room(&mut self) -> bool {
+        let tail = self.requests.tail();
+        self.limit = tail.wrapping_add(self.max_post);
+        self.head != self.limit
+    }
+
+    /// The end of the queue's memory.
+    #[inline(always)]
+    fn end(&self) -> NonNull<u8> {
+        // SAFETY: the blocks lie within the memory (`new`).
+        unsafe { self.start.add((self.block_mask as usize + 1) * BLOCK) }
+    }
+
+    /// Returns the memory of a block.
+    #[inline(always)]
+    fn block(&self, number: u32) -> NonNull<u8> {
+        // SAFETY: the masked number is below the number of blocks, which lie within the memory
+        // (`new`).
+        unsafe { self.start.add((number & self.block_mask) as usize * BLOCK) }
+    }
+
+    /// Stores a request's control segment, records the request, and moves past its blocks. The
+    /// segments behind it have been stored.
+    ///
+    /// # Safety
+    /// The request was checked, there is room for it, and its segments are complete.
+    #[inline(always)]
+    unsafe fn finish(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, fence: u8, kind: Kind) {
+        let flags = self.flags[(wr.flags.bits() & 0xf) as usize] | fence;
+        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
+        let at = self.block(block);
+        let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];
+        // SAFETY: the caller has made sure that the block belongs to this request.
+        unsafe { wqe::store(at, control) };
+        self.requests.put(block, wr.wr_id, head, kind);
+        self.head = head;
+        self.cur_post = block.wrapping_add(ds.div_ceil(4));
+        self.last = at;
+    }
+
+    /// Posts a common request by the short path, and returns whether it did: a send, write or read
+    /// with one SGE, or with inline data that ends in the first block. Such an entry does not wrap.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    #[inline(always)]
+    unsafe fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
+        use wqe::opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
+        if self.head == self.limit {
+            return false;
+        }
+        // A copy for each operation, in which the compiler knows the entry's shape.
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match wr.op {
+                SendOp::RdmaWrite { remote_addr, rkey } => {
+                    self.put_plain(wr, RDMA_WRITE, 0, Some((remote_addr, rkey)))
+                }
+                SendOp::Send => self.put_plain(wr, SEND, 0, None),
+                SendOp::SendWithImm { imm_data } => self.put_plain(wr, SEND_IMM, imm_data, None),
+                SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
+                    self.put_plain(wr, RDMA_WRITE_IMM, imm_data, Some((remote_addr, rkey)))
+                }
+                SendOp::RdmaRead { remote_addr, rkey } => {
+                    self.put_plain(wr, RDMA_READ, 0, Some((remote_addr, rkey)))
+                }
+                _ => false,
+            }
+        }
+    }
+
+    /// Puts a common request in, if it has one SGE or short inline data, and returns whether it
+    /// did.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`]; there is room.
+    #[inline(always)]
+    unsafe fn put_plain(
+        &mut self,
+        wr: &SendWr<'_>,
+        opcode: u8,
+        imm: u32,
+        remote: Option<(u64, u32)>,
+    ) -> bool {
+        let [sge] = wr.sge else { return false };
+        let units = if remote.is_some() { 2 } else { 1 };
+        let is_inline = wr.flags.contains(SendFlags::INLINE);
+        let is_plain = if is_inline {
+            // The data ends in the first block.
+            let room = (BLOCK - units * UNIT - size_of::<u32>()) as u32;
+            sge.length.wrapping_sub(1) < room && self.checks.is_plain_inline(wr)
+        } else {
+            sge.length > 0 && self.checks.is_plain(wr)
+        };
+        if !is_plain {
+            return false;
+        }
+        let block = self.block(self.cur_post);
+        // SAFETY: the segments lie in the block, which no unfinished request has; the caller
+        // promises that inline memory is readable.
+        unsafe {
+            if let Some((remote_addr, rkey)) = remote {
+                wqe::store(block.add(UNIT), wqe::remote(remote_addr, rkey));
+            }
+            let at = block.add(units * UNIT);
+            if is_inline {
+                at.cast::<u32>().write((sge.length | wqe::INLINE).to_be());
+                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+                wqe::copy_short(from, at.add(size_of::<u32>()), sge.length as usize);
+                let ds = units as u32 + wqe::inline_units(sge.length);
+                self.finish_block(wr, block, opcode, imm, ds, Kind::INLINE);
+            } else {
+                wqe::store(at, wqe::data(sge));
+                self.finish_block(wr, block, opcode, imm, units as u32 + 1, Kind::PLAIN);
+            }
+        }
+        true
+    }
+
+    /// As [`finish`](Self::finish), for a request of one block without a fence of the queue's own.
+    ///
+    /// # Safety
+    /// As [`finish`](Self::finish); `at` is the block at `cur_post`.
+    #[inline(always)]
+    unsafe fn finish_block(
+        &mut self,
+        wr: &SendWr<'_>,
+        at: NonNull<u8>,
+        opcode: u8,
+        imm: u32,
+        ds: u32,
+        kind: Kind,
+    ) {
+        let flags = self.flags[(wr.flags.bits() & 0xf) as usize];
+        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
+        let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];
+        // SAFETY: the caller has made sure that the block belongs to this request.
+        unsafe { wqe::store(at, control) };
+        self.requests.put(block, wr.wr_id, head, kind);
+        self.head = head;
+        self.cur_post = block.wrapping_add(1);
+        self.last = at;
+    }
+
+    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does
+    /// not take the short path, and rings.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_send`].
+    #[inline(never)]
+    unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
+        let mut refused = None;
+        for wr in &wrs[accepted..] {
+            // SAFETY: the caller's promise is the same.
+            if let Err(reason) = unsafe { self.post_any(wr) } {
+                refused = Some(reason);
+                break;
+            }
+            accepted += 1;
+        }
+        if accepted > 0 {
+            self.ring_all();
+        }
+        refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
+    }
+
+    /// Publishes all requests since the last doorbell.
+    #[inline(always)]
+    fn ring_all(&mut self) {
+        let (count, last) = (self.head.wrapping_sub(self.rung_head), self.last);
+        if count == 0 {
+            return;
+        }
+        let cur_post = self.cur_post;
+        (self.rung_head, self.rung_post) = (self.head, cur_post);
+        barrier::to_device();
+        self.record.store(cur_post & 0xffff);
+        // SAFETY: the last request is in the queue, and has been stored.
+        let ds = unsafe { wqe::size(last) };
+        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+            // SAFETY: as above; it is one block.
+            unsafe { self.bell.ring_block(last) };
+        } else {
+            self.ring_other(count == 1);
+        }
+    }
+
+    /// Rings where the short way of [`ring_all`](Self::ring_all) does not apply.
+    #[inline(never)]
+    fn ring_other(&mut self, is_alone: bool) {
+        self.rung_fence = (self.head, self.fence);
+        let (last, start, end) = (self.last, self.start, self.end());
+        // SAFETY: the last request is in the queue, and has been stored.
+        let (head, ds) = unsafe { (wqe::head(last), wqe::size(last)) };
+        let is_inline = || self.requests.kind((head >> 40) as u32 & 0xffff) == Kind::INLINE;
+        let may_carry = is_alone && ds > 1 && (self.prefers_blue_flame || is_inline());
+        if may_carry && ds <= self.bell.max_units {
+            // SAFETY: as above.
+            unsafe { self.bell.ring_request(last, start, end, ds) };
+        } else {
+            self.bell.ring(head);
+        }
+    }
+}
+
+impl SendQueue for Sq {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
+        // SAFETY: the caller's promise is the same.
+        if unsafe { self.post_plain(wr) } {
+            return Ok(());
+        }
+        // A copy, so that a request that the caller builds for this call stays in registers on the
+        // short path.
+        let wr = *wr;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_any(&wr) }
+    }
+
+    #[inline(always)]
+    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_plain(wr) }
+    }
+
+    #[inline(always)]
+    fn ring(&mut self) -> Result<(), Errno> {
+        self.ring_all();
+        Ok(())
+    }
+
+    fn rollback(&mut self, count: usize) -> usize {
+        let pending = self.head.wrapping_sub(self.rung_head);
+        let count = pending.min(u32::try_from(count).unwrap_or(u32::MAX));
+        if count == 0 {
+            return 0;
+        }
+        // Entries vary in size, and each contains its own: walk from the last doorbell.
+        let mut block = self.rung_post;
+        let (head, mut fence) = self.rung_fence;
+        fence = if head == self.rung_head { fence } else { 0 };
+        for _ in 0..pending - count {
+            self.last = self.block(block);
+            fence = self.requests.kind(block).fence_behind();
+            // SAFETY: this queue stored a whole entry there.
+            block = block.wrapping_add(unsafe { wqe::size(self.last) }.div_ceil(4));
+        }
+        (self.cur_post, self.fence) = (block, fence);
+        self.head = self.head.wrapping_sub(count);
+        // The short path continues behind `has_room`.
+        self.limit = self.head;
+        count as usize
+    }
+
+    #[inline(always)]
+    unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
+        if wrs.is_empty() {
+            return Ok(());
+        }
+        for (accepted, wr) in wrs.iter().enumerate() {
+            // SAFETY: the caller's promise is the same.
+            if !unsafe { self.post_plain(wr) } {
+                // SAFETY: as above.
+                return unsafe { self.post_rest(wrs, accepted) };
+            }
+        }
+        self.ring_all();
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Sq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sq")
+            .field("checks", &self.checks)
+            .field("cur_post", &self.cur_post)
+            .field("head", &self.head)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the units of the longest request of a queue.
+fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool) -> u32 {
+    let address = match qp_type {
+        QpType::UD => 3,
+        QpType::XRC_SEND => 2,
+        _ => 1,
+    };
+    // An atomic has one segment and one element more than an address.
+    let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge).max(2);
+    let of_key = if has_windows { umr::UNITS } else { 0 };
+    (1 + address + data).max(of_key)
+}
+
+/// Returns the flags of a control segment, by the low bits of [`SendFlags`].
+fn control_flags(sq_sig_all: bool) -> [u8; 16] {
+    core::array::from_fn(|bits| {
+        let flags = SendFlags::from_bits_retain(bits as u32);
+        let set = |flag, bit| if flags.contains(flag) { bit } else { 0 };
+        let all = if sq_sig_all { control::CQ_UPDATE } else { 0 };
+        all | set(SendFlags::FENCE, control::FENCE)
+            | set(SendFlags::SIGNALED, control::CQ_UPDATE)
+            | set(SendFlags::SOLICITED, control::SOLICITED)
+    })
+}

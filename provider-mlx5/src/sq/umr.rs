@@ -1,0 +1,134 @@
+//! Operations on keys: user-mode memory registration (UMR) requests that bind or invalidate a
+//! memory window.
+//!
+//! ```text
+//!   control │ UMR control, 48 bytes │ key context, 64 bytes │ list, 64 bytes: of a bind alone
+//! ```
+//!
+//! The mask of the UMR control segment names the fields of the key context that the device takes.
+//!
+//! # References
+//! rdma-core `providers/mlx5/qp.c` (`set_bind_wr`); Linux `include/linux/mlx5/device.h`
+//! (`mlx5_wqe_umr_ctrl_seg`), `include/linux/mlx5/mlx5_ifc.h` (`mkc_bits`)
+#![allow(unsafe_code)]
+
+use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
+
+use crate::wqe::{Cursor, Words, pair};
+
+/// The most bytes that a bind covers: the length of the list's element has 32 bits, of which the
+/// device takes 31.
+const MAX_LENGTH: u64 = 1 << 31;
+
+/// `flags` of the UMR control segment.
+mod flag {
+    pub(super) const CHECK_QPN: u32 = 1 << 3;
+    pub(super) const TRANSLATION_OFFSET: u32 = 1 << 4;
+    pub(super) const CHECK_FREE: u32 = 1 << 5;
+    pub(super) const INLINE: u32 = 1 << 7;
+}
+
+/// `mkey_mask` of the UMR control segment.
+mod mask {
+    pub(super) const LEN: u64 = 1 << 0;
+    pub(super) const START_ADDR: u64 = 1 << 6;
+    pub(super) const MKEY: u64 = 1 << 13;
+    pub(super) const QPN: u64 = 1 << 14;
+    pub(super) const LOCAL_WRITE: u64 = 1 << 18;
+    pub(super) const REMOTE_READ: u64 = 1 << 19;
+    pub(super) const REMOTE_WRITE: u64 = 1 << 20;
+    pub(super) const ATOMIC: u64 = 1 << 21;
+    pub(super) const FREE: u64 = 1 << 29;
+    /// The fields that a bind sets beside the key itself.
+    pub(super) const BIND: u64 = LEN | START_ADDR | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC;
+}
+
+/// `free` of the key context.
+const FREE: u32 = 1 << 6;
+
+/// The queue pair number of a key that belongs to none.
+const NO_QPN: u32 = 0xff_ffff;
+
+/// Units of the list of a bind: one element of 16 bytes, padded to 64.
+const LIST_OCTOWORDS: u32 = 4;
+
+/// The size of the longest of these requests, in units.
+pub(super) const UNITS: u32 = 12;
+
+/// A change of a window's key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change<'a> {
+    pub(super) mw_type: MwType,
+    /// The low 8 bits of the key from then on.
+    pub(super) new_rkey: u32,
+    /// The part of a region; of no bytes, the window is bound to nothing.
+    pub(super) bind: &'a MwBindInfo,
+    /// The number of the queue pair that posts.
+    pub(super) qp_num: u32,
+}
+
+impl Change<'_> {
+    /// Returns the reason why the device cannot make the change.
+    pub(super) const fn check(&self) -> Result<(), PostReason> {
+        if self.bind.length > MAX_LENGTH {
+            return Err(PostReason::MessageTooLong { given: self.bind.length });
+        }
+        Ok(())
+    }
+
+    /// Stores the segments behind the control segment.
+    ///
+    /// # Safety
+    /// The units belong to the entry: 11 of a bind, else 7.
+    pub(super) unsafe fn put(&self, cursor: &mut Cursor) {
+        let mut words = [[0; 2]; 11];
+        let units = self.words(&mut words);
+        for words in &words[..units] {
+            // SAFETY: the caller's promise.
+            unsafe { cursor.put(*words) }
+        }
+    }
+
+    /// Makes the segments, and returns the number of units.
+    fn words(&self, words: &mut [Words; 11]) -> usize {
+        let Self { mw_type, new_rkey, bind, qp_num } = *self;
+        let is_bind = bind.length > 0;
+        let is_type_2 = mw_type == MwType::TYPE_2;
+        let mut flags = flag::TRANSLATION_OFFSET | flag::INLINE;
+        if is_type_2 {
+            flags |= if is_bind { flag::CHECK_FREE } else { flag::CHECK_QPN };
+        }
+        let octowords = if is_bind { LIST_OCTOWORDS } else { 0 };
+        let mut mask = mask::FREE | mask::MKEY;
+        mask |= if is_type_2 { mask::QPN } else { 0 };
+        mask |= if is_bind { mask::BIND } else { 0 };
+        // UMR control: flags, 3 reserved bytes, octowords, translation offset; the mask; reserved.
+        words[0] = [pair(flags << 24, octowords << 16), mask];
+        // Key context: free, reserved, rights, SF; queue pair number and variant; reserved; start;
+        // length.
+        let owner = if is_bind && is_type_2 { qp_num } else { NO_QPN };
+        let qpn_mkey = (owner << 8) | (new_rkey & 0xff);
+        let head = if is_bind { rights(bind.mw_access_flags) << 8 } else { FREE << 24 };
+        words[3] = [pair(head, qpn_mkey), 0];
+        if !is_bind {
+            return 7;
+        }
+        let is_zero_based = bind.mw_access_flags.contains(AccessFlags::ZERO_BASED);
+        words[4] = [if is_zero_based { 0 } else { bind.addr }, bind.length];
+        words[7] = [pair(bind.length as u32, bind.lkey), bind.addr];
+        11
+    }
+}
+
+/// Returns the rights in the encoding of the key context.
+fn rights(access: AccessFlags) -> u32 {
+    [
+        (AccessFlags::LOCAL_WRITE, 1 << 3),
+        (AccessFlags::REMOTE_READ, 1 << 4),
+        (AccessFlags::REMOTE_WRITE, 1 << 5),
+        (AccessFlags::REMOTE_ATOMIC, 1 << 6),
+    ]
+    .into_iter()
+    .map(|(right, bit)| if access.contains(right) { bit } else { 0 })
+    .sum()
+}

@@ -1,0 +1,254 @@
+//! Work queue entries, as the device reads them: 16-byte segments of big-endian words.
+//!
+//! ```text
+//!   send     control │ [XRC] │ [remote address │ [atomic]] or [datagram] │ data or inline
+//!   receive  data │ data │ ... │ terminator, if the list is shorter than the entry
+//! ```
+//!
+//! A send queue counts *basic blocks* of 64 bytes. An entry starts at a block and wraps at the end
+//! of the queue, between segments or inside inline data. Its size, `ds`, counts 16-byte units.
+//!
+//! # References
+//! rdma-core `providers/mlx5/wqe.h`, `mlx5dv.h`; Linux `include/linux/mlx5/qp.h`
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use verbs_core::types::Sge;
+
+/// The size of a basic block of a send queue, in bytes.
+pub(crate) const BLOCK: usize = 64;
+
+/// The unit of an entry's size, in bytes.
+pub(crate) const UNIT: usize = 16;
+
+/// `opcode` of a control segment.
+pub(crate) mod opcode {
+    pub(crate) const SEND_INVAL: u8 = 0x01;
+    pub(crate) const RDMA_WRITE: u8 = 0x08;
+    pub(crate) const RDMA_WRITE_IMM: u8 = 0x09;
+    pub(crate) const SEND: u8 = 0x0a;
+    pub(crate) const SEND_IMM: u8 = 0x0b;
+    pub(crate) const TSO: u8 = 0x0e;
+    pub(crate) const RDMA_READ: u8 = 0x10;
+    pub(crate) const ATOMIC_CS: u8 = 0x11;
+    pub(crate) const ATOMIC_FA: u8 = 0x12;
+    pub(crate) const UMR: u8 = 0x25;
+}
+
+/// `fm_ce_se` of a control segment.
+pub(crate) mod control {
+    /// Raise a solicited event at the receiver.
+    pub(crate) const SOLICITED: u8 = 0x02;
+    /// Complete with a completion also on success.
+    pub(crate) const CQ_UPDATE: u8 = 0x08;
+    /// Wait for the local operations before this one.
+    pub(crate) const INITIATOR_SMALL_FENCE: u8 = 0x20;
+    /// Wait for the reads and atomics before this one.
+    pub(crate) const FENCE: u8 = 0x80;
+}
+
+/// `byte_count` of a data segment that holds inline data.
+pub(crate) const INLINE: u32 = 1 << 31;
+
+/// `lkey` of the data segment that ends a receive list.
+pub(crate) const INVALID_LKEY: u32 = 0x100;
+
+/// A 16-byte unit as two numbers, each of which is stored big-endian.
+pub(crate) type Words = [u64; 2];
+
+/// Joins two 32-bit numbers, which are stored in this order.
+#[inline(always)]
+pub(crate) const fn pair(first: u32, second: u32) -> u64 {
+    ((first as u64) << 32) | second as u64
+}
+
+/// The first 8 bytes of a control segment, which are also the doorbell's value.
+#[inline(always)]
+pub(crate) const fn control_head(opcode: u8, index: u16, qpn: u32, ds: u32) -> u64 {
+    pair(((index as u32) << 8) | opcode as u32, qpn | ds)
+}
+
+/// Returns the first 8 bytes of an entry, as a number.
+///
+/// # Safety
+/// A whole entry was stored at `at`, by this thread.
+#[inline(always)]
+pub(crate) unsafe fn head(at: NonNull<u8>) -> u64 {
+    // SAFETY: the caller's promise.
+    u64::from_be(unsafe { at.cast::<u64>().read() })
+}
+
+/// Returns the size of an entry, in units.
+///
+/// # Safety
+/// As [`head`].
+#[inline(always)]
+pub(crate) unsafe fn size(at: NonNull<u8>) -> u32 {
+    // The last of the 8 bytes has 6 bits of size.
+    // SAFETY: the caller's promise.
+    u32::from(unsafe { at.add(7).read() } & 0x3f)
+}
+
+/// The last 8 bytes of a control segment: flags, and immediate data or a key.
+#[inline(always)]
+pub(crate) const fn control_tail(fm_ce_se: u8, imm: u32) -> u64 {
+    pair(fm_ce_se as u32, imm)
+}
+
+/// A remote address segment.
+#[inline(always)]
+pub(crate) const fn remote(remote_addr: u64, rkey: u32) -> Words {
+    [remote_addr, pair(rkey, 0)]
+}
+
+/// A data segment.
+#[inline(always)]
+pub(crate) const fn data(sge: &Sge) -> Words {
+    [pair(sge.length, sge.lkey), sge.addr]
+}
+
+/// The data segment that ends a list which is shorter than its entry.
+pub(crate) const TERMINATOR: Words = [pair(0, INVALID_LKEY), 0];
+
+/// Stores a unit.
+///
+/// # Safety
+/// The 16 bytes at `at` are writable, aligned to 8, and nothing else accesses them now.
+#[inline(always)]
+pub(crate) unsafe fn store(at: NonNull<u8>, words: Words) {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<Words>().write([words[0].to_be(), words[1].to_be()]) }
+}
+
+/// Copies a few bytes, at least one. 8 are copied at once.
+///
+/// # Safety
+/// `length` bytes are readable at `from` and writable at `to`, and do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if length == size_of::<u64>() {
+            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+        } else {
+            core::ptr::copy_nonoverlapping(from, to.as_ptr(), length);
+        }
+    }
+}
+
+/// Returns the number of units that inline data of `length` bytes takes.
+#[inline(always)]
+pub(crate) const fn inline_units(length: u32) -> u32 {
+    if length == 0 { 0 } else { (length + 4).div_ceil(UNIT as u32) }
+}
+
+/// The place of an entry's next segment in a send queue. It continues at the start of the queue
+/// when it reaches the end.
+///
+/// # Safety
+/// `start..end` is the queue's memory, whose length is a multiple of [`BLOCK`]; `at` lies inside of
+/// it, at a multiple of [`UNIT`]. The functions that store are unsafe: their callers have made sure
+/// that the units belong to the entry.
+pub(crate) struct Cursor {
+    at: NonNull<u8>,
+    start: NonNull<u8>,
+    end: NonNull<u8>,
+    /// The units that were stored so far.
+    pub(crate) ds: u32,
+}
+
+impl Cursor {
+    /// Starts at a unit of a queue.
+    ///
+    /// # Safety
+    /// As the type's documentation says.
+    pub(crate) const unsafe fn new(at: NonNull<u8>, start: NonNull<u8>, end: NonNull<u8>, ds: u32) -> Self {
+        Self { at, start, end, ds }
+    }
+
+    #[inline(always)]
+    fn wrap(&mut self) {
+        if self.at == self.end {
+            self.at = self.start;
+        }
+    }
+
+    /// Stores a unit.
+    ///
+    /// # Safety
+    /// The unit belongs to the entry, which the device does not read yet.
+    #[inline(always)]
+    pub(crate) unsafe fn put(&mut self, words: Words) {
+        self.wrap();
+        // SAFETY: `at` is below `end`, at a multiple of 16 bytes; the caller owns the unit.
+        unsafe {
+            store(self.at, words);
+            self.at = self.at.add(UNIT);
+        }
+        self.ds += 1;
+    }
+
+    /// Stores the elements of a list, except those of no bytes.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put), for a unit an element.
+    #[inline]
+    pub(crate) unsafe fn put_list(&mut self, list: &[Sge]) {
+        for sge in list {
+            if sge.length > 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.put(data(sge)) }
+            }
+        }
+    }
+
+    /// Stores the bytes of a list as inline data of `length` bytes.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
+    /// process, `length` bytes together.
+    pub(crate) unsafe fn put_inline(&mut self, list: &[Sge], length: u32) {
+        if length == 0 {
+            return;
+        }
+        self.wrap();
+        // SAFETY: `at` is the first byte of a unit that belongs to the entry.
+        unsafe { self.at.cast::<u32>().write((length | INLINE).to_be()) };
+        // SAFETY: inside of the same unit.
+        let mut to = unsafe { self.at.add(size_of::<u32>()) };
+        for sge in list {
+            let mut from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+            let mut left = sge.length as usize;
+            while left > 0 {
+                if to == self.end {
+                    to = self.start;
+                }
+                // SAFETY: both lie in the queue's memory.
+                let room = unsafe { self.end.offset_from_unsigned(to) };
+                let count = left.min(room);
+                // SAFETY: `count` bytes are readable by the caller's promise, and lie before the
+                // end of the queue in units of the entry; a list of the program does not overlap a
+                // queue that only this process' provider knows.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(from, to.as_ptr(), count);
+                    (from, to) = (from.add(count), to.add(count));
+                }
+                left -= count;
+            }
+        }
+        let units = inline_units(length);
+        self.ds += units;
+        self.skip(units);
+    }
+
+    /// Moves past units that were stored.
+    fn skip(&mut self, units: u32) {
+        // SAFETY: both lie in the queue's memory.
+        let (at, len) =
+            unsafe { (self.at.offset_from_unsigned(self.start), self.end.offset_from_unsigned(self.start)) };
+        let behind = (at + units as usize * UNIT) % len;
+        // SAFETY: below the queue's length.
+        self.at = unsafe { self.start.add(behind) };
+    }
+}
