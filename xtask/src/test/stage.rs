@@ -76,13 +76,16 @@ impl StageResult {
     }
 }
 
-/// Runs a stage, announces it first, and measures its time.
+/// Runs a stage, announces it first, shows its failures, and measures its time.
 pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageResult {
     println!("== {name}");
     let started = Instant::now();
     let mut result = StageResult { name: name.to_owned(), ..StageResult::default() };
     work(&mut result);
     result.took = started.elapsed();
+    for failure in result.notes.iter().filter(|note| note.starts_with("FAIL ")) {
+        println!("== {name}: {failure}");
+    }
     result
 }
 
