@@ -50,7 +50,8 @@ rules! {
     DoorbellRegister: "a store into a UAR page targets a register and has the register's size",
     DoorbellUar: "a doorbell goes to an allocated UAR page, the one of its object",
     DoorbellObject: "a doorbell refers to an object that exists",
-    /// Only reported: the model counts with the other bits. libmlx5 and Linux write 0 in all records.
+    /// Only reported: the model counts with the other bits. libmlx5 and Linux write 0 in all
+    /// records.
     DoorbellRecordBits: "the bits of a doorbell record above its counter are 0",
     /// Only reported: the model counts from 0, as a device does. libmlx5 and Linux clear the record
     /// when they create the queue, and the record of a queue pair after a transition to RESET. A
@@ -62,8 +63,8 @@ rules! {
     DoorbellStale: "a doorbell announces at least one new work request",
     /// An Ethernet send queue only reports it and sends what the queue holds.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
-    /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core `util/mmio.c`,
-    /// Linux `include/linux/mlx5/doorbell.h`). A half that stays alone is ignored.
+    /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core
+    /// `util/mmio.c`, Linux `include/linux/mlx5/doorbell.h`). A half that stays alone is ignored.
     DoorbellHalf: "the second half of a doorbell follows the first",
     /// The store and its continuation are ignored.
     BlueFlameHalf: "the halves of a BlueFlame register are used alternately",

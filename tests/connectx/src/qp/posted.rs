@@ -6,9 +6,9 @@
 //!
 //! | queue | copied | compared | bytes |
 //! |---|---|---|---|
-//! | send | at the doorbell, all that it announces | when it ends, signalled or not | all units of its length |
+//! | send | at the doorbell, all that it announces | when it ends, signalled or not | all units |
 //! | receive | when the record is read | when it ends | the list, with its terminator |
-//! | shared | when the record is read | when it completes | the link, and the list with its terminator |
+//! | shared | when the record is read | when it completes | the link, and the list as above |
 //!
 //! Bytes that a driver leaves from an older request count, because nothing writes them either. Not
 //! compared are requests of a queue pair that is reset or destroyed, which never end; requests of

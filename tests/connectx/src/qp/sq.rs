@@ -30,8 +30,8 @@ impl<B: Bus> Function<B> {
     ///
     /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Returns that work request as the queue has it, if it is readable. Rings an Ethernet send queue if the number
-    /// belongs to one.
+    /// Returns that work request as the queue has it, if it is readable. Rings an Ethernet send
+    /// queue if the number belongs to one.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,

@@ -1,4 +1,4 @@
-//! What was posted stays as it is until it completes: on send queues and receive queues. Shared
+//! Requests stay as they were posted until they complete: on send queues and receive queues. Shared
 //! ones are in `receives`.
 
 use std::io::Read;
