@@ -63,6 +63,15 @@ pub(crate) const C_PROGRAMS: &[HostTool] = &[
     tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
 ];
 
+/// Tools that build the C programs of `libibverbs.so.1`'s tests, run them under valgrind, and check
+/// its package.
+pub(crate) const C_BUILD: &[HostTool] = &[
+    tool("cc", "gcc"),
+    tool("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    tool("valgrind", "valgrind"),
+    tool("lintian", "lintian"),
+];
+
 /// Tools of the suites on the ConnectX model: rdma-core's and perftest's own programs, and pyverbs.
 pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),

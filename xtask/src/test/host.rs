@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
-use crate::{c_abi, cargo, fuzz};
+use crate::{apt, c_abi, cargo, fuzz};
 
 /// Runs every stage of the host part.
 pub(super) fn stages() -> Vec<StageResult> {
@@ -35,6 +35,10 @@ pub(super) fn stages() -> Vec<StageResult> {
         Err(error) => result.fail(format!("{error:#}")),
     }));
     results.push(stage("tests without a device", |result| {
+        // Cases whose programs are missing are skipped, with the reason.
+        if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| println!("{line}")) {
+            println!("{error:#}");
+        }
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
         result.device = Some("soft".to_owned());
     }));
