@@ -36,6 +36,9 @@ pub(crate) mod opcode {
     pub(crate) const UMR: u8 = 0x25;
 }
 
+/// The place of `fm_ce_se` in a control segment.
+pub(crate) const FM_CE_SE: usize = 11;
+
 /// `fm_ce_se` of a control segment.
 pub(crate) mod control {
     /// Raise a solicited event at the receiver.

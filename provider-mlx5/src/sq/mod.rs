@@ -219,25 +219,6 @@ impl Sq {
         unsafe { self.start.add((number & self.block_mask) as usize * BLOCK) }
     }
 
-    /// Stores a request's control segment, records the request, and moves past its blocks. The
-    /// segments behind it have been stored.
-    ///
-    /// # Safety
-    /// The request was checked, there is room for it, and its segments are complete.
-    #[inline(always)]
-    unsafe fn finish(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, fence: u8, kind: Kind) {
-        let flags = self.flags[(wr.flags.bits() & 0xf) as usize] | fence;
-        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
-        let at = self.block(block);
-        let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];
-        // SAFETY: the caller has made sure that the block belongs to this request.
-        unsafe { wqe::store(at, control) };
-        self.requests.put(block, wr.wr_id, head, kind);
-        self.head = head;
-        self.cur_post = block.wrapping_add(ds.div_ceil(4));
-        self.last = at;
-    }
-
     /// Posts a common request by the short path, and returns whether it did: a send, write or read
     /// with one SGE, or with inline data that ends in the first block. Such an entry does not wrap.
     ///
@@ -308,29 +289,23 @@ impl Sq {
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
                 wqe::copy_short(from, at.add(size_of::<u32>()), sge.length as usize);
                 let ds = units as u32 + wqe::inline_units(sge.length);
-                self.finish_block(wr, block, opcode, imm, ds, Kind::INLINE);
+                self.finish(wr, block, opcode, imm, ds, Kind::INLINE);
             } else {
                 wqe::store(at, wqe::data(sge));
-                self.finish_block(wr, block, opcode, imm, units as u32 + 1, Kind::PLAIN);
+                self.finish(wr, block, opcode, imm, units as u32 + 1, Kind::PLAIN);
             }
         }
         true
     }
 
-    /// As [`finish`](Self::finish), for a request of one block without a fence of the queue's own.
+    /// Stores a request's control segment, records the request, and moves past its first block. The
+    /// segments behind it have been stored.
     ///
     /// # Safety
-    /// As [`finish`](Self::finish); `at` is the block at `cur_post`.
+    /// The request was checked, there is room for it, and its segments are complete; `at` is the
+    /// block at `cur_post`.
     #[inline(always)]
-    unsafe fn finish_block(
-        &mut self,
-        wr: &SendWr<'_>,
-        at: NonNull<u8>,
-        opcode: u8,
-        imm: u32,
-        ds: u32,
-        kind: Kind,
-    ) {
+    unsafe fn finish(&mut self, wr: &SendWr<'_>, at: NonNull<u8>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
         let flags = self.flags[(wr.flags.bits() & 0xf) as usize];
         let (block, head) = (self.cur_post, self.head.wrapping_add(1));
         let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];

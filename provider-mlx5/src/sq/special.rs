@@ -178,15 +178,21 @@ impl Sq {
         unsafe { Cursor::new(block.add(UNIT), self.start, self.end(), 1) }
     }
 
-    /// Finishes a request, with the fence that the last one asks for.
+    /// Finishes a request of any size, with the fence that the last one asks for.
     ///
     /// # Safety
     /// As [`finish`](Self::finish).
     unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
-        // The program's fence is stronger.
-        let fence = if wr.flags.contains(SendFlags::FENCE) { 0 } else { self.fence };
+        let at = self.block(self.cur_post);
         // SAFETY: the caller's promise is the same.
-        unsafe { self.finish(wr, opcode, imm, ds, fence, kind) };
+        unsafe { self.finish(wr, at, opcode, imm, ds, kind) };
+        self.cur_post = self.cur_post.wrapping_add(ds.div_ceil(4) - 1);
+        // The program's fence is stronger.
+        if self.fence != 0 && !wr.flags.contains(SendFlags::FENCE) {
+            // SAFETY: the flags of the control segment that was just stored, which the device does
+            // not read before the doorbell.
+            unsafe { *at.add(wqe::FM_CE_SE).as_ptr() |= self.fence };
+        }
         self.fence = kind.fence_behind();
         if self.fence != 0 {
             // The request behind this one takes no short path.
