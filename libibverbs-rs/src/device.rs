@@ -344,6 +344,8 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
 static REGISTERED: Mutex<Vec<Driver>> = Mutex::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[
+    #[cfg(feature = "mlx5")]
+    provider_mlx5::Mlx5::DRIVER,
     #[cfg(feature = "rxe")]
     provider_rxe::Rxe::DRIVER,
     #[cfg(feature = "soft")]

@@ -229,6 +229,14 @@ pub use verbs_core::provider::{
 pub use verbs_core::types::*;
 pub use verbs_core::{Cause, Errno, Error, Result, provider};
 
+/// The ConnectX provider.
+#[cfg(feature = "mlx5")]
+pub mod mlx5 {
+    // Re-exported by name, because the provider's queues on paper are for its own tests.
+    pub use provider_mlx5::{Ah, Completion, Context, Cq, CqHandle, Mlx5, Qp, Rq, Sq, Xrcd};
+    pub use verbs_core::kernel::{KernelMr as Mr, KernelMw as Mw, KernelPd as Pd};
+}
+
 /// The Soft-RoCE provider.
 #[cfg(feature = "rxe")]
 pub mod rxe {

@@ -20,7 +20,7 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use verbs_core::ring::{Region, barrier};
 
@@ -83,7 +83,8 @@ impl fmt::Debug for Record {
 /// A doorbell register for sends, of which one queue is the owner.
 pub(crate) struct BlueFlame {
     register: NonNull<u8>,
-    /// The size of a half, in bytes: a power of two, and at least 8.
+    /// The size of a half, in bytes: a power of two, and at least 8; 0 for a register without
+    /// halves, which several queues ring.
     size: usize,
     /// The start of the half to use next: 0 or `size`.
     offset: usize,
@@ -102,19 +103,21 @@ unsafe impl Send for BlueFlame {}
 unsafe impl Sync for BlueFlame {}
 
 impl BlueFlame {
-    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes.
-    /// `takes_requests`: whole requests may be stored into it.
+    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes; 0
+    /// for a register without halves. `takes_requests`: whole requests may be stored into it.
     ///
     /// # Safety
-    /// As long as this lives, no other code of this process accesses the register, and the code
-    /// that holds it rings for requests of its own queue alone.
+    /// As long as this lives, the code that holds it rings for requests of its own queue alone, and
+    /// no other code of this process accesses the register, except other values like this one if it
+    /// takes no requests.
     ///
     /// # Panics
     /// The register does not lie within the region, is not aligned to 8 bytes, or its halves are no
     /// power of two of at least 8 bytes.
     pub(crate) unsafe fn new(region: &Region, offset: usize, size: usize, takes_requests: bool) -> Self {
-        assert!(size.is_power_of_two() && size >= size_of::<u64>(), "halves of {size} bytes");
-        let register = region.pointer(offset, 2 * size);
+        let is_size = size == 0 || size.is_power_of_two() && size >= size_of::<u64>();
+        assert!(is_size, "halves of {size} bytes");
+        let register = region.pointer(offset, (2 * size).max(size_of::<u64>()));
         assert!(
             register.addr().get().is_multiple_of(align_of::<u64>()),
             "a register at {offset} is not aligned"
@@ -139,8 +142,9 @@ impl BlueFlame {
     #[inline(always)]
     pub(crate) fn ring(&mut self, head: u64) {
         barrier::mmio_wc_start();
-        // SAFETY: aligned and within the region; `&mut self` is the only access of this process.
-        unsafe { self.half().cast::<u64>().write_volatile(head.to_be()) };
+        // SAFETY: aligned and within the region; a register that others ring too is accessed by such
+        // stores alone.
+        unsafe { store(self.half().cast(), head) };
         self.done();
     }
 
@@ -205,6 +209,61 @@ impl BlueFlame {
     fn done(&mut self) {
         barrier::flush_wc();
         self.offset ^= self.size;
+    }
+}
+
+/// Stores a number into a register, by one store.
+///
+/// # Safety
+/// The register is mapped and aligned; other threads access it meanwhile by such stores alone.
+#[inline(always)]
+unsafe fn store(register: NonNull<u64>, value: u64) {
+    // SAFETY: the caller's promise.
+    let register = unsafe { AtomicU64::from_ptr(register.as_ptr()) };
+    register.store(value.to_be(), Ordering::Relaxed);
+}
+
+/// The register by which completion queues request events. All of a context share it.
+pub(crate) struct ArmRegister {
+    register: NonNull<u64>,
+    _region: Region,
+}
+
+// SAFETY: `register` blocked the auto impls. It points into `_region`, which is `Send + Sync` and
+// lives as long; it is rung by single atomic stores.
+unsafe impl Send for ArmRegister {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ArmRegister {}
+
+impl ArmRegister {
+    /// Returns the register at `offset` bytes of a page of registers.
+    ///
+    /// # Safety
+    /// As long as this lives, this process accesses the register through values like this one
+    /// alone.
+    ///
+    /// # Panics
+    /// The register does not lie within the region, or is not aligned to 8 bytes.
+    pub(crate) unsafe fn new(region: &Region, offset: usize) -> Self {
+        let register = region.pointer(offset, size_of::<u64>());
+        let is_aligned = register.addr().get().is_multiple_of(align_of::<u64>());
+        assert!(is_aligned, "a register at {offset} is not aligned");
+        Self { register: register.cast(), _region: region.clone() }
+    }
+
+    /// Requests an event: the doorbell record's word, and the completion queue's number. The record
+    /// was stored before.
+    pub(crate) fn ring(&self, word: u32, cqn: u32) {
+        barrier::mmio_wc_start();
+        // SAFETY: mapped and aligned (`new`); this process accesses it by such stores alone.
+        unsafe { store(self.register, crate::wqe::pair(word, cqn)) };
+        barrier::flush_wc();
+    }
+}
+
+impl fmt::Debug for ArmRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArmRegister").finish_non_exhaustive()
     }
 }
 

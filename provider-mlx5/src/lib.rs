@@ -3,29 +3,157 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `context` | [`Context`], the open device, and the recognition of ConnectX devices |
+//! | `device` | what the objects of a context share, and the agreement with the kernel's driver |
+//! | `kernel` | the right to command the kernel's context |
+//! | `registers` | the doorbell registers, in pages of the device |
+//! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
+//! | `life` | what a queue pair has of these |
+//! | `sizes` | the shapes of queues |
+//! | `qp` | [`Qp`], its states and its limits |
+//! | `ah` | [`Ah`], the path of a datagram |
+//! | `xrcd` | [`Xrcd`] |
 //! | `wqe` | the segments of a work queue entry |
 //! | `record` | the requests in a queue, shared by poster and poller |
-//! | `doorbell` | doorbell records and registers |
+//! | `doorbell` | one doorbell record, one register |
 //! | `sq` | [`Sq`], posting sends |
 //! | `rq` | [`Rq`], posting receives |
-//! | `cq` | polling completions |
+//! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! This is the data path. It runs on plain memory; what makes its objects by the kernel's commands
-//! is not built yet.
+//! Protection domains, memory regions, memory windows and DMA handles have no driver-specific data:
+//! they are [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`].
+//!
+//! It is tested against the unmodified Linux driver and a software model of the device, not on
+//! hardware.
+//!
+//! # Safety
+//! The implementation of [`Provider`] makes promises about the device, argued at the impl.
+//!
+//! # References
+//! `rdma/mlx5-abi.h`; Linux `drivers/infiniband/hw/mlx5/`; `mlx5dv(7)`
+#![allow(unsafe_code)]
 
+mod ah;
+mod context;
 mod cq;
+mod dbrec;
+mod device;
 mod doorbell;
+mod kernel;
+mod life;
+mod memory;
 #[doc(hidden)]
 pub mod paper;
+mod qp;
 mod record;
+mod registers;
 mod rq;
+mod sizes;
 mod sq;
+mod user_index;
 mod wqe;
+mod xrcd;
 
-pub use cq::Completion;
+use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
+use verbs_core::provider::{Provider, Unsupported};
+
+pub use ah::Ah;
+pub use context::Context;
+pub use cq::{Completion, Cq, CqHandle};
+pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
+pub use xrcd::Xrcd;
 
 /// The tag of address vectors that this provider makes: its kernel driver's id.
-pub(crate) const AV_TAG: u32 = 1;
+pub(crate) const AV_TAG: u32 = device::DRIVER_ID;
+
+/// The provider for ConnectX devices.
+#[derive(Debug)]
+pub enum Mlx5 {}
+
+// SAFETY: the argument is about the device as its manual and the drivers of Linux and rdma-core
+// describe it, about the kernel's driver, read at 6.1, and about this crate. By number:
+// - 1: `post_one` makes every check, fills blocks that no unfinished request has, and as its last
+//   step moves its own counters; a request that fails before has moved nothing. The device takes
+//   entries below the counter in the doorbell record, which `ring` stores, or a request that `ring`
+//   stores into the register.
+// - 2: lists, inline data and address vectors are copied into the entry during the call.
+// - 3: the device accesses the bytes that the entry's segments name, and compares each key with the
+//   protection domain of the queue pair, the range of the region and its rights. An atomic has a
+//   segment of 8 bytes. An entry is written by its queue alone, and again only after its request
+//   has ended: the poller moves the tail that `has_room` reads when it returns the completion of
+//   the request or of a later one of the same queue. The device ends the requests of a queue in
+//   order.
+// - 4: a path is 48 bytes that name a peer; the fields that select an operation are the entry's.
+// - 5: the device writes a completion after it has ended the request, and its owner bit last;
+//   `barrier::from_device` orders the reads behind it. It writes what a request received before the
+//   completion, as PCI orders writes.
+// - 6: the number is the slot's of the request that the completion names by its place. A slot is
+//   written before its request is published, and again only after its end (3). A completion of a
+//   queue pair that was reset or destroyed is skipped, so that its place is not looked up in the
+//   slots of another life (`cq::shared`).
+// - 7: the completion queues are those of the command that created the queue pair.
+// - 8: the device writes one completion a request; the poller moves past each entry once. A resize
+//   copies the entries that were not polled, once, and polls only the new ring afterwards.
+// - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP; the driver returns
+//   then (`__mlx5_ib_modify_qp`, `destroy_qp_common`). The confirmation is a write of the device
+//   behind those of the data.
+// - 10: the key of a region contains its number in the device and 8 bits that the driver changes;
+//   the number is given again only after DESTROY_MKEY. A region that is changed in place keeps its
+//   keys or returns new ones. An imported region is a second name of one.
+// - 11: the device compares the rights of the key and of the queue pair for each packet.
+// - 12: DESTROY_MKEY, or the change that makes a key free for the driver's cache, is confirmed after
+//   the device has ended the accesses by the key (`mlx5_ib_dereg_mr`). The driver refuses no end of
+//   a region with windows: their keys then name nothing.
+// - 13: the device is not a thread of this process. Its accesses follow a doorbell that `ring`
+//   stores behind `barrier::to_device`, or a system call.
+// - 14: `cmd` accepts only the kernel's confirmation as the end of an object. Nothing in `destroy`
+//   unwinds: locks that are poisoned are used as they are.
+// - 15: dropping an object unmaps memory at most, whose pages the kernel has pinned for the device.
+//   Doorbell records of an object that was not destroyed are never given to another one, nor is the
+//   number that its completions carry.
+// - 16: the descriptors come from the kernel's replies, checked in `cmd::context`.
+// - 17: a completion queue of another context is rejected. Other handles are numbers of one file:
+//   another context's number names nothing there, or an object that the caller could have passed as
+//   well.
+// - 18: REG_MR undoes its steps if it fails. Nothing in `reg_mr` unwinds.
+// - 19: `rollback` moves the counters back, not below those of the last doorbell; the device takes
+//   only what these cover.
+// - 20: the memory, the doorbell records and the register of a queue pair stay its own until its
+//   queues are gone too (`life`). A queue whose queue pair was destroyed does not ring; one that
+//   rings at that moment rings a register whose page no later queue pair has (`registers`), so that
+//   the device, which compares the page, takes the doorbell for no other queue pair. `modify`
+//   rejects queues of another queue pair.
+// - 21: a window's key exists in the device as a region's does, with the range and the rights of the
+//   bind. Only the request that `umr` makes changes it; requests that name it need its number.
+// - 22: the device invalidates the key before it writes the completion.
+// - 23: not promised.
+// - 24 to 26: there are no shared receive queues and no work queues yet: their types are
+//   `Unsupported`, of which no value exists.
+unsafe impl Provider for Mlx5 {
+    type Context = Context;
+    type Pd = KernelPd;
+    type Mr = KernelMr;
+    type Cq = Cq;
+    type CqHandle = CqHandle;
+    type Qp = Qp;
+    type Sq = Sq;
+    type Rq = Rq;
+    type Ah = Ah;
+    type Srq = Unsupported;
+    type SrqQueue = Unsupported;
+    type Xrcd = Xrcd;
+    type Dm = Unsupported;
+    type Dmah = KernelDmah;
+    type Td = Unsupported;
+    type Mw = KernelMw;
+    type Wq = Unsupported;
+    type WqQueue = Unsupported;
+    type RwqIndTable = Unsupported;
+    type Flow = Unsupported;
+    type FlowAction = Unsupported;
+    type Counters = Unsupported;
+    type CompCntr = Unsupported;
+}

@@ -16,12 +16,14 @@
 #![allow(clippy::missing_panics_doc)]
 
 use core::marker::PhantomData;
+use std::sync::Arc;
 
 use verbs_core::ring::Region;
 use verbs_core::types::{QpCap, QpState, QpType, Wc};
 
 use crate::cq::{CQE_FIELDS, Poller, Queues, Ring};
 use crate::doorbell::{BlueFlame, Record};
+use crate::life::Life;
 use crate::sq::Parts;
 use crate::wqe::{BLOCK, UNIT};
 use crate::{Completion, Rq, Sq, rq, sq};
@@ -150,6 +152,7 @@ impl PaperQp {
             ([record(RECV_RECORD), record(SEND_RECORD), record(CQ_RECORD)], bell, ring)
         };
         let [recv_record, send_record, cq_record] = record;
+        let life = Arc::new(Life::of_test(buffer.clone(), records.clone()));
         let sq = Sq::new(Parts {
             qp_num: QP_NUM,
             qp_type: shape.qp_type,
@@ -160,14 +163,14 @@ impl PaperQp {
                 max_post,
                 cap,
             },
-            memory: buffer.clone(),
             offset: sq_at,
             record: send_record,
             bell,
             prefers_blue_flame: true,
             has_windows: true,
+            life: Arc::clone(&life),
         });
-        let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, buffer.clone(), 0, recv_record);
+        let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, recv_record, life);
         let poller = Poller::new(ring, cq_record);
         let qp = Self {
             sq,
@@ -198,8 +201,9 @@ impl PaperQp {
         }
     }
 
-    /// Ends the queue pair for its completion queue.
+    /// Ends the queue pair, also for its completion queue.
     pub fn destroy(&self) {
+        self.sq.life().end();
         self.poller.shared().end(USER_INDEX, None);
     }
 

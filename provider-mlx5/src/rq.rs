@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use verbs_core::checks::RecvChecks;
 use verbs_core::provider::RecvQueue;
-use verbs_core::ring::{Region, barrier};
+use verbs_core::ring::barrier;
 use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
 
 use crate::doorbell::Record;
+use crate::life::Life;
 use crate::record::RecvRecord;
 use crate::wqe::{self, UNIT};
 
@@ -41,27 +42,50 @@ pub struct Rq {
     units: u32,
     /// The size of an entry in bytes is 2 to the power of this.
     log_entry: u32,
+    /// The most unfinished receives: the number of entries, or 0.
+    capacity: u32,
     /// The number of receives that were put in.
     head: u32,
     /// The `head` at which the queue may be full.
     limit: u32,
     requests: Arc<RecvRecord>,
     record: Record,
-    _memory: Region,
+    life: Arc<Life>,
 }
 
-// SAFETY: `start` blocked the auto impls. It points into `_memory`, which is `Send + Sync` and
-// lives as long; the queue is written through `&mut` alone.
+// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
+// Sync` and lives as long; the queue is written through `&mut` alone.
 unsafe impl Send for Rq {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Rq {}
 
 impl Rq {
-    /// Returns the receive queue of a queue pair in RESET, at `offset` bytes of its memory.
+    /// Returns the receive queue of a queue pair in RESET, at the start of the memory of its life.
     ///
     /// # Panics
     /// The queue does not lie within its memory, or is not aligned to a unit.
-    pub(crate) fn new(shape: Shape, memory: Region, offset: usize, record: Record) -> Self {
+    pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
+        Self::with_checks(RecvChecks::new(&shape.cap), shape, record, life)
+    }
+
+    /// Returns the queue of a queue pair that has none, because it uses a shared receive queue. It
+    /// accepts nothing.
+    pub(crate) fn of_shared(record: Record, life: Arc<Life>) -> Self {
+        let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
+        Self::with_checks(RecvChecks::of_shared(), shape, record, life).full()
+    }
+
+    /// Returns the queue of a queue pair without room for receives. It is always full.
+    pub(crate) fn empty(record: Record, life: Arc<Life>) -> Self {
+        let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
+        Self::new(shape, record, life).full()
+    }
+
+    fn full(self) -> Self {
+        Self { limit: 0, capacity: 0, ..self }
+    }
+
+    fn with_checks(checks: RecvChecks, shape: Shape, record: Record, life: Arc<Life>) -> Self {
         let Shape { entries, units, cap } = shape;
         assert!(
             entries.is_power_of_two() && units.is_power_of_two() && units >= cap.max_recv_sge,
@@ -70,20 +94,26 @@ impl Rq {
         // A completion names an entry by 16 bits.
         assert!(entries <= 1 << 15, "{shape:?}");
         record.store(0);
-        let start = memory.pointer(offset, entries as usize * units as usize * UNIT);
-        assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
+        let start = life.memory().region().pointer(0, entries as usize * units as usize * UNIT);
+        assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
         Self {
-            checks: RecvChecks::new(&cap),
+            checks,
             start,
             entry_mask: entries - 1,
             units,
             log_entry: (units * UNIT as u32).trailing_zeros(),
+            capacity: entries,
             head: 0,
             limit: entries,
             requests: RecvRecord::new(entries),
             record,
-            _memory: memory,
+            life,
         }
+    }
+
+    /// Returns the life of its queue pair.
+    pub(crate) const fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     /// Returns the requests in the queue, for the poller of its completion queue.
@@ -96,7 +126,7 @@ impl Rq {
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
-            (self.head, self.limit) = (0, self.entry_mask + 1);
+            (self.head, self.limit) = (0, self.capacity);
             self.requests = RecvRecord::new(self.entry_mask + 1);
             self.record.store(0);
         }
@@ -106,7 +136,7 @@ impl Rq {
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.limit {
-            self.limit = self.requests.tail().wrapping_add(self.entry_mask + 1);
+            self.limit = self.requests.tail().wrapping_add(self.capacity);
             if self.head == self.limit {
                 return None;
             }

@@ -17,6 +17,7 @@ use core::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use verbs::mlx5::Mlx5;
 use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
@@ -63,6 +64,8 @@ pub fn open() -> CaseResult<Context> {
 /// A device that was opened with its provider named.
 #[derive(Debug)]
 pub enum Named {
+    /// ConnectX.
+    Mlx5(Context<Mlx5>),
     /// Soft-RoCE in the kernel.
     Rxe(Context<Rxe>),
     /// RoCE v2 in this process.
@@ -76,6 +79,7 @@ pub enum Named {
 pub fn open_named() -> CaseResult<Named> {
     let device = device()?;
     match device.driver().name {
+        "mlx5" => Ok(Named::Mlx5(device.open_as()?)),
         "rxe" => Ok(Named::Rxe(device.open_as()?)),
         "soft" => Ok(Named::Soft(device.open_as()?)),
         other => fail(format_args!("the provider {other} is not named in fabric.rs")),
@@ -87,6 +91,7 @@ pub fn open_named() -> CaseResult<Named> {
 macro_rules! with_named {
     ($named:expr, |$context:ident| $body:expr) => {
         match $named {
+            $crate::fabric::Named::Mlx5($context) => $body,
             $crate::fabric::Named::Rxe($context) => $body,
             $crate::fabric::Named::Soft($context) => $body,
         }

@@ -27,6 +27,8 @@ pub(crate) mod cqe_opcode {
     pub(crate) const RESP_SEND: u8 = 2;
     pub(crate) const RESP_SEND_IMM: u8 = 3;
     pub(crate) const RESP_SEND_INV: u8 = 4;
+    /// The end of a ring that was replaced by another one.
+    pub(crate) const RESIZE: u8 = 5;
     pub(crate) const REQ_ERR: u8 = 13;
     pub(crate) const RESP_ERR: u8 = 14;
     /// The device has not written the entry yet.

@@ -3,6 +3,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `mod` | polling |
+//! | `control` | [`Cq`], the kernel's object, and its requests for events |
+//! | `resize` | replacing the ring |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared` | news of these queues, from other threads |
@@ -17,7 +19,9 @@
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
 #![allow(unsafe_code)]
 
+mod control;
 mod cqe;
+mod resize;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -31,6 +35,7 @@ use verbs_core::provider::Completion as CompletionOps;
 use verbs_core::ring::barrier;
 use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
 
+pub use self::control::{Cq, CqHandle};
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
 use self::cqe::{Cqe, cqe_opcode};
 use self::shared::{News, widen};

@@ -110,6 +110,21 @@ impl Ring {
         barrier::from_device();
         Some(cqe)
     }
+
+    /// Copies the entry at a place to a place of another ring, with the owner of the round there.
+    pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
+        let stride = 1_usize << self.log_stride.min(to_ring.log_stride);
+        let (source, target) = (self.fields(from), to_ring.fields(to));
+        let round = u8::from(to & (to_ring.mask + 1) != 0);
+        // SAFETY: the fields end at the end of an entry, which has at least `stride` bytes before
+        // it; the rings are different memory, and the device writes neither entry now.
+        unsafe {
+            let before = stride - CQE64;
+            core::ptr::copy_nonoverlapping(source.sub(before).as_ptr(), target.sub(before).as_ptr(), stride);
+            let op_own = target.add(cqe::at::OP_OWN);
+            op_own.write_volatile(op_own.read_volatile() & !cqe::OWNER | round);
+        }
+    }
 }
 
 /// An event that the poller does not know yet.
@@ -120,6 +135,20 @@ pub(super) enum News {
     /// The life of a queue pair ended: its completions before a place are skipped. With queues, it
     /// lives on with these.
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
+}
+
+/// The events that the poller does not know yet.
+pub(super) struct Pending<'a>(&'a mut [News]);
+
+impl Pending<'_> {
+    /// Moves the places of these events on by one, because the entries there moved.
+    pub(super) fn move_on(&mut self) {
+        for one in &mut *self.0 {
+            if let News::Ends { until, .. } = one {
+                *until = (*until + 1) & COUNTER;
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -190,6 +219,18 @@ impl Shared {
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         self.has_news.load(Ordering::Acquire)
+    }
+
+    /// Replaces the ring, if `change` succeeds. No life ends meanwhile.
+    pub(super) fn replace<E>(
+        &self,
+        new: &Ring,
+        change: impl FnOnce(&mut Pending<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut inner = self.inner();
+        change(&mut Pending(&mut inner.news))?;
+        inner.ring = new.clone();
+        Ok(())
     }
 
     /// Takes the news. `more`: whether the poller has to look again at the next completion.

@@ -26,6 +26,8 @@ mod special;
 mod tests;
 mod umr;
 
+pub(crate) use self::special::AV_LEN;
+
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -33,10 +35,11 @@ use std::sync::Arc;
 use verbs_core::Errno;
 use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
-use verbs_core::ring::{Region, barrier};
+use verbs_core::ring::barrier;
 use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
 
 use crate::doorbell::{BlueFlame, Record};
+use crate::life::Life;
 use crate::record::{Kind, SendRecord};
 use crate::wqe::{self, BLOCK, UNIT, control};
 
@@ -59,8 +62,7 @@ pub(crate) struct Parts {
     pub(crate) qp_type: QpType,
     pub(crate) sq_sig_all: bool,
     pub(crate) shape: Shape,
-    /// The queue's memory: [`Shape::blocks`] blocks at `offset` bytes.
-    pub(crate) memory: Region,
+    /// The place of the queue in its memory, in bytes: [`Shape::blocks`] blocks.
     pub(crate) offset: usize,
     pub(crate) record: Record,
     pub(crate) bell: BlueFlame,
@@ -68,6 +70,8 @@ pub(crate) struct Parts {
     pub(crate) prefers_blue_flame: bool,
     /// The device has memory windows.
     pub(crate) has_windows: bool,
+    /// The queue pair's life, whose memory the queue is in.
+    pub(crate) life: Arc<Life>,
 }
 
 /// The send queue of a queue pair.
@@ -104,11 +108,11 @@ pub struct Sq {
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
-    _memory: Region,
+    life: Arc<Life>,
 }
 
-// SAFETY: the pointers blocked the auto impls. They point into `_memory`, which is `Send + Sync`
-// and lives as long; the queue is written through `&mut` alone.
+// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, which is
+// `Send + Sync` and lives as long; the queue is written through `&mut` alone.
 unsafe impl Send for Sq {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Sq {}
@@ -139,16 +143,17 @@ impl Sq {
     /// # Panics
     /// The queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { qp_num, qp_type, sq_sig_all, shape, memory, offset, record, bell, .. } = parts;
+        let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, life, .. } = parts;
         assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");
         assert!(shape.max_post.saturating_mul(shape.blocks_of_request) <= shape.blocks, "{shape:?}");
         // A completion names a block by 16 bits, and a size has 6.
-        assert!(shape.blocks <= 1 << 15 && shape.blocks_of_request < 1 << 4, "{shape:?}");
+        assert!(shape.blocks <= 1 << 15 && shape.blocks_of_request <= 1 << 4, "{shape:?}");
         let longest = longest_request(qp_type, &shape.cap, parts.has_windows);
-        assert!(longest <= shape.blocks_of_request * 4, "{longest} units in {shape:?}");
+        let is_enough = longest <= shape.blocks_of_request * 4 || shape.max_post == 0;
+        assert!(is_enough, "{longest} units in {shape:?}");
         record.store(0);
         let len = shape.blocks as usize * BLOCK;
-        let start = memory.pointer(offset, len);
+        let start = life.memory().region().pointer(offset, len);
         assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
         let mut checks = SendChecks::new(qp_type, &shape.cap);
         if parts.has_windows {
@@ -174,8 +179,13 @@ impl Sq {
             prefers_blue_flame: parts.prefers_blue_flame,
             fence: 0,
             max_post: shape.max_post,
-            _memory: memory,
+            life,
         }
+    }
+
+    /// Returns the life of its queue pair.
+    pub(crate) const fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     /// Returns the requests in the queue, for the poller of its completion queue.
@@ -348,6 +358,9 @@ impl Sq {
         }
         let cur_post = self.cur_post;
         (self.rung_head, self.rung_post) = (self.head, cur_post);
+        if self.life.is_over() {
+            return;
+        }
         barrier::to_device();
         self.record.store(cur_post & 0xffff);
         // SAFETY: the last request is in the queue, and has been stored.

@@ -33,6 +33,7 @@ pub mod dmah;
 pub mod flow;
 pub mod gid;
 pub mod mcast;
+pub mod mlx5;
 pub mod mr;
 pub mod mw;
 pub mod pd;

@@ -56,8 +56,21 @@ impl KernelContext {
     /// `ENODEV` for a device that is known to have another driver;
     /// [`Cause::File`](crate::Cause::File) if the device's file cannot be opened; any errno that
     /// the kernel returns.
-    #[allow(unsafe_code)]
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
+        Self::open_uhw(device, driver_id, fw_ver, Uhw::none())
+    }
+
+    /// Opens a device as [`open`](Self::open) does, with the driver's part of the command in `uhw`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[allow(unsafe_code)]
+    pub fn open_uhw(
+        device: &DeviceInfo,
+        driver_id: u32,
+        fw_ver: fn(u64) -> String,
+        uhw: Uhw<'_>,
+    ) -> Result<Arc<Self>> {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
@@ -65,7 +78,7 @@ impl KernelContext {
         // driver is the one that the kernel reported; if it reported none, it rejects ioctls that
         // are meant for another driver.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
-        Self::with_ports(uverbs, device.ibdev_path(), fw_ver, Uhw::none(), device.phys_port_cnt())
+        Self::with_ports(uverbs, device.ibdev_path(), fw_ver, uhw, device.phys_port_cnt())
     }
 
     /// Shares the context of a device's file that was opened by another owner, for example another
@@ -75,12 +88,27 @@ impl KernelContext {
     /// `ENODEV` for a device that is known to have another driver;
     /// [`Cause::File`](crate::Cause::File) for a file that is not the device's; `EOPNOTSUPP` if
     /// the driver does not share contexts; any other errno that the kernel returns.
-    #[allow(unsafe_code)]
     pub fn import(
         device: &DeviceInfo,
         file: OwnedFd,
         driver_id: u32,
         fw_ver: fn(u64) -> String,
+    ) -> Result<Arc<Self>> {
+        Self::import_with(device, file, driver_id, fw_ver, DriverAttrs::none())
+    }
+
+    /// Shares a context as [`import`](Self::import) does, with the driver's own attributes of the
+    /// query.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    #[allow(unsafe_code)]
+    pub fn import_with(
+        device: &DeviceInfo,
+        file: OwnedFd,
+        driver_id: u32,
+        fw_ver: fn(u64) -> String,
+        driver: DriverAttrs<'_>,
     ) -> Result<Arc<Self>> {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("import_device", device.name(), Errno::NODEV));
@@ -88,7 +116,7 @@ impl KernelContext {
         // SAFETY: as in `open`. The other owner's objects have other handles, and the objects made
         // from this context destroy only themselves.
         let uverbs = unsafe { Uverbs::import(device, file, driver_id) }?;
-        Self::import_over(uverbs, device.ibdev_path(), fw_ver, DriverAttrs::none())
+        Self::import_over(uverbs, device.ibdev_path(), fw_ver, driver)
     }
 
     /// Shares a context over a given command channel: a scripted kernel, or a driver with

@@ -2,6 +2,8 @@
 
 use core::any::Any;
 use core::fmt::Debug;
+use core::sync::atomic::AtomicU32;
+use std::sync::Arc;
 
 use crate::types::{CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 use crate::{Errno, Error, Result};
@@ -41,6 +43,13 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
+
+    /// Returns the counter of the queue's events that were read from its channel; `None` where a
+    /// request for an event carries no number. Whoever reads an event adds one before anybody is
+    /// told of it. A wrong count delays events or repeats them, and harms nothing else.
+    fn event_counter(&self) -> Option<Arc<AtomicU32>> {
+        None
+    }
 
     /// Returns the fields that the queue's completions have.
     fn wc_flags(&self) -> CqWcFlags {

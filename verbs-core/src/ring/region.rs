@@ -96,6 +96,21 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
+    /// Allocates zeroed memory of `len` bytes at the start of a page, present and writable, for a
+    /// queue that a device reads by DMA.
+    ///
+    /// # Errors
+    /// Any errno that `mmap(2)` returns, notably `ENOMEM`; `EINVAL` for a length of zero.
+    pub fn anonymous(len: usize) -> Result<Self, Errno> {
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let map = MmapOptions::new().len(len).populate().map_anon().map_err(|e| Errno::from_io(&e))?;
+        let map = MmapRaw::from(map);
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
+        Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
+    }
+
     /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a
     /// device.
     pub fn plain(len: usize) -> Self {
@@ -241,6 +256,16 @@ mod tests {
         drop(region);
         assert_eq!(clone.peek::<u64>(8), 0x0102_0304_0506_0708);
         assert_eq!(clone.peek::<u32>(16), 0);
+    }
+
+    #[test]
+    fn anonymous_memory_is_zeroed_and_begins_at_a_page() {
+        let region = Region::anonymous(8192).unwrap();
+        assert!(region.pointer(0, 8192).addr().get().is_multiple_of(4096));
+        assert_eq!((region.peek::<u64>(0), region.peek::<u64>(8184)), (0, 0));
+        region.poke(8184, 7_u64);
+        assert_eq!(region.peek::<u64>(8184), 7);
+        assert_eq!(Region::anonymous(0).unwrap_err(), Errno::INVAL);
     }
 
     #[test]

@@ -1,0 +1,179 @@
+//! The open device: the kernel's context, from which ConnectX's objects are made.
+//!
+//! # Safety
+//! The caller's promises about registered memory are passed on unchanged.
+#![allow(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use verbs_core::discovery::DeviceInfo;
+use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
+use verbs_core::provider::{
+    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
+    RegionState, ReregError, XrcdOps, erase,
+};
+use verbs_core::types::{
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
+};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::device::{DRIVER_ID, Device};
+use crate::{Ah, Cq, CqHandle, Mlx5, Qp, Xrcd};
+
+/// An open ConnectX device.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+}
+
+impl NamedProvider for Mlx5 {
+    const DRIVER: Driver = Driver {
+        name: "mlx5",
+        driver_id: DRIVER_ID,
+        min_abi: 1,
+        max_abi: 1,
+        matches: named_mlx5,
+        devices: Vec::new,
+        open: open_erased,
+        import: Some(import_erased),
+    };
+
+    fn open(device: &DeviceInfo) -> Result<Context> {
+        let own = match device.driver_id() {
+            Some(id) => id.0 == DRIVER_ID,
+            None => named_mlx5(device),
+        };
+        if !own {
+            return Err(Error::new("open_device", device.name(), Errno::NODEV));
+        }
+        Ok(Context { device: Device::open(device)? })
+    }
+}
+
+/// Returns whether a device is named as ConnectX devices are, for a kernel that does not report the
+/// driver.
+fn named_mlx5(device: &DeviceInfo) -> bool {
+    device.name().starts_with("mlx5_")
+}
+
+fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
+    Mlx5::open(device).map(erase::<Mlx5>)
+}
+
+fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
+    Ok(erase::<Mlx5>(Context { device: Device::import(device, file)? }))
+}
+
+impl Context {
+    fn kernel(&self) -> &Arc<verbs_core::kernel::KernelContext> {
+        &self.device.kernel
+    }
+}
+
+impl ContextOps<Mlx5> for Context {
+    fn provider_name(&self) -> &'static str {
+        Mlx5::DRIVER.name
+    }
+
+    fn device(&self) -> &dyn DeviceOps {
+        &**self.kernel()
+    }
+
+    fn alloc_pd(&self) -> Result<KernelPd> {
+        // The driver's reply, the domain's number, is not needed.
+        KernelPd::alloc(self.kernel())
+    }
+
+    unsafe fn reg_mr(
+        &self,
+        pd: &KernelPd,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { pd.reg_mr(addr, length, iova, access) }
+    }
+
+    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Mlx5>) -> Result<KernelMr> {
+        let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        // SAFETY: the caller's promise is the same.
+        unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }
+    }
+
+    unsafe fn reg_dmabuf_mr(
+        &self,
+        pd: &KernelPd,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }
+    }
+
+    unsafe fn rereg_mr(&self, mr: &mut KernelMr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
+        let MrChange { memory, pd, access } = *change;
+        // SAFETY: the caller's promise is the same.
+        unsafe { mr.rereg(memory, pd, access) }.map_err(|error| {
+            // What the core and the driver check first; later errors may come from the device.
+            let is_early = matches!(error.errno, Errno::INVAL | Errno::OPNOTSUPP);
+            let region = if is_early { RegionState::Unchanged } else { RegionState::Unusable };
+            ReregError { error, region }
+        })
+    }
+
+    fn advise_mr(&self, pd: &KernelPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        pd.advise_mr(advice, flags, sges)
+    }
+
+    fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
+        KernelDmah::alloc(self.kernel(), attr)
+    }
+
+    unsafe fn export_device(&self) -> Result<OwnedFd> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.kernel().export() }
+    }
+
+    fn import_pd(&self, handle: u32) -> Result<KernelPd> {
+        Ok(KernelPd::import(self.kernel(), handle))
+    }
+
+    fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(KernelMr, MrAttr)> {
+        pd.import_mr(handle)
+    }
+
+    fn create_cq(&self, parent_domain: Option<&KernelPd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
+        if parent_domain.is_some() {
+            let reason =
+                "the provider has no parent domains, in which a completion queue could be made".into();
+            return Err(self.device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }));
+        }
+        Cq::create(&self.device, attr)
+    }
+
+    fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {
+        Qp::create(&self.device, parents, attr)
+    }
+
+    fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {
+        Ah::create(&self.device, pd, attr)
+    }
+
+    fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Xrcd> {
+        Xrcd::open(&self.device, file, oflags)
+    }
+
+    fn open_qp(&self, xrcd: &Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<Mlx5>> {
+        Qp::open(&self.device, xrcd.handle(), qp_num, user_handle)
+    }
+
+    fn alloc_mw(&self, pd: &KernelPd, mw_type: MwType) -> Result<KernelMw> {
+        pd.alloc_mw(mw_type)
+    }
+}

@@ -1,0 +1,250 @@
+//! [`Cq`]: the completion queue as an object of the kernel, and its requests for events.
+//!
+//! ```text
+//!   req_notify   doorbell record: number of events, kind, consumer's index ──► register
+//! ```
+//!
+//! A request carries the number of events that the program has read: the device drops one whose
+//! number it has served, so that a record which it reads late raises no event twice.
+//!
+//! # Safety
+//! The queue's memory is lent to the device from the command that creates or resizes the queue to
+//! the one that destroys it. The kernel pins its pages, so that a queue which is dropped without
+//! being destroyed may be unmapped; its doorbell record then stays taken.
+//!
+//! # References
+//! `ibv_create_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; rdma-core
+//! `providers/mlx5/verbs.c` (`create_cq`), `cq.c` (`mlx5_arm_cq`)
+#![allow(unsafe_code)]
+
+use core::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use uverbs_abi::mlx5_abi::{Mlx5IbCreateCq, Mlx5IbCreateCqFlags, Mlx5IbCreateCqResp, Mlx5IbResizeCq};
+use verbs_core::channel::Uhw;
+use verbs_core::provider::{CqOps, Destroy, DeviceOps as _, EventsRead};
+use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc};
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use zerocopy::IntoBytes;
+
+use super::{Completion, Poller, Ring, Shared};
+use crate::dbrec::Slot;
+use crate::device::Device;
+use crate::doorbell::{ArmRegister, Record};
+use crate::memory::QueueMemory;
+
+/// The size of an entry, in bytes.
+const STRIDE: usize = super::CQE_FIELDS;
+
+/// The most entries of a queue: its counters have 24 bits, of which two rounds must differ.
+const MAX_ENTRIES: u32 = 1 << 22;
+
+/// A completion queue.
+pub struct Cq {
+    poller: Poller,
+    handle: u32,
+    cqn: u32,
+    entries: u32,
+    /// The number of events that were read.
+    events: Arc<AtomicU32>,
+    arm_record: Record,
+    arm: ArmRegister,
+    slot: Slot,
+    memory: QueueMemory,
+    device: Arc<Device>,
+}
+
+/// The name of a completion queue for the queue pairs that complete to it, usable while another
+/// thread polls the queue.
+#[derive(Clone)]
+pub struct CqHandle {
+    pub(crate) handle: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) device: Arc<Device>,
+}
+
+impl fmt::Debug for CqHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CqHandle({})", self.handle)
+    }
+}
+
+/// Returns the number of entries for at least `cqe` completions; the device keeps one free.
+fn entries_for(cqe: u32) -> Result<u32, Cause> {
+    explain::within("cqe", cqe.into(), 1, (MAX_ENTRIES - 1).into())?;
+    Ok((cqe + 1).next_power_of_two())
+}
+
+impl Cq {
+    pub(crate) fn create(device: &Arc<Device>, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
+        const VERB: &str = "create_cq";
+        let error = |errno| device.error(VERB, errno);
+        explain::wc_flags(attr.wc_flags, CqWcFlags::STANDARD)
+            .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
+        let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
+        let slot = device.records.take().map_err(error)?;
+        // SAFETY: the memory is new, and the ring's alone.
+        let ring = unsafe { Ring::new(memory.region().clone(), entries, STRIDE) };
+        // SAFETY: the slot is this queue's, and the records live in it.
+        let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
+        let request = Mlx5IbCreateCq {
+            buf_addr: memory.address(),
+            db_addr: slot.address(),
+            cqe_size: STRIDE as u32,
+            flags: Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX.bits(),
+            uar_page_index: u16::try_from(device.registers.arm_page_id())
+                .map_err(|_| device.kernel.uverbs().bad_reply(VERB, "a page of registers beyond 16 bits"))?,
+            ..Default::default()
+        };
+        let mut reply = Mlx5IbCreateCqResp::default();
+        let event_fd = device.kernel.async_fd()?;
+        // SAFETY: the addresses are of the queue's memory and of its records, which are lent to the
+        // device until the queue is destroyed; see the module's documentation.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        let asked = CqInitAttr { cqe: entries - 1, ..*attr };
+        let info = cmd::cq::create_cq(device.kernel.uverbs(), &asked, Some(event_fd), uhw)
+            .map_err(|error| device.kernel.explain_create_cq(error, attr))?;
+        slot.lend();
+        let poller = Poller::new(ring, consumer);
+        let shared = Arc::clone(poller.shared());
+        let cq = Self {
+            poller,
+            handle: info.handle,
+            cqn: reply.cqn,
+            entries,
+            events: Arc::default(),
+            arm_record,
+            arm: device.registers.arm(),
+            slot,
+            memory,
+            device: Arc::clone(device),
+        };
+        Ok((cq, CqHandle { handle: info.handle, shared, device: Arc::clone(device) }))
+    }
+
+    fn resize_to(&mut self, cqe: u32) -> Result<()> {
+        const VERB: &str = "resize_cq";
+        let error = |errno| self.device.error(VERB, errno);
+        let unread = self.poller.unread();
+        let entries = entries_for(cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        explain::within("cqe", cqe.into(), unread.max(1).into(), (MAX_ENTRIES - 1).into())
+            .map_err(|cause| error(Errno::INVAL).because(cause))?;
+        if entries == self.entries {
+            return Ok(());
+        }
+        let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
+        // SAFETY: the memory is new, and the ring's alone.
+        let ring = unsafe { Ring::new(memory.region().clone(), entries, STRIDE) };
+        let request =
+            Mlx5IbResizeCq { buf_addr: memory.address(), cqe_size: STRIDE as u16, ..Default::default() };
+        // SAFETY: the address is of the new memory, which is lent to the device until the queue is
+        // destroyed or resized again.
+        let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
+        let (device, handle) = (&self.device, self.handle);
+        let is_whole = self.poller.replace(ring, || {
+            cmd::cq::resize_cq(device.kernel.uverbs(), handle, entries - 1, uhw)
+                .map_err(|error| device.kernel.explain_resize_cq(error, cqe, unread as usize))
+                .map(drop)
+        })?;
+        (self.memory, self.entries) = (memory, entries);
+        if is_whole {
+            return Ok(());
+        }
+        let reason = "the device did not mark the end of the old queue: completions may be lost";
+        Err(self.device.error(VERB, Errno::IO).because(Cause::Other { reason: reason.into() }))
+    }
+}
+
+impl CqOps for Cq {
+    type Completion<'a> = Completion<'a>;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn cqe(&self) -> u32 {
+        self.entries - 1
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Completion<'_>> {
+        self.poller.next()
+    }
+
+    #[inline(always)]
+    fn finish(&mut self) {
+        self.poller.finish();
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        self.poller.poll(wcs)
+    }
+
+    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+        const SOLICITED_ONLY: u32 = 1 << 24;
+        let number = (self.events.load(Ordering::Acquire) & 3) << 28;
+        let kind = if solicited_only { SOLICITED_ONLY } else { 0 };
+        self.poller.finish();
+        let word = number | kind | self.poller.place();
+        self.arm_record.store(word);
+        self.arm.ring(word, self.cqn);
+        Ok(())
+    }
+
+    fn event_counter(&self) -> Option<Arc<AtomicU32>> {
+        Some(Arc::clone(&self.events))
+    }
+
+    fn resize(&mut self, cqe: u32) -> Result<()> {
+        self.resize_to(cqe)
+    }
+
+    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+        cmd::cq::modify_cq(self.device.kernel.uverbs(), self.handle, moderation)
+    }
+}
+
+impl Destroy for Cq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
+        match cmd::cq::destroy_cq(self.device.kernel.uverbs(), self.handle) {
+            Ok(events) => {
+                self.slot.take_back();
+                Ok(events)
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("device", &self.device.kernel.device_name())
+            .field("handle", &self.handle)
+            .field("cqn", &self.cqn)
+            .field("poller", &self.poller)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_one_entry_more_than_completions() {
+        for (cqe, entries) in [(1, 2), (2, 4), (3, 4), (255, 256), (256, 512), ((1 << 22) - 1, 1 << 22)] {
+            assert_eq!(entries_for(cqe).unwrap(), entries);
+        }
+        for cqe in [0, 1 << 22, u32::MAX] {
+            assert!(matches!(entries_for(cqe), Err(Cause::Limit { name: "cqe", .. })), "{cqe}");
+        }
+    }
+}

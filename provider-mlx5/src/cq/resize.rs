@@ -1,0 +1,68 @@
+//! Replacing the ring of a completion queue while it has completions.
+//!
+//! The device ends the old ring with an entry of its own kind, and continues in the new one behind
+//! the place of that entry. The entries before it move to the new ring, each one place on, so that
+//! no place stays empty.
+//!
+//! ```text
+//!   old   │ 5 │ 6 │ end │          consumer's index 5
+//!   new       │ 5 │ 6 │ 8 │ ...    consumer's index 6; the device writes place 8 next
+//! ```
+//!
+//! # References
+//! rdma-core `providers/mlx5/cq.c` (`mlx5_cq_resize_copy_cqes`)
+
+use verbs_core::Result;
+
+use super::cqe::cqe_opcode;
+use super::shared::Ring;
+use super::{Current, Poller};
+
+impl Poller {
+    /// Returns the number of entries that were not polled.
+    pub(super) fn unread(&self) -> u32 {
+        let places = 0..=self.ring.mask();
+        places.take_while(|place| self.ring.entry(self.index.wrapping_add(*place)).is_some()).count() as u32
+    }
+
+    /// Returns the place of the next entry as the device counts it, 24 bits.
+    pub(super) const fn place(&self) -> u32 {
+        self.index & 0xff_ffff
+    }
+
+    /// Replaces the ring, for which `command` asks the device, and returns whether the device has
+    /// marked the end of the old one. After an error nothing has changed.
+    ///
+    /// # Errors
+    /// That of the command.
+    pub(super) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
+        self.finish();
+        let Self { shared, table, ending, ring, index, .. } = self;
+        let mut is_whole = false;
+        shared.replace(&new, |pending| -> Result<()> {
+            command()?;
+            let first = *index;
+            for place in 0..=ring.mask() {
+                let at = first.wrapping_add(place);
+                let Some(entry) = ring.entry(at) else { break };
+                if entry.op_own() >> 4 == cqe_opcode::RESIZE {
+                    is_whole = true;
+                    break;
+                }
+                ring.copy(at, &new, at.wrapping_add(1));
+            }
+            *index = first.wrapping_add(1);
+            // Places of lives that ended have moved as well.
+            pending.move_on();
+            for user_index in ending.iter() {
+                if let Some(since) = table.get_mut(*user_index).and_then(|entry| entry.since.as_mut()) {
+                    *since = since.wrapping_add(1);
+                }
+            }
+            Ok(())
+        })?;
+        (self.ring, self.current) = (new, Current::NONE);
+        self.finish();
+        Ok(is_whole)
+    }
+}

@@ -1,0 +1,167 @@
+//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so that no two
+//! objects share a cache line, with two records in its first 8 bytes.
+//!
+//! | object | first record | second record |
+//! |---|---|---|
+//! | queue pair | receives | sends |
+//! | completion queue | consumer's index | request for an event |
+//! | shared receive queue | receives | none |
+//!
+//! # Safety
+//! A slot is one object's until the kernel has confirmed the object's end and the object's queues
+//! are gone, because the device reads the records of objects that it has.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::Errno;
+use verbs_core::ring::Region;
+
+use crate::doorbell::Record;
+use crate::memory::QueueMemory;
+
+/// The size of a slot, in bytes.
+const SLOT: usize = 64;
+
+/// The slots of a page: a bit each.
+const SLOTS: usize = 64;
+
+/// The slots of a context. Pages are kept until the context and all its objects are gone.
+#[derive(Debug, Default)]
+pub(crate) struct RecordPool(Mutex<Vec<Page>>);
+
+#[derive(Debug)]
+struct Page {
+    memory: QueueMemory,
+    /// A bit for each slot that is in use.
+    used: u64,
+}
+
+impl RecordPool {
+    /// Takes a slot whose records are 0.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the errno with which pages cannot be excluded from forks.
+    pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, Errno> {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = match pages.iter().position(|page| page.used != u64::MAX) {
+            Some(page) => page,
+            None => {
+                pages.push(Page { memory: QueueMemory::new(SLOTS * SLOT)?, used: 0 });
+                pages.len() - 1
+            }
+        };
+        let number = pages[page].used.trailing_ones() as usize;
+        pages[page].used |= 1 << number;
+        let slot = Slot {
+            region: pages[page].memory.region().clone(),
+            place: number * SLOT,
+            home: Some((Arc::clone(self), page)),
+            is_lent: AtomicBool::new(false),
+        };
+        for record in [Slot::FIRST, Slot::SECOND] {
+            // SAFETY: the slot was free, so nothing else accesses its records.
+            unsafe { slot.record(record) }.store(0);
+        }
+        Ok(slot)
+    }
+
+    fn give_back(&self, page: usize, place: usize) {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pages[page].used &= !(1 << (place / SLOT));
+    }
+}
+
+/// The records of one object. They return to the pool when this is dropped, unless they are lent to
+/// the device.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    region: Region,
+    place: usize,
+    home: Option<(Arc<RecordPool>, usize)>,
+    is_lent: AtomicBool,
+}
+
+impl Slot {
+    /// The place of the first record.
+    pub(crate) const FIRST: usize = 0;
+    /// The place of the second record.
+    pub(crate) const SECOND: usize = 4;
+
+    /// The slot of a test, at the start of plain memory.
+    pub(crate) const fn of_test(region: Region) -> Self {
+        Self { region, place: 0, home: None, is_lent: AtomicBool::new(false) }
+    }
+
+    /// Returns a record of the slot, which keeps the memory alive, not the slot.
+    ///
+    /// # Safety
+    /// As [`Record::new`]: the code that holds it stores the counters of the object that has the
+    /// slot, and stops before the slot is dropped.
+    pub(crate) unsafe fn record(&self, record: usize) -> Record {
+        // SAFETY: the caller's promise.
+        unsafe { Record::new(&self.region, self.place + record) }
+    }
+
+    /// Returns the address for the kernel's commands.
+    pub(crate) fn address(&self) -> u64 {
+        self.region.pointer(self.place, SLOT).addr().get() as u64
+    }
+
+    /// Lends the slot to the device: the kernel has created its object.
+    pub(crate) fn lend(&self) {
+        self.is_lent.store(true, Ordering::Release);
+    }
+
+    /// Takes the slot back: the kernel has confirmed the end of its object.
+    pub(crate) fn take_back(&self) {
+        self.is_lent.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some((pool, page)) = &self.home
+            && !self.is_lent.load(Ordering::Acquire)
+        {
+            pool.give_back(*page, self.place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_given_again_only_after_its_object_has_ended() {
+        let pool = Arc::new(RecordPool::default());
+        let first = pool.take().unwrap();
+        first.lend();
+        let address = first.address();
+        assert!(address.is_multiple_of(SLOT as u64));
+        drop(first);
+        let second = pool.take().unwrap();
+        assert_eq!(second.address(), address + SLOT as u64);
+        // SAFETY: no other code has the record.
+        unsafe { second.record(Slot::SECOND) }.store(7);
+        second.lend();
+        second.take_back();
+        drop(second);
+        let third = pool.take().unwrap();
+        assert_eq!(third.address(), address + SLOT as u64);
+        // SAFETY: as above.
+        assert_eq!(unsafe { third.record(Slot::SECOND) }.load(), 0);
+    }
+
+    #[test]
+    fn a_full_page_is_followed_by_another() {
+        let pool = Arc::new(RecordPool::default());
+        let slots: Vec<Slot> = (0..=SLOTS).map(|_| pool.take().unwrap()).collect();
+        let mut addresses: Vec<u64> = slots.iter().map(Slot::address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), SLOTS + 1);
+    }
+}

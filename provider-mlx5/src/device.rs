@@ -1,0 +1,209 @@
+//! [`Device`]: what the objects of a context share, and the agreement with the kernel's driver when
+//! the context is opened.
+//!
+//! The driver is told that completions may carry the program's numbers (version 1), and that this
+//! provider allocates doorbell registers one page at a time. Drivers before Linux 5.8 allocate
+//! them with the context, and are refused.
+//!
+//! # Safety
+//! The input of the command has no addresses.
+//!
+//! # References
+//! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
+//! `drivers/infiniband/hw/mlx5/main.c` (`mlx5_ib_alloc_ucontext`)
+#![allow(unsafe_code)]
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+use uverbs_abi::mlx5_abi::{
+    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5LibCaps,
+    Mlx5UserCmdsSuppUhw,
+};
+use verbs_core::channel::{DriverAttrs, Uhw};
+use verbs_core::discovery::DeviceInfo;
+use verbs_core::kernel::KernelContext;
+use verbs_core::provider::DeviceOps as _;
+use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags};
+use verbs_core::{Cause, Errno, Error, Result};
+use zerocopy::IntoBytes;
+
+use crate::dbrec::RecordPool;
+use crate::kernel::Kernel;
+use crate::registers::Registers;
+use crate::sizes::Limits;
+use crate::user_index::{UserIndex, UserIndices};
+
+/// The registers that a driver which allocates them with the context is asked for.
+const TOTAL_BFREGS: u32 = 16;
+
+/// Those of them that one queue pair has for itself.
+const LOW_LATENCY_BFREGS: u32 = 4;
+
+/// The version of completions that carry the program's numbers.
+const CQE_VERSION: u8 = 1;
+
+/// What the objects of a context share.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) kernel: Kernel,
+    pub(crate) limits: Limits,
+    pub(crate) registers: Arc<Registers>,
+    pub(crate) records: Arc<RecordPool>,
+    user_indices: Arc<UserIndices>,
+    /// The driver takes and returns the options of connections.
+    pub(crate) has_ece: bool,
+    /// The driver resolves the Ethernet address of an address handle.
+    pub(crate) resolves_ah: bool,
+    caps: OnceLock<DeviceCapFlags>,
+    ports: OnceLock<Box<[Port]>>,
+}
+
+/// The properties of a port that address handles need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    pub(crate) is_ethernet: bool,
+    pub(crate) needs_grh: bool,
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// `ENODEV` for a device of another driver; `EOPNOTSUPP` for a driver or a device that is too
+    /// old; any errno that the kernel returns.
+    pub(crate) fn open(info: &DeviceInfo) -> Result<Arc<Self>> {
+        let request = Mlx5IbAllocUcontextReqV2 {
+            total_num_bfregs: TOTAL_BFREGS,
+            num_low_latency_bfregs: LOW_LATENCY_BFREGS,
+            max_cqe_version: CQE_VERSION,
+            lib_caps: (Mlx5LibCaps::MLX5_LIB_CAP_4K_UAR | Mlx5LibCaps::MLX5_LIB_CAP_DYN_UAR).bits(),
+            ..Default::default()
+        };
+        let mut reply = Mlx5IbAllocUcontextResp::default();
+        // SAFETY: the request is numbers.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        let kernel = KernelContext::open_uhw(info, DRIVER_ID, fw_ver, uhw)?;
+        Self::new(kernel, &reply)
+    }
+
+    /// Shares the context of a device's file that another owner opened.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn import(info: &DeviceInfo, file: OwnedFd) -> Result<Arc<Self>> {
+        use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
+        let mut reply = Mlx5IbAllocUcontextResp::default();
+        let attr =
+            verbs_core::channel::Attr::output(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, reply.as_mut_bytes());
+        // SAFETY: the attribute is the driver's, and lends the reply for the time of the command.
+        let attrs = unsafe { DriverAttrs::new([attr]) };
+        let kernel = KernelContext::import_with(info, file, DRIVER_ID, fw_ver, attrs)?;
+        Self::new(kernel, &reply)
+    }
+
+    /// Creates a context over the kernel's, whose driver replied.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn new(kernel: Arc<KernelContext>, reply: &Mlx5IbAllocUcontextResp) -> Result<Arc<Self>> {
+        let kernel = Kernel::new(kernel);
+        let refused = |reason: &'static str| {
+            let cause = Cause::Other { reason: reason.into() };
+            kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause)
+        };
+        if reply.cqe_version != CQE_VERSION {
+            return Err(refused(
+                "the device's completions do not carry numbers of the program: update its firmware",
+            ));
+        }
+        if reply.tot_bfregs != 0 {
+            return Err(refused(
+                "the driver allocates doorbell registers with the context: use Linux 5.8 or newer",
+            ));
+        }
+        let has = |bit| Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask).contains(bit);
+        let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(reply.cmds_supp_uhw);
+        let registers =
+            Registers::new(&kernel, reply.bf_reg_size as usize, reply.num_uars_per_page.max(1) as usize)?;
+        Ok(Arc::new(Self {
+            limits: Limits {
+                max_sq_desc_sz: reply.max_sq_desc_sz.into(),
+                max_rq_desc_sz: reply.max_rq_desc_sz.into(),
+                max_send_wqebb: reply.max_send_wqebb,
+                max_recv_wr: reply.max_recv_wr,
+                max_srq_recv_wr: reply.max_srq_recv_wr,
+            },
+            registers: Arc::new(registers),
+            records: Arc::default(),
+            user_indices: Arc::default(),
+            has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
+            resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
+            kernel,
+            caps: OnceLock::new(),
+            ports: OnceLock::new(),
+        }))
+    }
+
+    /// Takes a number for completions to carry.
+    ///
+    /// # Errors
+    /// `ENOMEM` if all are taken.
+    pub(crate) fn user_index(&self, verb: &'static str) -> Result<UserIndex> {
+        self.user_indices.take().ok_or_else(|| self.kernel.uverbs().error(verb, Errno::NOMEM))
+    }
+
+    /// Returns whether the device has memory windows that requests bind.
+    pub(crate) fn has_windows(&self) -> bool {
+        let caps = *self.caps.get_or_init(|| {
+            self.kernel.query_device().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags)
+        });
+        caps.intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
+    }
+
+    /// Returns the properties of a port; `None` if there is no such port.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns for the queries of the ports.
+    pub(crate) fn port(&self, port_num: u8) -> Result<Option<Port>> {
+        let ports = match self.ports.get() {
+            Some(ports) => ports,
+            None => {
+                let count = self.kernel.query_device()?.phys_port_cnt;
+                let query = |port_num| {
+                    let attr = self.kernel.query_port(port_num)?;
+                    let is_ethernet = attr.link_layer == LinkLayer::ETHERNET;
+                    Ok(Port { is_ethernet, needs_grh: attr.flags.contains(PortFlags::GRH_REQUIRED) })
+                };
+                let ports: Box<[Port]> = (1..=count).map(query).collect::<Result<_>>()?;
+                self.ports.get_or_init(|| ports)
+            }
+        };
+        Ok(usize::from(port_num).checked_sub(1).and_then(|port| ports.get(port)).copied())
+    }
+
+    /// Returns an error of a verb on this device.
+    pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
+        self.kernel.uverbs().error(verb, errno)
+    }
+}
+
+/// The number of the kernel's driver.
+pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
+
+/// Formats the firmware version: three numbers, of 16, 16 and 16 bits.
+pub(crate) fn fw_ver(raw: u64) -> String {
+    format!("{}.{}.{:04}", (raw >> 32) & 0xffff, (raw >> 16) & 0xffff, raw & 0xffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_firmware_version_is_three_numbers_of_which_the_last_has_four_digits() {
+        assert_eq!(fw_ver(0x0010_001c_07d6), "16.28.2006");
+        assert_eq!(fw_ver(0x0010_001c_0006), "16.28.0006");
+    }
+}

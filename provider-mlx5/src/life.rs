@@ -1,0 +1,67 @@
+//! [`Life`]: what a queue pair has of its device from its creation until it was destroyed and its
+//! queues are gone.
+//!
+//! Queues may be dropped before their queue pair or after it. The three share this value: the
+//! memory, the doorbell records and the register return when the last of them is dropped. A queue
+//! looks before it rings whether its queue pair has ended.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use verbs_core::ring::Region;
+
+use crate::dbrec::Slot;
+use crate::memory::QueueMemory;
+use crate::registers::Register;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Life {
+    is_over: AtomicBool,
+    /// Of an object without a send queue: none.
+    register: Option<Register>,
+    records: Slot,
+    memory: QueueMemory,
+}
+
+impl Life {
+    /// Lends these to the device: the kernel has created the queue pair.
+    pub(crate) fn new(memory: QueueMemory, records: Slot, register: Option<Register>) -> Self {
+        records.lend();
+        Self { is_over: AtomicBool::new(false), register, records, memory }
+    }
+
+    /// The life of a simulated queue pair, in plain memory.
+    pub(crate) fn of_test(memory: Region, records: Region) -> Self {
+        Self::new(QueueMemory::of_test(memory), Slot::of_test(records), None)
+    }
+
+    /// Returns the memory of the queues.
+    pub(crate) const fn memory(&self) -> &QueueMemory {
+        &self.memory
+    }
+
+    /// Returns the doorbell records.
+    pub(crate) const fn records(&self) -> &Slot {
+        &self.records
+    }
+
+    /// Returns the register, if it has one.
+    pub(crate) const fn register(&self) -> Option<&Register> {
+        self.register.as_ref()
+    }
+
+    /// Returns whether the queue pair was destroyed.
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Ends it: the kernel has confirmed that the queue pair is destroyed.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(register) = &self.register {
+            register.set_orphan();
+        }
+        self.records.take_back();
+    }
+}

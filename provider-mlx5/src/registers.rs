@@ -1,0 +1,331 @@
+//! [`Registers`]: the doorbell registers of a context, in pages of the device (UARs).
+//!
+//! ```text
+//!   UAR, 4 KiB   0x020  requests for events of completion queues
+//!                0x800  register 0: two halves ┐ each for one send queue; the others are the
+//!                       register 1: two halves ┘ kernel's
+//! ```
+//!
+//! A queue pair gets a register of its own while there are some, so that posting takes no lock.
+//! Further queue pairs share a register that takes doorbells of 8 bytes alone, which one store
+//! rings. The environment variables are libmlx5's:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `MLX5_TOTAL_UUARS` | the number of registers that queue pairs get for themselves, 128 by default |
+//! | `MLX5_SHUT_UP_BF` | `1`: none; all ring the shared register |
+//! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data are stored into the register |
+//!
+//! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
+//! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
+//! given the number to another one, and compares the UAR alone.
+//!
+//! # Safety
+//! A register is one queue's as long as the value lives, except the shared one, which is only rung
+//! with stores of 8 bytes.
+//!
+//! # References
+//! `mlx5dv(7)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_get_qp_uar`)
+#![allow(unsafe_code)]
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::Result;
+use verbs_core::cmd::mlx5::{UarType, alloc_uar};
+use verbs_core::ring::Region;
+
+use crate::doorbell::{ArmRegister, BlueFlame};
+use crate::kernel::Kernel;
+
+/// The size of a UAR, in bytes.
+const UAR: usize = 4096;
+
+/// The place of the first register in a UAR.
+const FIRST: usize = 0x800;
+
+/// The place of the register that arms completion queues.
+const ARM: usize = 0x20;
+
+/// The registers of a UAR that user space has.
+const REGISTERS: usize = 2;
+
+/// The number of registers that queue pairs get for themselves, unless the environment has one.
+const DEDICATED: usize = 128;
+
+/// The registers of a context.
+#[derive(Debug)]
+pub(crate) struct Registers {
+    /// The size of a register, in bytes: both halves.
+    size: usize,
+    /// UARs in a page that the kernel maps.
+    uars_per_page: usize,
+    /// The shared UAR.
+    shared: Uar,
+    /// The number of registers that queue pairs get for themselves.
+    max_dedicated: usize,
+    prefers_blue_flame: bool,
+    dedicated: Mutex<Vec<Uar>>,
+}
+
+#[derive(Debug)]
+struct Uar {
+    region: Region,
+    /// Its place in the region.
+    base: usize,
+    page_id: u32,
+    uses: [Use; REGISTERS],
+}
+
+/// The use of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    None,
+    /// By a queue pair.
+    Own,
+    /// By a queue whose queue pair was destroyed.
+    Orphan,
+}
+
+/// The configuration from the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Config {
+    max_dedicated: usize,
+    prefers_blue_flame: bool,
+}
+
+impl Config {
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let total = variable("MLX5_TOTAL_UUARS").and_then(|value| value.trim().parse().ok());
+        let is_shut_up = variable("MLX5_SHUT_UP_BF").is_some_and(|value| value.trim() != "0");
+        let prefers = variable("MLX5_POST_SEND_PREFER_BF").is_none_or(|value| value.trim() != "0");
+        Self {
+            max_dedicated: if is_shut_up { 0 } else { total.unwrap_or(DEDICATED) },
+            prefers_blue_flame: prefers,
+        }
+    }
+}
+
+impl Registers {
+    /// Allocates the shared UAR of a context whose registers have `size` bytes, with
+    /// `uars_per_page` UARs in a page.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `ENOMEM` for a device without a free UAR.
+    pub(crate) fn new(kernel: &Kernel, size: usize, uars_per_page: usize) -> Result<Self> {
+        let mut uars = map(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, 1)?;
+        let bad = || kernel.uverbs().bad_reply("alloc_uar", "a page of registers that is too short");
+        let shared = uars.pop().ok_or_else(bad)?;
+        let config = Config::of(|name| env::var(name).ok());
+        Ok(Self::over(shared, size, uars_per_page, config))
+    }
+
+    fn over(shared: Uar, size: usize, uars_per_page: usize, config: Config) -> Self {
+        Self {
+            size,
+            uars_per_page,
+            shared,
+            max_dedicated: if size == 0 { 0 } else { config.max_dedicated },
+            prefers_blue_flame: config.prefers_blue_flame,
+            dedicated: Mutex::default(),
+        }
+    }
+
+    /// Returns the number of the UAR whose register arms completion queues.
+    pub(crate) const fn arm_page_id(&self) -> u32 {
+        self.shared.page_id
+    }
+
+    /// Returns the register that arms completion queues.
+    pub(crate) fn arm(&self) -> ArmRegister {
+        // SAFETY: the register is rung by single stores alone.
+        unsafe { ArmRegister::new(&self.shared.region, self.shared.base + ARM) }
+    }
+
+    /// Returns whether requests without inline data are stored into registers too.
+    pub(crate) const fn prefers_blue_flame(&self) -> bool {
+        self.prefers_blue_flame
+    }
+
+    /// Takes a register for a queue pair: one of its own while there are some, otherwise the shared
+    /// one.
+    pub(crate) fn take(self: &Arc<Self>, kernel: &Kernel) -> Register {
+        self.take_from(|| map(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, self.uars_per_page))
+    }
+
+    fn take_from(self: &Arc<Self>, more: impl FnOnce() -> Result<Vec<Uar>>) -> Register {
+        let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = find(&uars).or_else(|| {
+            if uars.len() * REGISTERS >= self.max_dedicated {
+                return None;
+            }
+            // Where the device has no more, the queue pair shares.
+            uars.extend(more().ok()?);
+            find(&uars)
+        });
+        let place = found.map(|(uar, register)| {
+            uars[uar].uses[register] = Use::Own;
+            (uar, register)
+        });
+        let of = Arc::clone(self);
+        let (page_id, region, base) = match place {
+            Some((uar, _)) => (uars[uar].page_id, uars[uar].region.clone(), uars[uar].base),
+            None => (self.shared.page_id, self.shared.region.clone(), self.shared.base),
+        };
+        Register { of, place, page_id, region, base, is_orphan: AtomicBool::new(false) }
+    }
+
+    fn set(&self, (uar, register): (usize, usize), to: Use) {
+        let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        uars[uar].uses[register] = to;
+    }
+}
+
+/// Returns a free register of a UAR that no orphan uses.
+fn find(uars: &[Uar]) -> Option<(usize, usize)> {
+    let candidates = uars.iter().enumerate().filter(|(_, uar)| !uar.uses.contains(&Use::Orphan));
+    candidates.into_iter().find_map(|(number, uar)| {
+        Some((number, uar.uses.iter().position(|&register| register == Use::None)?))
+    })
+}
+
+/// Allocates a page of registers and maps it; `count` UARs are in it.
+fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
+    let uverbs = kernel.uverbs();
+    let info = alloc_uar(uverbs, uar_type)?;
+    // SAFETY: the kernel has just allocated the page for this process and told where to map it. It
+    // stays allocated as long as the context.
+    let region = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) }?;
+    let fit = (0..count).filter(|number| (number + 1) * UAR <= region.len());
+    Ok(fit
+        .map(|number| Uar {
+            region: region.clone(),
+            base: number * UAR,
+            page_id: info.page_id + number as u32,
+            uses: [Use::None; REGISTERS],
+        })
+        .collect())
+}
+
+/// A register that was taken. It is free again when this is dropped: nothing rings it then.
+#[derive(Debug)]
+pub(crate) struct Register {
+    of: Arc<Registers>,
+    /// The UAR and its register; `None` for the shared one.
+    place: Option<(usize, usize)>,
+    page_id: u32,
+    region: Region,
+    base: usize,
+    is_orphan: AtomicBool,
+}
+
+impl Register {
+    /// Returns the number of its UAR.
+    pub(crate) const fn page_id(&self) -> u32 {
+        self.page_id
+    }
+
+    /// Returns the register for its send queue.
+    ///
+    /// # Safety
+    /// The caller makes one of them, which is used as long as this lives, by the send queue of the
+    /// queue pair that has the UAR.
+    pub(crate) unsafe fn bell(&self) -> BlueFlame {
+        let half = self.of.size / 2;
+        match self.place {
+            Some((_, register)) => {
+                let at = self.base + FIRST + register * self.of.size;
+                // SAFETY: the register is this one's, and the caller makes one `BlueFlame`.
+                unsafe { BlueFlame::new(&self.region, at, half, true) }
+            }
+            // SAFETY: shared, and without halves it is only rung by single stores.
+            None => unsafe { BlueFlame::new(&self.region, self.base + FIRST, 0, false) },
+        }
+    }
+
+    /// Tells that the queue pair was destroyed, while its send queue may still ring.
+    pub(crate) fn set_orphan(&self) {
+        if let Some(place) = self.place
+            && !self.is_orphan.swap(true, Ordering::Relaxed)
+        {
+            self.of.set(place, Use::Orphan);
+        }
+    }
+}
+
+impl Drop for Register {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.of.set(place, Use::None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uar(page_id: u32) -> Uar {
+        Uar { region: Region::plain(UAR), base: 0, page_id, uses: [Use::None; REGISTERS] }
+    }
+
+    fn registers(max_dedicated: usize) -> Arc<Registers> {
+        let config = Config { max_dedicated, prefers_blue_flame: true };
+        Arc::new(Registers::over(uar(9), 512, 1, config))
+    }
+
+    fn take(registers: &Arc<Registers>, next: &mut u32) -> Register {
+        registers.take_from(|| {
+            *next += 1;
+            Ok(vec![uar(*next)])
+        })
+    }
+
+    #[test]
+    fn queue_pairs_get_registers_of_their_own_and_then_share() {
+        let (registers, mut next) = (registers(3), 0);
+        let taken: Vec<Register> = (0..6).map(|_| take(&registers, &mut next)).collect();
+        let page_ids: Vec<u32> = taken.iter().map(Register::page_id).collect();
+        assert_eq!(page_ids, [1, 1, 2, 2, 9, 9]);
+        // SAFETY: each register makes one.
+        let max_units: Vec<u32> = taken.iter().map(|taken| unsafe { taken.bell() }.max_units).collect();
+        assert_eq!(max_units, [16, 16, 16, 16, 0, 0]);
+        let second = taken.into_iter().nth(1);
+        drop(second);
+        assert_eq!(take(&registers, &mut next).page_id(), 1);
+    }
+
+    #[test]
+    fn a_device_without_a_free_page_lets_queue_pairs_share() {
+        let registers = registers(8);
+        let none = || Err(verbs_core::Error::new("alloc_uar", "mlx5_0", verbs_core::Errno::NOMEM));
+        assert_eq!(registers.take_from(none).page_id(), 9);
+    }
+
+    #[test]
+    fn the_page_of_a_queue_without_its_queue_pair_goes_to_no_other() {
+        let (registers, mut next) = (registers(8), 0);
+        let [first, second] = [0; 2].map(|_| take(&registers, &mut next));
+        first.set_orphan();
+        drop(second);
+        assert_eq!(take(&registers, &mut next).page_id(), 2);
+        drop(first);
+        assert_eq!(take(&registers, &mut next).page_id(), 1);
+    }
+
+    #[test]
+    fn the_environment_is_read_as_libmlx5_reads_it() {
+        let of = |pairs: &[(&str, &str)]| {
+            Config::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()))
+        };
+        let default = Config { max_dedicated: DEDICATED, prefers_blue_flame: true };
+        assert_eq!(of(&[]), default);
+        assert_eq!(of(&[("MLX5_TOTAL_UUARS", "6")]), Config { max_dedicated: 6, ..default });
+        assert_eq!(of(&[("MLX5_TOTAL_UUARS", "many")]), default);
+        assert_eq!(of(&[("MLX5_SHUT_UP_BF", "1")]), Config { max_dedicated: 0, ..default });
+        assert_eq!(of(&[("MLX5_SHUT_UP_BF", "0")]), default);
+        let prefers = Config { prefers_blue_flame: false, ..default };
+        assert_eq!(of(&[("MLX5_POST_SEND_PREFER_BF", "0")]), prefers);
+    }
+}

@@ -1,0 +1,190 @@
+//! The sizes of queues, as libmlx5 computes them from a program's capacity, so that both report the
+//! same capacity.
+//!
+//! A queue pair has one buffer: the receive queue, and the send queue behind it. An entry of the
+//! send queue has room for the largest fixed segments that the type of queue pair may need, and for
+//! the list or the inline data behind them.
+//!
+//! # References
+//! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`)
+
+use verbs_core::Cause;
+use verbs_core::types::{QpCap, QpType};
+
+use crate::wqe::{BLOCK, UNIT};
+use crate::{rq, sq};
+
+/// The limits of a device that its driver reports when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The size of the longest entry of a send queue, in bytes.
+    pub(crate) max_sq_desc_sz: u32,
+    /// The size of the longest entry of a receive queue, in bytes.
+    pub(crate) max_rq_desc_sz: u32,
+    /// The blocks of a send queue.
+    pub(crate) max_send_wqebb: u32,
+    /// The entries of a receive queue.
+    pub(crate) max_recv_wr: u32,
+    /// The entries of a shared receive queue.
+    pub(crate) max_srq_recv_wr: u32,
+}
+
+/// A control segment, and the segments of the longest operation on a key (`sq::umr`).
+const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
+
+/// The bytes of an entry in front of its data, and how many of them no request with data uses.
+///
+/// # Errors
+/// [`Cause::QpType`] for a type that this provider does not have.
+const fn overhead(qp_type: QpType) -> Result<(u32, u32), Cause> {
+    match qp_type {
+        QpType::RC | QpType::UC => Ok((CONTROL_AND_KEY, CONTROL_AND_KEY - 32)),
+        QpType::XRC_SEND | QpType::XRC_RECV => Ok((CONTROL_AND_KEY + 16, CONTROL_AND_KEY - 32)),
+        QpType::UD => Ok((16 + 48, 0)),
+        _ => Err(Cause::QpType { qp_type }),
+    }
+}
+
+/// The longest request, in bytes: its size has 6 bits.
+const MAX_REQUEST: u32 = 63 * UNIT as u32;
+
+/// Returns the shape of a send queue; `None` for a queue without room.
+///
+/// # Errors
+/// [`Cause::Limit`] for a capacity beyond the device's; [`Cause::QpType`] for a type that this
+/// provider does not have.
+pub(crate) fn send(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Option<sq::Shape>, Cause> {
+    let (overhead, unused) = overhead(qp_type)?;
+    if cap.max_send_wr == 0 {
+        return Ok(None);
+    }
+    let room = limits.max_sq_desc_sz.min(MAX_REQUEST + unused).saturating_sub(overhead);
+    let limit =
+        |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
+    if cap.max_send_sge > room / UNIT as u32 {
+        return Err(limit("max_send_sge", cap.max_send_sge, room / UNIT as u32));
+    }
+    let max_inline = (room - room % UNIT as u32).saturating_sub(INLINE_HEADER);
+    if cap.max_inline_data > max_inline {
+        return Err(limit("max_inline_data", cap.max_inline_data, max_inline));
+    }
+    let inline = match cap.max_inline_data {
+        0 => 0,
+        bytes => (bytes + INLINE_HEADER).next_multiple_of(UNIT as u32),
+    };
+    let entry = (overhead + inline.max(cap.max_send_sge * UNIT as u32)).next_multiple_of(BLOCK as u32);
+    let blocks_of_request = entry / BLOCK as u32;
+    let max_blocks = limits.max_send_wqebb.min(MAX_COUNT);
+    let blocks = cap
+        .max_send_wr
+        .checked_mul(blocks_of_request)
+        .and_then(u32::checked_next_power_of_two)
+        .filter(|&blocks| blocks <= max_blocks)
+        .ok_or_else(|| limit("max_send_wr", cap.max_send_wr, max_blocks / blocks_of_request))?;
+    let max_post = blocks / blocks_of_request;
+    let cap = QpCap { max_send_wr: max_post, max_inline_data: entry - overhead - INLINE_HEADER, ..*cap };
+    Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
+}
+
+/// Returns the shape of a receive queue; `None` for a queue without room.
+///
+/// # Errors
+/// [`Cause::Limit`] for a capacity beyond the device's.
+pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Cause> {
+    if cap.max_recv_wr == 0 {
+        return Ok(None);
+    }
+    let limit =
+        |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
+    let max_sge = limits.max_rq_desc_sz / UNIT as u32;
+    if cap.max_recv_sge > max_sge {
+        return Err(limit("max_recv_sge", cap.max_recv_sge, max_sge));
+    }
+    let max_wr = limits.max_recv_wr.min(MAX_COUNT);
+    if cap.max_recv_wr > max_wr {
+        return Err(limit("max_recv_wr", cap.max_recv_wr, max_wr));
+    }
+    let units = cap.max_recv_sge.max(1).next_power_of_two();
+    // At least one block of memory.
+    let entries = cap.max_recv_wr.next_power_of_two().max(BLOCK as u32 / UNIT as u32 / units);
+    let cap = QpCap { max_recv_wr: entries, max_recv_sge: units, ..*cap };
+    Ok(Some(rq::Shape { entries, units, cap }))
+}
+
+/// The length in front of inline data.
+const INLINE_HEADER: u32 = 4;
+
+/// The most blocks or entries of a queue: a completion names one by 16 bits.
+const MAX_COUNT: u32 = 1 << 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 32768,
+        max_recv_wr: 32768,
+        max_srq_recv_wr: 32767,
+    };
+
+    fn cap(max_send_wr: u32, max_send_sge: u32, max_inline_data: u32) -> QpCap {
+        QpCap { max_send_wr, max_send_sge, max_inline_data, max_recv_wr: 1, max_recv_sge: 1 }
+    }
+
+    /// Shapes that rdma-core 65 reports for the same capacities.
+    #[test]
+    fn send_queues_have_the_shapes_of_libmlx5() {
+        for (qp_type, asked, blocks, blocks_of_request, max_post, max_inline) in [
+            (QpType::RC, cap(1, 1, 0), 4, 4, 1, 60),
+            (QpType::RC, cap(100, 1, 0), 512, 4, 128, 60),
+            (QpType::RC, cap(16, 5, 0), 128, 5, 25, 124),
+            (QpType::RC, cap(16, 1, 100), 128, 5, 25, 124),
+            (QpType::UC, cap(128, 4, 61), 1024, 5, 204, 124),
+            (QpType::UD, cap(10, 1, 0), 32, 2, 16, 60),
+            (QpType::XRC_SEND, cap(1, 3, 0), 4, 4, 1, 44),
+        ] {
+            let shape = send(qp_type, &asked, &LIMITS).unwrap().unwrap();
+            let got = (shape.blocks, shape.blocks_of_request, shape.max_post, shape.cap.max_inline_data);
+            assert_eq!(got, (blocks, blocks_of_request, max_post, max_inline), "{qp_type:?} {asked:?}");
+            assert_eq!((shape.cap.max_send_wr, shape.cap.max_send_sge), (max_post, asked.max_send_sge));
+        }
+        assert_eq!(send(QpType::RC, &cap(0, 1, 0), &LIMITS), Ok(None));
+    }
+
+    #[test]
+    fn receive_queues_have_powers_of_two() {
+        for (wr, sge, entries, units) in
+            [(1, 1, 4, 1), (5, 1, 8, 1), (1, 0, 4, 1), (3, 3, 4, 4), (1, 9, 1, 16)]
+        {
+            let asked = QpCap { max_recv_wr: wr, max_recv_sge: sge, ..cap(1, 1, 0) };
+            let shape = recv(&asked, &LIMITS).unwrap().unwrap();
+            assert_eq!((shape.entries, shape.units), (entries, units), "{asked:?}");
+            assert_eq!((shape.cap.max_recv_wr, shape.cap.max_recv_sge), (entries, units));
+        }
+    }
+
+    #[test]
+    fn capacities_beyond_the_device_name_the_limit() {
+        let name = |cause: Cause| match cause {
+            Cause::Limit { name, asked, max, .. } => (name, asked, max),
+            cause => panic!("{cause}"),
+        };
+        let refused = |cap| name(send(QpType::RC, &cap, &LIMITS).unwrap_err());
+        assert_eq!(refused(cap(1, 53, 0)), ("max_send_sge", 53, 52));
+        assert!(send(QpType::RC, &cap(1, 52, 0), &LIMITS).is_ok());
+        assert_eq!(refused(cap(1, 1, 829)), ("max_inline_data", 829, 828));
+        assert!(send(QpType::RC, &cap(1, 1, 828), &LIMITS).is_ok());
+        assert_eq!(refused(cap(8193, 1, 0)), ("max_send_wr", 8193, 8192));
+        assert_eq!(refused(cap(u32::MAX, 1, 0)), ("max_send_wr", u32::MAX.into(), 8192));
+        let refused = |max_recv_wr, max_recv_sge| {
+            name(recv(&QpCap { max_recv_wr, max_recv_sge, ..cap(1, 1, 0) }, &LIMITS).unwrap_err())
+        };
+        assert_eq!(refused(32769, 1), ("max_recv_wr", 32769, 32768));
+        assert_eq!(refused(1, 33), ("max_recv_sge", 33, 32));
+        let name_ud = name(send(QpType::UD, &cap(1, 60, 0), &LIMITS).unwrap_err());
+        assert_eq!(name_ud, ("max_send_sge", 60, 59));
+        assert!(matches!(send(QpType(99), &cap(1, 1, 0), &LIMITS), Err(Cause::QpType { .. })));
+    }
+}

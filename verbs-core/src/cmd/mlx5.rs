@@ -1,0 +1,44 @@
+//! Methods of the mlx5 driver's own objects: doorbell pages (UARs).
+
+use uverbs_abi::mlx5_user_ioctl_cmds::{
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_OBJECT_UAR,
+};
+pub use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
+use zerocopy::IntoBytes;
+
+use crate::Result;
+use crate::channel::{Attr, Uverbs};
+
+/// A doorbell page, which ends with the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UarInfo {
+    /// Its handle.
+    pub handle: u32,
+    /// The offset of the device file at which it is mapped.
+    pub mmap_offset: u64,
+    /// The number of bytes to map.
+    pub length: u32,
+    /// The number of its first page in the device.
+    pub page_id: u32,
+}
+
+/// Allocates a doorbell page.
+///
+/// # Errors
+/// `EOPNOTSUPP` on kernels before 5.8; any other errno that the kernel returns, notably `ENOMEM`
+/// for a device without a free page.
+pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
+    let mut info = UarInfo { handle: 0, mmap_offset: 0, length: 0, page_id: 0 };
+    let mut attrs = [
+        Attr::new_handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, &mut info.handle),
+        Attr::u64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, uar_type.0.into()),
+        Attr::output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, info.mmap_offset.as_mut_bytes()),
+        Attr::output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, info.length.as_mut_bytes()),
+        Attr::output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, info.page_id.as_mut_bytes()),
+    ];
+    let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+    uverbs.ioctl_only("alloc_uar", "pages of doorbell registers", object, method, &mut attrs)?;
+    Ok(info)
+}
