@@ -122,7 +122,7 @@ impl CompChannel {
     pub fn next_event(&self) -> Result<Option<CqEvent>> {
         let mut record = [0; size_of::<u64>()];
         while read_record(&self.inner.file, &mut record, "get_cq_event", &self.inner.registry)? {
-            if let Some(cq) = self.inner.registry.cq(u64::from_ne_bytes(record)) {
+            if let Some(cq) = self.inner.registry.cq_event(u64::from_ne_bytes(record)) {
                 return Ok(Some(CqEvent { cq }));
             }
         }

@@ -191,6 +191,9 @@ impl<P: Provider> Cq<P> {
             wc_flags: init.wc_flags,
         };
         let (raw, name) = context.raw().create_cq(parent_domain.map(Pd::raw), &attr)?;
+        if let Some(counter) = raw.event_counter() {
+            entry.count_events(counter);
+        }
         let dependencies = Dependencies {
             _entry: entry,
             _channel: channel,

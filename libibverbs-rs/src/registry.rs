@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_core::slots::{SlotId, Slots};
@@ -77,14 +77,18 @@ impl PdId {
 /// A parent of any type. It lives while this does.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
+/// The counter of an object's events that were read: that of some completion queues
+/// ([`CqOps::event_counter`](verbs_core::provider::CqOps::event_counter)).
+type Counter = Option<Arc<AtomicU32>>;
+
 /// The state that all objects of one open device share.
 #[derive(Debug)]
 pub(crate) struct Registry {
     device: Box<str>,
-    cqs: Mutex<Slots<()>>,
-    qps: Mutex<Slots<()>>,
-    wqs: Mutex<Slots<()>>,
-    srqs: Mutex<Slots<()>>,
+    cqs: Mutex<Slots<Counter>>,
+    qps: Mutex<Slots<Counter>>,
+    wqs: Mutex<Slots<Counter>>,
+    srqs: Mutex<Slots<Counter>>,
     /// The tables of memory in flight of shared receive queues.
     srq_directory: Arc<Directory>,
     pub(crate) pd_tally: Tally,
@@ -169,30 +173,39 @@ impl Registry {
 
     /// Returns an id that stays live until the entry is dropped.
     pub(crate) fn enter(self: &Arc<Self>, kind: Kind) -> Entry {
-        Entry { id: self.table(kind).insert(()), kind, registry: Arc::clone(self) }
+        Entry { id: self.table(kind).insert(None), kind, registry: Arc::clone(self) }
     }
 
     pub(crate) fn cq(&self, raw: u64) -> Option<CqId> {
         let id = SlotId(raw);
-        self.table(Kind::Cq).get(id).map(|()| CqId(id))
+        self.table(Kind::Cq).get(id).map(|_| CqId(id))
+    }
+
+    /// Returns the completion queue of an event that was read, and counts the event.
+    pub(crate) fn cq_event(&self, raw: u64) -> Option<CqId> {
+        let id = SlotId(raw);
+        if let Some(counter) = self.table(Kind::Cq).get(id)? {
+            counter.fetch_add(1, Ordering::Release);
+        }
+        Some(CqId(id))
     }
 
     pub(crate) fn qp(&self, raw: u64) -> Option<QpId> {
         let id = SlotId(raw);
-        self.table(Kind::Qp).get(id).map(|()| QpId(id))
+        self.table(Kind::Qp).get(id).map(|_| QpId(id))
     }
 
     pub(crate) fn srq(&self, raw: u64) -> Option<SrqId> {
         let id = SlotId(raw);
-        self.table(Kind::Srq).get(id).map(|()| SrqId(id))
+        self.table(Kind::Srq).get(id).map(|_| SrqId(id))
     }
 
     pub(crate) fn wq(&self, raw: u64) -> Option<WqId> {
         let id = SlotId(raw);
-        self.table(Kind::Wq).get(id).map(|()| WqId(id))
+        self.table(Kind::Wq).get(id).map(|_| WqId(id))
     }
 
-    fn table(&self, kind: Kind) -> MutexGuard<'_, Slots<()>> {
+    fn table(&self, kind: Kind) -> MutexGuard<'_, Slots<Counter>> {
         let table = match kind {
             Kind::Cq => &self.cqs,
             Kind::Qp => &self.qps,
@@ -218,6 +231,15 @@ pub(crate) struct Entry {
     pub(crate) id: SlotId,
     kind: Kind,
     registry: Arc<Registry>,
+}
+
+impl Entry {
+    /// Counts the object's events from now on, before anybody is told of them.
+    pub(crate) fn count_events(&self, counter: Arc<AtomicU32>) {
+        if let Some(entry) = self.registry.table(self.kind).get_mut(self.id) {
+            *entry = Some(counter);
+        }
+    }
 }
 
 impl Drop for Entry {

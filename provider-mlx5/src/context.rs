@@ -7,6 +7,8 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use uverbs_abi::mlx5_abi::Mlx5IbAllocPdResp;
+use verbs_core::channel::Uhw;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
 use verbs_core::provider::{
@@ -17,6 +19,7 @@ use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
 };
 use verbs_core::{Cause, Errno, Error, Result};
+use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
 use crate::{Ah, Cq, CqHandle, Mlx5, Qp, Xrcd};
@@ -81,8 +84,9 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn alloc_pd(&self) -> Result<KernelPd> {
-        // The driver's reply, the domain's number, is not needed.
-        KernelPd::alloc(self.kernel())
+        // The driver insists on room for the domain's number, which only direct access needs.
+        let mut reply = Mlx5IbAllocPdResp::default();
+        KernelPd::alloc_uhw(self.kernel(), Uhw::reply(reply.as_mut_bytes()))
     }
 
     unsafe fn reg_mr(

@@ -329,7 +329,18 @@ pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, remote: Remote
 
 /// The path from a GID of this device to itself.
 pub fn path(gid: &GidEntry) -> AhAttr {
-    AhAttr::new(gid, gid.gid)
+    AhAttr { dlid: lid(), ..AhAttr::new(gid, gid.gid) }
+}
+
+/// The local id of the port, by which InfiniBand finds it; 0 on Ethernet, and for a device without
+/// sysfs.
+fn lid() -> u16 {
+    static LID: OnceLock<u16> = OnceLock::new();
+    *LID.get_or_init(|| {
+        let file = format!("/sys/class/infiniband/{}/ports/{PORT}/lid", under_test());
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap_or(0)
+    })
 }
 
 /// Moves a queue pair up the ladder, with the path from this GID to itself.

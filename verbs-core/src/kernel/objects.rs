@@ -32,7 +32,15 @@ impl KernelPd {
     /// # Errors
     /// Any errno that the kernel returns; notably `ENOMEM`.
     pub fn alloc(context: &Arc<KernelContext>) -> Result<Self> {
-        let handle = cmd::pd::alloc_pd(&context.uverbs, Uhw::none())?;
+        Self::alloc_uhw(context, Uhw::none())
+    }
+
+    /// Allocates a protection domain, with the driver's part of the command in `uhw`.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_uhw(context: &Arc<KernelContext>, uhw: Uhw<'_>) -> Result<Self> {
+        let handle = cmd::pd::alloc_pd(&context.uverbs, uhw)?;
         Ok(Self { context: Arc::clone(context), handle, is_own: true })
     }
 

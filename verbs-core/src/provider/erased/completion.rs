@@ -6,6 +6,7 @@
 
 use core::any::Any;
 use core::fmt::Debug;
+use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
 use crate::provider::{Completion, CqOps, Destroy, EventsRead};
@@ -228,6 +229,10 @@ impl CqOps for ErasedCq {
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         self.inner.0.req_notify(solicited_only)
+    }
+
+    fn event_counter(&self) -> Option<Arc<AtomicU32>> {
+        self.inner.0.event_counter()
     }
 
     fn wc_flags(&self) -> CqWcFlags {
