@@ -18,6 +18,7 @@
 //! | `doorbell` | one doorbell record, one register |
 //! | `sq` | [`Sq`], posting sends |
 //! | `rq` | [`Rq`], posting receives |
+//! | `srq` | [`SrqQueue`], posting shared receives |
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
@@ -51,6 +52,7 @@ mod registers;
 mod rq;
 mod sizes;
 mod sq;
+mod srq;
 mod user_index;
 mod wqe;
 mod xrcd;
@@ -64,6 +66,7 @@ pub use cq::{Completion, Cq, CqHandle};
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
+pub use srq::SrqQueue;
 pub use xrcd::Xrcd;
 
 /// The tag of address vectors that this provider makes: its kernel driver's id.

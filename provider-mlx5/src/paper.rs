@@ -1,7 +1,8 @@
 //! A simulation of the device's side of the queues in plain memory, for tests and benchmarks.
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
-//! It shows what was stored, and writes completions; it moves no data.
+//! It shows what was stored, and writes completions; it moves no data. A [`PaperSrq`] has a shared
+//! receive queue, and takes receives from it as the device does.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!
@@ -10,21 +11,25 @@
 //!
 //! # Safety
 //! The memory of the queues is accessed without synchronisation: the caller of [`PaperQp::new`]
-//! uses all of it on one thread.
+//! uses all of it on one thread. The device's end of a shared receive queue reads an entry behind
+//! the doorbell record that covers it; the poster does not write the entry until it has completed.
 #![allow(unsafe_code)]
 // A module for tests: a panic is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
 
 use core::marker::PhantomData;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use verbs_core::ring::Region;
 use verbs_core::types::{QpCap, QpState, QpType, Wc};
 
-use crate::cq::{CQE_FIELDS, Poller, Queues, Ring};
+use crate::cq::{CQE_FIELDS, Poller, Queues, Receives, Ring};
 use crate::doorbell::{BlueFlame, Record};
 use crate::life::Life;
+use crate::record::SrqRecord;
 use crate::sq::Parts;
+use crate::srq::{self, SrqQueue};
 use crate::wqe::{BLOCK, UNIT};
 use crate::{Completion, Rq, Sq, rq, sq};
 
@@ -120,6 +125,8 @@ pub struct PaperQp {
     cqes: Region,
     records: Region,
     registers: Region,
+    /// The receives of the shared receive queue that it uses.
+    srq: Option<Arc<SrqRecord>>,
     /// The number of completions that were written.
     written: u32,
     _one_thread: PhantomData<*const ()>,
@@ -131,6 +138,22 @@ impl PaperQp {
     /// # Safety
     /// Its queues stay on the thread that it is on, also if they are taken out of it.
     pub unsafe fn new(shape: PaperShape) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::build(shape, None) }
+    }
+
+    /// Creates a queue pair in RESET that takes its receives from a shared receive queue.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new).
+    pub unsafe fn of_srq(shape: PaperShape, srq: &PaperSrq) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::build(shape, Some(Arc::clone(&srq.requests))) }
+    }
+
+    /// # Safety
+    /// As [`new`](Self::new).
+    unsafe fn build(shape: PaperShape, srq: Option<Arc<SrqRecord>>) -> Self {
         let units = shape.max_recv_sge.next_power_of_two();
         let sq_at = shape.entries as usize * units as usize * UNIT;
         let [buffer, records, registers] =
@@ -181,6 +204,7 @@ impl PaperQp {
             cqes,
             records,
             registers,
+            srq,
             written: 0,
             _one_thread: PhantomData,
         };
@@ -189,7 +213,11 @@ impl PaperQp {
     }
 
     fn queues(&self) -> Queues {
-        Queues { send: Some(self.sq.requests().clone()), recv: Some(self.rq.requests().clone()) }
+        let recv = match &self.srq {
+            Some(requests) => Receives::Shared(Arc::clone(requests)),
+            None => Receives::Own(Arc::clone(self.rq.requests())),
+        };
+        Queues { send: Some(Arc::clone(self.sq.requests())), recv: Some(recv) }
     }
 
     /// Moves the queue pair to a state. RESET begins a new life.
@@ -316,7 +344,82 @@ impl PaperQp {
     }
 }
 
+/// A shared receive queue in plain memory.
+#[derive(Debug)]
+pub struct PaperSrq {
+    /// The queue.
+    pub queue: SrqQueue,
+    /// The device's end.
+    pub device: PaperSrqDevice,
+    requests: Arc<SrqRecord>,
+}
+
+/// The device's end of a shared receive queue. It may be on another thread than the queue.
+#[derive(Debug)]
+pub struct PaperSrqDevice {
+    shape: srq::Shape,
+    memory: Region,
+    record: Record,
+    /// The entry that the list continues with.
+    next: u16,
+    /// The number of receives that were taken, 16 bits.
+    taken: u16,
+    /// The entries that were taken, and have not completed.
+    unfinished: BTreeSet<u16>,
+}
+
+impl PaperSrq {
+    /// Creates a queue of `entries` entries with `units` units each.
+    pub fn new(entries: u32, units: u32) -> Self {
+        let shape = srq::Shape { entries, units };
+        let (memory, records) = (Region::plain(shape.len()), Region::plain(64));
+        // SAFETY: all memory is this queue's; both ends access the record as an atomic, and the
+        // device's end keeps to the head of the file.
+        let [ours, record] = [(); 2].map(|()| unsafe { Record::new(&records, 0) });
+        let queue = SrqQueue::new(shape, ours, Arc::new(Life::of_test(memory.clone(), records)));
+        let requests = Arc::clone(queue.requests());
+        let device = PaperSrqDevice { shape, memory, record, next: 0, taken: 0, unfinished: BTreeSet::new() };
+        Self { queue, device, requests }
+    }
+
+    /// Returns the receives in the queue.
+    #[cfg(test)]
+    pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
+        &self.requests
+    }
+}
+
+impl PaperSrqDevice {
+    /// Takes the next receive of the list, if the doorbell record covers one, and returns its entry.
+    pub fn take(&mut self) -> Option<u16> {
+        let posted = self.record.load();
+        assert!(posted <= 0xffff, "a counter of {posted:#x}");
+        if posted as u16 == self.taken {
+            return None;
+        }
+        let entry = self.next;
+        assert!(u32::from(entry) < self.shape.entries, "a link to entry {entry}");
+        assert!(self.unfinished.insert(entry), "entry {entry} is posted already");
+        self.taken = self.taken.wrapping_add(1);
+        let bytes = self.entry(entry);
+        assert!(bytes[..2] == [0; 2] && bytes[4..UNIT] == [0; 12], "reserved bytes of {bytes:x?}");
+        self.next = u16::from_be_bytes([bytes[2], bytes[3]]);
+        Some(entry)
+    }
+
+    /// Ends the receive of an entry for the device, which is about to write its completion.
+    pub fn complete(&mut self, entry: u16) {
+        assert!(self.unfinished.remove(&entry), "entry {entry} was not taken");
+    }
+
+    /// Returns the bytes of an entry that was taken.
+    pub fn entry(&self, entry: u16) -> Vec<u8> {
+        let len = self.shape.units as usize * UNIT;
+        read(&self.memory, usize::from(entry) * len, len)
+    }
+}
+
 fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
-    // SAFETY: one thread, see the head of the file.
+    // SAFETY: see the head of the file.
     (at..at + len).map(|at| unsafe { region.read::<u8>(at) }).collect()
 }

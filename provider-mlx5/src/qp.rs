@@ -32,7 +32,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;
 
-use crate::cq::{CqHandle, Queues, Shared};
+use crate::cq::{CqHandle, Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::life::Life;
@@ -232,7 +232,7 @@ impl Qp {
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
         let Some(user_index) = &self.user_index else { return };
         let send = Some(Arc::clone(sq.requests()));
-        let recv = (!self.has_srq).then(|| Arc::clone(rq.requests()));
+        let recv = (!self.has_srq).then(|| Receives::Own(Arc::clone(rq.requests())));
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
                 tell(one, user_index.number(), Queues { send, recv });

@@ -1,5 +1,6 @@
-//! [`SendRecord`] and [`RecvRecord`]: the requests in a queue, as its poster and the poller of its
-//! completion queue know them. A completion names a request by its place in the queue alone.
+//! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, as its poster and the
+//! poller of its completion queue know them. A completion names a request by its place in the queue
+//! alone.
 //!
 //! ```text
 //!   poster   writes the slot ──► doorbell ──► device ──► completion ──► poller   reads the slot
@@ -10,11 +11,24 @@
 //! moved the tail past it. A queue pair that is reset gets new records, so that completions from
 //! before the reset keep their numbers.
 //!
+//! The receives of a shared receive queue end in any order, and in the completion queues of several
+//! pollers. Its record has a bit for each entry in place of the tail:
+//!
+//! ```text
+//!   poster   wr_id ──► bit set ──► doorbell ──► device ──► completion ──► poller   reads the wr_id
+//!   poster   finds clear bits behind its last entry ◄──────────────────── poller   clears the bit
+//! ```
+//!
+//! A completion of an entry whose bit is clear is none: a device that completes a receive twice
+//! neither ends another one nor frees the entry again.
+//!
 //! # Safety
 //! All fields are atomics, so that a device which reports wrong places causes wrong numbers and no
-//! undefined behaviour. Slots are found by a masked index, which is below their number.
+//! undefined behaviour. Slots are found by a masked index, which is below their number. The entries
+//! that [`SrqRecord::free_behind`] returns are below the length of the queue.
 #![allow(unsafe_code)]
 
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -151,6 +165,82 @@ impl RecvRecord {
     }
 }
 
+/// The receives of a shared receive queue. One thread posts, several complete.
+#[derive(Debug)]
+pub(crate) struct SrqRecord {
+    slots: Slots<AtomicU64>,
+    /// A bit for each entry, which is set from its posting until its completion.
+    posted: Box<[AtomicU64]>,
+    /// The bits of a word that are of entries: all, unless the queue is shorter than a word.
+    word: u64,
+}
+
+/// The number of entries with bits in one word.
+pub(crate) const WORD: u32 = u64::BITS;
+
+/// The bit of an entry in its word.
+#[inline(always)]
+pub(crate) const fn bit(entry: u32) -> u64 {
+    1 << (entry % WORD)
+}
+
+impl SrqRecord {
+    /// Returns the record of a queue of `entries` entries, a power of two.
+    pub(crate) fn new(entries: u32) -> Arc<Self> {
+        let posted = (0..entries.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+        let word = if entries < WORD { bit(entries) - 1 } else { u64::MAX };
+        Arc::new(Self { slots: Slots::new(entries), posted, word })
+    }
+
+    /// Records a receive at an entry, whose bit is clear.
+    #[inline(always)]
+    pub(crate) fn put(&self, entry: u32, wr_id: u64) {
+        self.slots.at(entry).store(wr_id, Ordering::Relaxed);
+    }
+
+    /// Marks receives that were recorded, before the device learns of them: those with a bit in
+    /// `bits`, among the entries that share a word with `entry`.
+    #[inline(always)]
+    pub(crate) fn mark(&self, entry: u32, bits: u64) {
+        self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);
+    }
+
+    /// Ends the receive at an entry, which the poster may use again at once, and returns its
+    /// number; `None` if the entry has no receive.
+    #[inline(always)]
+    pub(crate) fn complete(&self, entry: u16) -> Option<u64> {
+        let entry = u32::from(entry);
+        let bit = bit(entry);
+        let word = self.posted.get((entry / WORD) as usize)?;
+        if word.load(Ordering::Acquire) & bit == 0 {
+            return None;
+        }
+        let wr_id = self.slots.at(entry).load(Ordering::Relaxed);
+        // The poster sees the bit clear only after the number was read. Of several threads with the
+        // same entry, one clears it.
+        let before = word.fetch_and(!bit, Ordering::Release);
+        (before & bit != 0).then_some(wr_id)
+    }
+
+    /// Returns the first entries behind one, in the order of the queue and across its end, that
+    /// have no receive: a run of entries of one word. The entry itself is none of them. All are
+    /// below the length of the queue, whatever was completed.
+    pub(crate) fn free_behind(&self, entry: u32) -> Option<RangeInclusive<u32>> {
+        let (word, own) = (entry / WORD, bit(entry));
+        let behind = !own & !(own - 1);
+        let rest = (word + 1..self.posted.len() as u32).chain(0..word).map(|word| (word, u64::MAX));
+        for (word, mask) in [(word, behind)].into_iter().chain(rest).chain([(word, own - 1)]) {
+            let free = !self.posted[word as usize].load(Ordering::Acquire) & mask & self.word;
+            if free != 0 {
+                let first = free.trailing_zeros();
+                let last = first + (free >> first).trailing_ones() - 1;
+                return Some(word * WORD + first..=word * WORD + last);
+            }
+        }
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,5 +261,61 @@ mod tests {
         record.tail.store(u32::MAX, Ordering::Relaxed);
         record.put(1, 5);
         assert_eq!((record.complete(u16::MAX), record.tail()), (5, 0));
+    }
+
+    #[test]
+    fn a_receive_of_a_shared_queue_ends_once() {
+        for entries in [1, 2, 64, 128, 1 << 16] {
+            let record = SrqRecord::new(entries);
+            let last = entries - 1;
+            assert_eq!(record.complete(last as u16), None, "it has no receive yet");
+            record.put(last, 7);
+            record.mark(last, bit(last));
+            assert_eq!(record.complete(last as u16), Some(7));
+            assert_eq!(record.complete(last as u16), None, "{entries}");
+        }
+        let record = SrqRecord::new(2);
+        assert_eq!([2, 63, 64, u16::MAX].map(|beyond| record.complete(beyond)), [None; 4]);
+    }
+
+    #[test]
+    fn free_entries_are_found_behind_an_entry_and_across_the_end() {
+        let record = SrqRecord::new(256);
+        let free = |entry| record.free_behind(entry).map(RangeInclusive::into_inner);
+        assert_eq!(free(0), Some((1, 63)));
+        assert_eq!(free(63), Some((64, 127)));
+        assert_eq!(free(255), Some((0, 63)));
+        for word in 0..4 {
+            record.mark(word * WORD, u64::MAX);
+        }
+        assert_eq!(free(100), None);
+        for entry in [3, 70, 71, 73, 100, 127] {
+            record.complete(entry);
+        }
+        for (entry, found) in [
+            (2, (3, 3)),
+            (3, (70, 71)),
+            (70, (71, 71)),
+            (71, (73, 73)),
+            (73, (100, 100)),
+            (99, (100, 100)),
+            (100, (127, 127)),
+            (127, (3, 3)),
+            (255, (3, 3)),
+        ] {
+            assert_eq!(free(entry), Some(found), "behind {entry}");
+        }
+        for entry in [70, 71, 73, 100, 127] {
+            record.mark(entry, bit(entry));
+        }
+        assert_eq!(free(3), None, "an entry is not behind itself");
+    }
+
+    #[test]
+    fn a_queue_shorter_than_a_word_has_no_entries_beyond_its_end() {
+        let record = SrqRecord::new(4);
+        assert_eq!(record.free_behind(1), Some(2..=3));
+        assert_eq!(record.free_behind(3), Some(0..=2));
+        assert_eq!(SrqRecord::new(1).free_behind(0), None);
     }
 }

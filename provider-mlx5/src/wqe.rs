@@ -3,6 +3,7 @@
 //! ```text
 //!   send     control │ [XRC] │ [remote address │ [atomic]] or [datagram] │ data or inline
 //!   receive  data │ data │ ... │ terminator, if the list is shorter than the entry
+//!   shared   link │ data │ data │ ... │ terminator, as above
 //! ```
 //!
 //! A send queue counts *basic blocks* of 64 bytes. An entry starts at a block and wraps at the end
@@ -113,6 +114,12 @@ pub(crate) const fn data(sge: &Sge) -> Words {
 
 /// The data segment that ends a list which is shorter than its entry.
 pub(crate) const TERMINATOR: Words = [pair(0, INVALID_LKEY), 0];
+
+/// The segment that names the next entry of a shared receive queue.
+#[inline(always)]
+pub(crate) const fn link(next: u32) -> Words {
+    [pair(next & 0xffff, 0), 0]
+}
 
 /// Stores a unit.
 ///

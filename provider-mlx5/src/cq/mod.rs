@@ -13,7 +13,10 @@
 //! and without data in entries and compressed entries.
 //!
 //! A completion names its queue pair by a number, and its request by a place in the queue. The
-//! poller finds the request's `wr_id` there, and moves the queue's tail.
+//! poller finds the request's `wr_id` there, and moves the queue's tail. A receive of a shared
+//! receive queue has the number of the queue pair that took it, or, from a queue of the kind XRC,
+//! that of the shared receive queue. The poller frees its entry also where it skips the completion
+//! because the queue pair has ended.
 //!
 //! # References
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
@@ -40,8 +43,8 @@ pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
 use self::cqe::{Cqe, cqe_opcode};
 use self::shared::{News, widen};
 pub(crate) use self::shared::{Ring, Shared};
-pub(crate) use self::table::Queues;
-use self::table::{Entry, Table};
+use self::table::{Entry, Table, lies_before};
+pub(crate) use self::table::{Queues, Receives};
 use crate::doorbell::Record;
 use crate::record::{Kind, SendRecord};
 
@@ -207,13 +210,16 @@ impl Poller {
         }
         // SAFETY: an entry of the table, which forgets `current` when it changes.
         let entry = unsafe { self.current.entry.as_ref() };
+        let op_own = cqe.op_own();
         if let Some(since) = entry.since
-            && at.wrapping_sub(since).cast_signed() < 0
+            && lies_before(at, since)
         {
+            if is_of_receive(op_own >> 4) {
+                entry.release(at, cqe.wqe_counter());
+            }
             return None;
         }
         let queues = entry.queues.as_ref()?;
-        let op_own = cqe.op_own();
         // No queue asks the device to put data or several completions into an entry.
         let is_whole = op_own & cqe::FORMAT == 0;
         let status = if is_whole { WcStatus::SUCCESS } else { WcStatus::GENERAL_ERR };
@@ -223,7 +229,7 @@ impl Poller {
                 Some(Completion { cqe, wr_id, status, kind })
             }
             cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {
-                let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter());
+                let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter())?;
                 Some(Completion { cqe, wr_id, status, kind: Kind::PLAIN })
             }
             opcode => Self::failed(queues, cqe, opcode),
@@ -235,7 +241,7 @@ impl Poller {
     fn failed<'a>(queues: &Queues, cqe: Cqe<'a>, opcode: u8) -> Option<Completion<'a>> {
         let wr_id = match opcode {
             cqe_opcode::REQ_ERR => queues.send.as_ref()?.complete(cqe.wqe_counter()).0,
-            cqe_opcode::RESP_ERR => queues.recv.as_ref()?.complete(cqe.wqe_counter()),
+            cqe_opcode::RESP_ERR => queues.recv.as_ref()?.complete(cqe.wqe_counter())?,
             _ => return None,
         };
         // A queue pair that is flushed reports its error once, and flushes the rest.
@@ -269,12 +275,14 @@ impl Poller {
                 match one {
                     News::Begins { user_index, queues } => {
                         // Completions of the one that had the number before are skipped still.
-                        let since = table.get(user_index).and_then(|former| former.since);
-                        table.insert(Entry { user_index, queues: Some(queues), since });
+                        match table.get_mut(user_index) {
+                            Some(entry) => entry.queues = Some(queues),
+                            None => table.insert(Entry::new(user_index, queues)),
+                        }
                     }
                     News::Ends { user_index, until, queues } => {
                         if let Some(entry) = table.get_mut(user_index) {
-                            (entry.queues, entry.since) = (queues, Some(widen(until, at)));
+                            entry.end(widen(until, at), queues);
                             ending.push(user_index);
                         }
                     }
@@ -282,9 +290,9 @@ impl Poller {
             }
             ending.retain(|&user_index| {
                 let Some(entry) = table.get_mut(user_index) else { return false };
-                let is_over = entry.since.is_none_or(|since| at.wrapping_sub(since).cast_signed() >= 0);
+                let is_over = entry.since.is_none_or(|since| !lies_before(at, since));
                 if is_over {
-                    entry.since = None;
+                    entry.forget();
                     if entry.queues.is_none() {
                         table.remove(user_index);
                     }
@@ -294,6 +302,22 @@ impl Poller {
             !ending.is_empty()
         });
     }
+}
+
+impl Drop for Poller {
+    /// Frees the entries of receives that completed and that nobody polls any more: the shared
+    /// receive queues that they are of may live on.
+    fn drop(&mut self) {
+        let start = self.index;
+        // One round is enough, see `advance_any`.
+        while self.index.wrapping_sub(start) <= self.ring.mask() && self.advance_any().is_some() {}
+    }
+}
+
+/// Returns whether an entry of this kind is of a receive.
+#[inline(always)]
+const fn is_of_receive(opcode: u8) -> bool {
+    matches!(opcode, cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV | cqe_opcode::RESP_ERR)
 }
 
 impl fmt::Debug for Poller {

@@ -55,8 +55,8 @@ impl Poller {
             // Places of lives that ended have moved as well.
             pending.move_on();
             for user_index in ending.iter() {
-                if let Some(since) = table.get_mut(*user_index).and_then(|entry| entry.since.as_mut()) {
-                    *since = since.wrapping_add(1);
+                if let Some(entry) = table.get_mut(*user_index) {
+                    entry.move_on();
                 }
             }
             Ok(())

@@ -2,23 +2,108 @@
 
 use std::sync::Arc;
 
-use crate::record::{RecvRecord, SendRecord};
+use crate::record::{RecvRecord, SendRecord, SrqRecord};
 
-/// The queues of a queue pair that complete here: one or both.
+/// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
+/// XRC has a number of its own, and no other queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
-    pub(crate) recv: Option<Arc<RecvRecord>>,
+    pub(crate) recv: Option<Receives>,
 }
 
-/// A queue pair in the table.
+/// The receives of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) enum Receives {
+    /// Those of its own receive queue.
+    Own(Arc<RecvRecord>),
+    /// Those that it takes from a shared receive queue.
+    Shared(Arc<SrqRecord>),
+}
+
+impl Receives {
+    /// Ends the receive at an entry, and returns its number; `None` if the entry has no receive.
+    #[inline(always)]
+    pub(super) fn complete(&self, entry: u16) -> Option<u64> {
+        match self {
+            Self::Own(requests) => Some(requests.complete(entry)),
+            Self::Shared(requests) => requests.complete(entry),
+        }
+    }
+}
+
+/// A queue pair in the table, or a shared receive queue with a number of its own.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) user_index: u32,
     /// `None` once it is destroyed.
     pub(super) queues: Option<Queues>,
-    /// Completions at places before this one are of a former life of the queue pair.
+    /// Completions at places before this one are of former lives.
     pub(super) since: Option<u32>,
+    /// The former lives whose completions the poller has not passed, from the first one on.
+    former: Vec<Life>,
+}
+
+/// A life that ended.
+#[derive(Debug)]
+struct Life {
+    /// Its completions lie before this place, and behind those of the life before it.
+    until: u32,
+    /// The shared receive queue that its receives were taken from.
+    srq: Option<Arc<SrqRecord>>,
+}
+
+impl Entry {
+    pub(super) const fn new(user_index: u32, queues: Queues) -> Self {
+        Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
+    }
+
+    /// Ends the life at a place. With queues, another one begins.
+    pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
+        let ended = core::mem::replace(&mut self.queues, queues);
+        let srq = ended.and_then(|queues| match queues.recv {
+            Some(Receives::Shared(requests)) => Some(requests),
+            _ => None,
+        });
+        self.since = Some(until);
+        match self.former.last_mut() {
+            Some(life) if life.srq.as_ref().map(Arc::as_ptr) == srq.as_ref().map(Arc::as_ptr) => {
+                life.until = until;
+            }
+            _ => self.former.push(Life { until, srq }),
+        }
+    }
+
+    /// Moves the ends of the former lives on by one place, as their completions have moved.
+    pub(super) fn move_on(&mut self) {
+        for life in &mut self.former {
+            life.until = life.until.wrapping_add(1);
+        }
+        self.since = self.since.map(|since| since.wrapping_add(1));
+    }
+
+    /// Forgets the former lives, whose completions the poller has passed.
+    pub(super) fn forget(&mut self) {
+        self.since = None;
+        self.former.clear();
+    }
+
+    /// Frees the entry of a receive whose completion, at a place, is of a former life. The program
+    /// does not see the completion, but the shared receive queue lives on.
+    #[cold]
+    pub(super) fn release(&self, at: u32, entry: u16) {
+        if let Some(Life { srq: Some(requests), .. }) =
+            self.former.iter().find(|life| lies_before(at, life.until))
+        {
+            requests.complete(entry);
+        }
+    }
+}
+
+/// Returns whether a place lies before another one.
+#[inline(always)]
+pub(super) const fn lies_before(at: u32, until: u32) -> bool {
+    at.wrapping_sub(until).cast_signed() < 0
 }
 
 /// Two levels, because a context numbers its queue pairs densely, and a completion queue has few of

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue as _};
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus};
 
-use super::Queues;
 use super::cqe::cqe_opcode;
 use super::shared::widen;
+use super::{Queues, Receives};
 use crate::paper::{PaperCqe, PaperQp, PaperShape, QP_NUM, USER_INDEX};
 use crate::record::{Kind, RecvRecord, SendRecord};
 
@@ -302,7 +302,7 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
     send_record.put(0, 77, 1, Kind::PLAIN);
     recv_record.put(0, 78);
     qp.begin(USER_INDEX + 1, Queues { send: Some(send_record), recv: None });
-    qp.begin(USER_INDEX + 300, Queues { send: None, recv: Some(recv_record) });
+    qp.begin(USER_INDEX + 300, Queues { send: None, recv: Some(Receives::Own(recv_record)) });
     qp.write_of(USER_INDEX + 1, SENT);
     qp.write_of(USER_INDEX + 300, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
     assert_eq!(numbers(&mut qp), [77, 78]);
@@ -314,7 +314,7 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
 fn what_a_broken_device_writes_is_skipped() {
     let mut qp = ready(PaperShape::default());
     let sends_only = Queues { send: Some(SendRecord::new(1)), recv: None };
-    let recvs_only = Queues { send: None, recv: Some(RecvRecord::new(1)) };
+    let recvs_only = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(1))) };
     qp.begin(1, sends_only);
     qp.begin(2, recvs_only);
     for (user_index, opcode) in [

@@ -1,0 +1,268 @@
+//! The shared receive queue: a list of entries in memory. Posting stores an entry and, at the end, a
+//! doorbell record; no register is rung.
+//!
+//! Receives end in any order, so that the queue is no ring. Each entry names its successor, and the
+//! device follows these links as far as the counter in the doorbell record allows.
+//!
+//! ```text
+//!            the device takes                  the poster puts in
+//!               ▼                                 ▼ head
+//!   ┌───┐     ┌───┐     ┌───┐     ┌───┐         ┌───┐     ┌───┐
+//!   │ 4 ├────►│ 0 ├────►│ 1 ├────►│ 7 ├────────►│ 5 ├ ─ ─►│ 6 │ last     2 and 3 were taken, and
+//!   └───┘     └───┘     └───┘     └───┘         └───┘     └───┘          have not completed
+//! ```
+//!
+//! The poster stores an entry's link with its list. Thus it needs the successor of an entry before
+//! it posts the entry, and one entry of the queue is never posted: a queue of 8 entries takes 7
+//! receives. The successor is the next entry without a receive, in the order of the queue and across
+//! its end. This is the order in which libmlx5 links entries. The poster looks for several of them
+//! at once, up to `last`.
+//!
+//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock.
+//!
+//! # Safety
+//! Entries are stored at places below the queue's length that no unfinished receive has. The device
+//! reads an entry only after the doorbell record covers it, which `ring` stores after the entry. No
+//! link is read back from memory that the device knows.
+//!
+//! # References
+//! `ibv_post_srq_recv(3)`; rdma-core `providers/mlx5/srq.c` (`mlx5_post_srq_recv`,
+//! `set_next_contig_wqes`)
+#![allow(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_core::checks::RecvChecks;
+use verbs_core::provider::RecvQueue;
+use verbs_core::ring::barrier;
+use verbs_core::types::{PostReason, RecvWr};
+
+use crate::doorbell::Record;
+use crate::life::Life;
+use crate::record::{SrqRecord, WORD, bit};
+use crate::wqe::{self, UNIT};
+
+/// The size of a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Entries in the queue, a power of two. One of them is never posted.
+    pub(crate) entries: u32,
+    /// The size of an entry, in units: a power of two. The first unit has the link.
+    pub(crate) units: u32,
+}
+
+impl Shape {
+    /// The number of elements of a receive that fit.
+    pub(crate) const fn max_sge(self) -> u32 {
+        self.units - 1
+    }
+
+    /// The size of the queue in bytes.
+    pub(crate) const fn len(self) -> usize {
+        self.entries as usize * self.units as usize * UNIT
+    }
+}
+
+/// The most entries: a link and a completion name one by 16 bits.
+const MAX_ENTRIES: u32 = 1 << 16;
+
+/// The queue of a shared receive queue.
+pub struct SrqQueue {
+    checks: RecvChecks,
+    start: NonNull<u8>,
+    units: u32,
+    /// The size of an entry in bytes is 2 to the power of this.
+    log_entry: u32,
+    /// The entry that the next receive is put into.
+    head: u32,
+    /// The successor of `head`, unless that is `last`.
+    next: u32,
+    /// The last entry whose place in the list is known. From `next` to it, the list is in order.
+    last: u32,
+    /// The number of receives that were put in.
+    counter: u32,
+    /// The receives that are not marked in the record yet: bits of the word of `head`.
+    unmarked: u64,
+    requests: Arc<SrqRecord>,
+    record: Record,
+    _life: Arc<Life>,
+}
+
+// SAFETY: `start` blocked the auto impls. It points into the memory of `_life`, which is `Send +
+// Sync` and lives as long; the queue is written through `&mut` alone.
+unsafe impl Send for SrqQueue {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for SrqQueue {}
+
+impl SrqQueue {
+    /// Returns the queue at the start of the memory of its life, empty, with all entries linked.
+    ///
+    /// # Panics
+    /// The queue does not lie within its memory, or is not aligned to a unit.
+    pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
+        let Shape { entries, units } = shape;
+        assert!(
+            entries.is_power_of_two() && entries <= MAX_ENTRIES && units.is_power_of_two() && units >= 2,
+            "{shape:?}"
+        );
+        record.store(0);
+        let start = life.memory().region().pointer(0, shape.len());
+        assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
+        let queue = Self {
+            checks: RecvChecks::of_srq(shape.max_sge()),
+            start,
+            units,
+            log_entry: (units * UNIT as u32).trailing_zeros(),
+            head: 0,
+            next: 1,
+            last: entries.min(WORD) - 1,
+            counter: 0,
+            unmarked: 0,
+            requests: SrqRecord::new(entries),
+            record,
+            _life: life,
+        };
+        for entry in 0..entries {
+            // SAFETY: an entry of the queue, of which the device reads none before the record does
+            // not cover it.
+            unsafe { wqe::store(queue.entry(entry), wqe::link((entry + 1) % entries)) };
+        }
+        queue
+    }
+
+    /// Returns the receives in the queue, for the pollers of the completion queues that they
+    /// complete in.
+    pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
+        &self.requests
+    }
+
+    #[inline(always)]
+    fn entry(&self, entry: u32) -> NonNull<u8> {
+        // SAFETY: an entry's number is below the length of the queue, which lies within the memory
+        // (`new`): `head` moves to entries that the record has found, and these are below it.
+        unsafe { self.start.add((entry as usize) << self.log_entry) }
+    }
+
+    /// Returns the memory of the next entry, if one more receive fits: its successor is known then.
+    #[inline(always)]
+    fn next(&mut self) -> Option<NonNull<u8>> {
+        if self.head == self.last {
+            self.extend()?;
+        }
+        Some(self.entry(self.head))
+    }
+
+    /// Finds successors of the last entry of the list.
+    #[inline(never)]
+    fn extend(&mut self) -> Option<()> {
+        self.mark();
+        let found = self.requests.free_behind(self.head)?;
+        (self.next, self.last) = (*found.start(), *found.end());
+        Some(())
+    }
+
+    /// Marks the receives in the record.
+    #[inline(always)]
+    fn mark(&mut self) {
+        if self.unmarked != 0 {
+            self.requests.mark(self.head, self.unmarked);
+            self.unmarked = 0;
+        }
+    }
+
+    /// Links the next entry, in which a list was stored, and records its receive.
+    #[inline(always)]
+    fn finish(&mut self, wr_id: u64) {
+        let (entry, next) = (self.head, self.next);
+        // SAFETY: no unfinished receive has the entry, whose first unit has the link.
+        unsafe { wqe::store(self.entry(entry), wqe::link(next)) };
+        self.requests.put(entry, wr_id);
+        self.unmarked |= bit(entry);
+        if entry / WORD != next / WORD {
+            self.mark();
+        }
+        (self.head, self.next) = (next, next + 1);
+        self.counter = self.counter.wrapping_add(1);
+    }
+
+    /// Puts a common receive in, of one SGE, and returns whether it did.
+    #[inline(always)]
+    fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
+        if self.checks.is_plain(wr)
+            && let [sge] = wr.sge
+            && sge.length > 0
+            && let Some(at) = self.next()
+        {
+            // SAFETY: no unfinished receive has the entry, which has room for the link and one
+            // element, and for a terminator where a list may be longer.
+            unsafe {
+                wqe::store(at.add(UNIT), wqe::data(sge));
+                if self.units > 2 {
+                    wqe::store(at.add(2 * UNIT), wqe::TERMINATOR);
+                }
+            }
+            self.finish(wr.wr_id);
+            return true;
+        }
+        false
+    }
+
+    /// Puts any receive in, or returns the reason why it is refused.
+    #[inline(never)]
+    fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        self.checks.check(wr)?;
+        let mut at = self.next().ok_or(PostReason::QueueFull)?;
+        let mut left = self.units - 1;
+        for sge in wr.sge {
+            // A length of 0 means 2^31 bytes to the device.
+            if sge.length > 0 {
+                // SAFETY: behind the link, the entry has as many units as a list has elements, and
+                // no unfinished receive has the entry.
+                unsafe {
+                    at = at.add(UNIT);
+                    wqe::store(at, wqe::data(sge));
+                }
+                left -= 1;
+            }
+        }
+        if left > 0 {
+            // SAFETY: a unit of the entry is left.
+            unsafe { wqe::store(at.add(UNIT), wqe::TERMINATOR) };
+        }
+        self.finish(wr.wr_id);
+        Ok(())
+    }
+}
+
+impl RecvQueue for SrqQueue {
+    #[inline(always)]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if self.post_plain(wr) {
+            return Ok(());
+        }
+        let wr = *wr;
+        self.post_any(&wr)
+    }
+
+    #[inline(always)]
+    fn ring(&mut self) {
+        self.mark();
+        barrier::to_device();
+        self.record.store(self.counter & 0xffff);
+    }
+}
+
+impl fmt::Debug for SrqQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SrqQueue")
+            .field("checks", &self.checks)
+            .field("head", &self.head)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
