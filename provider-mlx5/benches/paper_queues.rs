@@ -25,7 +25,7 @@ mod callgrind;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use provider_mlx5::paper::{PaperCqe, PaperQp, PaperShape};
+use provider_mlx5::paper::{PaperCqe, PaperQp, PaperShape, PaperSrq};
 use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue, WrBatch};
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
@@ -38,6 +38,9 @@ const COUNTED_CALLS: u32 = 256;
 
 struct World {
     qp: PaperQp,
+    srq: PaperSrq,
+    /// A queue pair that takes its receives from `srq`.
+    sharer: PaperQp,
     sge: Sge,
     inline: Sge,
     sends: [SendWr<'static>; 16],
@@ -63,6 +66,9 @@ impl World {
         };
         // SAFETY: there is one thread.
         let mut qp = unsafe { PaperQp::new(shape) };
+        let srq = PaperSrq::new(SLOTS, 4);
+        // SAFETY: as above.
+        let sharer = unsafe { PaperQp::of_srq(PaperShape { cqes: SLOTS, ..PaperShape::default() }, &srq) };
         for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
             qp.move_to(state);
         }
@@ -74,6 +80,8 @@ impl World {
         let send = |list: &'static [Sge], flags| SendWr { wr_id: 0, op, sge: list, flags };
         Self {
             qp,
+            srq,
+            sharer,
             sge,
             inline,
             sends: [send(&lists[..1], flags); 16],
@@ -168,6 +176,14 @@ cases! {
         // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.qp.rq.post_recv(&w.recvs) }).unwrap();
     }
+    "post_srq_recv, 1 SGE", "static", 1, nothing, None, 99.0 => mlx5_bench_srq_1_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.srq.queue.post_recv(&w.recvs[..1]) }).unwrap();
+    }
+    "post_srq_recv, 1 SGE", "static", 16, nothing, None, 58.0 => mlx5_bench_srq_16_static(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        black_box(unsafe { w.srq.queue.post_recv(&w.recvs) }).unwrap();
+    }
     "poll, by value", "static", 1, sent, Some(60.0), 103.0 => mlx5_bench_poll_1_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[0]);
     }
@@ -176,6 +192,9 @@ cases! {
     }
     "poll of receives", "static", 16, received, None, 205.0 => mlx5_bench_poll_recv_16_static(w) {
         w.polled = black_box(w.qp.poll(&mut w.wcs[1]));
+    }
+    "poll of shared receives", "static", 16, shared, None, 219.0 => mlx5_bench_poll_srq_16_static(w) {
+        w.polled = black_box(w.sharer.poll(&mut w.wcs[1]));
     }
     "poll, lending", "static", 1, sent, Some(35.0), 69.0 => mlx5_bench_lend_1_static(w) { lend(&mut w.qp, 1) }
     "poll, lending", "static", 16, sent, Some(35.0), 67.0 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
@@ -223,13 +242,25 @@ fn received(world: &mut World, count: u32) {
     }
 }
 
+/// Completes receives of the shared receive queue.
+fn shared(world: &mut World, count: u32) {
+    let sge = [world.sge];
+    for wr_id in 0..count.into() {
+        // SAFETY: a paper device accesses no memory of work requests.
+        unsafe { world.srq.queue.post_recv(&[RecvWr { wr_id, sge: &sge }]) }.unwrap();
+        let wqe_counter = world.srq.device.take().expect("it was posted");
+        world.srq.device.complete(wqe_counter);
+        world.sharer.write(PaperCqe { opcode: 2, wqe_counter, ..PaperCqe::default() });
+    }
+}
+
 fn run_calls(case: &Case, world: &mut World) {
     (case.ready)(world, COUNTED_CALLS * case.per_call);
     for _ in 0..COUNTED_CALLS {
         world.wr_id += u64::from(case.per_call);
         (case.call)(world);
         assert!(
-            !case.operation.starts_with("poll,")
+            !case.operation.starts_with("poll")
                 || case.operation.ends_with("lending")
                 || world.polled == case.per_call as usize
         );
@@ -246,6 +277,9 @@ fn main() -> ExitCode {
         // The poller reads its news outside of the measurement.
         sent(&mut world, 1);
         world.qp.lend();
+        shared(&mut world, 1);
+        world.sharer.lend();
+        world.sharer.finish();
         run_calls(case, &mut world);
         return ExitCode::SUCCESS;
     }

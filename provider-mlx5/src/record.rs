@@ -198,8 +198,8 @@ impl SrqRecord {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Marks receives that were recorded, before the device learns of them: those with a bit in
-    /// `bits`, among the entries that share a word with `entry`.
+    /// Marks receives, before the device learns of them: those with a bit in `bits`, among the
+    /// entries that share a word with `entry`.
     #[inline(always)]
     pub(crate) fn mark(&self, entry: u32, bits: u64) {
         self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);

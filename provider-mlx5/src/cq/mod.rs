@@ -59,7 +59,8 @@ pub(crate) struct Poller {
     table: Table,
     /// The queue pair of the last completion.
     current: Current,
-    /// The numbers of lives that ended, whose completions the poller has not passed.
+    /// The numbers of lives that ended, whose completions the poller has not passed: of each entry
+    /// with `since`, once.
     ending: Vec<u32>,
 }
 
@@ -282,8 +283,10 @@ impl Poller {
                     }
                     News::Ends { user_index, until, queues } => {
                         if let Some(entry) = table.get_mut(user_index) {
+                            if entry.since.is_none() {
+                                ending.push(user_index);
+                            }
                             entry.end(widen(until, at), queues);
-                            ending.push(user_index);
                         }
                     }
                 }

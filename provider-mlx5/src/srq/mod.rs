@@ -84,10 +84,11 @@ pub struct SrqQueue {
     next: u32,
     /// The last entry whose place in the list is known. From `next` to it, the list is in order.
     last: u32,
+    /// The first entry that is not marked in the record: from it up to `head`, all are posted, have
+    /// their bits in one word, and are in order.
+    marked: u32,
     /// The number of receives that were put in.
     counter: u32,
-    /// The receives that are not marked in the record yet: bits of the word of `head`.
-    unmarked: u64,
     requests: Arc<SrqRecord>,
     record: Record,
     _life: Arc<Life>,
@@ -121,8 +122,8 @@ impl SrqQueue {
             head: 0,
             next: 1,
             last: entries.min(WORD) - 1,
+            marked: 0,
             counter: 0,
-            unmarked: 0,
             requests: SrqRecord::new(entries),
             record,
             _life: life,
@@ -149,6 +150,7 @@ impl SrqQueue {
     }
 
     /// Returns the memory of the next entry, if one more receive fits: its successor is known then.
+    /// The caller puts the receive in.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.last {
@@ -157,36 +159,37 @@ impl SrqQueue {
         Some(self.entry(self.head))
     }
 
-    /// Finds successors of the last entry of the list.
+    /// Finds successors of the last entry of the list, which the caller posts.
     #[inline(never)]
     fn extend(&mut self) -> Option<()> {
         self.mark();
         let found = self.requests.free_behind(self.head)?;
+        self.requests.mark(self.head, bit(self.head));
         (self.next, self.last) = (*found.start(), *found.end());
+        self.marked = self.next;
         Some(())
     }
 
     /// Marks the receives in the record.
     #[inline(always)]
     fn mark(&mut self) {
-        if self.unmarked != 0 {
-            self.requests.mark(self.head, self.unmarked);
-            self.unmarked = 0;
+        if self.marked != self.head {
+            // The bits from the first entry on, without those from `head` on.
+            self.requests.mark(self.head, bit(self.head).wrapping_sub(bit(self.marked)));
+            self.marked = self.head;
         }
     }
 
-    /// Links the next entry, in which a list was stored, and records its receive.
+    /// Links the next entry, whose memory is at `at` and has the list, and records its receive.
+    ///
+    /// # Safety
+    /// [`next`](Self::next) has returned `at`.
     #[inline(always)]
-    fn finish(&mut self, wr_id: u64) {
-        let (entry, next) = (self.head, self.next);
+    unsafe fn finish(&mut self, at: NonNull<u8>, wr_id: u64) {
         // SAFETY: no unfinished receive has the entry, whose first unit has the link.
-        unsafe { wqe::store(self.entry(entry), wqe::link(next)) };
-        self.requests.put(entry, wr_id);
-        self.unmarked |= bit(entry);
-        if entry / WORD != next / WORD {
-            self.mark();
-        }
-        (self.head, self.next) = (next, next + 1);
+        unsafe { wqe::store(at, wqe::link(self.next)) };
+        self.requests.put(self.head, wr_id);
+        (self.head, self.next) = (self.next, self.next + 1);
         self.counter = self.counter.wrapping_add(1);
     }
 
@@ -205,8 +208,8 @@ impl SrqQueue {
                 if self.units > 2 {
                     wqe::store(at.add(2 * UNIT), wqe::TERMINATOR);
                 }
+                self.finish(at, wr.wr_id);
             }
-            self.finish(wr.wr_id);
             return true;
         }
         false
@@ -216,25 +219,27 @@ impl SrqQueue {
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         self.checks.check(wr)?;
-        let mut at = self.next().ok_or(PostReason::QueueFull)?;
-        let mut left = self.units - 1;
+        let at = self.next().ok_or(PostReason::QueueFull)?;
+        let (mut behind, mut left) = (at, self.units - 1);
         for sge in wr.sge {
             // A length of 0 means 2^31 bytes to the device.
             if sge.length > 0 {
                 // SAFETY: behind the link, the entry has as many units as a list has elements, and
                 // no unfinished receive has the entry.
                 unsafe {
-                    at = at.add(UNIT);
-                    wqe::store(at, wqe::data(sge));
+                    behind = behind.add(UNIT);
+                    wqe::store(behind, wqe::data(sge));
                 }
                 left -= 1;
             }
         }
-        if left > 0 {
-            // SAFETY: a unit of the entry is left.
-            unsafe { wqe::store(at.add(UNIT), wqe::TERMINATOR) };
+        // SAFETY: a unit of the entry is left for the terminator; `at` is that of `next`.
+        unsafe {
+            if left > 0 {
+                wqe::store(behind.add(UNIT), wqe::TERMINATOR);
+            }
+            self.finish(at, wr.wr_id);
         }
-        self.finish(wr.wr_id);
         Ok(())
     }
 }

@@ -117,6 +117,32 @@ fn a_queue_takes_one_receive_less_than_it_has_entries() {
     }
 }
 
+#[test]
+fn receives_that_one_doorbell_announces_complete_in_any_order() {
+    for entries in [8, 64, 256] {
+        let (mut srq, mut dice) = (PaperSrq::new(entries, 2), Dice(entries));
+        let (mut wr_id, mut full, mut outstanding) = (0, 0, Vec::new());
+        for _ in 0..500 {
+            let first = wr_id;
+            for _ in 0..dice.below(entries as usize) {
+                if put(&mut srq.queue, wr_id) == Err(PostReason::QueueFull) {
+                    assert_eq!(outstanding.len() as u64 + wr_id - first, u64::from(entries) - 1);
+                    full += 1;
+                    break;
+                }
+                wr_id += 1;
+            }
+            srq.queue.ring();
+            outstanding.extend(taken(&mut srq).into_iter().zip(first..));
+            for _ in 0..dice.below(outstanding.len() + 1) {
+                let (entry, wr_id) = outstanding.swap_remove(dice.below(outstanding.len()));
+                assert_eq!(complete(&mut srq, entry), Some(wr_id));
+            }
+        }
+        assert!(full > 50, "{entries}: {full}");
+    }
+}
+
 /// The order in which libmlx5 links entries: one at a time if the next one is free, else a run of
 /// them.
 struct Libmlx5 {
