@@ -13,16 +13,17 @@ use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
 use verbs_core::provider::{
     ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
-    RegionState, ReregError, XrcdOps, erase,
+    RegionState, ReregError, SrqParents, SrqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
+    SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
-use crate::{Ah, Cq, CqHandle, Mlx5, Qp, Xrcd};
+use crate::{Ah, Cq, CqHandle, Mlx5, Qp, Srq, Xrcd};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -163,6 +164,10 @@ impl ContextOps<Mlx5> for Context {
 
     fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {
         Qp::create(&self.device, parents, attr)
+    }
+
+    fn create_srq(&self, parents: &SrqParents<'_, Mlx5>, attr: &SrqInitAttr) -> Result<SrqParts<Mlx5>> {
+        Srq::create(&self.device, parents, attr)
     }
 
     fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {

@@ -18,7 +18,7 @@
 //! | `doorbell` | one doorbell record, one register |
 //! | `sq` | [`Sq`], posting sends |
 //! | `rq` | [`Rq`], posting receives |
-//! | `srq` | [`SrqQueue`], posting shared receives |
+//! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives |
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
@@ -66,7 +66,7 @@ pub use cq::{Completion, Cq, CqHandle};
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
-pub use srq::SrqQueue;
+pub use srq::{Srq, SrqQueue};
 pub use xrcd::Xrcd;
 
 /// The tag of address vectors that this provider makes: its kernel driver's id.
@@ -133,8 +133,17 @@ pub enum Mlx5 {}
 //   bind. Only the request that `umr` makes changes it; requests that name it need its number.
 // - 22: the device invalidates the key before it writes the completion.
 // - 23: not promised.
-// - 24 to 26: there are no shared receive queues and no work queues yet: their types are
-//   `Unsupported`, of which no value exists.
+// - 24: `srq` keeps 1 to 3 and 5 to 8 as the queues of a queue pair do. An entry is linked and
+//   written again only after a poller has cleared its bit, when it returned or skipped the completion
+//   of its receive; a second completion of one receive is dropped. The device compares keys with the
+//   protection domain of the shared receive queue. Receives complete in the queue that the command
+//   which created the queue pair, or the queue of the kind XRC, has named.
+// - 25: the driver refuses the end of a shared receive queue that queue pairs were created with; the
+//   device has ended what the others took before. It confirms the end of one of the kind XRC after
+//   it has ended the receives that targets have taken. `modify` sends no command that ends a
+//   receive, and rejects the queue of another shared receive queue. Memory and doorbell record stay
+//   its own until its queue is gone too (`life`): a record that is stored then has no reader.
+// - 26: there are no work queues yet: their types are `Unsupported`, of which no value exists.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = KernelPd;
@@ -145,8 +154,8 @@ unsafe impl Provider for Mlx5 {
     type Sq = Sq;
     type Rq = Rq;
     type Ah = Ah;
-    type Srq = Unsupported;
-    type SrqQueue = Unsupported;
+    type Srq = Srq;
+    type SrqQueue = SrqQueue;
     type Xrcd = Xrcd;
     type Dm = Unsupported;
     type Dmah = KernelDmah;

@@ -1,9 +1,9 @@
-//! [`Life`]: what a queue pair has of its device from its creation until it was destroyed and its
-//! queues are gone.
+//! [`Life`]: what a queue pair or a shared receive queue has of its device from its creation until
+//! it was destroyed and its queues are gone.
 //!
-//! Queues may be dropped before their queue pair or after it. The three share this value: the
-//! memory, the doorbell records and the register return when the last of them is dropped. A queue
-//! looks before it rings whether its queue pair has ended.
+//! Queues may be dropped before their object or after it. They share this value: the memory, the
+//! doorbell records and the register return when the last of them is dropped. A send queue looks
+//! before it rings whether its queue pair has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +24,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Lends these to the device: the kernel has created the queue pair.
+    /// Lends these to the device: the kernel has created the object.
     pub(crate) fn new(memory: QueueMemory, records: Slot, register: Option<Register>) -> Self {
         records.lend();
         Self { is_over: AtomicBool::new(false), register, records, memory }
@@ -50,13 +50,13 @@ impl Life {
         self.register.as_ref()
     }
 
-    /// Returns whether the queue pair was destroyed.
+    /// Returns whether the object was destroyed.
     #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Ends it: the kernel has confirmed that the queue pair is destroyed.
+    /// Ends it: the kernel has confirmed that the object is destroyed.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(register) = &self.register {

@@ -37,6 +37,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::life::Life;
 use crate::memory::QueueMemory;
+use crate::record::SrqRecord;
 use crate::sq::{self, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
@@ -61,8 +62,8 @@ pub struct Qp {
     user_index: Option<UserIndex>,
     send_cq: Option<Arc<Shared>>,
     recv_cq: Option<Arc<Shared>>,
-    /// Its receives are in a shared receive queue.
-    has_srq: bool,
+    /// The receives of its shared receive queue.
+    srq: Option<Arc<SrqRecord>>,
     groups: Groups,
     /// Options for the next transitions, and those that the device has.
     set_ece: u32,
@@ -126,6 +127,9 @@ impl Qp {
                 return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
             }
         }
+        if parents.srq.is_some_and(|srq| !Arc::ptr_eq(srq.device(), device)) {
+            return Err(error(Errno::INVAL).because(Cause::Foreign { what: "shared receive queue" }));
+        }
         let is_target = attr.qp_type == QpType::XRC_RECV;
         let has_recv = parents.srq.is_none() && !matches!(attr.qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
         let shapes = Shapes::of(device, attr, has_recv)?;
@@ -180,7 +184,7 @@ impl Qp {
             user_index,
             send_cq: parents.send_cq.map(shared),
             recv_cq: parents.recv_cq.map(shared),
-            has_srq: parents.srq.is_some(),
+            srq: parents.srq.map(|srq| Arc::clone(srq.requests())),
             groups: Groups::default(),
             set_ece: 0,
             get_ece: reply.ece_options,
@@ -219,7 +223,7 @@ impl Qp {
             user_index: None,
             send_cq: None,
             recv_cq: None,
-            has_srq: false,
+            srq: None,
             groups: Groups::default(),
             set_ece: 0,
             get_ece: 0,
@@ -232,7 +236,10 @@ impl Qp {
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
         let Some(user_index) = &self.user_index else { return };
         let send = Some(Arc::clone(sq.requests()));
-        let recv = (!self.has_srq).then(|| Receives::Own(Arc::clone(rq.requests())));
+        let recv = Some(match &self.srq {
+            Some(requests) => Receives::Shared(Arc::clone(requests)),
+            None => Receives::Own(Arc::clone(rq.requests())),
+        });
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
                 tell(one, user_index.number(), Queues { send, recv });

@@ -6,13 +6,14 @@
 //! the list or the inline data behind them.
 //!
 //! # References
-//! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`)
+//! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`), `srq.c`
+//! (`mlx5_alloc_srq_buf`)
 
-use verbs_core::Cause;
-use verbs_core::types::{QpCap, QpType};
+use verbs_core::types::{QpCap, QpType, SrqInitAttr};
+use verbs_core::{Cause, explain};
 
 use crate::wqe::{BLOCK, UNIT};
-use crate::{rq, sq};
+use crate::{rq, sq, srq};
 
 /// The limits of a device that its driver reports when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,23 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
     Ok(Some(rq::Shape { entries, units, cap }))
 }
 
+/// Returns the shape of a shared receive queue.
+///
+/// # Errors
+/// [`Cause::Limit`] for a capacity beyond the device's.
+pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cause> {
+    // An entry has a link in front of its elements, and a power of two of units.
+    let max_units = limits.max_rq_desc_sz / UNIT as u32;
+    let max_sge = (1 << max_units.checked_ilog2().unwrap_or(0)) - 1;
+    explain::within("max_sge", attr.max_sge.into(), 0, max_sge)?;
+    let max_wr = limits.max_srq_recv_wr.min(srq::MAX_ENTRIES - 1);
+    explain::within("max_wr", attr.max_wr.into(), 0, max_wr.into())?;
+    Ok(srq::Shape {
+        entries: (attr.max_wr + 1).next_power_of_two(),
+        units: (attr.max_sge + 1).next_power_of_two().max(2),
+    })
+}
+
 /// The length in front of inline data.
 const INLINE_HEADER: u32 = 4;
 
@@ -119,6 +137,8 @@ const MAX_COUNT: u32 = 1 << 15;
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::types::{SrqType, TmCap};
+
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -186,5 +206,42 @@ mod tests {
         let name_ud = name(send(QpType::UD, &cap(1, 60, 0), &LIMITS).unwrap_err());
         assert_eq!(name_ud, ("max_send_sge", 60, 59));
         assert!(matches!(send(QpType(99), &cap(1, 1, 0), &LIMITS), Err(Cause::QpType { .. })));
+    }
+
+    const fn shared(max_wr: u32, max_sge: u32) -> SrqInitAttr {
+        let tm = TmCap { max_num_tags: 0, max_ops: 0 };
+        SrqInitAttr { srq_type: SrqType::BASIC, max_wr, max_sge, srq_limit: 0, tm, user_handle: 0 }
+    }
+
+    /// Capacities that libmlx5 computes for the same requests.
+    #[test]
+    fn shared_receive_queues_have_the_capacity_of_libmlx5() {
+        for (max_wr, max_sge, granted_wr, granted_sge) in [
+            (1, 1, 1, 1),
+            (2, 0, 3, 1),
+            (3, 2, 3, 3),
+            (4, 3, 7, 3),
+            (100, 4, 127, 7),
+            (127, 1, 127, 1),
+            (128, 1, 255, 1),
+            (32767, 31, 32767, 31),
+        ] {
+            let shape = srq(&shared(max_wr, max_sge), &LIMITS).unwrap();
+            assert_eq!((shape.max_wr(), shape.max_sge()), (granted_wr, granted_sge), "{max_wr}, {max_sge}");
+        }
+    }
+
+    #[test]
+    fn shared_receives_beyond_the_device_name_the_limit() {
+        for (max_wr, max_sge, name, max) in [
+            (32768, 1, "max_wr", 32767),
+            (u32::MAX, 1, "max_wr", 32767),
+            (1, 32, "max_sge", 31),
+            (1, u32::MAX, "max_sge", 31),
+        ] {
+            let cause = srq(&shared(max_wr, max_sge), &LIMITS).unwrap_err();
+            let Cause::Limit { name: named, max: limit, .. } = cause else { panic!("{cause}") };
+            assert_eq!((named, limit), (name, max));
+        }
     }
 }

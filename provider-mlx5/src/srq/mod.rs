@@ -20,6 +20,8 @@
 //!
 //! Pollers of completion queues free entries by the [`SrqRecord`], without a lock.
 //!
+//! The file `control` has [`Srq`], the kernel's object.
+//!
 //! # Safety
 //! Entries are stored at places below the queue's length that no unfinished receive has. The device
 //! reads an entry only after the doorbell record covers it, which `ring` stores after the entry. No
@@ -30,6 +32,7 @@
 //! `set_next_contig_wqes`)
 #![allow(unsafe_code)]
 
+mod control;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +50,8 @@ use crate::life::Life;
 use crate::record::{SrqRecord, WORD, bit};
 use crate::wqe::{self, UNIT};
 
+pub use self::control::Srq;
+
 /// The size of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -57,6 +62,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// The number of receives that fit.
+    pub(crate) const fn max_wr(self) -> u32 {
+        self.entries - 1
+    }
+
     /// The number of elements of a receive that fit.
     pub(crate) const fn max_sge(self) -> u32 {
         self.units - 1
@@ -69,7 +79,7 @@ impl Shape {
 }
 
 /// The most entries: a link and a completion name one by 16 bits.
-const MAX_ENTRIES: u32 = 1 << 16;
+pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The queue of a shared receive queue.
 pub struct SrqQueue {
@@ -91,10 +101,10 @@ pub struct SrqQueue {
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
-    _life: Arc<Life>,
+    life: Arc<Life>,
 }
 
-// SAFETY: `start` blocked the auto impls. It points into the memory of `_life`, which is `Send +
+// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
 // Sync` and lives as long; the queue is written through `&mut` alone.
 unsafe impl Send for SrqQueue {}
 // SAFETY: as for `Send`.
@@ -126,7 +136,7 @@ impl SrqQueue {
             counter: 0,
             requests: SrqRecord::new(entries),
             record,
-            _life: life,
+            life,
         };
         for entry in 0..entries {
             // SAFETY: an entry of the queue, of which the device reads none before the record does
@@ -134,6 +144,11 @@ impl SrqQueue {
             unsafe { wqe::store(queue.entry(entry), wqe::link((entry + 1) % entries)) };
         }
         queue
+    }
+
+    /// Returns the life of its shared receive queue.
+    pub(crate) const fn life(&self) -> &Arc<Life> {
+        &self.life
     }
 
     /// Returns the receives in the queue, for the pollers of the completion queues that they

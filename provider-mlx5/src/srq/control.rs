@@ -1,0 +1,196 @@
+//! [`Srq`]: the shared receive queue as an object of the kernel, of the kinds BASIC and XRC.
+//!
+//! | kind | its receives complete with the number of | in |
+//! |---|---|---|
+//! | BASIC | the queue pair that took them | the queue pair's `recv_cq` |
+//! | XRC | the shared receive queue | its `cq` |
+//!
+//! The device cannot change the size of the queue, and the driver ignores the limit of a new one, as
+//! libmlx5 does.
+//!
+//! # Safety
+//! The queue's memory and its doorbell record are lent to the device from the command that creates
+//! the shared receive queue to the one that destroys it ([`Life`]).
+//!
+//! # References
+//! `ibv_create_srq_ex(3)`, `ibv_modify_srq(3)`; rdma-core `providers/mlx5/verbs.c`
+//! (`mlx5_create_srq_ex`); Linux `drivers/infiniband/hw/mlx5/srq.c`
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use uverbs_abi::mlx5_abi::{Mlx5IbCreateSrq, Mlx5IbCreateSrqResp};
+use verbs_core::channel::Uhw;
+use verbs_core::cmd::srq::SrqHandles;
+use verbs_core::provider::{
+    Destroy, DeviceOps as _, EventsRead, PdOps as _, RecvQueue as _, SrqOps, SrqParents, SrqParts, XrcdOps,
+};
+use verbs_core::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use zerocopy::IntoBytes;
+
+use super::{Shape, SrqQueue};
+use crate::cq::{Queues, Receives, Shared};
+use crate::dbrec::Slot;
+use crate::device::Device;
+use crate::life::Life;
+use crate::memory::QueueMemory;
+use crate::record::SrqRecord;
+use crate::user_index::UserIndex;
+use crate::{Mlx5, sizes};
+
+/// A shared receive queue without its queue.
+#[derive(Debug)]
+pub struct Srq {
+    device: Arc<Device>,
+    handle: u32,
+    shape: Shape,
+    requests: Arc<SrqRecord>,
+    /// Of the kind XRC.
+    xrc: Option<Xrc>,
+    life: Arc<Life>,
+}
+
+/// The parts that only a shared receive queue of the kind XRC has.
+#[derive(Debug)]
+struct Xrc {
+    srq_num: u32,
+    /// `None` once it is destroyed.
+    user_index: Option<UserIndex>,
+    cq: Arc<Shared>,
+}
+
+impl Srq {
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        parents: &SrqParents<'_, Mlx5>,
+        attr: &SrqInitAttr,
+    ) -> Result<SrqParts<Mlx5>> {
+        const VERB: &str = "create_srq";
+        let error = |errno| device.error(VERB, errno);
+        let cq = match (attr.srq_type, parents.cq) {
+            (SrqType::BASIC, _) => None,
+            (SrqType::XRC, Some(cq)) if !Arc::ptr_eq(&cq.device, device) => {
+                return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
+            }
+            (SrqType::XRC, Some(cq)) => Some(cq),
+            (SrqType::XRC, None) => return Err(error(Errno::INVAL)),
+            _ => return Err(error(Errno::OPNOTSUPP)),
+        };
+        let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let memory = QueueMemory::new(shape.len()).map_err(error)?;
+        let records = device.records.take().map_err(error)?;
+        let event_fd = device.kernel.async_fd()?;
+        let user_index = cq.map(|_| device.user_index(VERB)).transpose()?;
+        let request = Mlx5IbCreateSrq {
+            buf_addr: memory.address(),
+            db_addr: records.address(),
+            uidx: user_index.as_ref().map_or(0, UserIndex::number),
+            ..Default::default()
+        };
+        let mut reply = Mlx5IbCreateSrqResp::default();
+        let handles = SrqHandles {
+            pd: parents.pd.handle(),
+            xrcd: parents.xrcd.map(XrcdOps::handle),
+            cq: cq.map(|cq| cq.handle),
+        };
+        // The driver derives the size of the memory from these.
+        let asked = SrqInitAttr { max_wr: shape.max_wr(), max_sge: shape.max_sge(), ..*attr };
+        // SAFETY: the addresses are of the queue's memory and of its record, which `Life` lends to
+        // the device until the shared receive queue is destroyed.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        let info = match cmd::srq::create_srq(device.kernel.uverbs(), &handles, &asked, Some(event_fd), uhw) {
+            Ok(info) => info,
+            Err(error) => {
+                if let Some(user_index) = user_index {
+                    user_index.give_back();
+                }
+                return Err(device.kernel.explain_create_srq(error, attr));
+            }
+        };
+        let life = Arc::new(Life::new(memory, records, None));
+        // SAFETY: the record is made once, and `life` lives as long as the queue.
+        let record = unsafe { life.records().record(Slot::FIRST) };
+        let queue = SrqQueue::new(shape, record, Arc::clone(&life));
+        let requests = Arc::clone(queue.requests());
+        let xrc = cq.map(|cq| Xrc { srq_num: info.srq_num, user_index, cq: Arc::clone(&cq.shared) });
+        if let Some(Xrc { user_index: Some(user_index), cq, .. }) = &xrc {
+            let recv = Some(Receives::Shared(Arc::clone(&requests)));
+            cq.begin(user_index.number(), Queues { send: None, recv });
+        }
+        let srq = Self { device: Arc::clone(device), handle: info.handle, shape, requests, xrc, life };
+        Ok(SrqParts { srq, queue })
+    }
+
+    /// Returns the receives in the queue, for the completion queues of queue pairs that take them.
+    pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
+        &self.requests
+    }
+
+    /// Returns the open device that it belongs to.
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl SrqOps for Srq {
+    type Queue = SrqQueue;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn srq_num(&self) -> Option<u32> {
+        self.xrc.as_ref().map(|xrc| xrc.srq_num)
+    }
+
+    fn attr(&self) -> SrqAttr {
+        SrqAttr { max_wr: self.shape.max_wr(), max_sge: self.shape.max_sge(), srq_limit: 0 }
+    }
+
+    fn modify(&self, queue: &mut SrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
+        let refused = |cause| Err(self.device.error("modify_srq", Errno::INVAL).because(cause));
+        if !Arc::ptr_eq(queue.life(), &self.life) {
+            return refused(Cause::Foreign { what: "queue of a shared receive queue" });
+        }
+        if mask.contains(SrqAttrMask::MAX_WR) {
+            let reason = "the device cannot change the size of a shared receive queue";
+            return refused(Cause::Other { reason: reason.into() });
+        }
+        if mask.contains(SrqAttrMask::LIMIT)
+            && let Err(cause) =
+                explain::within("srq_limit", attr.srq_limit.into(), 0, self.shape.max_wr().into())
+        {
+            return refused(cause);
+        }
+        queue.ring();
+        cmd::srq::modify_srq(self.device.kernel.uverbs(), self.handle, attr, mask, Uhw::none())
+            .map_err(|error| self.device.kernel.explain_modify_srq(error, attr, mask))
+    }
+
+    fn query(&self) -> Result<SrqAttr> {
+        cmd::srq::query_srq(self.device.kernel.uverbs(), self.handle)
+    }
+}
+
+impl Destroy for Srq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+        match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
+            Ok(events) => {
+                if let Some(xrc) = &mut self.xrc
+                    && let Some(user_index) = xrc.user_index.take()
+                {
+                    xrc.cq.end(user_index.number(), None);
+                    user_index.give_back();
+                }
+                self.life.end();
+                Ok(events)
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+}
