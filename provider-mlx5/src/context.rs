@@ -16,8 +16,8 @@ use verbs_core::provider::{
     RegionState, ReregError, SrqParents, SrqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, Sge,
-    SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, RtValues,
+    Sge, SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
@@ -172,6 +172,12 @@ impl ContextOps<Mlx5> for Context {
 
     fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {
         Ah::create(&self.device, pd, attr)
+    }
+
+    fn query_rt_values(&self) -> Result<RtValues> {
+        let cycles = self.device.clock.cycles();
+        let raw_clock = cycles.ok_or_else(|| self.device.error("query_rt_values", Errno::OPNOTSUPP))?;
+        Ok(RtValues { raw_clock })
     }
 
     fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Xrcd> {

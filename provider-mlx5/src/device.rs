@@ -29,6 +29,7 @@ use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags};
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
+use crate::clock::Clock;
 use crate::dbrec::RecordPool;
 use crate::kernel::Kernel;
 use crate::registers::Registers;
@@ -50,6 +51,7 @@ pub(crate) struct Device {
     pub(crate) kernel: Kernel,
     pub(crate) limits: Limits,
     pub(crate) registers: Arc<Registers>,
+    pub(crate) clock: Clock,
     pub(crate) records: Arc<RecordPool>,
     user_indices: Arc<UserIndices>,
     /// The driver takes and returns the options of connections.
@@ -136,6 +138,7 @@ impl Device {
                 max_srq_recv_wr: reply.max_srq_recv_wr,
             },
             registers: Arc::new(registers),
+            clock: Clock::new(&kernel, reply),
             records: Arc::default(),
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),

@@ -8,6 +8,7 @@
 //! | `kernel` | the right to command the kernel's context |
 //! | `registers` | the doorbell registers, in pages of the device |
 //! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
+//! | `clock` | the device's clock, and the system's time by it |
 //! | `life` | what a queue pair has of these |
 //! | `sizes` | the shapes of queues |
 //! | `qp` | [`Qp`], its states and its limits |
@@ -36,6 +37,7 @@
 #![allow(unsafe_code)]
 
 mod ah;
+mod clock;
 mod context;
 mod cq;
 mod dbrec;

@@ -28,7 +28,7 @@ use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use super::{Completion, Poller, Ring, Shared};
+use super::{Completion, Optional, Poller, Ring, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::doorbell::{ArmRegister, Record};
@@ -76,11 +76,19 @@ fn entries_for(cqe: u32) -> Result<u32, Cause> {
     Ok((cqe + 1).next_power_of_two())
 }
 
+/// The fields that completions can have.
+fn fields(device: &Device) -> CqWcFlags {
+    let clock = &device.clock;
+    let wall_clock = CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
+    let of_clock = if clock.has_wall_clock() { wall_clock } else { CqWcFlags::empty() };
+    CqWcFlags::STANDARD | CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::CVLAN | CqWcFlags::FLOW_TAG | of_clock
+}
+
 impl Cq {
     pub(crate) fn create(device: &Arc<Device>, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
-        explain::wc_flags(attr.wc_flags, CqWcFlags::STANDARD)
+        explain::wc_flags(attr.wc_flags, fields(device))
             .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
@@ -107,7 +115,9 @@ impl Cq {
         let info = cmd::cq::create_cq(device.kernel.uverbs(), &asked, Some(event_fd), uhw)
             .map_err(|error| device.kernel.explain_create_cq(error, attr))?;
         slot.lend();
-        let poller = Poller::new(ring, consumer);
+        let mut poller = Poller::new(ring, consumer);
+        let device_of_fields = (!CqWcFlags::STANDARD.contains(attr.wc_flags)).then(|| Arc::clone(device));
+        poller.optional = Optional { fields: attr.wc_flags, device: device_of_fields };
         let shared = Arc::clone(poller.shared());
         let cq = Self {
             poller,
@@ -196,6 +206,10 @@ impl CqOps for Cq {
 
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         Some(Arc::clone(&self.events))
+    }
+
+    fn wc_flags(&self) -> CqWcFlags {
+        CqWcFlags::STANDARD | self.poller.optional.fields
     }
 
     fn resize(&mut self, cqe: u32) -> Result<()> {

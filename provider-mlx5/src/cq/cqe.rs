@@ -49,9 +49,11 @@ pub(crate) mod at {
     pub(crate) const ML_PATH: usize = 17;
     pub(crate) const SLID: usize = 22;
     pub(crate) const FLAGS_RQPN: usize = 24;
+    pub(crate) const VLAN_INFO: usize = 30;
     pub(crate) const SRQN_UIDX: usize = 32;
     pub(crate) const IMM_INVAL_PKEY: usize = 36;
     pub(crate) const BYTE_CNT: usize = 44;
+    pub(crate) const TIMESTAMP: usize = 48;
     pub(crate) const VENDOR_SYNDROME: usize = 54;
     pub(crate) const SYNDROME: usize = 55;
     pub(crate) const SOP_DROP_QPN: usize = 56;
@@ -104,6 +106,22 @@ impl<'a> Cqe<'a> {
     #[inline(always)]
     pub(crate) fn raw_user_index(self) -> u32 {
         (field!(self, u32, at::SRQN_UIDX) & 0xff_ffff).to_be()
+    }
+
+    #[inline(always)]
+    pub(crate) fn vlan_info(self) -> u16 {
+        field!(self, u16, at::VLAN_INFO)
+    }
+
+    #[inline(always)]
+    pub(crate) fn timestamp(self) -> u64 {
+        field!(self, u64, at::TIMESTAMP)
+    }
+
+    /// Returns the tag of the flow rule that a received packet matched.
+    #[inline(always)]
+    pub(crate) fn flow_tag(self) -> u32 {
+        field!(self, u32, at::SOP_DROP_QPN) & 0xff_ffff
     }
 
     #[inline(always)]

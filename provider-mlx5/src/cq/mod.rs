@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use verbs_core::provider::Completion as CompletionOps;
 use verbs_core::ring::barrier;
-use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::types::{CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 
 pub use self::control::{Cq, CqHandle};
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
@@ -45,6 +45,7 @@ use self::shared::{News, widen};
 pub(crate) use self::shared::{Ring, Shared};
 use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
+use crate::device::Device;
 use crate::doorbell::Record;
 use crate::record::{Kind, SendRecord};
 
@@ -59,6 +60,8 @@ pub(crate) struct Poller {
     table: Table,
     /// The queue pair of the last completion.
     current: Current,
+    /// The fields that completions have beyond the standard ones.
+    pub(crate) optional: Optional,
     /// The numbers of lives that ended, whose completions the poller has not passed: of each entry
     /// with `since`, once.
     ending: Vec<u32>,
@@ -103,6 +106,7 @@ impl Poller {
             shared,
             table: Table::default(),
             current: Current::NONE,
+            optional: Optional::default(),
             ending: Vec::new(),
         }
     }
@@ -132,7 +136,8 @@ impl Poller {
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
         self.finish();
-        self.advance()
+        let completion = self.advance()?;
+        Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
     /// Takes the next completion by the short path: a send, write or so on that succeeded, of the
@@ -157,18 +162,19 @@ impl Poller {
         Some((cqe, wr_id, kind))
     }
 
-    /// Lends the next completion, and leaves the last ones where they are.
+    /// Takes the next completion, and leaves the last ones where they are. It is lent until the
+    /// poller is used again: the callers bind its lifetime.
     #[inline(always)]
-    fn advance(&mut self) -> Option<Completion<'_>> {
+    fn advance<'a>(&mut self) -> Option<Completion<'a>> {
         match self.short() {
-            Some((cqe, wr_id, kind)) => Some(Completion { cqe, wr_id, status: WcStatus::SUCCESS, kind }),
+            Some((cqe, wr_id, kind)) => Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)),
             None => self.advance_any(),
         }
     }
 
     /// As [`advance`](Self::advance), for any completion.
     #[inline(never)]
-    fn advance_any(&mut self) -> Option<Completion<'_>> {
+    fn advance_any<'a>(&mut self) -> Option<Completion<'a>> {
         // One round at most: a device that ignores the consumer's index may write without end.
         for _ in 0..=self.ring.mask() {
             let at = self.index;
@@ -227,11 +233,11 @@ impl Poller {
         match op_own >> 4 {
             cqe_opcode::REQ => {
                 let (wr_id, kind) = queues.send.as_ref()?.complete(cqe.wqe_counter());
-                Some(Completion { cqe, wr_id, status, kind })
+                Some(Completion::new(cqe, wr_id, status, kind))
             }
             cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {
                 let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter())?;
-                Some(Completion { cqe, wr_id, status, kind: Kind::PLAIN })
+                Some(Completion::new(cqe, wr_id, status, Kind::PLAIN))
             }
             opcode => Self::failed(queues, cqe, opcode),
         }
@@ -246,7 +252,7 @@ impl Poller {
             _ => return None,
         };
         // A queue pair that is flushed reports its error once, and flushes the rest.
-        Some(Completion { cqe, wr_id, status: cqe.error_status(), kind: Kind::PLAIN })
+        Some(Completion::new(cqe, wr_id, cqe.error_status(), Kind::PLAIN))
     }
 
     /// Finds the queue pair of a number, as completions have it, and makes it the current one.
@@ -332,6 +338,14 @@ impl fmt::Debug for Poller {
     }
 }
 
+/// The fields that a queue's completions have beyond the standard ones.
+#[derive(Debug, Default)]
+pub(crate) struct Optional {
+    pub(crate) fields: CqWcFlags,
+    /// The device, whose clock converts times.
+    pub(crate) device: Option<Arc<Device>>,
+}
+
 /// A completion, lent by the poller.
 #[derive(Clone, Copy)]
 pub struct Completion<'a> {
@@ -339,9 +353,19 @@ pub struct Completion<'a> {
     wr_id: u64,
     status: WcStatus,
     kind: Kind,
+    optional: Option<&'a Optional>,
 }
 
-impl Completion<'_> {
+impl<'a> Completion<'a> {
+    const fn new(cqe: Cqe<'a>, wr_id: u64, status: WcStatus, kind: Kind) -> Self {
+        Self { cqe, wr_id, status, kind, optional: None }
+    }
+
+    /// Returns the optional fields, if this one is among them.
+    fn optional(&self, field: CqWcFlags) -> Option<&'a Optional> {
+        self.optional.filter(|optional| optional.fields.contains(field))
+    }
+
     /// Returns whether it is of a receive.
     #[inline(always)]
     fn is_receive(&self) -> bool {
@@ -435,6 +459,26 @@ impl CompletionOps for Completion<'_> {
     #[inline(always)]
     fn dlid_path_bits(&self) -> u8 {
         if self.is_receive() { self.cqe.ml_path() & 0x7f } else { 0 }
+    }
+
+    fn completion_ts(&self) -> Option<u64> {
+        self.optional(CqWcFlags::COMPLETION_TIMESTAMP)?;
+        Some(self.cqe.timestamp())
+    }
+
+    fn completion_wallclock_ns(&self) -> Option<u64> {
+        let optional = self.optional(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK)?;
+        optional.device.as_ref()?.clock.wall_clock(self.cqe.timestamp())
+    }
+
+    fn cvlan(&self) -> Option<u16> {
+        self.optional(CqWcFlags::CVLAN)?;
+        Some(self.cqe.vlan_info())
+    }
+
+    fn flow_tag(&self) -> Option<u32> {
+        self.optional(CqWcFlags::FLOW_TAG)?;
+        Some(self.cqe.flow_tag())
     }
 
     /// As each reader on its own, with one look at the kind of the entry.

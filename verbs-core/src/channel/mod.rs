@@ -84,6 +84,19 @@ pub trait Channel: fmt::Debug + Send + Sync {
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 
+    /// Maps a page that the kernel offers for reading alone, as [`map`](Self::map) does.
+    ///
+    /// # Safety
+    /// As [`Region::map_read_only`].
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    #[allow(unsafe_code)]
+    unsafe fn map_read_only(&self, offset: u64, len: usize) -> Result<Region, Errno> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map(offset, len) }
+    }
+
     /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a
     /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;

@@ -125,6 +125,18 @@ impl Uverbs {
         unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
+    /// Maps `len` bytes that the kernel offers for reading alone.
+    ///
+    /// # Safety
+    /// As [`map`](Self::map).
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub unsafe fn map_read_only(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.channel.map_read_only(offset, len) }.map_err(|errno| self.error(verb, errno))
+    }
+
     /// Remembers the descriptor that the context keeps, so that no reply may name it again.
     pub(crate) fn keeps(&self, fd: BorrowedFd<'_>) {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);

@@ -30,8 +30,8 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::mman::{MmapAdvise, madvise};
-use nix::unistd::{SysconfVar, sysconf};
 
+use crate::ring::page_size;
 use crate::types::ForkStatus;
 use crate::{Errno, Result, discovery};
 
@@ -333,11 +333,6 @@ fn page_size_in(smaps: impl BufRead, addr: usize) -> Option<usize> {
         }
     }
     None
-}
-
-fn page_size() -> usize {
-    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    size.and_then(|size| usize::try_from(size).ok()).filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod region;
 
 pub use cursor::{Consumer, Index, Producer, SharedIndex};
 pub use doorbell::Doorbell;
-pub use region::Region;
+pub use region::{Region, page_size};
 
 #[cfg(test)]
 mod ends;

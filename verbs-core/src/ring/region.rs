@@ -20,6 +20,7 @@ use std::sync::Arc;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
 use memmap2::{MmapOptions, MmapRaw};
+use nix::unistd::{SysconfVar, sysconf};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::SharedIndex;
@@ -91,6 +92,28 @@ impl Region {
             .offset(offset)
             .len(len)
             .map_raw(fd.as_raw_fd())
+            .map_err(|e| Errno::from_io(&e))?;
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
+        Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
+    }
+
+    /// Maps `len` bytes of a device file at `offset`, shared, for reading alone. Writing to them
+    /// ends the process.
+    ///
+    /// # Safety
+    /// As [`map`](Self::map).
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub unsafe fn map_read_only(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
+        use std::os::fd::AsRawFd;
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let map = MmapOptions::new()
+            .offset(offset)
+            .len(len)
+            .map_raw_read_only(fd.as_raw_fd())
             .map_err(|e| Errno::from_io(&e))?;
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
@@ -236,6 +259,12 @@ impl Region {
         assert!(pointer.addr().get().is_multiple_of(align_of::<T>()), "offset {offset} is not aligned");
         pointer.cast()
     }
+}
+
+/// Returns the size of the system's pages, in bytes.
+pub fn page_size() -> usize {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| usize::try_from(size).ok()).filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
 impl fmt::Debug for Region {

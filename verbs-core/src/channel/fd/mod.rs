@@ -118,6 +118,11 @@ impl Channel for FdChannel {
         unsafe { Region::map(self.fd.as_fd(), offset, len) }
     }
 
+    unsafe fn map_read_only(&self, offset: u64, len: usize) -> Result<Region, Errno> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Region::map_read_only(self.fd.as_fd(), offset, len) }
+    }
+
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
         Some(Arc::clone(&self.fd))
     }
