@@ -110,6 +110,10 @@ pub struct PaperCqe {
     pub syndromes: [u8; 2],
     /// Bits that say that data or other completions are in the entry.
     pub format: u8,
+    /// The time.
+    pub timestamp: u64,
+    /// The VLAN tag.
+    pub vlan_info: u16,
 }
 
 /// A queue pair and its completion queue, in plain memory.
@@ -264,6 +268,26 @@ impl PaperQp {
         }
     }
 
+    /// Replaces the completion queue's ring by one of `cqes` entries. The device ends the old ring,
+    /// unless `is_silent`, and the result says whether it did.
+    #[cfg(test)]
+    pub(crate) fn resize(&mut self, cqes: u32, is_silent: bool) -> bool {
+        if !is_silent {
+            self.write(PaperCqe { opcode: 5, ..PaperCqe::default() });
+        }
+        self.shape.cqes = cqes;
+        self.cqes = Region::plain(cqes as usize * self.shape.cqe_size);
+        // SAFETY: the memory is new.
+        let ring = unsafe { Ring::new(self.cqes.clone(), cqes, self.shape.cqe_size) };
+        self.poller.replace(ring, || Ok(())).expect("the command succeeds")
+    }
+
+    /// Lets completions have these fields too.
+    #[cfg(test)]
+    pub(crate) fn with_fields(&mut self, fields: verbs_core::types::CqWcFlags) {
+        self.poller.optional.fields = fields;
+    }
+
     /// Copies completions out.
     #[inline(always)]
     pub fn poll(&mut self, wcs: &mut [Wc]) -> usize {
@@ -304,7 +328,12 @@ impl PaperQp {
         put(32, &user_index.to_be_bytes());
         put(36, &cqe.imm_inval_pkey.to_be_bytes());
         put(44, &cqe.byte_cnt.to_be_bytes());
-        put(54, &cqe.syndromes);
+        put(30, &cqe.vlan_info.to_be_bytes());
+        put(48, &cqe.timestamp.to_be_bytes());
+        // An entry of an error has these at the end of the time.
+        if cqe.syndromes != [0; 2] {
+            put(54, &cqe.syndromes);
+        }
         put(56, &((u32::from(cqe.wqe_opcode) << 24) | QP_NUM).to_be_bytes());
         put(60, &cqe.wqe_counter.to_be_bytes());
         put(63, &[cqe.opcode << 4 | cqe.format | owner]);

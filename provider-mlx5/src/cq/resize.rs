@@ -35,7 +35,7 @@ impl Poller {
     ///
     /// # Errors
     /// That of the command.
-    pub(super) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
+    pub(crate) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
         self.finish();
         let Self { shared, table, ending, ring, index, .. } = self;
         let mut is_whole = false;

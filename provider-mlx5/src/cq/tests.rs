@@ -56,6 +56,8 @@ const SENT: PaperCqe = PaperCqe {
     ml_path: 0,
     syndromes: [0; 2],
     format: 0,
+    timestamp: 0,
+    vlan_info: 0,
 };
 
 #[test]
@@ -154,6 +156,8 @@ fn every_reader_agrees_with_the_copy() {
             ml_path: 10,
             syndromes: [0x51, 0x13],
             format: 0,
+            timestamp: 11,
+            vlan_info: 12,
         });
         let completion = qp.lend().unwrap();
         let mut copy = Wc::default();
@@ -404,5 +408,84 @@ fn a_place_of_24_bits_is_found_near_one_of_32() {
         (0xff_ffff, 1, u32::MAX),
     ] {
         assert_eq!(widen(until, near), expected, "{until:#x} near {near:#x}");
+    }
+}
+
+#[test]
+fn a_resize_keeps_the_completions_and_their_order() {
+    for (cqes, new_cqes) in [(8, 32), (32, 8), (8, 16)] {
+        for polled in 0..12_u64 {
+            let mut qp = ready(PaperShape { entries: 64, cqes, ..PaperShape::default() });
+            let mut next = 0;
+            let mut complete = |qp: &mut PaperQp, count: u64| {
+                for _ in 0..count {
+                    recv(qp, next);
+                    qp.write(PaperCqe { opcode: 2, wqe_counter: next as u16, ..PaperCqe::default() });
+                    next += 1;
+                }
+            };
+            for wr_id in 0..polled {
+                complete(&mut qp, 1);
+                assert_eq!(numbers(&mut qp), [wr_id]);
+            }
+            complete(&mut qp, 5);
+            assert!(qp.resize(new_cqes, false), "{cqes} to {new_cqes} behind {polled}");
+            complete(&mut qp, 2);
+            let expected: Vec<u64> = (polled..polled + 7).collect();
+            assert_eq!(numbers(&mut qp), expected, "{cqes} to {new_cqes} behind {polled}");
+            complete(&mut qp, 3);
+            assert_eq!(numbers(&mut qp), [polled + 7, polled + 8, polled + 9]);
+            assert_eq!(u64::from(qp.records()[2]), polled + 11);
+        }
+    }
+}
+
+#[test]
+fn a_resize_keeps_ended_lives_ended() {
+    let mut qp = ready(PaperShape { entries: 64, cqes: 8, ..PaperShape::default() });
+    for wr_id in 0..3 {
+        recv(&mut qp, wr_id);
+        qp.write(PaperCqe { opcode: 2, wqe_counter: wr_id as u16, ..PaperCqe::default() });
+    }
+    // The poller knows of the first end, and not of the second.
+    qp.move_to(QpState::RESET);
+    qp.move_to(QpState::INIT);
+    assert_eq!(numbers(&mut qp), [0; 0]);
+    recv(&mut qp, 3);
+    qp.write(PaperCqe { opcode: 2, wqe_counter: 0, ..PaperCqe::default() });
+    qp.move_to(QpState::RESET);
+    qp.move_to(QpState::INIT);
+    assert!(qp.resize(16, false));
+    recv(&mut qp, 4);
+    qp.write(PaperCqe { opcode: 2, wqe_counter: 0, ..PaperCqe::default() });
+    assert_eq!(numbers(&mut qp), [4]);
+}
+
+#[test]
+fn a_device_that_does_not_end_the_old_ring_is_told_apart() {
+    let mut qp = ready(PaperShape::default());
+    recv(&mut qp, 7);
+    qp.write(PaperCqe { opcode: 2, ..PaperCqe::default() });
+    assert!(!qp.resize(32, true));
+    assert_eq!(numbers(&mut qp), [7]);
+}
+
+#[test]
+fn optional_fields_are_there_for_queues_that_were_created_with_them() {
+    use verbs_core::types::CqWcFlags;
+    let cqe =
+        PaperCqe { opcode: 2, timestamp: 0x1234_5678_9abc_def0, vlan_info: 0xa005, ..PaperCqe::default() };
+    for fields in
+        [CqWcFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::CVLAN | CqWcFlags::FLOW_TAG]
+    {
+        let mut qp = ready(PaperShape::default());
+        qp.with_fields(fields);
+        recv(&mut qp, 1);
+        qp.write(cqe);
+        let completion = qp.lend().unwrap();
+        let got = (completion.completion_ts(), completion.cvlan(), completion.flow_tag());
+        let all = (Some(cqe.timestamp), Some(0xa005), Some(crate::paper::QP_NUM));
+        assert_eq!(got, if fields.is_empty() { (None, None, None) } else { all });
+        assert_eq!(completion.completion_wallclock_ns(), None);
     }
 }
