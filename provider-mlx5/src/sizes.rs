@@ -122,11 +122,13 @@ pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cau
     let max_sge = (1 << max_units.checked_ilog2().unwrap_or(0)) - 1;
     explain::within("max_sge", attr.max_sge.into(), 0, max_sge)?;
     let max_wr = limits.max_srq_recv_wr.min(srq::MAX_ENTRIES - 1);
-    explain::within("max_wr", attr.max_wr.into(), 0, max_wr.into())?;
-    Ok(srq::Shape {
+    explain::within("max_wr", attr.max_wr.into(), 1, max_wr.into())?;
+    let shape = srq::Shape {
         entries: (attr.max_wr + 1).next_power_of_two(),
         units: (attr.max_sge + 1).next_power_of_two().max(2),
-    })
+    };
+    explain::within("srq_limit", attr.srq_limit.into(), 0, shape.max_wr().into())?;
+    Ok(shape)
 }
 
 /// The length in front of inline data.
@@ -234,6 +236,7 @@ mod tests {
     #[test]
     fn shared_receives_beyond_the_device_name_the_limit() {
         for (max_wr, max_sge, name, max) in [
+            (0, 1, "max_wr", 32767),
             (32768, 1, "max_wr", 32767),
             (u32::MAX, 1, "max_wr", 32767),
             (1, 32, "max_sge", 31),
@@ -243,5 +246,8 @@ mod tests {
             let Cause::Limit { name: named, max: limit, .. } = cause else { panic!("{cause}") };
             assert_eq!((named, limit), (name, max));
         }
+        let limited = |srq_limit| srq(&SrqInitAttr { srq_limit, ..shared(4, 1) }, &LIMITS);
+        assert!(limited(7).is_ok());
+        assert!(matches!(limited(8), Err(Cause::Limit { name: "srq_limit", max: 7, .. })));
     }
 }

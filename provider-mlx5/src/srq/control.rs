@@ -5,8 +5,8 @@
 //! | BASIC | the queue pair that took them | the queue pair's `recv_cq` |
 //! | XRC | the shared receive queue | its `cq` |
 //!
-//! The device cannot change the size of the queue, and the driver ignores the limit of a new one, as
-//! libmlx5 does.
+//! The device cannot change the size of the queue. The driver ignores the limit of a new one, which
+//! is therefore set by a command of its own.
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
@@ -108,6 +108,24 @@ impl Srq {
                 return Err(device.kernel.explain_create_srq(error, attr));
             }
         };
+        if attr.srq_limit > 0 {
+            let limit = SrqAttr { srq_limit: attr.srq_limit, ..SrqAttr::default() };
+            let (uverbs, mask) = (device.kernel.uverbs(), SrqAttrMask::LIMIT);
+            if let Err(mut error) = cmd::srq::modify_srq(uverbs, info.handle, &limit, mask, Uhw::none()) {
+                // The error to report is that of the limit. If the end is not confirmed, the device
+                // keeps the records and the number.
+                match cmd::srq::destroy_srq(uverbs, info.handle) {
+                    Ok(_) => {
+                        if let Some(user_index) = user_index {
+                            user_index.give_back();
+                        }
+                    }
+                    Err(_) => records.lend(),
+                }
+                error.verb = VERB;
+                return Err(error);
+            }
+        }
         let life = Arc::new(Life::new(memory, records, None));
         // SAFETY: the record is made once, and `life` lives as long as the queue.
         let record = unsafe { life.records().record(Slot::FIRST) };
