@@ -2,9 +2,9 @@
 //! changes of the queue.
 
 use verbs::{
-    AsyncEvent, AsyncEventType, AsyncEvents, Cause, Context, Cq, CqInit, Element, Errno, InitAttr, Pd,
-    PostBufReason, PostError, PostReason, Provider, Qp, QpInit, QpType, RecvWr, RtsAttr, SendFlags, SendOp,
-    Srq, SrqAttr, SrqAttrMask, SrqInit, WcOpcode, WcStatus, state::Rts,
+    AsyncEvent, AsyncEventType, AsyncEvents, Cause, Context, Cq, CqInit, DeviceCapFlags, Element, Errno,
+    InitAttr, Pd, PostBufReason, PostError, PostReason, Provider, Qp, QpInit, QpType, RecvWr, RtsAttr,
+    SendFlags, SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcOpcode, WcStatus, state::Rts,
 };
 
 use super::SUITE;
@@ -418,7 +418,17 @@ fn a_shared_queue_wraps_around_many_times<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
+/// Returns whether the device changes the size of shared receive queues.
+fn can_resize<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
+    Ok(context.query_device()?.device_cap_flags.contains(DeviceCapFlags::SRQ_RESIZE))
+}
+
+const FIXED_SIZE: &str = "the device cannot change the size of a shared receive queue";
+
 fn a_larger_queue_keeps_its_receives_and_takes_more<P: Provider>(context: &Context<P>) -> CaseResult {
+    if !can_resize(context)? {
+        return skip(FIXED_SIZE);
+    }
     let mut shared = Shared::new(context, 2)?;
     let size = u64::from(shared.srq.max_wr());
     // Not from the first slot on.
@@ -442,6 +452,9 @@ fn a_larger_queue_keeps_its_receives_and_takes_more<P: Provider>(context: &Conte
 }
 
 fn a_smaller_queue_keeps_its_receives<P: Provider>(context: &Context<P>) -> CaseResult {
+    if !can_resize(context)? {
+        return skip(FIXED_SIZE);
+    }
     let mut shared = Shared::of(context, 1, &Shape::default(), &SrqInit { max_wr: 100, ..INIT })?;
     for wr_id in 0..4 {
         shared.post(wr_id, 8)?;
@@ -462,6 +475,9 @@ fn a_smaller_queue_keeps_its_receives<P: Provider>(context: &Context<P>) -> Case
 }
 
 fn a_size_below_the_receives_in_the_queue_is_refused<P: Provider>(context: &Context<P>) -> CaseResult {
+    if !can_resize(context)? {
+        return skip(FIXED_SIZE);
+    }
     let mut shared = Shared::new(context, 1)?;
     for wr_id in 0..10 {
         shared.post(wr_id, 8)?;
