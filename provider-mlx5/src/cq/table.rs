@@ -154,3 +154,45 @@ impl Table {
 const fn split(user_index: u32) -> (usize, usize) {
     (user_index as usize / PAGE, user_index as usize % PAGE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_of_a_former_life_frees_an_entry_of_the_queue_of_that_life() {
+        let [first, second, last] = [(); 3].map(|()| SrqRecord::new(8));
+        let queues = |requests| Queues { send: None, recv: Some(Receives::Shared(Arc::clone(requests))) };
+        let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))) };
+        let mut entry = Entry::new(1, queues(&first));
+        // Two lives with one shared receive queue, one with none, and another one.
+        for (until, next) in [(u32::MAX, queues(&first)), (1, own), (3, queues(&second)), (5, queues(&last))]
+        {
+            entry.end(until, Some(next));
+        }
+        assert_eq!((entry.since, entry.former.len()), (Some(5), 3));
+        // A resize moves all completions on by one place.
+        entry.move_on();
+        for (at, expected) in [
+            (u32::MAX - 1, [true, false]),
+            (0, [true, false]),
+            (1, [true, false]),
+            (2, [false, false]),
+            (3, [false, false]),
+            (4, [false, true]),
+            (5, [false, true]),
+            (6, [false, false]),
+        ] {
+            for requests in [&first, &second, &last] {
+                requests.mark(3, 1 << 3);
+            }
+            entry.release(at, 3);
+            let freed = [&first, &second].map(|requests| requests.complete(3).is_none());
+            assert_eq!(freed, expected, "{at}");
+            assert!(last.complete(3).is_some(), "the queue of the life that goes on");
+        }
+        assert!(lies_before(5, entry.since.unwrap()) && !lies_before(6, entry.since.unwrap()));
+        entry.forget();
+        assert_eq!([&first, &second].map(Arc::strong_count), [1, 1]);
+    }
+}

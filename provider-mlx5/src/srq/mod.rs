@@ -18,7 +18,12 @@
 //! its end. This is the order in which libmlx5 links entries. The poster looks for several of them
 //! at once, up to `last`.
 //!
-//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock.
+//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. Thus a queue pair
+//! that ends with completions which were not polled keeps their entries until its completion queue
+//! is polled, or dropped; libmlx5 frees them at once, under the locks of both queues.
+//!
+//! A receive for whose memory the device had to wait (on-demand paging) ends with an error, where
+//! libmlx5 posts it again.
 //!
 //! The file `control` has [`Srq`], the kernel's object.
 //!
