@@ -48,6 +48,8 @@ pub struct Cq {
     entries: u32,
     /// The number of events that were read.
     events: Arc<AtomicU32>,
+    /// That number at the last request for an event of any completion.
+    any_at: Option<u32>,
     arm_record: Record,
     arm: ArmRegister,
     slot: Slot,
@@ -125,6 +127,7 @@ impl Cq {
             cqn: reply.cqn,
             entries,
             events: Arc::default(),
+            any_at: None,
             arm_record,
             arm: device.registers.arm(),
             slot,
@@ -195,8 +198,13 @@ impl CqOps for Cq {
 
     fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         const SOLICITED_ONLY: u32 = 1 << 24;
-        let number = (self.events.load(Ordering::Acquire) & 3) << 28;
-        let kind = if solicited_only { SOLICITED_ONLY } else { 0 };
+        let events = self.events.load(Ordering::Acquire);
+        // The device keeps the last of two requests; verbs keep the wider one.
+        if !solicited_only {
+            self.any_at = Some(events);
+        }
+        let number = (events & 3) << 28;
+        let kind = if self.any_at == Some(events) { 0 } else { SOLICITED_ONLY };
         self.poller.finish();
         let word = number | kind | self.poller.place();
         self.arm_record.store(word);
@@ -218,6 +226,7 @@ impl CqOps for Cq {
 
     fn modify(&mut self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.device.kernel.uverbs(), self.handle, moderation)
+            .map_err(|error| self.device.kernel.explain_modify_cq(error, moderation))
     }
 }
 

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType, SrqAttr,
-    SrqAttrMask, SrqInitAttr,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType,
+    SrqAttr, SrqAttrMask, SrqInitAttr,
 };
 use crate::{Cause, Errno, Error, explain, transition};
 
@@ -99,6 +99,17 @@ impl KernelContext {
         }
         let Ok(device) = self.query_device() else { return error };
         limit(error, "cqe", cqe.into(), unread.max(1) as u64, device.max_cqe.into())
+    }
+
+    /// Adds the cause for which the kernel rejected the moderation of a completion queue: a limit.
+    pub fn explain_modify_cq(&self, error: Error, moderation: CqModeration) -> Error {
+        if error.errno != Errno::INVAL {
+            return error;
+        }
+        let Ok(device) = self.query_device_ex() else { return error };
+        let (caps, CqModeration { cq_count, cq_period }) = (device.cq_mod_caps, moderation);
+        let error = limit(error, "cq_count", cq_count.into(), 0, caps.max_cq_count.into());
+        limit(error, "cq_period", cq_period.into(), 0, caps.max_cq_period.into())
     }
 
     /// Adds the cause for which the kernel rejected a queue pair: a limit, or else the type.
