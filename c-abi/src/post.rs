@@ -17,7 +17,7 @@ use verbs_core::Errno;
 use verbs_core::checks::ATOMIC_LENGTH;
 use verbs_core::provider::{Provider, RecvQueue, SendQueue};
 use verbs_core::types::{
-    AccessFlags, MwBindInfo, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    AccessFlags, MwBindInfo, MwType, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
 use crate::ah::AhObject;
@@ -279,7 +279,12 @@ unsafe fn post_any<P: Provider>(
                     return Err(UNREADABLE);
                 }
                 bind = bind_info(&request.bind_info);
-                SendOp::BindMw { rkey: (*request.mw).rkey, new_rkey: request.rkey, bind_info: &bind }
+                SendOp::BindMw {
+                    mw_type: MwType((*request.mw).type_ as u8),
+                    rkey: (*request.mw).rkey,
+                    new_rkey: request.rkey,
+                    bind_info: &bind,
+                }
             }
             IBV_WR_TSO => {
                 let tso = &wr.ext.tso;

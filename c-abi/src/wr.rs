@@ -17,7 +17,8 @@ use core::slice;
 use verbs_core::Errno;
 use verbs_core::provider::{Provider, SendQueue as _};
 use verbs_core::types::{
-    Av, FlushPlacement, FlushSelectivity, MwBindInfo, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    Av, FlushPlacement, FlushSelectivity, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge,
+    UdAddr,
 };
 
 use crate::ah::AhObject;
@@ -132,6 +133,7 @@ enum Op {
     None,
     Any(SendOp<'static>),
     Bind {
+        mw_type: MwType,
         rkey: u32,
         new_rkey: u32,
         bind_info: MwBindInfo,
@@ -349,9 +351,9 @@ impl<'a, P: Provider> Building<'a, P> {
                     op
                 }
                 Op::Any(op) => op,
-                Op::Bind { rkey, new_rkey, bind_info } => {
+                Op::Bind { mw_type, rkey, new_rkey, bind_info } => {
                     bind = bind_info;
-                    SendOp::BindMw { rkey, new_rkey, bind_info: &bind }
+                    SendOp::BindMw { mw_type, rkey, new_rkey, bind_info: &bind }
                 }
             },
         };
@@ -668,7 +670,8 @@ unsafe extern "C" fn bind_mw<P: Provider>(
             building.put_waiting();
             return building.refuse(UNADDRESSED);
         }
-        let op = Op::Bind { rkey: (*mw).rkey, new_rkey: rkey, bind_info: bind_info(&*info) };
+        let mw_type = MwType((*mw).type_ as u8);
+        let op = Op::Bind { mw_type, rkey: (*mw).rkey, new_rkey: rkey, bind_info: bind_info(&*info) };
         building.begin(op);
     }
 }

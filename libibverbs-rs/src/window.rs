@@ -189,6 +189,7 @@ impl fmt::Debug for Invalidated {
 
 /// The operands of a request on a window.
 pub(crate) struct Request {
+    mw_type: MwType,
     rkey: u32,
     new_rkey: u32,
     /// The range to bind; `None` to invalidate the key.
@@ -198,7 +199,9 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn op(&self) -> SendOp<'_> {
         match &self.info {
-            Some(bind_info) => SendOp::BindMw { rkey: self.rkey, new_rkey: self.new_rkey, bind_info },
+            Some(bind_info) => {
+                SendOp::BindMw { mw_type: self.mw_type, rkey: self.rkey, new_rkey: self.new_rkey, bind_info }
+            }
             None => SendOp::LocalInv { invalidate_rkey: self.rkey },
         }
     }
@@ -373,7 +376,7 @@ impl Window {
             _ => None,
         };
         inner.state = State::Binding { old, new };
-        Ok((Request { rkey: inner.rkey, new_rkey, info: Some(info) }, remote))
+        Ok((Request { mw_type: inner.mw_type, rkey: inner.rkey, new_rkey, info: Some(info) }, remote))
     }
 
     /// Takes note of a revocation that is about to be posted, and returns its operands.
@@ -408,7 +411,7 @@ impl Window {
             _ => (inner.rkey, None),
         };
         inner.state = State::Revoking { old, new_rkey };
-        Ok(Request { rkey: inner.rkey, new_rkey, info })
+        Ok(Request { mw_type: inner.mw_type, rkey: inner.rkey, new_rkey, info })
     }
 
     /// Undoes the last `prepare`: the request was never queued.

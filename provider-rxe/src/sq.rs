@@ -212,7 +212,9 @@ impl Sq {
             }
             SendOp::SendWithInv { invalidate_rkey } => Special::SendWithInv { invalidate_rkey },
             SendOp::LocalInv { invalidate_rkey } => Special::LocalInv { invalidate_rkey },
-            SendOp::BindMw { rkey, new_rkey, bind_info } => Special::Bind(Bind { rkey, new_rkey, bind_info }),
+            SendOp::BindMw { rkey, new_rkey, bind_info, .. } => {
+                Special::Bind(Bind { rkey, new_rkey, bind_info })
+            }
             SendOp::Flush { remote_addr, rkey, placement, selectivity, .. } => {
                 let (r#type, level) = (placement.bits(), selectivity.0);
                 Special::Flush(Flush { remote_addr, rkey, r#type, level })

@@ -85,7 +85,7 @@ impl Sq {
             Op::UdSendWithImm { to, imm_data } => self.datagram(&to, Some(imm_data)),
             Op::SendWithInv { invalidate_rkey: rkey } => Ok(SendOp::SendInvalidate { rkey }),
             Op::LocalInv { invalidate_rkey: rkey } => Ok(SendOp::LocalInvalidate { rkey }),
-            Op::BindMw { rkey: window, new_rkey, bind_info } => {
+            Op::BindMw { rkey: window, new_rkey, bind_info, .. } => {
                 let MwBindInfo { lkey, addr, length, mw_access_flags } = *bind_info;
                 let access = Access(mw_access_flags.bits());
                 Ok(SendOp::Bind { window, new_rkey, lkey, addr, length, access })

@@ -484,7 +484,7 @@ fn optional_fields_are_there_for_queues_that_were_created_with_them() {
         qp.write(cqe);
         let completion = qp.lend().unwrap();
         let got = (completion.completion_ts(), completion.cvlan(), completion.flow_tag());
-        let all = (Some(cqe.timestamp), Some(0xa005), Some(crate::paper::QP_NUM));
+        let all = (Some(cqe.timestamp), Some(0xa005), Some(QP_NUM));
         assert_eq!(got, if fields.is_empty() { (None, None, None) } else { all });
         assert_eq!(completion.completion_wallclock_ns(), None);
     }

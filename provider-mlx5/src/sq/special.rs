@@ -139,8 +139,7 @@ impl Sq {
     /// As [`post_any`](Self::post_any), for a request that has passed the checks.
     unsafe fn post_change(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let (rkey, change, kind) = match wr.op {
-            SendOp::BindMw { rkey, new_rkey, bind_info } => {
-                let mw_type = MwType::TYPE_2;
+            SendOp::BindMw { mw_type, rkey, new_rkey, bind_info } => {
                 let change = Change { mw_type, new_rkey, bind: bind_info, qp_num: self.qpn >> 8 };
                 (rkey, change, Kind::BIND)
             }

@@ -2,7 +2,7 @@
 
 use verbs_core::provider::{SendQueue as _, WrBatch};
 use verbs_core::types::{
-    AccessFlags, Av, MwBindInfo, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    AccessFlags, Av, MwBindInfo, MwType, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
 use crate::AV_TAG;
@@ -191,7 +191,8 @@ fn a_bind_and_an_invalidation_name_the_fields_that_they_change() {
         mw_access_flags: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE,
     };
     let mut qp = ready(PaperShape { blocks: 16, ..PaperShape::default() });
-    let bind = SendOp::BindMw { rkey: 0x1101, new_rkey: 0x1102, bind_info: &bind_info };
+    let bind =
+        SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 0x1101, new_rkey: 0x1102, bind_info: &bind_info };
     let invalidate = SendOp::LocalInv { invalidate_rkey: 0x1102 };
     let wr = |op| SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::SIGNALED };
     post(&mut qp, &[wr(bind), wr(invalidate), wr(SendOp::Send), wr(SendOp::Send)]);
@@ -289,13 +290,14 @@ fn an_operation_on_a_key_wraps_between_its_segments() {
     for first in 0..16 {
         let mut qp = ready(PaperShape::default());
         skip(&mut qp, first);
-        let op = SendOp::BindMw { rkey: 0x1101, new_rkey: 0x1102, bind_info: &bind_info };
+        let op =
+            SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 0x1101, new_rkey: 0x1102, bind_info: &bind_info };
         post(&mut qp, &[SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::empty() }]);
         assert_eq!(qp.blocks(first, 3), expected(first), "at {first}");
     }
     let mut qp = ready(PaperShape::default());
     let too_long = MwBindInfo { length: (1 << 31) + 1, ..bind_info };
-    let op = SendOp::BindMw { rkey: 0x1101, new_rkey: 0x1102, bind_info: &too_long };
+    let op = SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 0x1101, new_rkey: 0x1102, bind_info: &too_long };
     let wr = SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::empty() };
     // SAFETY: a paper device accesses no memory.
     let refused = unsafe { qp.sq.post_one(&wr) };

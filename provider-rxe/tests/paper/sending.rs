@@ -6,8 +6,8 @@ use uverbs_abi::Be32;
 use uverbs_abi::rdma_user_rxe::{RxeAv, RxeSendWqe, RxeSendWr};
 use verbs_core::provider::{AhOps, SendQueue};
 use verbs_core::types::{
-    AccessFlags, AhAttr, Av, FlushPlacement, FlushSelectivity, MwBindInfo, PostReason, QpCap, QpInitAttr,
-    QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    AccessFlags, AhAttr, Av, FlushPlacement, FlushSelectivity, MwBindInfo, MwType, PostReason, QpCap,
+    QpInitAttr, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 use zerocopy::FromBytes;
 
@@ -102,7 +102,15 @@ fn each_operation_on_a_key_becomes_its_entry() {
     assert_eq!(posted(&mut fixture, &invalidate), expected.0);
     let mw_access_flags = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     let info = MwBindInfo { lkey: 0x2222, addr: 0x7fff_0000_1238, length: 1 << 33, mw_access_flags };
-    let bind = plain(SendOp::BindMw { rkey: 0x3333_44ff, new_rkey: 0x3333_4400, bind_info: &info }, &[]);
+    let bind = plain(
+        SendOp::BindMw {
+            mw_type: MwType::TYPE_2,
+            rkey: 0x3333_44ff,
+            new_rkey: 0x3333_4400,
+            bind_info: &info,
+        },
+        &[],
+    );
     let expected = entry(512, &bind, 8, 0, 0)
         .put(OP, [0x7fff_0000_1238_u64, 1 << 33])
         .put(OP + 16, [0x2222_u32, 0x3333_44ff, 0x3333_4400, 6]);

@@ -2,7 +2,7 @@
 //! checks refuse.
 
 use super::*;
-use crate::types::{AccessFlags, Av, MwBindInfo, UdAddr};
+use crate::types::{AccessFlags, Av, MwBindInfo, MwType, UdAddr};
 
 const CAP: QpCap =
     QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 16 };
@@ -100,7 +100,7 @@ fn each_rule_of_a_send_has_its_reason() {
 #[test]
 fn operations_on_keys_belong_to_connected_queue_pairs_and_take_no_list() {
     let info = MwBindInfo { lkey: 1, addr: 0, length: 8, mw_access_flags: AccessFlags::REMOTE_READ };
-    let bind = SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info };
+    let bind = SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 1, new_rkey: 2, bind_info: &info };
     let invalidate = SendOp::LocalInv { invalidate_rkey: 1 };
     for (qp_type, op, has) in [
         (QpType::RC, bind, true),
@@ -165,7 +165,7 @@ fn a_window_gives_the_rights_of_peers_and_no_others() {
     let rc = at(QpType::RC, QpState::RTS);
     let bound = |mw_access_flags| {
         let info = MwBindInfo { mw_access_flags, ..MwBindInfo::default() };
-        let op = SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info };
+        let op = SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 1, new_rkey: 2, bind_info: &info };
         check(&rc, &SendWr { op, sge: &[], ..WR })
     };
     assert_eq!(bound(AccessFlags::WINDOW_RIGHTS), Ok(0));
@@ -312,7 +312,11 @@ fn faults_that_no_provider_of_c_looks_for_are_left_to_the_device() {
     let reason = PostReason::InlineTooLong { given: u32::MAX.into(), max: 16 };
     assert_eq!(left(&uc, &inline), Err(reason));
     let (op, bind_info) = (OpKind::BIND_MW, MwBindInfo::default());
-    let bind = SendWr { op: SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &bind_info }, sge: &[], ..WR };
+    let bind = SendWr {
+        op: SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 1, new_rkey: 2, bind_info: &bind_info },
+        sge: &[],
+        ..WR
+    };
     let reason = PostReason::UnsupportedOp { op, qp_type: QpType::UD };
     assert_eq!(left(&ud, &bind), Err(reason));
     let windowless = SendChecks { optional: 0, ..leaving(QpType::RC, QpState::RTS) };

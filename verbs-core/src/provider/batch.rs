@@ -23,7 +23,8 @@ use core::fmt;
 
 use super::SendQueue;
 use crate::types::{
-    Av, FlushPlacement, FlushSelectivity, MwBindInfo, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    Av, FlushPlacement, FlushSelectivity, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge,
+    UdAddr,
 };
 
 /// A batch of work requests for a send queue, raw.
@@ -249,11 +250,12 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     #[inline(always)]
     pub const unsafe fn bind_mw<'a>(
         &mut self,
+        mw_type: MwType,
         rkey: u32,
         new_rkey: u32,
         bind_info: &'a MwBindInfo,
     ) -> Wr<'_, 'q, 'a, Q> {
-        self.wr(SendOp::BindMw { rkey, new_rkey, bind_info })
+        self.wr(SendOp::BindMw { mw_type, rkey, new_rkey, bind_info })
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use core::fmt;
 use bitflags::bitflags;
 
 use super::names::Names;
-use super::{AccessFlags, MwBindInfo, QpType, UdAddr, open_enum};
+use super::{AccessFlags, MwBindInfo, MwType, QpType, UdAddr, open_enum};
 use crate::Errno;
 
 /// A scatter/gather element: a piece of registered memory.
@@ -150,6 +150,8 @@ pub enum SendOp<'a> {
     /// type 1 to nothing. It takes no list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
+        /// The window's kind.
+        mw_type: MwType,
         /// The window's key.
         rkey: u32,
         /// The window's key from then on. It differs from `rkey` in the low 8 bits only:

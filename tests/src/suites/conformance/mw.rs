@@ -110,6 +110,12 @@ impl<P: Provider> Fixture<P> {
         Ok(rkey)
     }
 
+    /// Returns the kind of the window with a key, also a former one; type 2 where there is none.
+    fn mw_type(&self, rkey: u32) -> MwType {
+        let its = |mw: &&Mw<P>| mw.rkey() >> 8 == rkey >> 8;
+        self.windows.iter().find(its).map_or(MwType::TYPE_2, Mw::mw_type)
+    }
+
     /// The bind of bytes 64 to 128 with these rights.
     fn info(&self, mw_access_flags: AccessFlags) -> MwBindInfo {
         let Self { target, .. } = self;
@@ -125,8 +131,8 @@ impl<P: Provider> Fixture<P> {
 
     /// Binds a window under its next key, which it returns.
     fn bind(&mut self, rkey: u32, bind_info: &MwBindInfo) -> CaseResult<u32> {
-        let new_rkey = inc_rkey(rkey);
-        let wr = signalled(50, SendOp::BindMw { rkey, new_rkey, bind_info }, &[]);
+        let (mw_type, new_rkey) = (self.mw_type(rkey), inc_rkey(rkey));
+        let wr = signalled(50, SendOp::BindMw { mw_type, rkey, new_rkey, bind_info }, &[]);
         post_send(&mut self.pair.b.qp, &[wr])?;
         let wc = wait_for(&mut self.pair.b.cq, 50, WcOpcode::BIND_MW)?;
         assert_eq!(wc.qp_num, self.pair.b.qp.qp_num());
@@ -135,7 +141,8 @@ impl<P: Provider> Fixture<P> {
 
     /// Wants a bind to be refused.
     fn refuses(&mut self, rkey: u32, new_rkey: u32, bind_info: &MwBindInfo) -> CaseResult {
-        let bind = signalled(51, SendOp::BindMw { rkey, new_rkey, bind_info }, &[]);
+        let mw_type = self.mw_type(rkey);
+        let bind = signalled(51, SendOp::BindMw { mw_type, rkey, new_rkey, bind_info }, &[]);
         post_send(&mut self.pair.b.qp, &[bind])?;
         wait_local(&mut self.pair.b.cq, 51, WcStatus::MW_BIND_ERR)?;
         in_error(&self.pair.b.qp)?;
@@ -559,8 +566,10 @@ fn a_key_is_good_for_the_message_behind_its_bind<P: Provider>(context: &Context<
     let (new_rkey, info) = (inc_rkey(rkey), fixture.info(READ_WRITE));
     let Fixture { pair, local, .. } = &mut fixture;
     post_recv(&mut pair.a.qp, &[RecvWr { wr_id: 1, sge: &[local.sge(32..40)] }])?;
-    let bind =
-        SendWr { flags: NONE, ..signalled(2, SendOp::BindMw { rkey, new_rkey, bind_info: &info }, &[]) };
+    let bind = SendWr {
+        flags: NONE,
+        ..signalled(2, SendOp::BindMw { mw_type: MwType::TYPE_2, rkey, new_rkey, bind_info: &info }, &[])
+    };
     let sge = [local.sge(0..8)];
     post_send(&mut pair.b.qp, &[bind, signalled(3, SendOp::SendWithImm { imm_data: new_rkey }, &sge)])?;
     let told = wait_for(&mut pair.a.cq, 1, WcOpcode::RECV)?.imm_data;
@@ -579,7 +588,7 @@ fn a_bind_waits_for_a_fence<P: Provider>(context: &Context<P>) -> CaseResult {
     let sge = [target.sge(0..4096)];
     let bind = SendWr {
         flags: SendFlags::SIGNALED | SendFlags::FENCE,
-        ..signalled(2, SendOp::BindMw { rkey, new_rkey, bind_info: &info }, &[])
+        ..signalled(2, SendOp::BindMw { mw_type: MwType::TYPE_2, rkey, new_rkey, bind_info: &info }, &[])
     };
     post_send(&mut pair.b.qp, &[signalled(1, read, &sge), bind])?;
     wait_for(&mut pair.b.cq, 1, WcOpcode::RDMA_READ)?;
@@ -624,7 +633,7 @@ fn datagrams_have_no_windows<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
     let info = MwBindInfo::default();
     for op in [
-        SendOp::BindMw { rkey: 1, new_rkey: 2, bind_info: &info },
+        SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 1, new_rkey: 2, bind_info: &info },
         SendOp::LocalInv { invalidate_rkey: 1 },
         SendOp::SendWithInv { invalidate_rkey: 1 },
     ] {
@@ -639,7 +648,7 @@ fn binds_are_flushed_in_the_error_state<P: Provider>(context: &Context<P>) -> Ca
     let rkey = fixture.alloc(MwType::TYPE_2)?;
     let info = fixture.info(READ_WRITE);
     fixture.refuses(inc_rkey(rkey), rkey, &info)?;
-    let bind = SendOp::BindMw { rkey, new_rkey: inc_rkey(rkey), bind_info: &info };
+    let bind = SendOp::BindMw { mw_type: MwType::TYPE_2, rkey, new_rkey: inc_rkey(rkey), bind_info: &info };
     let invalidate = SendOp::LocalInv { invalidate_rkey: rkey };
     let Fixture { pair, .. } = &mut fixture;
     post_send(&mut pair.b.qp, &[signalled(1, bind, &[]), signalled(2, invalidate, &[])])?;
