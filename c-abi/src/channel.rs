@@ -13,7 +13,7 @@ use std::os::fd::{IntoRawFd as _, RawFd};
 use verbs_core::Errno;
 
 use crate::c::{ibv_comp_channel, ibv_context, ibv_cq};
-use crate::context::device_ops;
+use crate::context::{device_ops, verbs};
 use crate::errno::{self, fail_null, not_null, not_null_or_null};
 use crate::event::with_mutex;
 
@@ -90,6 +90,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     // SAFETY: the event carries the address of a live queue, which waits at its end until the
     // program acknowledges this event.
     unsafe {
+        verbs((*queue).context).count_event(queue);
         *cq = queue;
         *cq_context = (*queue).cq_context;
     }

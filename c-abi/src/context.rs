@@ -14,6 +14,7 @@ use core::ptr::NonNull;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
+use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
 use provider_soft::Soft;
 use verbs_core::provider::{ContextOps as _, DeviceOps, Erased, OpenedContext, Provider};
@@ -169,6 +170,9 @@ pub(crate) unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *m
     let context = if let Some(soft) = opened.downcast_ref::<Soft>() {
         let soft = NonNull::from(soft);
         new::<Soft>(opened, soft, device, cmd_fd)
+    } else if let Some(mlx5) = opened.downcast_ref::<Mlx5>() {
+        let mlx5 = NonNull::from(mlx5);
+        new::<Mlx5>(opened, mlx5, device, cmd_fd)
     } else if let Some(rxe) = opened.downcast_ref::<Rxe>() {
         let rxe = NonNull::from(rxe);
         new::<Rxe>(opened, rxe, device, cmd_fd)

@@ -8,6 +8,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub(crate) struct Cq<P: Provider> {
     /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
     /// does not know of a queue pair any more whose completions are still to be removed.
     pub(crate) users: Arc<()>,
+    /// The number of events that were read, where the provider asks for it.
+    events: Option<Arc<AtomicU32>>,
     handle: u32,
 }
 
@@ -94,6 +97,8 @@ pub(crate) struct Init {
 pub(crate) trait CqVerbs {
     unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error>;
     unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error>;
+    /// Counts an event that was read.
+    unsafe fn count_event(&self, cq: *mut ibv_cq);
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error>;
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error>;
 }
@@ -139,8 +144,9 @@ impl<P: Provider> CqVerbs for Provided<P> {
             || parent.is_some_and(|parent| parent.is_single_threaded);
         let handle = c.handle;
         let lent = UnsafeCell::new(MaybeUninit::uninit());
+        let events = queue.event_counter();
         let queue = Spin::new(queue, is_single_threaded);
-        let inner = Cq { queue, lent, name, users: Arc::default(), handle };
+        let inner = Cq { queue, lent, name, users: Arc::default(), events, handle };
         object.write(Object { c, inner });
         Ok(Box::into_raw(object).cast())
     }
@@ -155,6 +161,13 @@ impl<P: Provider> CqVerbs for Provided<P> {
             Ok(())
         });
         resized.unwrap_or_else(|| Err(ended("resize_cq")))
+    }
+
+    unsafe fn count_event(&self, cq: *mut ibv_cq) {
+        // SAFETY: the queue is live.
+        if let Some(events) = unsafe { &of::<P>(cq).events } {
+            events.fetch_add(1, Ordering::Release);
+        }
     }
 
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error> {
