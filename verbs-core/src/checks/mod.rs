@@ -15,6 +15,9 @@
 //! | a bind gives rights that windows have | [`PostReason::WindowAccess`] |
 //! | a flush asks for what exists | [`PostReason::FlushKind`] |
 //!
+//! The provider of raw packets adds: a frame has the bytes that the device needs
+//! ([`PostReason::FrameTooShort`]).
+//!
 //! The table's order is the order of the checks, so that all providers give the same reason for the
 //! same request. Left to the provider are the room in the queue and the address vectors of
 //! datagrams.
@@ -59,6 +62,8 @@ pub struct SendChecks {
     accepts_plain: u32,
     /// The operations that only some devices have, as far as this one has them.
     optional: u32,
+    /// The flags that only some devices have, as far as this one has them.
+    optional_flags: SendFlags,
     max_sge: u32,
     max_inline: u32,
     /// The most bytes of a datagram, where the provider knows it.
@@ -75,6 +80,7 @@ impl SendChecks {
             accepts: 0,
             accepts_plain: 0,
             optional: 0,
+            optional_flags: SendFlags::empty(),
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
             max_datagram: None,
@@ -105,6 +111,20 @@ impl SendChecks {
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
+    }
+
+    /// The same checks, for a device that computes the checksums of the frames of this queue. Without
+    /// this call, [`SendFlags::IP_CSUM`] is refused.
+    #[must_use]
+    pub const fn with_ip_csum(self) -> Self {
+        Self { optional_flags: self.optional_flags.union(SendFlags::IP_CSUM), ..self }
+    }
+
+    /// The same checks, for a device that segments the frames of this queue. Without this call, such
+    /// sends are refused.
+    #[must_use]
+    pub const fn with_tso(self) -> Self {
+        Self { optional: self.optional | bit(OpKind::TSO), ..self }
     }
 
     /// Leaves the faults to the device that C's providers do not look for.
@@ -161,12 +181,14 @@ impl SendChecks {
             QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => self.offered(),
             _ => 0,
         };
-        self.accepts_plain = if self.max_sge > 0 { self.accepts & PLAIN_OPERATIONS } else { 0 };
+        // The entry of a frame is no common one.
+        let is_plain = self.max_sge > 0 && !matches!(self.qp_type, QpType::RAW_PACKET);
+        self.accepts_plain = if is_plain { self.accepts & PLAIN_OPERATIONS } else { 0 };
     }
 
     /// The operations of the type that this device has, a bit each.
     const fn offered(&self) -> u32 {
-        operations(self.qp_type) & (self.optional | !(PLACEMENTS | WINDOWS))
+        operations(self.qp_type) & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
     }
 
     /// The most scatter/gather elements of a request.
@@ -248,17 +270,17 @@ impl SendChecks {
         }
     }
 
-    /// Checks flags other than fence, signaled and solicited. No provider computes checksums of IP
-    /// packets.
+    /// Checks flags other than fence, signaled and solicited.
     fn check_rare_flags(&self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let op = wr.op.kind();
         let takes_inline = bit(op) & INLINE_OPERATIONS != 0;
-        let taken = if takes_inline { COMMON_FLAGS.union(SendFlags::INLINE) } else { COMMON_FLAGS };
+        let common = COMMON_FLAGS.union(self.optional_flags);
+        let taken = if takes_inline { common.union(SendFlags::INLINE) } else { common };
         let flags = wr.flags.difference(taken);
         if !flags.is_empty() {
             return Err(PostReason::UnsupportedFlags { op, flags });
         }
-        if length > self.max_inline {
+        if wr.flags.contains(SendFlags::INLINE) && length > self.max_inline {
             return Err(PostReason::InlineTooLong { given: length.into(), max: self.max_inline });
         }
         Ok(())
@@ -383,6 +405,8 @@ const fn operations(qp_type: QpType) -> u32 {
         QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
         QpType::XRC_SEND => bit(OpKind::XRC),
+        // A frame has no room for immediate data.
+        QpType::RAW_PACKET => bit(OpKind::SEND) | bit(OpKind::TSO),
         _ => 0,
     }
 }

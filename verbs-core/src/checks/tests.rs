@@ -49,7 +49,7 @@ fn an_operation_that_the_type_lacks_is_refused_with_both_names_in_every_state() 
         (QpType::RC, [true, true, false, false, true, true, true, true, true, true]),
         (QpType::UC, [true, true, false, false, true, true, false, false, false, false]),
         (QpType::UD, [false, false, true, true, false, false, false, false, false, false]),
-        (QpType::RAW_PACKET, [false; 10]),
+        (QpType::RAW_PACKET, [true, false, false, false, false, false, false, false, false, false]),
     ] {
         for (op, has) in operations_of_all_kinds(&av).into_iter().zip(has) {
             for state in [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR] {
@@ -63,6 +63,36 @@ fn an_operation_that_the_type_lacks_is_refused_with_both_names_in_every_state() 
             }
         }
     }
+}
+
+#[test]
+fn only_a_device_that_has_them_takes_checksums_and_segmentation() {
+    let tso = SendWr { op: SendOp::Tso { hdr: &[0; 54], mss: 1000 }, ..WR };
+    let csum = SendWr { flags: SendFlags::IP_CSUM, ..WR };
+    let inline = SendWr { flags: SendFlags::IP_CSUM | SendFlags::INLINE, ..WR };
+    let raw = at(QpType::RAW_PACKET, QpState::RTS);
+    let (op, qp_type) = (OpKind::TSO, QpType::RAW_PACKET);
+    assert_eq!(check(&raw, &tso), Err(PostReason::UnsupportedOp { op, qp_type }));
+    let (op, flags) = (OpKind::SEND, SendFlags::IP_CSUM);
+    assert_eq!(check(&raw, &csum), Err(PostReason::UnsupportedFlags { op, flags }));
+
+    let mut raw = SendChecks::new(qp_type, &CAP).with_ip_csum().with_tso();
+    raw.moved_to(QpState::RTS);
+    assert!(!raw.is_plain(&WR) && !raw.is_plain_inline(&SendWr { flags: SendFlags::INLINE, ..WR }));
+    let long = [Sge { length: 17, ..ONE[0] }];
+    for (wr, expected) in [
+        (tso, Ok(8)),
+        (csum, Ok(8)),
+        (inline, Ok(8)),
+        (SendWr { sge: &long, ..csum }, Ok(17)),
+        (SendWr { sge: &long, ..inline }, Err(PostReason::InlineTooLong { given: 17, max: 16 })),
+    ] {
+        assert_eq!(check(&raw, &wr), expected, "{wr:?}");
+    }
+    // Segments of inline data exist nowhere.
+    let (op, flags) = (OpKind::TSO, SendFlags::INLINE);
+    let refused = check(&raw, &SendWr { flags, ..tso });
+    assert_eq!(refused, Err(PostReason::UnsupportedFlags { op, flags }));
 }
 
 #[test]

@@ -251,7 +251,9 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// No `wr_id` has its top bit set: those numbers belong to safe posting, which returns memory
     /// to the program when it polls one. With [`INLINE`](crate::types::SendFlags::INLINE) every SGE
     /// is memory of this process that the call reads by its address; it is free when the call
-    /// returns. A bind or an invalidation names a key as
+    /// returns. The first 18 bytes of a frame of a raw packet queue pair
+    /// ([`QpType::RAW_PACKET`]) are such memory too, with or without that flag: some devices need
+    /// a copy of the frame's header. A bind or an invalidation names a key as
     /// [`WrBatch::bind_mw`](super::WrBatch::bind_mw) and
     /// [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///

@@ -387,6 +387,20 @@ pub enum PostReason {
         /// The MTU, in bytes.
         max: u32,
     },
+    /// A frame, or the header of a segmented send, is shorter than the device needs.
+    FrameTooShort {
+        /// The bytes of the request.
+        given: u64,
+        /// The least that the device needs.
+        min: u32,
+    },
+    /// The header of a segmented send is longer than the queue was created for.
+    HeaderTooLong {
+        /// The bytes of the header.
+        given: u64,
+        /// The most that the queue takes.
+        max: u32,
+    },
     /// An atomic needs SGEs of 8 bytes together.
     AtomicLength {
         /// The bytes of the request.
@@ -470,6 +484,12 @@ impl fmt::Display for PostReason {
             Self::MessageTooLong { given } => write!(f, "a message of {given} bytes is longer than 2 GiB"),
             Self::DatagramTooLong { given, max } => {
                 write!(f, "a datagram of {given} bytes is longer than the port's MTU of {max} bytes")
+            }
+            Self::FrameTooShort { given, min } => {
+                write!(f, "a frame, or its header, has {given} bytes, but the device needs {min}")
+            }
+            Self::HeaderTooLong { given, max } => {
+                write!(f, "a header of {given} bytes, but the queue takes {max}")
             }
             Self::AtomicLength { given } => write!(f, "an atomic takes 8 bytes of local memory, not {given}"),
             Self::AtomicMisaligned { remote_addr } => {
