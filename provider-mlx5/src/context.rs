@@ -12,11 +12,12 @@ use verbs_core::channel::Uhw;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpParents, QpParts,
-    RegionState, ReregError, SrqParents, SrqParts, XrcdOps, erase,
+    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras, QpParents,
+    QpParts, RegionState, ReregError, SrqParents, SrqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpInitAttr, RtValues,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpCreateAttr, QpInitAttr,
+    RtValues,
     Sge, SrqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
@@ -163,7 +164,19 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {
-        Qp::create(&self.device, parents, attr)
+        Qp::create(&self.device, parents, attr, &QpCreateAttr::default())
+    }
+
+    fn create_qp_ex(
+        &self,
+        parents: &QpParents<'_, Mlx5>,
+        attr: &QpInitAttr,
+        extras: &QpExtras<'_, Mlx5>,
+    ) -> Result<QpParts<Mlx5>> {
+        match extras.rss {
+            Some(rss) => Qp::create_rss(&self.device, parents, attr, &extras.attr, rss),
+            None => Qp::create(&self.device, parents, attr, &extras.attr),
+        }
     }
 
     fn create_srq(&self, parents: &SrqParents<'_, Mlx5>, attr: &SrqInitAttr) -> Result<SrqParts<Mlx5>> {

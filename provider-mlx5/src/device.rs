@@ -18,15 +18,15 @@ use std::sync::{Arc, OnceLock};
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::mlx5_abi::{
-    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5LibCaps,
-    Mlx5UserCmdsSuppUhw,
+    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5IbQueryDeviceResp,
+    Mlx5LibCaps, Mlx5UserCmdsSuppUhw, Mlx5UserInlineMode,
 };
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::KernelContext;
 use verbs_core::provider::DeviceOps as _;
-use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags};
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType, TsoCaps};
+use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
@@ -34,6 +34,7 @@ use crate::dbrec::RecordPool;
 use crate::kernel::Kernel;
 use crate::registers::Registers;
 use crate::sizes::Limits;
+use crate::sq::{Frames, L2_HEADER};
 use crate::user_index::{UserIndex, UserIndices};
 
 /// The registers that a driver which allocates them with the context is asked for.
@@ -56,6 +57,8 @@ pub(crate) struct Device {
     user_indices: Arc<UserIndices>,
     /// The driver takes and returns the options of connections.
     pub(crate) has_ece: bool,
+    /// The bytes of a frame's header that the device needs in an entry.
+    min_inline: u32,
     /// The driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,
     caps: OnceLock<DeviceCapFlags>,
@@ -142,6 +145,11 @@ impl Device {
             records: Arc::default(),
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
+            min_inline: if reply.eth_min_inline == Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0 {
+                0
+            } else {
+                L2_HEADER
+            },
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
             caps: OnceLock::new(),
@@ -157,12 +165,35 @@ impl Device {
         self.user_indices.take().ok_or_else(|| self.kernel.uverbs().error(verb, Errno::NOMEM))
     }
 
+    fn caps(&self) -> DeviceCapFlags {
+        *self.caps.get_or_init(|| {
+            self.kernel.query_device().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags)
+        })
+    }
+
     /// Returns whether the device has memory windows that requests bind.
     pub(crate) fn has_windows(&self) -> bool {
-        let caps = *self.caps.get_or_init(|| {
-            self.kernel.query_device().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags)
-        });
-        caps.intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
+        self.caps().intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
+    }
+
+    /// Returns the properties of a raw packet queue pair's frames.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for headers of segmented sends, if the device has none.
+    pub(crate) fn frames(&self, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
+        if max_tso_header > 0 && !self.tso_caps()?.is_qpt_supported(QpType::RAW_PACKET) {
+            let reason = "the device does not segment the sends of raw packet queue pairs".into();
+            return Err(self.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+        }
+        let has_ip_csum = self.caps().contains(DeviceCapFlags::RAW_IP_CSUM);
+        Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
+    }
+
+    fn tso_caps(&self) -> Result<TsoCaps> {
+        let mut reply = Mlx5IbQueryDeviceResp::default();
+        let uhw = Uhw::reply(reply.as_mut_bytes());
+        cmd::device::query_device_ex(self.kernel.uverbs(), fw_ver, uhw)?;
+        Ok(TsoCaps { max_tso: reply.tso_caps.max_tso, supported_qpts: reply.tso_caps.supported_qpts })
     }
 
     /// Returns the properties of a port; `None` if there is no such port.

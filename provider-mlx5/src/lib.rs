@@ -59,7 +59,7 @@ mod user_index;
 mod wqe;
 mod xrcd;
 
-use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
+use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
@@ -165,7 +165,7 @@ unsafe impl Provider for Mlx5 {
     type Mw = KernelMw;
     type Wq = Unsupported;
     type WqQueue = Unsupported;
-    type RwqIndTable = Unsupported;
+    type RwqIndTable = KernelRwqIndTable;
     type Flow = Unsupported;
     type FlowAction = Unsupported;
     type Counters = Unsupported;

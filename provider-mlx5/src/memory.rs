@@ -6,7 +6,7 @@ use verbs_core::ring::Region;
 
 /// The size of the pages of the machines that this crate runs on, at most: the kernel pins whole
 /// pages, and a buffer shares none with other memory.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// The memory of a queue, excluded from forks as registered memory is.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ use crate::cq::{CQE_FIELDS, Poller, Queues, Receives, Ring};
 use crate::doorbell::{BlueFlame, Record};
 use crate::life::Life;
 use crate::record::SrqRecord;
+use crate::sq::Frames;
 use crate::sq::Parts;
 use crate::srq::{self, SrqQueue};
 use crate::wqe::{BLOCK, UNIT};
@@ -61,6 +62,10 @@ pub struct PaperShape {
     pub max_inline: u32,
     /// Elements of a send.
     pub max_send_sge: u32,
+    /// Bytes of a frame's header in an entry, for raw packets.
+    pub min_inline: u32,
+    /// Bytes of the longest header of a segmented send, for raw packets.
+    pub max_tso_header: u32,
     /// Entries of the receive queue.
     pub entries: u32,
     /// Elements of a receive.
@@ -79,6 +84,8 @@ impl Default for PaperShape {
             blocks_of_request: 4,
             max_inline: 200,
             max_send_sge: 10,
+            min_inline: 18,
+            max_tso_header: 0,
             entries: 8,
             max_recv_sge: 3,
             cqes: 16,
@@ -195,9 +202,15 @@ impl PaperQp {
             bell,
             prefers_blue_flame: true,
             has_windows: true,
+            frames: Frames {
+                min_inline: shape.min_inline,
+                max_tso_header: shape.max_tso_header,
+                has_ip_csum: shape.qp_type == QpType::RAW_PACKET,
+            },
             life: Arc::clone(&life),
         });
         let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, recv_record, life);
+        let rq = if shape.qp_type == QpType::RAW_PACKET { rq.held_back() } else { rq };
         let poller = Poller::new(ring, cq_record);
         let qp = Self {
             sq,

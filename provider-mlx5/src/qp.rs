@@ -18,27 +18,30 @@
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp, Mlx5IbCreateQpResp, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp, Mlx5IbCreateQpResp, Mlx5IbCreateQpRss, Mlx5IbModifyQp,
+    Mlx5IbModifyQpResp,
 };
 use verbs_core::channel::Uhw;
-use verbs_core::cmd::qp::{QpHandles, QpInfo};
-use verbs_core::kernel::Groups;
+use verbs_core::cmd::qp::{QpExtra, QpHandles, QpInfo};
+use verbs_core::kernel::{Groups, KernelRwqIndTable};
 use verbs_core::provider::{
-    Destroy, DeviceOps as _, EventsRead, PdOps, QpOps, QpParents, QpParts, SrqOps, XrcdOps,
+    Destroy, DeviceOps as _, EventsRead, PdOps, QpOps, QpParents, QpParts, RwqIndTableOps as _, SrqOps,
+    XrcdOps,
 };
 use verbs_core::types::{
-    Ece, Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
+    Ece, Gid, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
+    RxHashConf,
 };
-use verbs_core::{Cause, Errno, Error, Result, cmd};
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
 use crate::cq::{CqHandle, Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::life::Life;
-use crate::memory::QueueMemory;
+use crate::memory::{PAGE, QueueMemory};
 use crate::record::SrqRecord;
-use crate::sq::{self, Parts};
+use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
 use crate::{Mlx5, Rq, Sq, rq, sizes};
@@ -58,7 +61,8 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     state: QpState,
-    /// `None` for an XRC target, which has no completions of its own.
+    /// `None` for an XRC target and for one with a table of work queues, which have no completions
+    /// of their own.
     user_index: Option<UserIndex>,
     send_cq: Option<Arc<Shared>>,
     recv_cq: Option<Arc<Shared>>,
@@ -75,24 +79,34 @@ pub struct Qp {
 struct Shapes {
     send: Option<sq::Shape>,
     recv: Option<rq::Shape>,
+    /// The queues share no page: the driver maps that of a raw packet queue pair's sends apart.
+    is_split: bool,
 }
 
 impl Shapes {
-    fn of(device: &Device, attr: &QpInitAttr, has_recv: bool) -> Result<Self> {
+    /// No queues.
+    const NONE: Self = Self { send: None, recv: None, is_split: false };
+
+    fn of(device: &Device, attr: &QpInitAttr, max_tso_header: u32, has_recv: bool) -> Result<Self> {
         let refused = |cause| {
             let errno = if matches!(cause, Cause::QpType { .. }) { Errno::OPNOTSUPP } else { Errno::INVAL };
             device.error("create_qp", errno).because(cause)
         };
         let has_send = attr.qp_type != QpType::XRC_RECV;
         let send_cap = if has_send { attr.cap } else { QpCap { max_send_wr: 0, ..attr.cap } };
-        let send = sizes::send(attr.qp_type, &send_cap, &device.limits).map_err(refused)?;
+        let send = sizes::send(attr.qp_type, &send_cap, max_tso_header, &device.limits).map_err(refused)?;
         let recv = if has_recv { sizes::recv(&attr.cap, &device.limits).map_err(refused)? } else { None };
-        Ok(Self { send, recv })
+        Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET })
     }
 
     /// The size of the receive queue, in bytes.
     fn recv_len(&self) -> usize {
         self.recv.map_or(0, |shape| shape.entries as usize * shape.units as usize * UNIT)
+    }
+
+    /// The place of the send queue in the memory, in bytes.
+    fn send_at(&self) -> usize {
+        if self.is_split { self.recv_len().next_multiple_of(PAGE) } else { self.recv_len() }
     }
 
     /// The size of the send queue, in bytes.
@@ -119,6 +133,7 @@ impl Qp {
         device: &Arc<Device>,
         parents: &QpParents<'_, Mlx5>,
         attr: &QpInitAttr,
+        ex: &QpCreateAttr,
     ) -> Result<QpParts<Mlx5>> {
         const VERB: &str = "create_qp";
         let error = |errno| device.error(VERB, errno);
@@ -132,8 +147,15 @@ impl Qp {
         }
         let is_target = attr.qp_type == QpType::XRC_RECV;
         let has_recv = parents.srq.is_none() && !matches!(attr.qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
-        let shapes = Shapes::of(device, attr, has_recv)?;
-        let memory = QueueMemory::new(shapes.recv_len() + shapes.send_len()).map_err(error)?;
+        let is_raw = attr.qp_type == QpType::RAW_PACKET;
+        if ex.source_qpn.is_some() || (ex.max_tso_header > 0 && !is_raw) {
+            let reason = "the provider has source_qpn for no queue pair, and max_tso_header for raw packets";
+            return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
+        }
+        let max_tso_header = ex.max_tso_header.into();
+        let frames = if is_raw { device.frames(VERB, max_tso_header)? } else { Frames::default() };
+        let shapes = Shapes::of(device, attr, max_tso_header, has_recv)?;
+        let memory = QueueMemory::new(shapes.send_at() + shapes.send_len()).map_err(error)?;
         let records = device.records.take().map_err(error)?;
         let register = device.registers.take(&device.kernel);
         let user_index = if is_target { None } else { Some(device.user_index(VERB)?) };
@@ -146,6 +168,7 @@ impl Qp {
             flags: MLX5_QP_FLAG_UAR_PAGE_INDEX,
             uidx: user_index.as_ref().map_or(0, UserIndex::number),
             bfreg_index: register.page_id(),
+            sq_buf_addr: if is_raw { memory.address() + shapes.send_at() as u64 } else { 0 },
             ece_options: if device.has_ece { ECE_VERSION_1 } else { 0 },
             ..Default::default()
         };
@@ -161,8 +184,13 @@ impl Qp {
         // SAFETY: the addresses are of the queues' memory and of their records, which `Life` lends
         // to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        let info = cmd::qp::create_qp(device.kernel.uverbs(), &handles, attr, Some(event_fd), uhw)
-            .map_err(|error| device.kernel.explain_create_qp(error, attr, || None));
+        let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
+        let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)
+            .map_err(|error| {
+                // The device may have the type, and not the properties.
+                let is_common = extra == QpExtra::default();
+                if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
+            });
         let info = match info {
             Ok(info) => info,
             Err(error) => {
@@ -173,7 +201,8 @@ impl Qp {
             }
         };
         let life = Arc::new(Life::new(memory, records, Some(register)));
-        let (sq, rq) = queues(device, attr, &shapes, &info, parents.srq.is_some() || !has_recv, &life);
+        let is_shared = parents.srq.is_some() || !has_recv;
+        let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);
         let qp = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -194,6 +223,54 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
+    /// Creates a queue pair that receives through a table of work queues, and sends nothing.
+    pub(crate) fn create_rss(
+        device: &Arc<Device>,
+        parents: &QpParents<'_, Mlx5>,
+        attr: &QpInitAttr,
+        ex: &QpCreateAttr,
+        (table, hash): (&KernelRwqIndTable, &RxHashConf),
+    ) -> Result<QpParts<Mlx5>> {
+        const VERB: &str = "create_qp";
+        let refused = |errno, cause| Err(device.error(VERB, errno).because(cause));
+        if attr.qp_type != QpType::RAW_PACKET {
+            return refused(Errno::OPNOTSUPP, Cause::QpType { qp_type: attr.qp_type });
+        }
+        if *ex != QpCreateAttr::default() {
+            let reason = "a queue pair that receives through a table has no further properties".into();
+            return refused(Errno::OPNOTSUPP, Cause::Other { reason });
+        }
+        if let Err(cause) = explain::within("max_send_wr", attr.cap.max_send_wr.into(), 0, 0) {
+            return refused(Errno::INVAL, cause);
+        }
+        let mut request = Mlx5IbCreateQpRss {
+            rx_hash_fields_mask: hash.rx_hash_fields_mask.bits(),
+            rx_hash_function: hash.rx_hash_function.bits(),
+            ..Default::default()
+        };
+        let max = request.rx_hash_key.len() as u64;
+        if let Err(cause) = explain::within("bytes of a hash key", hash.rx_hash_key.len() as u64, 0, max) {
+            return refused(Errno::INVAL, cause);
+        }
+        request.rx_key_len = hash.rx_hash_key.len() as u8;
+        request.rx_hash_key[..hash.rx_hash_key.len()].copy_from_slice(&hash.rx_hash_key);
+        let mut reply = Mlx5IbCreateQpResp::default();
+        let handles = QpHandles {
+            pd: parents.pd.map(PdOps::handle),
+            send_cq: None,
+            recv_cq: None,
+            srq: None,
+            xrcd: None,
+        };
+        let extra = QpExtra { rwq_ind_tbl: Some(table.handle()), ..QpExtra::default() };
+        let event_fd = device.kernel.async_fd()?;
+        // SAFETY: the request is numbers.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        let info =
+            cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)?;
+        Self::without_queues(device, attr, &info, VERB)
+    }
+
     /// Opens an XRC target by its number.
     pub(crate) fn open(
         device: &Arc<Device>,
@@ -202,22 +279,37 @@ impl Qp {
         user_handle: u64,
     ) -> Result<QpParts<Mlx5>> {
         const VERB: &str = "open_qp";
-        let error = |errno| device.error(VERB, errno);
         let attr =
             QpInitAttr { user_handle, qp_type: QpType::XRC_RECV, cap: QpCap::default(), sq_sig_all: false };
-        let shapes = Shapes { send: None, recv: None };
-        let memory = QueueMemory::new(BLOCK).map_err(error)?;
-        let records = device.records.take().map_err(error)?;
         // The driver takes nothing for it.
         let info = cmd::qp::open_qp(device.kernel.uverbs(), xrcd_handle, qp_num, user_handle, Uhw::none())?;
+        Self::without_queues(device, &attr, &info, VERB)
+    }
+
+    /// Returns a queue pair of the kernel to which nothing can be posted.
+    fn without_queues(
+        device: &Arc<Device>,
+        attr: &QpInitAttr,
+        info: &QpInfo,
+        verb: &'static str,
+    ) -> Result<QpParts<Mlx5>> {
+        let made = QueueMemory::new(BLOCK).and_then(|memory| Ok((memory, device.records.take()?)));
+        let (memory, records) = match made {
+            Ok(made) => made,
+            Err(errno) => {
+                // It would be lost otherwise. After a failure it ends with the context.
+                let _ = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle);
+                return Err(device.error(verb, errno));
+            }
+        };
         let register = device.registers.take(&device.kernel);
         let life = Arc::new(Life::new(memory, records, Some(register)));
-        let (sq, rq) = queues(device, &attr, &shapes, &info, true, &life);
+        let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &life);
         let qp = Self {
             device: Arc::clone(device),
             handle: info.handle,
             qp_num: info.qp_num,
-            qp_type: QpType::XRC_RECV,
+            qp_type: attr.qp_type,
             cap: QpCap::default(),
             state: QpState::RESET,
             user_index: None,
@@ -304,6 +396,7 @@ fn queues(
     shapes: &Shapes,
     info: &QpInfo,
     is_shared: bool,
+    frames: Frames,
     life: &Arc<Life>,
 ) -> (Sq, Rq) {
     let none = sq::Shape { blocks: 1, blocks_of_request: 1, max_post: 0, cap: QpCap::default() };
@@ -316,15 +409,19 @@ fn queues(
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
         shape: shapes.send.unwrap_or(none),
-        offset: if shapes.send.is_some() { shapes.recv_len() } else { 0 },
+        offset: if shapes.send.is_some() { shapes.send_at() } else { 0 },
         record: send_record,
         bell,
         prefers_blue_flame: device.registers.prefers_blue_flame(),
+        frames,
         has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC) && device.has_windows(),
         life: Arc::clone(life),
     });
     let rq = match shapes.recv {
-        Some(shape) => Rq::new(shape, recv_record, Arc::clone(life)),
+        Some(shape) => {
+            let rq = Rq::new(shape, recv_record, Arc::clone(life));
+            if attr.qp_type == QpType::RAW_PACKET { rq.held_back() } else { rq }
+        }
         None if is_shared => Rq::of_shared(recv_record, Arc::clone(life)),
         None => Rq::empty(recv_record, Arc::clone(life)),
     };
@@ -375,9 +472,10 @@ impl QpOps for Qp {
         Ok(())
     }
 
-    /// The device stops the queue pair before it confirms the command.
+    /// The device stops the queue pair before it confirms the command. Of the two queues that a raw
+    /// packet queue pair is for the device, that is not known.
     fn reset_ends_requests(&self) -> bool {
-        true
+        self.qp_type != QpType::RAW_PACKET
     }
 
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {

@@ -34,7 +34,10 @@ pub(crate) struct Shape {
     pub(crate) cap: QpCap,
 }
 
-/// The receive queue of a queue pair.
+/// The counter of a doorbell record has 16 bits.
+const COUNTER: u32 = 0xffff;
+
+/// The receive queue of a queue pair, or of a work queue.
 pub struct Rq {
     checks: RecvChecks,
     start: NonNull<u8>,
@@ -48,6 +51,10 @@ pub struct Rq {
     head: u32,
     /// The `head` at which the queue may be full.
     limit: u32,
+    /// The bits of `head` that the doorbell record has: none while receives are held back.
+    published: u32,
+    /// Receives are held back until the state RTR.
+    holds_back: bool,
     requests: Arc<RecvRecord>,
     record: Record,
     life: Arc<Life>,
@@ -81,6 +88,12 @@ impl Rq {
         Self::new(shape, record, life).full()
     }
 
+    /// Holds receives back until the queue pair is in RTR: that of raw packets, whose queue the
+    /// device has ready in INIT, where a queue pair receives nothing yet.
+    pub(crate) fn held_back(self) -> Self {
+        Self { holds_back: true, published: 0, ..self }
+    }
+
     fn full(self) -> Self {
         Self { limit: 0, capacity: 0, ..self }
     }
@@ -105,6 +118,8 @@ impl Rq {
             capacity: entries,
             head: 0,
             limit: entries,
+            published: COUNTER,
+            holds_back: false,
             requests: RecvRecord::new(entries),
             record,
             life,
@@ -129,6 +144,14 @@ impl Rq {
             (self.head, self.limit) = (0, self.capacity);
             self.requests = RecvRecord::new(self.entry_mask + 1);
             self.record.store(0);
+        }
+        if self.holds_back {
+            let was_held = self.published == 0;
+            let is_held = matches!(state, QpState::RESET | QpState::INIT);
+            self.published = if is_held { 0 } else { COUNTER };
+            if was_held && !is_held {
+                self.ring();
+            }
         }
     }
 
@@ -214,7 +237,7 @@ impl RecvQueue for Rq {
     #[inline(always)]
     fn ring(&mut self) {
         barrier::to_device();
-        self.record.store(self.head & 0xffff);
+        self.record.store(self.head & self.published);
     }
 }
 
@@ -274,6 +297,25 @@ mod tests {
             }
             assert_eq!(qp.entry(0)[..expected.len()], expected, "{lengths:?}");
             assert_eq!(qp.records()[0], 1);
+        }
+    }
+
+    #[test]
+    fn receives_of_raw_packets_are_held_back_until_rtr() {
+        let shape = PaperShape { qp_type: verbs_core::types::QpType::RAW_PACKET, ..PaperShape::default() };
+        for next in [QpState::RTR, QpState::ERR] {
+            let mut qp = ready(shape);
+            post(&mut qp, 1, &[]).unwrap();
+            post(&mut qp, 2, &[]).unwrap();
+            assert_eq!(qp.records()[0], 0);
+            qp.move_to(next);
+            assert_eq!(qp.records()[0], 2, "{next}");
+            post(&mut qp, 3, &[]).unwrap();
+            assert_eq!(qp.records()[0], 3);
+            qp.move_to(QpState::RESET);
+            qp.move_to(QpState::INIT);
+            post(&mut qp, 4, &[]).unwrap();
+            assert_eq!(qp.records()[0], 0);
         }
     }
 

@@ -42,6 +42,7 @@ const fn overhead(qp_type: QpType) -> Result<(u32, u32), Cause> {
         QpType::RC | QpType::UC => Ok((CONTROL_AND_KEY, CONTROL_AND_KEY - 32)),
         QpType::XRC_SEND | QpType::XRC_RECV => Ok((CONTROL_AND_KEY + 16, CONTROL_AND_KEY - 32)),
         QpType::UD => Ok((16 + 48, 0)),
+        QpType::RAW_PACKET => Ok((16 + 32, 0)),
         _ => Err(Cause::QpType { qp_type }),
     }
 }
@@ -49,21 +50,33 @@ const fn overhead(qp_type: QpType) -> Result<(u32, u32), Cause> {
 /// The longest request, in bytes: its size has 6 bits.
 const MAX_REQUEST: u32 = 63 * UNIT as u32;
 
-/// Returns the shape of a send queue; `None` for a queue without room.
+/// Returns the shape of a send queue; `None` for a queue without room. Requests of raw packet queue
+/// pairs may have a header of `max_tso_header` bytes.
 ///
 /// # Errors
 /// [`Cause::Limit`] for a capacity beyond the device's; [`Cause::QpType`] for a type that this
 /// provider does not have.
-pub(crate) fn send(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Option<sq::Shape>, Cause> {
+pub(crate) fn send(
+    qp_type: QpType,
+    cap: &QpCap,
+    max_tso_header: u32,
+    limits: &Limits,
+) -> Result<Option<sq::Shape>, Cause> {
     let (overhead, unused) = overhead(qp_type)?;
     if cap.max_send_wr == 0 {
         return Ok(None);
     }
-    let room = limits.max_sq_desc_sz.min(MAX_REQUEST + unused).saturating_sub(overhead);
+    let longest = limits.max_sq_desc_sz.min(MAX_REQUEST + unused);
+    let room = longest.saturating_sub(overhead);
     let limit =
         |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
-    if cap.max_send_sge > room / UNIT as u32 {
-        return Err(limit("max_send_sge", cap.max_send_sge, room / UNIT as u32));
+    if max_tso_header > room {
+        return Err(limit("max_tso_header", max_tso_header, room));
+    }
+    let header = max_tso_header.next_multiple_of(UNIT as u32);
+    let max_sge = room.saturating_sub(header) / UNIT as u32;
+    if cap.max_send_sge > max_sge {
+        return Err(limit("max_send_sge", cap.max_send_sge, max_sge));
     }
     let max_inline = (room - room % UNIT as u32).saturating_sub(INLINE_HEADER);
     if cap.max_inline_data > max_inline {
@@ -73,7 +86,8 @@ pub(crate) fn send(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Opti
         0 => 0,
         bytes => (bytes + INLINE_HEADER).next_multiple_of(UNIT as u32),
     };
-    let entry = (overhead + inline.max(cap.max_send_sge * UNIT as u32)).next_multiple_of(BLOCK as u32);
+    let list = header + cap.max_send_sge * UNIT as u32;
+    let entry = (overhead + inline.max(list)).next_multiple_of(BLOCK as u32);
     let blocks_of_request = entry / BLOCK as u32;
     let max_blocks = limits.max_send_wqebb.min(MAX_COUNT);
     let blocks = cap
@@ -83,7 +97,9 @@ pub(crate) fn send(qp_type: QpType, cap: &QpCap, limits: &Limits) -> Result<Opti
         .filter(|&blocks| blocks <= max_blocks)
         .ok_or_else(|| limit("max_send_wr", cap.max_send_wr, max_blocks / blocks_of_request))?;
     let max_post = blocks / blocks_of_request;
-    let cap = QpCap { max_send_wr: max_post, max_inline_data: entry - overhead - INLINE_HEADER, ..*cap };
+    // The last entry of 64 units has one too many.
+    let max_inline_data = entry.min(MAX_REQUEST + unused) - overhead - INLINE_HEADER;
+    let cap = QpCap { max_send_wr: max_post, max_inline_data, ..*cap };
     Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
 }
 
@@ -166,13 +182,44 @@ mod tests {
             (QpType::UC, cap(128, 4, 61), 1024, 5, 204, 124),
             (QpType::UD, cap(10, 1, 0), 32, 2, 16, 60),
             (QpType::XRC_SEND, cap(1, 3, 0), 4, 4, 1, 44),
+            (QpType::RAW_PACKET, cap(10, 1, 0), 16, 1, 16, 12),
+            (QpType::RAW_PACKET, cap(10, 2, 64), 32, 2, 16, 76),
         ] {
-            let shape = send(qp_type, &asked, &LIMITS).unwrap().unwrap();
+            let shape = send(qp_type, &asked, 0, &LIMITS).unwrap().unwrap();
             let got = (shape.blocks, shape.blocks_of_request, shape.max_post, shape.cap.max_inline_data);
             assert_eq!(got, (blocks, blocks_of_request, max_post, max_inline), "{qp_type:?} {asked:?}");
             assert_eq!((shape.cap.max_send_wr, shape.cap.max_send_sge), (max_post, asked.max_send_sge));
         }
-        assert_eq!(send(QpType::RC, &cap(0, 1, 0), &LIMITS), Ok(None));
+        assert_eq!(send(QpType::RC, &cap(0, 1, 0), 0, &LIMITS), Ok(None));
+    }
+
+    #[test]
+    fn a_segmented_send_has_its_header_in_front_of_its_list() {
+        for (header, asked, blocks_of_request, max_inline) in [
+            (16, cap(1, 1, 0), 2, 76),
+            (54, cap(1, 1, 0), 2, 76),
+            (64, cap(1, 1, 0), 2, 76),
+            (65, cap(1, 1, 0), 3, 140),
+            (54, cap(1, 1, 140), 3, 140),
+        ] {
+            let shape = send(QpType::RAW_PACKET, &asked, header, &LIMITS).unwrap().unwrap();
+            let got = (shape.blocks_of_request, shape.cap.max_inline_data);
+            assert_eq!(got, (blocks_of_request, max_inline), "{header} {asked:?}");
+        }
+        let limit = |cause| match cause {
+            Cause::Limit { name, max, .. } => (name, max),
+            cause => panic!("{cause}"),
+        };
+        let refused =
+            |sges, header| limit(send(QpType::RAW_PACKET, &cap(1, sges, 0), header, &LIMITS).unwrap_err());
+        assert_eq!(refused(1, 1000), ("max_tso_header", 960));
+        assert_eq!(refused(60, 16), ("max_send_sge", 59));
+    }
+
+    #[test]
+    fn a_request_has_at_most_63_units() {
+        let shape = send(QpType::UD, &cap(1, 1, 940), 0, &LIMITS).unwrap().unwrap();
+        assert_eq!((shape.blocks_of_request, shape.cap.max_inline_data), (16, 940));
     }
 
     #[test]
@@ -193,11 +240,11 @@ mod tests {
             Cause::Limit { name, asked, max, .. } => (name, asked, max),
             cause => panic!("{cause}"),
         };
-        let refused = |cap| name(send(QpType::RC, &cap, &LIMITS).unwrap_err());
+        let refused = |cap| name(send(QpType::RC, &cap, 0, &LIMITS).unwrap_err());
         assert_eq!(refused(cap(1, 53, 0)), ("max_send_sge", 53, 52));
-        assert!(send(QpType::RC, &cap(1, 52, 0), &LIMITS).is_ok());
+        assert!(send(QpType::RC, &cap(1, 52, 0), 0, &LIMITS).is_ok());
         assert_eq!(refused(cap(1, 1, 829)), ("max_inline_data", 829, 828));
-        assert!(send(QpType::RC, &cap(1, 1, 828), &LIMITS).is_ok());
+        assert!(send(QpType::RC, &cap(1, 1, 828), 0, &LIMITS).is_ok());
         assert_eq!(refused(cap(8193, 1, 0)), ("max_send_wr", 8193, 8192));
         assert_eq!(refused(cap(u32::MAX, 1, 0)), ("max_send_wr", u32::MAX.into(), 8192));
         let refused = |max_recv_wr, max_recv_sge| {
@@ -205,9 +252,9 @@ mod tests {
         };
         assert_eq!(refused(32769, 1), ("max_recv_wr", 32769, 32768));
         assert_eq!(refused(1, 33), ("max_recv_sge", 33, 32));
-        let name_ud = name(send(QpType::UD, &cap(1, 60, 0), &LIMITS).unwrap_err());
+        let name_ud = name(send(QpType::UD, &cap(1, 60, 0), 0, &LIMITS).unwrap_err());
         assert_eq!(name_ud, ("max_send_sge", 60, 59));
-        assert!(matches!(send(QpType(99), &cap(1, 1, 0), &LIMITS), Err(Cause::QpType { .. })));
+        assert!(matches!(send(QpType(99), &cap(1, 1, 0), 0, &LIMITS), Err(Cause::QpType { .. })));
     }
 
     const fn shared(max_wr: u32, max_sge: u32) -> SrqInitAttr {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   send     control │ [XRC] │ [remote address │ [atomic]] or [datagram] │ data or inline
+//!   frame    control │ Ethernet, with the frame's header │ data or inline
 //!   receive  data │ data │ ... │ terminator, if the list is shorter than the entry
 //!   shared   link │ data │ data │ ... │ terminator, as above
 //! ```
@@ -204,11 +205,11 @@ impl Cursor {
     /// # Safety
     /// As [`put`](Self::put), for a unit an element.
     #[inline]
-    pub(crate) unsafe fn put_list(&mut self, list: &[Sge]) {
+    pub(crate) unsafe fn put_list(&mut self, list: impl Iterator<Item = Sge>) {
         for sge in list {
             if sge.length > 0 {
                 // SAFETY: the caller's promise.
-                unsafe { self.put(data(sge)) }
+                unsafe { self.put(data(&sge)) }
             }
         }
     }
@@ -218,7 +219,7 @@ impl Cursor {
     /// # Safety
     /// As [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
     /// process, `length` bytes together.
-    pub(crate) unsafe fn put_inline(&mut self, list: &[Sge], length: u32) {
+    pub(crate) unsafe fn put_inline(&mut self, list: impl Iterator<Item = Sge>, length: u32) {
         if length == 0 {
             return;
         }

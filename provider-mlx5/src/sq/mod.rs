@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `mod` | the queue: its room, the common requests, the doorbell |
 //! | `special` | datagrams, atomics, and lists of any shape |
+//! | `frame` | frames of raw packet queue pairs |
 //! | `umr` | operations on keys: the binds and invalidations of memory windows |
 //!
 //! # Safety
@@ -21,11 +22,13 @@
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c`
 #![allow(unsafe_code)]
 
+mod frame;
 mod special;
 #[cfg(test)]
 mod tests;
 mod umr;
 
+pub(crate) use self::frame::{Frames, L2_HEADER};
 pub(crate) use self::special::AV_LEN;
 
 use core::fmt;
@@ -70,6 +73,8 @@ pub(crate) struct Parts {
     pub(crate) prefers_blue_flame: bool,
     /// The device has memory windows.
     pub(crate) has_windows: bool,
+    /// The properties of frames, of a raw packet queue pair.
+    pub(crate) frames: Frames,
     /// The queue pair's life, whose memory the queue is in.
     pub(crate) life: Arc<Life>,
 }
@@ -108,6 +113,7 @@ pub struct Sq {
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
+    frames: Frames,
     life: Arc<Life>,
 }
 
@@ -148,7 +154,7 @@ impl Sq {
         assert!(shape.max_post.saturating_mul(shape.blocks_of_request) <= shape.blocks, "{shape:?}");
         // A completion names a block by 16 bits, and a size has 6.
         assert!(shape.blocks <= 1 << 15 && shape.blocks_of_request <= 1 << 4, "{shape:?}");
-        let longest = longest_request(qp_type, &shape.cap, parts.has_windows);
+        let longest = longest_request(qp_type, &shape.cap, parts.has_windows, &parts.frames);
         let is_enough = longest <= shape.blocks_of_request * 4 || shape.max_post == 0;
         assert!(is_enough, "{longest} units in {shape:?}");
         record.store(0);
@@ -158,6 +164,12 @@ impl Sq {
         let mut checks = SendChecks::new(qp_type, &shape.cap);
         if parts.has_windows {
             checks = checks.with_windows();
+        }
+        if parts.frames.has_ip_csum {
+            checks = checks.with_ip_csum();
+        }
+        if parts.frames.max_tso_header > 0 {
+            checks = checks.with_tso();
         }
         Self {
             start,
@@ -179,6 +191,7 @@ impl Sq {
             prefers_blue_flame: parts.prefers_blue_flame,
             fence: 0,
             max_post: shape.max_post,
+            frames: parts.frames,
             life,
         }
     }
@@ -469,16 +482,21 @@ impl fmt::Debug for Sq {
 }
 
 /// Returns the units of the longest request of a queue.
-fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool) -> u32 {
+fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Frames) -> u32 {
+    let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge);
     let address = match qp_type {
+        QpType::RAW_PACKET => {
+            // Segments have a longer header, and no inline data.
+            let frame = Frames::units(frames.min_inline) + data;
+            return 1 + frame.max(Frames::units(frames.max_tso_header) + cap.max_send_sge);
+        }
         QpType::UD => 3,
         QpType::XRC_SEND => 2,
         _ => 1,
     };
-    // An atomic has one segment and one element more than an address.
-    let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge).max(2);
     let of_key = if has_windows { umr::UNITS } else { 0 };
-    (1 + address + data).max(of_key)
+    // An atomic has one segment and one element more than an address.
+    (1 + address + data.max(2)).max(of_key)
 }
 
 /// Returns the flags of a control segment, by the low bits of [`SendFlags`].

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use verbs_core::checks::ATOMIC_LENGTH;
-use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr};
+use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr};
 
 use super::umr::Change;
 use super::{Sq, plain};
@@ -39,6 +39,10 @@ impl Sq {
                 let av = self.datagram(to)?;
                 // SAFETY: as above.
                 unsafe { self.post_segments(wr, opcode::SEND_IMM, *imm_data, &av, length) }
+            }
+            SendOp::Send | SendOp::Tso { .. } if self.checks.qp_type() == QpType::RAW_PACKET => {
+                // SAFETY: as above.
+                unsafe { self.post_frame(wr, length) }
             }
             SendOp::Xrc { remote_srqn, op } => {
                 let srq = [pair(*remote_srqn, 0), 0];
@@ -123,9 +127,9 @@ impl Sq {
                 cursor.put(*words);
             }
             if is_inline {
-                cursor.put_inline(wr.sge, length);
+                cursor.put_inline(wr.sge.iter().copied(), length);
             } else {
-                cursor.put_list(wr.sge);
+                cursor.put_list(wr.sge.iter().copied());
             }
             let kind = if is_inline { Kind::INLINE } else { Kind::PLAIN };
             self.finish_any(wr, opcode, imm, cursor.ds, kind);
@@ -171,7 +175,7 @@ impl Sq {
     }
 
     /// Returns the place behind the control segment of the next entry.
-    fn behind_control(&self) -> Cursor {
+    pub(super) fn behind_control(&self) -> Cursor {
         let block = self.block(self.cur_post);
         // SAFETY: inside of a block of the queue, behind its first unit.
         unsafe { Cursor::new(block.add(UNIT), self.start, self.end(), 1) }
@@ -181,7 +185,7 @@ impl Sq {
     ///
     /// # Safety
     /// As [`finish`](Self::finish).
-    unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
+    pub(super) unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
         let at = self.block(self.cur_post);
         // SAFETY: the caller's promise is the same.
         unsafe { self.finish(wr, at, opcode, imm, ds, kind) };
