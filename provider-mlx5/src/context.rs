@@ -8,23 +8,22 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocPdResp;
-use verbs_core::channel::Uhw;
+use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, Driver, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras, QpParents,
-    QpParts, RegionState, ReregError, SrqParents, SrqParts, XrcdOps, erase,
+    ContextOps, DeviceOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras,
+    QpParents, QpParts, RegionState, ReregError, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, MrAttr, MwType, QpCreateAttr, QpInitAttr,
-    RtValues,
-    Sge, SrqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, FlowActionEspAttr, MrAttr, MwType,
+    QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
-use crate::{Ah, Cq, CqHandle, Mlx5, Qp, Srq, Xrcd};
+use crate::{Ah, Counters, Cq, CqHandle, Flow, Mlx5, Qp, Srq, Wq, Xrcd};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -203,5 +202,25 @@ impl ContextOps<Mlx5> for Context {
 
     fn alloc_mw(&self, pd: &KernelPd, mw_type: MwType) -> Result<KernelMw> {
         pd.alloc_mw(mw_type)
+    }
+
+    fn create_wq(&self, parents: &WqParents<'_, Mlx5>, attr: &WqInitAttr) -> Result<WqParts<Mlx5>> {
+        Wq::create(&self.device, parents, attr)
+    }
+
+    fn create_rwq_ind_table(&self, wqs: &[&Wq]) -> Result<KernelRwqIndTable> {
+        Wq::create_table(&self.device, wqs)
+    }
+
+    fn create_flow(&self, qp: &Qp, rule: FlowRule<'_, Mlx5>) -> Result<Flow> {
+        Flow::create(&self.device, qp, rule)
+    }
+
+    fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<KernelFlowAction> {
+        KernelFlowAction::create_esp(self.kernel(), attr, DriverAttrs::none())
+    }
+
+    fn create_counters(&self) -> Result<Counters> {
+        Counters::create(&self.device)
     }
 }

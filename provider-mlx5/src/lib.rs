@@ -20,11 +20,14 @@
 //! | `sq` | [`Sq`], posting sends |
 //! | `rq` | [`Rq`], posting receives |
 //! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives |
+//! | `wq` | [`Wq`], whose queue is an [`Rq`] |
+//! | `flow`, `counters` | [`Flow`], and [`Counters`] of flow rules |
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Protection domains, memory regions, memory windows and DMA handles have no driver-specific data:
-//! they are [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`].
+//! Protection domains, memory regions, memory windows, DMA handles, tables of work queues and flow
+//! actions have no driver-specific data: they are [`KernelPd`], [`KernelMr`], [`KernelMw`],
+//! [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].
 //!
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
@@ -39,10 +42,12 @@
 mod ah;
 mod clock;
 mod context;
+mod counters;
 mod cq;
 mod dbrec;
 mod device;
 mod doorbell;
+mod flow;
 mod kernel;
 mod life;
 mod memory;
@@ -56,19 +61,23 @@ mod sizes;
 mod sq;
 mod srq;
 mod user_index;
+mod wq;
 mod wqe;
 mod xrcd;
 
-use verbs_core::kernel::{KernelDmah, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
 pub use context::Context;
+pub use counters::Counters;
 pub use cq::{Completion, Cq, CqHandle};
+pub use flow::Flow;
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
 pub use srq::{Srq, SrqQueue};
+pub use wq::Wq;
 pub use xrcd::Xrcd;
 
 /// The tag of address vectors that this provider makes: its kernel driver's id.
@@ -84,7 +93,8 @@ pub enum Mlx5 {}
 //   step moves its own counters; a request that fails before has moved nothing. The device takes
 //   entries below the counter in the doorbell record, which `ring` stores, or a request that `ring`
 //   stores into the register.
-// - 2: lists, inline data and address vectors are copied into the entry during the call.
+// - 2: lists, inline data, the headers of frames and address vectors are copied into the entry during
+//   the call.
 // - 3: the device accesses the bytes that the entry's segments name, and compares each key with the
 //   protection domain of the queue pair, the range of the region and its rights. An atomic has a
 //   segment of 8 bytes. An entry is written by its queue alone, and again only after its request
@@ -102,8 +112,9 @@ pub enum Mlx5 {}
 // - 7: the completion queues are those of the command that created the queue pair.
 // - 8: the device writes one completion a request; the poller moves past each entry once. A resize
 //   copies the entries that were not polled, once, and polls only the new ring afterwards.
-// - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP; the driver returns
-//   then (`__mlx5_ib_modify_qp`, `destroy_qp_common`). The confirmation is a write of the device
+// - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP, and the two queues of
+//   a raw packet queue pair before DESTROY_RQ and DESTROY_SQ; the driver returns then
+//   (`__mlx5_ib_modify_qp`, `destroy_qp_common`). Of MODIFY_RQ to reset it is not promised. The confirmation is a write of the device
 //   behind those of the data.
 // - 10: the key of a region contains its number in the device and 8 bits that the driver changes;
 //   the number is given again only after DESTROY_MKEY. A region that is changed in place keeps its
@@ -145,7 +156,15 @@ pub enum Mlx5 {}
 //   it has ended the receives that targets have taken. `modify` sends no command that ends a
 //   receive, and rejects the queue of another shared receive queue. Memory and doorbell record stay
 //   its own until its queue is gone too (`life`): a record that is stored then has no reader.
-// - 26: there are no work queues yet: their types are `Unsupported`, of which no value exists.
+// - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as that of a queue pair does:
+//   its completions carry a number that is its own until they were passed, also where several queue
+//   pairs receive through it. It completes in the queue that the command which created it has named,
+//   and the device compares keys with its protection domain. The driver confirms DESTROY_RQ after
+//   the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of another
+//   work queue, and changes the queue only after the command succeeded. After RESET the receives
+//   before have no completion: those in the completion queue are skipped, as for a queue pair.
+//   Memory and doorbell record stay its own until its queue is gone too (`life`): a record that is
+//   stored then has no reader.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = KernelPd;
@@ -163,11 +182,11 @@ unsafe impl Provider for Mlx5 {
     type Dmah = KernelDmah;
     type Td = Unsupported;
     type Mw = KernelMw;
-    type Wq = Unsupported;
-    type WqQueue = Unsupported;
+    type Wq = Wq;
+    type WqQueue = Rq;
     type RwqIndTable = KernelRwqIndTable;
-    type Flow = Unsupported;
-    type FlowAction = Unsupported;
-    type Counters = Unsupported;
+    type Flow = Flow;
+    type FlowAction = KernelFlowAction;
+    type Counters = Counters;
     type CompCntr = Unsupported;
 }

@@ -324,6 +324,11 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
+    /// Returns the open device that it belongs to.
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Tells its completion queues about its queues.
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
         let Some(user_index) = &self.user_index else { return };

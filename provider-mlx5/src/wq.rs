@@ -1,0 +1,206 @@
+//! [`Wq`]: a work queue, a receive queue that queue pairs share by a table.
+//!
+//! Its completions carry a number of its own, as a queue pair's do.
+//!
+//! | moved to | queue | completions in the completion queue |
+//! |---|---|---|
+//! | RESET | closed, emptied | skipped |
+//! | RDY, ERR | open | |
+//!
+//! # Safety
+//! The queue's memory and its doorbell record are lent to the device from the command that creates
+//! the work queue to the one that destroys it ([`Life`]).
+//!
+//! # References
+//! `ibv_create_wq(3)`, `ibv_modify_wq(3)`; rdma-core `providers/mlx5/verbs.c` (`create_wq`,
+//! `mlx5_modify_wq`); Linux `drivers/infiniband/hw/mlx5/qp.c` (`mlx5_ib_create_wq`)
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use uverbs_abi::mlx5_abi::{Mlx5IbCreateWq, Mlx5IbCreateWqResp, Mlx5IbModifyWq};
+use verbs_core::channel::Uhw;
+use verbs_core::kernel::KernelRwqIndTable;
+use verbs_core::provider::{Destroy, DeviceOps as _, EventsRead, PdOps as _, WqOps, WqParents, WqParts};
+use verbs_core::types::{QpCap, QpState, WqAttr, WqInitAttr, WqState, WqType};
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use zerocopy::IntoBytes;
+
+use crate::cq::{Queues, Receives, Shared};
+use crate::dbrec::Slot;
+use crate::device::Device;
+use crate::life::Life;
+use crate::memory::QueueMemory;
+use crate::user_index::UserIndex;
+use crate::wqe::UNIT;
+use crate::{Mlx5, Rq, rq, sizes};
+
+/// A work queue without its queue.
+#[derive(Debug)]
+pub struct Wq {
+    device: Arc<Device>,
+    handle: u32,
+    wq_num: u32,
+    shape: rq::Shape,
+    state: AtomicU32,
+    /// `None` once it is destroyed.
+    user_index: Option<UserIndex>,
+    cq: Arc<Shared>,
+    life: Arc<Life>,
+}
+
+impl Wq {
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        parents: &WqParents<'_, Mlx5>,
+        attr: &WqInitAttr,
+    ) -> Result<WqParts<Mlx5>> {
+        const VERB: &str = "create_wq";
+        let error = |errno| device.error(VERB, errno);
+        if !Arc::ptr_eq(&parents.cq.device, device) {
+            return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
+        }
+        if attr.wq_type != WqType::RQ {
+            return Err(error(Errno::OPNOTSUPP));
+        }
+        let cap = QpCap { max_recv_wr: attr.max_wr, max_recv_sge: attr.max_sge, ..QpCap::default() };
+        let max = device.limits.max_recv_wr.into();
+        let shape = explain::within("max_wr", attr.max_wr.into(), 1, max)
+            .and_then(|()| sizes::recv(&cap, &device.limits))
+            .map_err(|cause| error(Errno::INVAL).because(cause))?
+            .ok_or_else(|| error(Errno::INVAL))?;
+        let entry = shape.units * UNIT as u32;
+        let memory = QueueMemory::new(shape.entries as usize * entry as usize).map_err(error)?;
+        let records = device.records.take().map_err(error)?;
+        let event_fd = device.kernel.async_fd()?;
+        let user_index = device.user_index(VERB)?;
+        let request = Mlx5IbCreateWq {
+            buf_addr: memory.address(),
+            db_addr: records.address(),
+            rq_wqe_count: shape.entries,
+            rq_wqe_shift: entry.trailing_zeros(),
+            user_index: user_index.number(),
+            ..Default::default()
+        };
+        let mut reply = Mlx5IbCreateWqResp::default();
+        let uverbs = device.kernel.uverbs();
+        // SAFETY: the addresses are of the queue's memory and of its record, which `Life` lends to
+        // the device until the work queue is destroyed.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        let (pd, cq) = (parents.pd.handle(), parents.cq.handle);
+        let info = match cmd::wq::create_wq(uverbs, pd, cq, attr, Some(event_fd), uhw) {
+            Ok(info) => info,
+            Err(error) => {
+                user_index.give_back();
+                return Err(error);
+            }
+        };
+        let life = Arc::new(Life::new(memory, records, None));
+        // SAFETY: the record is made once, and `life` lives as long as the queue.
+        let record = unsafe { life.records().record(Slot::FIRST) };
+        let queue = Rq::new(shape, record, Arc::clone(&life));
+        let cq = Arc::clone(&parents.cq.shared);
+        cq.begin(user_index.number(), queues(&queue));
+        let wq = Self {
+            device: Arc::clone(device),
+            handle: info.handle,
+            wq_num: info.wq_num,
+            shape,
+            state: AtomicU32::new(WqState::RESET.0),
+            user_index: Some(user_index),
+            cq,
+            life,
+        };
+        Ok(WqParts { wq, queue })
+    }
+
+    /// Creates a table of work queues.
+    pub(crate) fn create_table(device: &Arc<Device>, wqs: &[&Self]) -> Result<KernelRwqIndTable> {
+        if wqs.iter().any(|wq| !Arc::ptr_eq(&wq.device, device)) {
+            let cause = Cause::Foreign { what: "work queue" };
+            return Err(device.error("create_rwq_ind_table", Errno::INVAL).because(cause));
+        }
+        let handles: Vec<u32> = wqs.iter().map(|wq| wq.handle).collect();
+        KernelRwqIndTable::create(&device.kernel, &handles)
+    }
+}
+
+/// Returns the queues of a number that is a work queue's.
+fn queues(queue: &Rq) -> Queues {
+    Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))) }
+}
+
+/// Returns the state of a queue pair whose receive queue takes what that of a work queue takes.
+const fn of_queue(state: WqState) -> QpState {
+    match state {
+        WqState::RDY => QpState::RTR,
+        WqState::ERR => QpState::ERR,
+        _ => QpState::RESET,
+    }
+}
+
+impl WqOps for Wq {
+    type Queue = Rq;
+
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn wq_num(&self) -> u32 {
+        self.wq_num
+    }
+
+    fn state(&self) -> WqState {
+        WqState(self.state.load(Ordering::Relaxed))
+    }
+
+    fn max_wr(&self) -> u32 {
+        self.shape.entries
+    }
+
+    fn max_sge(&self) -> u32 {
+        self.shape.units
+    }
+
+    fn modify(&self, queue: &mut Rq, attr: &WqAttr) -> Result<()> {
+        if !Arc::ptr_eq(queue.life(), &self.life) {
+            let cause = Cause::Foreign { what: "queue of a work queue" };
+            return Err(self.device.error("modify_wq", Errno::INVAL).because(cause));
+        }
+        let request = Mlx5IbModifyWq::default();
+        // SAFETY: the request is numbers.
+        let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
+        cmd::wq::modify_wq(self.device.kernel.uverbs(), self.handle, attr, uhw)?;
+        if let Some(state) = attr.wq_state {
+            self.state.store(state.0, Ordering::Relaxed);
+            queue.moved_to(of_queue(state));
+            if state == WqState::RESET
+                && let Some(user_index) = &self.user_index
+            {
+                self.cq.end(user_index.number(), Some(queues(queue)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Destroy for Wq {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        self.destroy_counting_events().map(drop)
+    }
+
+    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+        match cmd::wq::destroy_wq(self.device.kernel.uverbs(), self.handle) {
+            Ok(events) => {
+                if let Some(user_index) = self.user_index.take() {
+                    self.cq.end(user_index.number(), None);
+                    user_index.give_back();
+                }
+                self.life.end();
+                Ok(events)
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+}
