@@ -155,8 +155,14 @@ pub(crate) trait QpVerbs {
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error>;
 }
 
-/// Returns the operations of `ibv_wr_...` that a type of queue pair has.
-const fn send_ops_of(qp_type: QpType) -> u64 {
+/// Returns the operations of `ibv_wr_...` that a type of queue pair has with a provider: libmlx5
+/// creates no queue pair for flushes and atomic writes.
+fn send_ops_of(provider: &str, qp_type: QpType) -> u64 {
+    let lacked = if provider == "mlx5" { IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
+    send_ops_of_type(qp_type) & !lacked
+}
+
+const fn send_ops_of_type(qp_type: QpType) -> u64 {
     const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     const WRITES: u64 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     const WINDOWS: u64 = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
@@ -301,7 +307,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
             xrcd: xrcd.as_deref(),
         };
         let has_send_ops = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
-        if has_send_ops && attr.send_ops_flags & !send_ops_of(qp_type) != 0 {
+        if has_send_ops && attr.send_ops_flags & !send_ops_of(self.context().provider_name(), qp_type) != 0 {
             return Err(refused(VERB, Errno::OPNOTSUPP));
         }
         let mut object = Box::<QpObject<P>>::new_uninit();

@@ -109,11 +109,15 @@ impl<P: Provider> SrqVerbs for Provided<P> {
             (pd::of::<P>(init.pd, VERB)?, XrcdObject::<P>::lend_optional(init.xrcd, VERB)?, cq)
         };
         let mut object = Box::<SrqObject<P>>::new_uninit();
+        let ibv_srq_attr { max_wr, max_sge, srq_limit } = init.attr;
+        // libmlx5 makes the smallest queue for none, and does not look at the limit.
+        let is_mlx5 = self.context().provider_name() == "mlx5";
+        let (max_wr, srq_limit) = if is_mlx5 { (max_wr.max(1), 0) } else { (max_wr, srq_limit) };
         let attr = SrqInitAttr {
             srq_type: init.srq_type,
-            max_wr: init.attr.max_wr,
-            max_sge: init.attr.max_sge,
-            srq_limit: init.attr.srq_limit,
+            max_wr,
+            max_sge,
+            srq_limit,
             tm: init.tm,
             user_handle: object.as_mut_ptr() as u64,
         };

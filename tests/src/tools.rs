@@ -4,6 +4,7 @@ use core::fmt;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::port;
@@ -73,11 +74,29 @@ impl Maker {
     /// # Errors
     /// A skip, if it is this project's and was not linked.
     pub fn prepare(&self, command: &mut Command) -> CaseResult {
-        if *self == Self::Linked {
+        if *self == Self::Linked || *self == Self::Theirs && is_linked() {
             command.env("LD_LIBRARY_PATH", linked_dir()?);
         }
         Ok(())
     }
+}
+
+static LINKED: AtomicBool = AtomicBool::new(false);
+
+/// Lets the programs of [`Maker::Theirs`] that this process starts from now on find this project's
+/// `libibverbs.so.1`.
+///
+/// # Errors
+/// A skip, if it was not linked.
+pub fn link_theirs() -> CaseResult {
+    linked_dir()?;
+    LINKED.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Returns whether [`link_theirs`] was called.
+pub fn is_linked() -> bool {
+    LINKED.load(Ordering::Relaxed)
 }
 
 /// Variable that names the directory of this project's `libibverbs.so.1`.

@@ -10,6 +10,7 @@
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
+//! | `c_abi` | `devinfo`, `pingpong`, `perftest` and `pyverbs` again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
 //! fails the case that caused it; the kernel's messages are shown with a failure.
@@ -31,6 +32,7 @@ use std::path::PathBuf;
 use self::control::Control;
 use self::kernel_log::KernelLog;
 use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::tools::link_theirs;
 
 /// Devices of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,12 +126,28 @@ pub fn all(setup: Setup) -> Vec<Case> {
         perftest::cases(setup),
         rdmacm::cases(setup),
         pyverbs::cases(setup),
+        linked(devinfo::cases(setup)),
+        linked(pingpong::cases(setup)),
+        linked(perftest::cases(setup)),
+        linked(pyverbs::cases(setup)),
         faults::cases(setup),
     ]
     .into_iter()
     .flatten()
     .map(watched)
     .collect()
+}
+
+/// Returns the cases with their programs on this project's `libibverbs.so.1` and `libmlx5.so.1`.
+fn linked(cases: Vec<Case>) -> Vec<Case> {
+    let one = |Case { name, deadline, run }| {
+        let run = move || {
+            link_theirs()?;
+            run()
+        };
+        Case { name: format!("c_abi.{name}"), deadline, run: Box::new(run) }
+    };
+    cases.into_iter().map(one).collect()
 }
 
 /// Returns the case with a check that fails if the model complained during it.

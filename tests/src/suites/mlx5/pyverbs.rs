@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::{Setup, device};
 use crate::pyverbs::{self, Outcome};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
+use crate::tools::{Maker, is_linked};
 
 const SUITE: &str = "pyverbs";
 
@@ -57,10 +58,15 @@ fn run(setup: Setup) -> CaseResult {
     let chosen = std::env::var(MODULES).unwrap_or_default();
     let modules: Vec<&str> = chosen.split_ascii_whitespace().collect();
     let gid = setup.usual_gid(0)?.unwrap_or(0);
-    let run = pyverbs::run(&device(0), gid, &modules, LIMIT, |_| {})?;
+    let mut prepared = Ok(());
+    let run = pyverbs::run(&device(0), gid, &modules, LIMIT, |python| {
+        prepared = Maker::Theirs.prepare(python);
+    })?;
+    prepared?;
     let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();
     for Outcome { test, verdict } in &outcomes {
-        runner::part(format_args!("{SUITE}.{test}"), verdict.clone());
+        let library = if is_linked() { "c_abi." } else { "" };
+        runner::part(format_args!("{library}{SUITE}.{test}"), verdict.clone());
     }
     run.verdict?;
     if modules.is_empty() { enough(&outcomes) } else { Ok(()) }
