@@ -12,7 +12,7 @@ use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::config::Config;
 use crate::layout::caps::{
-    atomic_caps, cmd_hca_cap as general, per_protocol_networking_offload_caps as ethernet, roce_cap,
+    atomic_caps, cmd_hca_cap as general, per_protocol_networking_offload_caps as ethernet, qos_cap, roce_cap,
 };
 use crate::layout::flow_caps::flow_table_nic_cap as flow;
 use crate::layout::{Field, Part, Table};
@@ -60,6 +60,10 @@ pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// Highest level of a flow table.
 pub(crate) const MAX_LEVEL: u64 = 128;
+/// Rates of send queues, in kbit/s: those of a ConnectX-5 of 100 Gbit/s.
+pub(crate) const PACING_RATES: RangeInclusive<u32> = 1..=100_000_000;
+/// Entries of the table of rates, of which entry 0 stands for no limit.
+pub(crate) const PACING_TABLE: u32 = 128;
 /// Bytes of capabilities in a group.
 const GROUP_SIZE: usize = 0x1000;
 
@@ -85,6 +89,7 @@ const ETHERNET: u32 = 1;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
+const QOS: u32 = 0xc;
 
 /// General capabilities that a driver may set.
 const CHOSEN: &[Field] = &[
@@ -177,6 +182,7 @@ const ROCE_PORT: &[(Field, u32)] = &[
     (general::ETH_VIRT, 1),
     (general::ETH_NET_OFFLOADS, 1),
     (general::NIC_FLOW_TABLE, 1),
+    (general::QOS, 1),
     (general::LOG_MAX_TIR, LOG_MAX_TIR),
     (general::LOG_MAX_TIS, LOG_MAX_TIS),
     (general::LOG_MAX_TIS_PER_SQ, 3),
@@ -206,6 +212,16 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::SELF_LB_EN_MODIFIABLE, 1),
     // The vport context selects the inline mode.
     (ethernet::WQE_INLINE_MODE, 1),
+];
+
+/// Rates of send queues. Rates of other queues, of groups and of the port are not offered.
+const PACING: &[(Field, u32)] = &[
+    (qos_cap::PACKET_PACING, 1),
+    (qos_cap::PACKET_PACING_BURST_BOUND, 1),
+    (qos_cap::PACKET_PACING_TYPICAL_SIZE, 1),
+    (qos_cap::PACKET_PACING_MAX_RATE, *PACING_RATES.end()),
+    (qos_cap::PACKET_PACING_MIN_RATE, *PACING_RATES.start()),
+    (qos_cap::PACKET_PACING_RATE_TABLE_SIZE, PACING_TABLE),
 ];
 
 const ROCE_OFFERED: &[(Field, u32)] = &[
@@ -269,6 +285,7 @@ impl Capabilities {
                 first.offer_all(ROCE_PORT);
                 groups.push(Group::new(ETHERNET, &ethernet::TABLE, ETHERNET_OFFLOADS));
                 groups.push(Group::new(ROCE, &roce_cap::TABLE, ROCE_OFFERED));
+                groups.push(Group::new(QOS, &qos_cap::TABLE, PACING));
                 groups.push(Group::flow_tables());
             }
         }
@@ -360,7 +377,7 @@ mod tests {
 
     #[test]
     fn every_value_fits_its_field() {
-        let lists = [COMMON, IB, ROCE_PORT, ETHERNET_OFFLOADS, ROCE_OFFERED, ATOMICS, FLOW_TABLES];
+        let lists = [COMMON, IB, ROCE_PORT, ETHERNET_OFFLOADS, PACING, ROCE_OFFERED, ATOMICS, FLOW_TABLES];
         for (field, value) in lists.into_iter().flatten() {
             assert!(u64::from(*value) <= field.max(), "{}", field.name);
         }
@@ -382,6 +399,16 @@ mod tests {
     fn an_ib_function_has_no_ethernet_and_a_roce_function_has() {
         assert!(offered(PortKind::Ib).query(ETHERNET, true).is_none());
         assert!(offered(PortKind::Roce).query(ROCE, false).is_some());
+    }
+
+    #[test]
+    fn send_queues_of_a_roce_function_have_rates() {
+        assert!(offered(PortKind::Ib).query(QOS, true).is_none());
+        let caps = offered(PortKind::Roce);
+        assert_eq!(caps.general(general::QOS), 1);
+        let pacing = caps.query(QOS, true).unwrap();
+        assert_eq!(qos_cap::PACKET_PACING.get(pacing), 1);
+        assert_eq!(qos_cap::PACKET_PACING_UID.get(pacing), 0, "DevX is not offered");
     }
 
     #[test]

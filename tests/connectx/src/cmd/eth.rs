@@ -1,5 +1,5 @@
-//! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ. The objects
-//! between them and the wire are in `tir`.
+//! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ, and the rates
+//! of send queues. The objects between them and the wire are in `tir`.
 //!
 //! The data path checks the protection domain of a queue, not these commands: two queues of the
 //! driver's netdev have none and never access memory, the drop queue and the one that probes write
@@ -8,12 +8,14 @@
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
 use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
-use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ};
+use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ, PACING_RATES, PACING_TABLE};
 use crate::complaint::Rule;
+use crate::eth::pacing::Pace;
 use crate::eth::queue::WorkQueue;
 use crate::eth::rq::{QueueState, Rq};
 use crate::eth::sq::{BLOCK, Sq};
-use crate::function::Function;
+use crate::function::{Core, Function};
+use crate::layout::caps::cmd_hca_cap;
 use crate::layout::eth as layout;
 use crate::layout::eth::{rqc, sqc};
 use crate::layout::srq::wq;
@@ -79,6 +81,7 @@ pub(super) fn create_sq<B: Bus>(
         flush_in_error: sqc::FLUSH_IN_ERROR_EN.is_set(&context),
         taken: 0,
         rung: None,
+        pace: Pace::default(),
     };
     core.eth.sqs.insert(sqn, sq);
     layout::create_sq_out::SQN.set(output, sqn);
@@ -111,6 +114,47 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
     Ok(next)
 }
 
+/// Fields that MODIFY_SQ changes besides the state: the index of the rate.
+const MODIFY_RATE: u64 = 1;
+
+/// Rejects rates where the port has no frames.
+fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
+    match core.caps.general(cmd_hca_cap::QOS) {
+        0 => Err(not_offered("the rate of a send queue")),
+        _ => Ok(()),
+    }
+}
+
+/// Writes an entry of the table of rates, or clears it with a rate of 0. An entry may be cleared
+/// while queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`): they send without a
+/// limit then.
+pub(super) fn set_pp_rate_limit<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    use layout::set_pp_rate_limit_in as fields;
+    let core = &mut function.core;
+    needs_rates(core)?;
+    let index = fields::RATE_LIMIT_INDEX.get32(input);
+    if !(1..PACING_TABLE).contains(&index) {
+        let what = format!("rate {index} of a table of {PACING_TABLE}, whose entry 0 is no limit");
+        return Err(Refusal::broken(Status::BadIndex, Rule::CommandParameter, what));
+    }
+    match fields::RATE_LIMIT.get32(input) {
+        0 => {
+            none_of(&[fields::BURST_UPPER_BOUND, fields::TYPICAL_PACKET_SIZE], input)?;
+            core.eth.rates.clear(index);
+        }
+        rate if PACING_RATES.contains(&rate) => core.eth.rates.set(index, rate),
+        rate => {
+            let what = format!("{rate} kbit/s, outside of {PACING_RATES:?}");
+            return Err(Refusal::broken(Status::ExceedLimit, Rule::CommandParameter, what));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn modify_sq<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
@@ -118,21 +162,37 @@ pub(super) fn modify_sq<B: Bus>(
 ) -> Result<(), Refusal> {
     use layout::modify_sq_in as fields;
     let (core, sqn) = (&mut function.core, fields::SQN.get32(input));
-    let sq = core.eth.sqs.get_mut(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
+    let sq = core.eth.sqs.get(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
     let context = fields::CTX.of(input);
     reserved(&sqc::TABLE, context)?;
     let mask = fields::MODIFY_BITMASK.get(input);
-    if mask != 0 {
+    if mask & !MODIFY_RATE != 0 {
         return Err(not_offered(format!("a change of fields {mask:#x}")));
     }
     let next = transition(sq.state, fields::SQ_STATE.get(input), sqc::STATE.get(context))?;
+    let rate = (mask & MODIFY_RATE != 0).then(|| sqc::PACKET_PACING_RATE_LIMIT_INDEX.get32(context));
+    if let Some(index) = rate {
+        needs_rates(core)?;
+        if next != QueueState::Ready {
+            return Err(bad(format!("rate {index} in state {next:?}")));
+        }
+        if index != 0 && !core.eth.rates.contains(index) {
+            return Err(missing(format!("rate {index}")));
+        }
+    }
+    let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return Ok(()) };
     sq.state = next;
     match next {
         QueueState::Reset => {
             sq.taken = 0;
+            sq.pace = Pace::default();
             core.eth.stop_waiting(sqn);
         }
-        QueueState::Ready => (),
+        QueueState::Ready => {
+            if let Some(index) = rate {
+                sq.pace.index = index;
+            }
+        }
         QueueState::Error => function.flush_sq(sqn),
     }
     Ok(())
@@ -164,6 +224,7 @@ pub(super) fn query_sq<B: Bus>(
     let context = layout::query_sq_out::SQ_CONTEXT.of_mut(output);
     context.copy_from_slice(&sq.context);
     sqc::STATE.set(context, sq.state as u32);
+    sqc::PACKET_PACING_RATE_LIMIT_INDEX.set(context, sq.pace.index);
     wq::HW_COUNTER.set(sqc::WQ.of_mut(context), sq.taken);
     Ok(())
 }

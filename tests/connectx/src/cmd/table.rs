@@ -177,6 +177,7 @@ table! {
 
     // Ethernet queues.
     eth, eth {
+        0x780 "SET_PP_RATE_LIMIT" set_pp_rate_limit_in -> 8 = set_pp_rate_limit;
         0x904 "CREATE_SQ"  create_sq_in  -> create_sq_out = create_sq, list "pages";
         0x905 "MODIFY_SQ"  modify_sq_in  -> 8             = modify_sq;
         0x906 "DESTROY_SQ" destroy_sq_in -> 8             = destroy_sq;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `queue` | the ring of a send or receive queue |
 //! | `sq` | send queues: from work requests to frames |
+//! | `pacing` | rates of send queues |
 //! | `rq` | receive queues: from frames to completions |
 //! | `steering` | flow tables: select the receive queue for a frame |
 //! | `frame` | headers, checksums, segments |
@@ -29,6 +30,7 @@
 //! transport engine, because a doorbell identifies its queue by number alone.
 
 pub(crate) mod frame;
+pub(crate) mod pacing;
 pub(crate) mod queue;
 pub(crate) mod rq;
 pub(crate) mod sq;
@@ -42,6 +44,7 @@ use crate::ids::Ids;
 use crate::layout::eth::{rqc, tirc};
 use crate::port::PortKind;
 
+use self::pacing::Rates;
 use self::rq::Rq;
 use self::sq::Sq;
 use self::steering::Steering;
@@ -56,6 +59,7 @@ pub(crate) struct Ethernet {
     pub(crate) rqts: BTreeMap<u32, Rqt>,
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
+    pub(crate) rates: Rates,
     /// Allocates numbers of send and receive queues; `None` until the first.
     queue_numbers: Option<Ids>,
     numbers: Option<Ids>,
@@ -64,7 +68,7 @@ pub(crate) struct Ethernet {
     outgoing_bytes: usize,
     /// Bytes of frames built since the last doorbell or continuation of a send queue.
     burst: usize,
-    /// Send queues that wait for room; each keeps the rest of its doorbell in `rung`.
+    /// Send queues that wait for room or for their rate; each keeps the rest of its doorbell in `rung`.
     waiting: VecDeque<u32>,
 }
 
@@ -266,7 +270,7 @@ impl<B: Bus> Function<B> {
     pub(crate) fn step_frames(&mut self) -> Option<(usize, Option<Vec<u8>>)> {
         let eth = &mut self.core.eth;
         let Some(Outgoing { frame, domain }) = eth.outgoing.pop_front() else {
-            let sqn = eth.waiting.pop_front()?;
+            let sqn = eth.take_waiting(self.core.now)?;
             self.resume_eth_sends(sqn);
             return Some((BURST_STEPS, None));
         };

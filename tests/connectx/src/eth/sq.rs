@@ -1,9 +1,9 @@
 //! [`Sq`]: send queues, and the conversion of work requests to frames.
 //!
-//! A doorbell executes all posted work requests, as long as there is room for frames; the queue
-//! continues when those have left. A work request that breaks a rule completes with an error, and
-//! later ones are flushed. A frame longer than the port allows has the same effect, but breaks no
-//! rule, because a program may have posted it.
+//! A doorbell executes all posted work requests, as long as there is room for frames and the
+//! queue's rate allows; the queue continues later. A work request that breaks a rule completes with
+//! an error, and later ones are flushed. A frame longer than the port allows has the same effect,
+//! but breaks no rule, because a program may have posted it.
 //!
 //! Invariants: a doorbell executes at most as many work requests as the queue holds and builds a
 //! few megabytes of frames; a queue waits exactly if it has not executed all that was rung.
@@ -22,6 +22,7 @@ use crate::layout::wqe::{ctrl, data, eth, inline};
 use crate::qp::wqe::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
 use crate::trace::format::{self, Address, Queue};
 
+use super::pacing::Pace;
 use super::queue::WorkQueue;
 use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
 use super::{Ethernet, FRAME_COST, frame};
@@ -41,9 +42,10 @@ pub(crate) struct Sq {
     pub(crate) taken: u16,
     /// Work that is still to be taken.
     pub(crate) rung: Option<Rung>,
+    pub(crate) pace: Pace,
 }
 
-/// A doorbell that waits for room.
+/// A doorbell that waits for room, or for the queue's rate.
 #[derive(Debug)]
 pub(crate) struct Rung {
     head: u16,
@@ -92,7 +94,7 @@ impl Broken {
 }
 
 impl Ethernet {
-    /// Makes a queue wait for room.
+    /// Makes a queue wait for room or for its rate.
     fn wait(&mut self, sqn: u32, rung: Rung) {
         if let Some(sq) = self.sqs.get_mut(&sqn) {
             sq.rung = Some(rung);
@@ -176,7 +178,7 @@ impl<B: Bus> Function<B> {
             && let left @ 1.. = head.wrapping_sub(sq.taken)
         {
             let index = sq.taken;
-            if self.core.eth.is_full() {
+            if self.core.eth.is_full() || self.core.eth.is_early(sqn, self.core.now) {
                 let blue_flame = blue_flame.map(<[u8]>::to_vec);
                 return self.core.eth.wait(sqn, Rung { head, doorbell, blue_flame });
             }
@@ -348,6 +350,8 @@ impl<B: Bus> Function<B> {
             }
             self.core.eth.burst += frame.len() + FRAME_COST;
         }
+        let bytes = frames.iter().map(|frame| frame.len() + CHECK_SEQUENCE).sum();
+        self.core.eth.charge(sqn, bytes, self.core.now);
         if self.core.port.kind == crate::port::PortKind::Roce && self.core.port.up {
             let domain = self.core.eth.tises.get(&tisn).map_or(0, |tis| tis.domain);
             frames.into_iter().for_each(|frame| self.core.eth.send(frame, domain));

@@ -74,7 +74,9 @@ impl<B: Bus> Function<B> {
 
     /// Returns the time at which the function must be called again.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        [self.engine.deadline(), self.held_until(), self.core.attention.next_look].into_iter().flatten().min()
+        let paced = self.core.eth.deadline();
+        let others = [self.engine.deadline(), self.held_until(), self.core.attention.next_look];
+        others.into_iter().chain([paced]).flatten().min()
     }
 
     /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether one was

@@ -407,6 +407,34 @@ layout! {
         ATOMIC_SIZE_DC 0x18 15 0;
     }
 
+    /// Capabilities of quality of service.
+    qos_cap: 0x100 {
+        PACKET_PACING 0x00 31 31;
+        ESW_SCHEDULING 0x00 30 30;
+        ESW_BW_SHARE 0x00 29 29;
+        ESW_RATE_LIMIT 0x00 28 28;
+        PACKET_PACING_BURST_BOUND 0x00 26 26;
+        PACKET_PACING_TYPICAL_SIZE 0x00 25 25;
+        NIC_SQ_SCHEDULING 0x00 23 23;
+        NIC_BW_SHARE 0x00 22 22;
+        NIC_RATE_LIMIT 0x00 21 21;
+        PACKET_PACING_UID 0x00 20 20;
+        LOG_ESW_MAX_SCHED_DEPTH 0x00 19 16;
+        LOG_MAX_QOS_NIC_QUEUE_GROUP 0x04 20 16;
+        PACKET_PACING_MAX_RATE 0x08 31 0;
+        PACKET_PACING_MIN_RATE 0x0c 31 0;
+        PACKET_PACING_RATE_TABLE_SIZE 0x10 15 0;
+        ESW_ELEMENT_TYPE 0x14 31 16;
+        ESW_TSAR_TYPE 0x14 15 0;
+        MAX_QOS_PARA_VPORT 0x18 15 0;
+        MAX_TSAR_BW_SHARE 0x1c 31 0;
+        NIC_ELEMENT_TYPE 0x20 31 16;
+        NIC_TSAR_TYPE 0x20 15 0;
+        LOG_METER_ASO_GRANULARITY 0x24 28 24;
+        LOG_METER_ASO_MAX_ALLOC 0x24 20 16;
+        LOG_MAX_NUM_METER_ASO 0x24 12 8;
+    }
+
     /// RoCE capabilities.
     roce_cap: 0x100 {
         ROCE_APM 0x00 31 31;

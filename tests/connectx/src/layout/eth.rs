@@ -32,6 +32,17 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
+    /// Input of SET_PP_RATE_LIMIT.
+    set_pp_rate_limit_in: 0x40 {
+        OPCODE 0x00 31 16;
+        UID 0x00 15 0;
+        OP_MOD 0x04 15 0;
+        RATE_LIMIT_INDEX 0x08 15 0;
+        RATE_LIMIT 0x10 31 0;
+        BURST_UPPER_BOUND 0x14 31 0;
+        TYPICAL_PACKET_SIZE 0x18 15 0;
+    }
+
     /// Input of DESTROY_SQ.
     destroy_sq_in: 0x10 {
         OPCODE 0x00 31 16;

@@ -127,7 +127,7 @@ fn changes_that_are_not_offered_or_change_nothing_are_refused() {
     let change = |input: Input, field: Field, value: u32| input.set(field, value);
     let lag = change(modify_tis(&one), commands::modify_tis_in::LAG_TX_PORT_AFFINITY, 1);
     assert_eq!(one.refused(lag), Rule::CommandCapability);
-    let sq = change(one.modify_sq(1, 1), commands::modify_sq_in::MODIFY_BITMASK, 1);
+    let sq = change(one.modify_sq(1, 1), commands::modify_sq_in::MODIFY_BITMASK, 4);
     assert_eq!(one.refused(sq), Rule::CommandCapability);
     let rq = change(one.modify_rq(1, 1), commands::modify_rq_in::MODIFY_BITMASK, 4);
     assert_eq!(one.refused(rq), Rule::CommandCapability);

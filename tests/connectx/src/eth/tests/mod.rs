@@ -1,9 +1,10 @@
 //! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames.
 //! Commands are tested in `refused` and, one rule at a time, in `commands_refused`; frames that
-//! loop back in `loopback`; limits of frames in `room`.
+//! loop back in `loopback`; limits of frames in `room`; rates in `pacing`.
 
 mod commands_refused;
 mod loopback;
+mod pacing;
 mod refused;
 mod room;
 
