@@ -579,6 +579,15 @@ pub fn post_srq_recv<P: Provider>(srq: &mut verbs::Srq<P>, wrs: &[RecvWr<'_>]) -
     unsafe { srq.post_recv(wrs) }
 }
 
+/// Posts receives to a work queue, into arena memory.
+///
+/// # Errors
+/// The number of accepted requests, and the error of the next one.
+pub fn post_wq_recv<P: Provider>(wq: &mut verbs::Wq<P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+    // SAFETY: as in `post_send`.
+    unsafe { wq.post_recv(wrs) }
+}
+
 /// Posts operations on the tag list of a shared receive queue, with arena memory.
 ///
 /// # Errors

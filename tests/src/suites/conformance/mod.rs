@@ -2,6 +2,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
+//! | [`raw`] | frames, flow rules and their counters, work queues |
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
@@ -48,6 +49,7 @@ pub mod odp;
 pub mod owned;
 pub mod placement;
 pub mod queues;
+pub mod raw;
 pub mod rc;
 pub mod rc_lengths;
 pub mod rc_order;
@@ -88,6 +90,7 @@ pub fn cases() -> Vec<Case> {
         owned,
         placement,
         queues,
+        raw,
         rc,
         rc_lengths,
         rc_order,

@@ -1,0 +1,433 @@
+//! Raw packets: frames, flow rules and their counters, and work queues that share what a queue pair
+//! receives.
+//!
+//! A device does not deliver the frames of an open device to itself. The sender is therefore a
+//! second open one, with the provider hidden.
+
+use verbs::state::Rts;
+use verbs::{
+    Context, CounterAttachAttr, CounterDescription, Counters, Cq, CqInit, DeviceCapFlags, Erased, Errno,
+    Flow, FlowAttr, FlowEthFilter, FlowMatch, FlowSpec, FlowTcpUdpFilter, InitAttr, LinkLayer, OpKind, Pd,
+    PostReason, Provider, Qp, QpCap, QpInit, QpType, ReadCountersFlags, RecvWr, Rss, RtrAttr, RtsAttr,
+    RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcOpcode, Wq, WqAttr, WqInit,
+    WqState,
+};
+
+use super::SUITE;
+use crate::both;
+use crate::fabric::{
+    self, Arena, PORT, is_empty, pattern, post_recv, post_send, post_wq_recv, signalled, wait, wait_for,
+};
+use crate::runner::{Case, CaseResult, fail, skip};
+
+pub(super) fn cases() -> Vec<Case> {
+    both!(
+        SUITE,
+        a_frame_reaches_the_queue_pair_whose_rule_has_its_address,
+        frames_are_sent_from_lists_and_inline,
+        a_rule_selects_frames_by_their_port,
+        the_device_computes_the_checksums_of_a_frame,
+        a_rule_counts_frames_and_bytes,
+        work_queues_share_the_frames_of_a_queue_pair,
+        a_work_queue_that_was_reset_starts_anew,
+        frames_that_cannot_be_are_refused,
+    )
+}
+
+/// An open device with raw packets.
+struct End<P: Provider> {
+    context: Context<P>,
+    pd: Pd<P>,
+    cq: Cq<P>,
+    arena: Arena<P>,
+    mac: [u8; 6],
+}
+
+/// The bytes of a frame, and of its place in the memory.
+const LEN: usize = 128;
+const PLACE: usize = 256;
+const PLACES: usize = 64;
+
+const CAP: QpCap =
+    QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 3, max_recv_sge: 1, max_inline_data: 0 };
+
+impl<P: Provider> End<P> {
+    /// Returns the end of an open device; skips the case on a device without raw packets.
+    fn new(context: &Context<P>) -> CaseResult<Self> {
+        if context.query_port(PORT)?.link_layer != LinkLayer::ETHERNET {
+            return skip("the port is not Ethernet");
+        }
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(&CqInit::new(256))?;
+        if fabric::device()?.driver().name != "mlx5" {
+            return match pd.create_qp(&QpInit { cap: CAP, ..QpInit::new(QpType::RAW_PACKET, &cq) }) {
+                Err(error) if error.errno == Errno::OPNOTSUPP => skip("the device has no raw packets"),
+                other => fail(format_args!("raw packets should be refused: {other:?}")),
+            };
+        }
+        // The first address of a port is made from its Ethernet address.
+        let gid = context.query_gid(PORT, 0)?.0;
+        let mac = [gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15]];
+        let arena = Arena::new(&pd, 2 * PLACE * PLACES)?;
+        Ok(Self { context: context.clone(), pd, cq, arena, mac })
+    }
+
+    /// Makes a queue pair that sends and receives, with room for inline data.
+    fn qp(&self, max_inline_data: u32) -> CaseResult<Qp<Rts, P>> {
+        let cap = QpCap { max_inline_data, ..CAP };
+        let qp = self.pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })?;
+        let init = InitAttr { port_num: PORT, ..InitAttr::default() };
+        let qp = qp.to_init(&init)?.to_rtr(&RtrAttr::unconnected())?;
+        Ok(qp.to_rts(&RtsAttr::default())?)
+    }
+
+    /// Makes a work queue that is ready.
+    fn wq(&self, cq: &Cq<P>) -> CaseResult<Wq<P>> {
+        let mut wq = self.pd.create_wq(&WqInit { max_wr: 64, ..WqInit::new(cq) })?;
+        move_to(&mut wq, WqState::RDY)?;
+        Ok(wq)
+    }
+
+    /// Posts a receive into a place of the upper half of the memory.
+    fn receive(&self, qp: &mut Qp<Rts, P>, place: usize) -> CaseResult {
+        let sge = [self.arena.sge(received_at(place)..received_at(place) + PLACE)];
+        Ok(post_recv(qp, &[RecvWr { wr_id: place as u64, sge: &sge }])?)
+    }
+
+    /// Returns the bytes that a receive got.
+    fn received(&self, place: usize) -> Vec<u8> {
+        self.arena.read(received_at(place)..received_at(place) + LEN)
+    }
+
+    /// Sends a frame from a place of the memory, and waits until it was sent.
+    fn send(&mut self, qp: &mut Qp<Rts, P>, place: usize, frame: &[u8]) -> CaseResult {
+        self.arena.write(place * PLACE, frame);
+        let sge = [self.arena.sge(place * PLACE..place * PLACE + frame.len())];
+        post_send(qp, &[signalled(place as u64, SendOp::Send, &sge)])?;
+        wait_for(&mut self.cq, place as u64, WcOpcode::SEND)?;
+        Ok(())
+    }
+
+    /// Makes a rule for the frames to this device's address.
+    fn rule<'a>(&self) -> FlowAttr<&'a verbs::FlowAction<P>, &'a Counters<P>> {
+        let val = FlowEthFilter { dst_mac: self.mac, ..FlowEthFilter::default() };
+        let mask = FlowEthFilter { dst_mac: [0xff; 6], ..FlowEthFilter::default() };
+        FlowAttr::new(PORT).with(FlowSpec::Eth { fields: FlowMatch { val, mask }, is_inner: false })
+    }
+}
+
+const fn received_at(place: usize) -> usize {
+    (PLACES + place) * PLACE
+}
+
+fn move_to<P: Provider>(wq: &mut Wq<P>, state: WqState) -> verbs::Result<()> {
+    wq.modify(&WqAttr { wq_state: Some(state), ..WqAttr::default() })
+}
+
+/// An IPv4 UDP datagram in a frame from an address to another one, without checksums.
+fn frame(mac: [u8; 6], ports: (u16, u16), seed: u32) -> Vec<u8> {
+    let mut frame = [mac, [2, 0, 0, 0, 0, 1]].concat();
+    frame.extend([0x08, 0x00]);
+    let length = (LEN - 14) as u16;
+    frame.extend([0x45, 0]);
+    frame.extend(length.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 1, 1, 10, 1, 1, 2]);
+    frame.extend([ports.0, ports.1, length - 20, 0].into_iter().flat_map(u16::to_be_bytes));
+    frame.extend(pattern(seed, LEN - frame.len()));
+    frame
+}
+
+/// The sum of 16-bit words that IP uses: 0 over what has the right checksum.
+fn sum(words: impl Iterator<Item = u16>) -> u16 {
+    let sum = words.fold(0_u32, |sum, word| sum + u32::from(word));
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
+}
+
+fn a_frame_reaches_the_queue_pair_whose_rule_has_its_address<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(0)?, other.qp(0)?);
+    let flow = one.context.create_flow(&own, one.rule())?;
+    for place in 0..PLACES {
+        one.receive(&mut own, place)?;
+        let sent = frame(one.mac, (1, 2), place as u32);
+        other.send(&mut theirs, place, &sent)?;
+        let wc = wait_for(&mut one.cq, place as u64, WcOpcode::RECV)?;
+        assert_eq!(wc.byte_len as usize, LEN);
+        assert_eq!(one.received(place), sent);
+    }
+    // The other way, with a rule of the other open device.
+    flow.close()?;
+    let _flow: Flow = other.context.create_flow(&theirs, other.rule())?;
+    for place in 0..PLACES {
+        other.receive(&mut theirs, place)?;
+        let sent = frame(one.mac, (3, 4), place as u32);
+        one.send(&mut own, place, &sent)?;
+        wait_for(&mut other.cq, place as u64, WcOpcode::RECV)?;
+        assert_eq!(other.received(place), sent);
+    }
+    Ok(())
+}
+
+fn frames_are_sent_from_lists_and_inline<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(LEN as u32)?, other.qp(0)?);
+    let _flow = other.context.create_flow(&theirs, other.rule())?;
+    let splits = [[LEN, LEN], [18, LEN], [6, 14], [10, 18], [0, 17], [19, 19], [1, 127]];
+    for (place, [first, second]) in splits.into_iter().enumerate() {
+        for flags in [SendFlags::SIGNALED, SendFlags::SIGNALED | SendFlags::INLINE] {
+            other.receive(&mut theirs, place)?;
+            let sent = frame(one.mac, (1, 2), place as u32);
+            one.arena.write(0, &sent);
+            let sge = [one.arena.sge(0..first), one.arena.sge(first..second), one.arena.sge(second..LEN)];
+            post_send(&mut own, &[SendWr { wr_id: 1, op: SendOp::Send, sge: &sge, flags }])?;
+            wait_for(&mut one.cq, 1, WcOpcode::SEND)?;
+            wait_for(&mut other.cq, place as u64, WcOpcode::RECV)?;
+            assert_eq!(other.received(place), sent, "{first} {second} {flags:?}");
+        }
+    }
+    Ok(())
+}
+
+fn a_rule_selects_frames_by_their_port<P: Provider>(context: &Context<P>) -> CaseResult {
+    let one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let mut theirs = other.qp(0)?;
+    let mut ends = Vec::new();
+    for port in [1000_u16, 2000, 3000] {
+        let end = End::new(context)?;
+        let mut qp = end.qp(0)?;
+        let ports = |dst_port| FlowTcpUdpFilter { dst_port, src_port: 0 };
+        let fields = FlowMatch { val: ports(port), mask: ports(0xffff) };
+        let ipv4 = FlowSpec::Ipv4 { fields: FlowMatch::default(), is_inner: false };
+        let rule = end.rule().with(ipv4).with(FlowSpec::Udp { fields, is_inner: false });
+        let flow = end.context.create_flow(&qp, rule)?;
+        end.receive(&mut qp, 0)?;
+        ends.push((port, end, qp, flow));
+    }
+    for port in [2000, 4000, 3000, 1000] {
+        let sent = frame(one.mac, (7, port), port.into());
+        other.send(&mut theirs, 0, &sent)?;
+    }
+    for (port, end, ..) in &mut ends {
+        wait_for(&mut end.cq, 0, WcOpcode::RECV)?;
+        assert_eq!(end.received(0), frame(one.mac, (7, *port), (*port).into()));
+    }
+    Ok(())
+}
+
+fn the_device_computes_the_checksums_of_a_frame<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(0)?, other.qp(0)?);
+    let _flow = other.context.create_flow(&theirs, other.rule())?;
+    other.receive(&mut theirs, 0)?;
+    one.arena.write(0, &frame(one.mac, (1, 2), 5));
+    let sge = [one.arena.sge(0..LEN)];
+    let flags = SendFlags::SIGNALED | SendFlags::IP_CSUM;
+    let posted = post_send(&mut own, &[SendWr { wr_id: 1, op: SendOp::Send, sge: &sge, flags }]);
+    if !context.query_device()?.device_cap_flags.contains(DeviceCapFlags::RAW_IP_CSUM) {
+        let refused = PostReason::UnsupportedFlags { op: OpKind::SEND, flags: SendFlags::IP_CSUM };
+        assert_eq!(posted.unwrap_err().reason, refused);
+        return skip("the device computes no checksums");
+    }
+    posted?;
+    wait_for(&mut one.cq, 1, WcOpcode::SEND)?;
+    wait_for(&mut other.cq, 0, WcOpcode::RECV)?;
+    let got = other.received(0);
+    assert_ne!(got[24..26], [0; 2]);
+    assert_eq!(sum(words(&got[14..34])), 0, "the checksum of IPv4");
+    assert_ne!(got[40..42], [0; 2]);
+    // The pseudo-header: addresses, the protocol, and the length.
+    let pseudo = words(&got[26..34]).chain([17, (LEN - 34) as u16]);
+    assert_eq!(sum(pseudo.chain(words(&got[34..]))), 0, "the checksum of UDP");
+    Ok(())
+}
+
+fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResult {
+    const COUNT: usize = 10;
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(0)?, other.qp(0)?);
+    let counters = match one.context.create_counters() {
+        Err(error) if error.errno == Errno::OPNOTSUPP => return skip("the kernel has no counters"),
+        counters => counters?,
+    };
+    // A set needs a counter before a rule has it.
+    assert_eq!(one.context.create_flow(&own, counting(&one, &counters)).unwrap_err().errno, Errno::INVAL);
+    let attach =
+        |counter_desc, index| counters.attach_point_flow(&CounterAttachAttr { counter_desc, index }, None);
+    attach(CounterDescription::BYTES, 0)?;
+    attach(CounterDescription::PACKETS, 1)?;
+    assert_eq!(attach(CounterDescription(7), 2).unwrap_err().errno, Errno::OPNOTSUPP);
+    let flow = one.context.create_flow(&own, counting(&one, &counters))?;
+    assert_eq!(attach(CounterDescription::PACKETS, 2).unwrap_err().errno, Errno::BUSY);
+    for place in 0..COUNT {
+        one.receive(&mut own, place)?;
+        other.send(&mut theirs, place, &frame(one.mac, (1, 2), 0))?;
+    }
+    wait(&mut one.cq, COUNT)?;
+    let mut values = [0; 2];
+    counters.read(&mut values, ReadCountersFlags::empty())?;
+    let [bytes, packets] = values;
+    assert_eq!(packets, COUNT as u64);
+    // Devices may count the check sequence.
+    assert!((COUNT * LEN..=COUNT * (LEN + 4)).contains(&(bytes as usize)), "{bytes} bytes");
+    flow.close()?;
+    // The set can be attached to, and have a rule, again.
+    attach(CounterDescription::PACKETS, 2)?;
+    let flow = one.context.create_flow(&own, counting(&one, &counters))?;
+    flow.close()?;
+    counters.close()?;
+    Ok(())
+}
+
+/// A rule for the frames to a device's address that counts them.
+fn counting<'a, P: Provider>(
+    end: &End<P>,
+    counters: &'a Counters<P>,
+) -> FlowAttr<&'a verbs::FlowAction<P>, &'a Counters<P>> {
+    end.rule().with(FlowSpec::ActionCount(counters))
+}
+
+/// A hash over the ports and addresses of UDP over IPv4.
+fn hash() -> RxHashConf {
+    RxHashConf {
+        rx_hash_function: RxHashFunction::TOEPLITZ,
+        rx_hash_key: core::array::from_fn::<u8, 40, _>(|byte| (byte * 37 + 11) as u8).into(),
+        rx_hash_fields_mask: RxHashFields::SRC_IPV4
+            | RxHashFields::DST_IPV4
+            | RxHashFields::SRC_PORT_UDP
+            | RxHashFields::DST_PORT_UDP,
+    }
+}
+
+/// Posts receives of a work queue into these places.
+fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Range<usize>) -> CaseResult {
+    for place in places {
+        let sge = [end.arena.sge(received_at(place)..received_at(place) + PLACE)];
+        post_wq_recv(wq, &[RecvWr { wr_id: place as u64, sge: &sge }])?;
+    }
+    Ok(())
+}
+
+/// Makes a queue pair that receives through a table.
+fn spread<P: Provider>(end: &End<P>, wqs: &[&Wq<P>]) -> CaseResult<Qp<verbs::state::Reset, P>> {
+    let table = end.context.create_rwq_ind_table(wqs)?;
+    let init = QpInit {
+        cap: QpCap::default(),
+        rss: Some(Rss::new(&table, hash())),
+        ..QpInit::new(QpType::RAW_PACKET, &end.cq)
+    };
+    Ok(end.pd.create_qp(&init)?)
+}
+
+fn work_queues_share_the_frames_of_a_queue_pair<P: Provider>(context: &Context<P>) -> CaseResult {
+    const FLOWS: usize = 16;
+    let one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let mut theirs = other.qp(0)?;
+    let mut cqs = [context.create_cq(&CqInit::new(64))?, context.create_cq(&CqInit::new(64))?];
+    let mut wqs = [one.wq(&cqs[0])?, one.wq(&cqs[1])?];
+    let qp = spread(&one, &[&wqs[0], &wqs[1]])?;
+    let _flow = one.context.create_flow(&qp, one.rule())?;
+    receive_by(&one, &mut wqs[0], 0..32)?;
+    receive_by(&one, &mut wqs[1], 32..64)?;
+    // Each flow twice.
+    for n in 0..2 * FLOWS {
+        let port = 5000 + (n % FLOWS) as u16;
+        other.send(&mut theirs, 0, &frame(one.mac, (port, 2), n as u32))?;
+    }
+    let deadline = std::time::Instant::now() + fabric::PATIENCE;
+    let mut taken = [Vec::new(), Vec::new()];
+    while taken[0].len() + taken[1].len() < 2 * FLOWS {
+        for (cq, taken) in cqs.iter_mut().zip(&mut taken) {
+            while let Some(mut completion) = cq.poll().next() {
+                let wc = completion.to_wc();
+                assert_eq!((wc.opcode, wc.byte_len as usize), (WcOpcode::RECV, LEN), "{wc:?}");
+                taken.push(wc.wr_id as usize);
+            }
+        }
+        if std::time::Instant::now() > deadline {
+            return fail(format_args!("{taken:?} of {} frames", 2 * FLOWS));
+        }
+    }
+    let port = |place: usize| u16::from_be_bytes([one.received(place)[34], one.received(place)[35]]);
+    let mut ports =
+        taken.each_ref().map(|places| places.iter().map(|place| port(*place)).collect::<Vec<_>>());
+    for (ports, (places, first)) in ports.iter_mut().zip(taken.iter().zip([0, 32])) {
+        assert!(!ports.is_empty(), "one queue took everything");
+        assert_eq!(*places, (first..first + places.len()).collect::<Vec<_>>());
+        ports.sort_unstable();
+        let (pairs, rest) = ports.as_chunks::<2>();
+        assert!(
+            rest.is_empty() && pairs.iter().all(|[one, other]| one == other),
+            "flows are split: {ports:?}"
+        );
+    }
+    Ok(())
+}
+
+fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let mut theirs = other.qp(0)?;
+    let mut wq = one.wq(&one.cq)?;
+    let qp = spread(&one, &[&wq, &wq])?;
+    let _flow = one.context.create_flow(&qp, one.rule())?;
+    for round in 0..3_usize {
+        let first = round * 8;
+        receive_by(&one, &mut wq, first..first + 4)?;
+        for n in 0..2 {
+            let sent = frame(one.mac, (n as u16, 2), first as u32 + n as u32);
+            other.send(&mut theirs, 0, &sent)?;
+            wait_for(&mut one.cq, (first + n) as u64, WcOpcode::RECV)?;
+            assert_eq!(one.received(first + n), sent);
+        }
+        // Two receives are left, of which nothing is heard any more.
+        move_to(&mut wq, WqState::RESET)?;
+        assert_eq!(wq.state(), WqState::RESET);
+        let refused = post_wq_recv(&mut wq, &[RecvWr { wr_id: 1, sge: &[] }]).unwrap_err();
+        assert_eq!((refused.accepted, refused.reason), (0, PostReason::InvalidState));
+        move_to(&mut wq, WqState::RDY)?;
+        assert!(is_empty(&mut one.cq));
+    }
+    Ok(())
+}
+
+fn frames_that_cannot_be_are_refused<P: Provider>(context: &Context<P>) -> CaseResult {
+    let one = End::new(context)?;
+    let mut qp = one.qp(0)?;
+    let post = |qp: &mut Qp<Rts, P>, op, length| {
+        post_send(qp, &[signalled(1, op, &[one.arena.sge(0..length)])]).unwrap_err().reason
+    };
+    let refused = post(&mut qp, SendOp::Send, 13);
+    assert!(matches!(refused, PostReason::FrameTooShort { given: 13, min: 14 | 18 }), "{refused}");
+    for op in [
+        SendOp::SendWithImm { imm_data: 1 },
+        SendOp::RdmaWrite { remote_addr: 0, rkey: 0 },
+        SendOp::Tso { hdr: &[0; 54], mss: 64 },
+    ] {
+        let refused = post(&mut qp, op, LEN);
+        assert_eq!(refused, PostReason::UnsupportedOp { op: op.kind(), qp_type: QpType::RAW_PACKET });
+    }
+    let wq = one.wq(&one.cq)?;
+    let error = one.context.create_rwq_ind_table(&[&wq, &wq, &wq]).unwrap_err();
+    assert_eq!(error.errno, Errno::INVAL);
+    let error = one.pd.create_wq(&WqInit { max_wr: 1 << 30, ..WqInit::new(&one.cq) }).unwrap_err();
+    assert_eq!(error.errno, Errno::INVAL);
+    // A queue pair with a table sends nothing.
+    let table = one.context.create_rwq_ind_table(&[&wq])?;
+    let rss = Some(Rss::new(&table, hash()));
+    let init = QpInit { rss, ..QpInit::new(QpType::RAW_PACKET, &one.cq) };
+    assert_eq!(one.pd.create_qp(&init).unwrap_err().errno, Errno::INVAL);
+    Ok(())
+}
