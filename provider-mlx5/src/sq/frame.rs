@@ -8,6 +8,10 @@
 //!           │ 0      │ checksums │ mss │ 0 │ header size │ header ...
 //! ```
 //!
+//! # Safety
+//! Posting reads the first bytes of a frame by the addresses of its list, which are memory of this
+//! process by the promise of [`post_send`](verbs_core::provider::SendQueue::post_send).
+//!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c` (`copy_eth_inline_headers`,
 //! `set_tso_eth_seg`), `mlx5dv.h` (`mlx5_wqe_eth_seg`)
