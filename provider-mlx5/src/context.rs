@@ -10,20 +10,20 @@ use std::sync::Arc;
 use uverbs_abi::mlx5_abi::Mlx5IbAllocPdResp;
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras,
-    QpParents, QpParts, RegionState, ReregError, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
+    ContextOps, DeviceOps, DmOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras,
+    QpParents, QpParts, ReregError, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmahAttr, FlowActionEspAttr, MrAttr, MwType,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr, MwType,
     QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
-use crate::{Ah, Counters, Cq, CqHandle, Flow, Mlx5, Qp, Srq, Wq, Xrcd};
+use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Qp, Srq, Wq, Xrcd};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -97,15 +97,15 @@ impl ContextOps<Mlx5> for Context {
         length: usize,
         iova: u64,
         access: AccessFlags,
-    ) -> Result<KernelMr> {
+    ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_mr(addr, length, iova, access) }
+        unsafe { pd.reg_mr(addr, length, iova, access) }.map(Mr::from)
     }
 
-    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Mlx5>) -> Result<KernelMr> {
+    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }
+        unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }.map(Mr::from)
     }
 
     unsafe fn reg_dmabuf_mr(
@@ -116,24 +116,39 @@ impl ContextOps<Mlx5> for Context {
         length: usize,
         iova: u64,
         access: AccessFlags,
-    ) -> Result<KernelMr> {
+    ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }
+        unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }.map(Mr::from)
     }
 
-    unsafe fn rereg_mr(&self, mr: &mut KernelMr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
+    unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
         let MrChange { memory, pd, access } = *change;
         // SAFETY: the caller's promise is the same.
-        unsafe { mr.rereg(memory, pd, access) }.map_err(|error| {
-            // What the core and the driver check first; later errors may come from the device.
-            let is_early = matches!(error.errno, Errno::INVAL | Errno::OPNOTSUPP);
-            let region = if is_early { RegionState::Unchanged } else { RegionState::Unusable };
-            ReregError { error, region }
-        })
+        unsafe { mr.rereg((memory, pd, access)) }
+    }
+
+    fn alloc_null_mr(&self, _pd: &KernelPd) -> Result<Mr> {
+        Mr::null(&self.device)
     }
 
     fn advise_mr(&self, pd: &KernelPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         pd.advise_mr(advice, flags, sges)
+    }
+
+    fn alloc_dm(&self, attr: &DmAttr) -> Result<Dm> {
+        Dm::alloc(&self.device, attr)
+    }
+
+    fn reg_dm_mr(&self, pd: &KernelPd, dm: &Dm, offset: u64, length: u64, access: AccessFlags) -> Result<Mr> {
+        const VERB: &str = "reg_dm_mr";
+        if !Arc::ptr_eq(dm.device(), &self.device) {
+            return Err(self
+                .device
+                .error(VERB, Errno::INVAL)
+                .because(Cause::Foreign { what: "device memory" }));
+        }
+        dm.check(VERB, offset, length)?;
+        pd.reg_dm_mr(dm.handle(), offset, length, access).map(Mr::from)
     }
 
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
@@ -149,8 +164,12 @@ impl ContextOps<Mlx5> for Context {
         Ok(KernelPd::import(self.kernel(), handle))
     }
 
-    fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(KernelMr, MrAttr)> {
-        pd.import_mr(handle)
+    fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
+        pd.import_mr(handle).map(|(region, attr)| (region.into(), attr))
+    }
+
+    fn import_dm(&self, handle: u32) -> Result<Dm> {
+        Dm::import(&self.device, handle)
     }
 
     fn create_cq(&self, parent_domain: Option<&KernelPd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {

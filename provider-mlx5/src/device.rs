@@ -59,6 +59,8 @@ pub(crate) struct Device {
     pub(crate) has_ece: bool,
     /// The bytes of a frame's header that the device needs in an entry.
     min_inline: u32,
+    /// The key by which elements read as zeros, and what is written to them is discarded.
+    pub(crate) null_key: Option<u32>,
     /// The driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,
     caps: OnceLock<DeviceCapFlags>,
@@ -150,6 +152,8 @@ impl Device {
             } else {
                 L2_HEADER
             },
+            null_key: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY)
+                .then_some(reply.dump_fill_mkey),
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
             caps: OnceLock::new(),
@@ -232,8 +236,48 @@ pub(crate) fn fw_ver(raw: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::path::Path;
+
+    use verbs_core::channel::{Expect, Reply, Scripted, Uverbs};
+    use verbs_core::ring::Region;
+
     use super::*;
+
+    /// The key of null regions.
+    pub(crate) const NULL_KEY: u32 = 0x700;
+
+    /// Opens a device over a scripted kernel.
+    pub(crate) fn device() -> (Arc<Device>, Scripted) {
+        let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
+        let script = Scripted::new([
+            Expect::anything(Reply::outputs(context)),
+            Expect::anything(Reply::outputs([
+                &1_u32.to_ne_bytes(),
+                &0x3000_u64.to_ne_bytes(),
+                &4096_u32.to_ne_bytes(),
+                &9_u32.to_ne_bytes(),
+            ])),
+        ]);
+        script.expect_map(0x3000, 4096, Region::plain(4096));
+        // SAFETY: the kernel is a script without a device.
+        let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
+        let kernel = KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, Uhw::none()).unwrap();
+        let reply = Mlx5IbAllocUcontextResp {
+            cqe_version: CQE_VERSION,
+            bf_reg_size: 512,
+            num_uars_per_page: 1,
+            max_sq_desc_sz: 1024,
+            max_rq_desc_sz: 512,
+            max_send_wqebb: 1024,
+            max_recv_wr: 1024,
+            max_srq_recv_wr: 1024,
+            comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
+            dump_fill_mkey: NULL_KEY,
+            ..Default::default()
+        };
+        (Device::new(kernel, &reply).unwrap(), script)
+    }
 
     #[test]
     fn a_firmware_version_is_three_numbers_of_which_the_last_has_four_digits() {

@@ -14,6 +14,8 @@
 //! | `qp` | [`Qp`], its states and its limits |
 //! | `ah` | [`Ah`], the path of a datagram |
 //! | `xrcd` | [`Xrcd`] |
+//! | `mr` | [`Mr`], also the null region |
+//! | `dm` | [`Dm`], memory of the device |
 //! | `wqe` | the segments of a work queue entry |
 //! | `record` | the requests in a queue, shared by poster and poller |
 //! | `doorbell` | one doorbell record, one register |
@@ -25,9 +27,9 @@
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Protection domains, memory regions, memory windows, DMA handles, tables of work queues and flow
-//! actions have no driver-specific data: they are [`KernelPd`], [`KernelMr`], [`KernelMw`],
-//! [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].
+//! Protection domains, memory windows, DMA handles, tables of work queues and flow actions have no
+//! driver-specific data: they are [`KernelPd`], [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`]
+//! and [`KernelFlowAction`].
 //!
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
@@ -46,11 +48,13 @@ mod counters;
 mod cq;
 mod dbrec;
 mod device;
+mod dm;
 mod doorbell;
 mod flow;
 mod kernel;
 mod life;
 mod memory;
+mod mr;
 #[doc(hidden)]
 pub mod paper;
 mod qp;
@@ -65,14 +69,16 @@ mod wq;
 mod wqe;
 mod xrcd;
 
-use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
 pub use context::Context;
 pub use counters::Counters;
 pub use cq::{Completion, Cq, CqHandle};
+pub use dm::Dm;
 pub use flow::Flow;
+pub use mr::Mr;
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
@@ -168,7 +174,7 @@ pub enum Mlx5 {}
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = KernelPd;
-    type Mr = KernelMr;
+    type Mr = Mr;
     type Cq = Cq;
     type CqHandle = CqHandle;
     type Qp = Qp;
@@ -178,7 +184,7 @@ unsafe impl Provider for Mlx5 {
     type Srq = Srq;
     type SrqQueue = SrqQueue;
     type Xrcd = Xrcd;
-    type Dm = Unsupported;
+    type Dm = Dm;
     type Dmah = KernelDmah;
     type Td = Unsupported;
     type Mw = KernelMw;

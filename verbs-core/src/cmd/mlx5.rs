@@ -1,9 +1,13 @@
-//! Methods of the mlx5 driver's own objects: doorbell pages (UARs).
+//! Methods of the mlx5 driver's own: doorbell pages (UARs), and the place of device memory.
 
+use uverbs_abi::ib_user_ioctl_cmds::UVERBS_OBJECT_DM;
 use uverbs_abi::mlx5_user_ioctl_cmds::{
+    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_OBJECT_UAR,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_DM_QUERY, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+    MLX5_IB_OBJECT_UAR,
 };
 pub use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
 use zerocopy::IntoBytes;
@@ -40,5 +44,34 @@ pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
     ];
     let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
     uverbs.ioctl_only("alloc_uar", "pages of doorbell registers", object, method, &mut attrs)?;
+    Ok(info)
+}
+
+/// The place of device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmInfo {
+    /// Its start in the page that is mapped.
+    pub start_offset: u64,
+    /// The number by which the page is mapped.
+    pub page_index: u16,
+    /// The length in bytes.
+    pub length: u64,
+}
+
+/// Returns the place of device memory that has a handle.
+///
+/// # Errors
+/// `EOPNOTSUPP` on kernels before 5.13; `ENOENT` for a handle that no device memory has; any other
+/// errno that the kernel returns.
+pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
+    let mut info = DmInfo::default();
+    let mut attrs = [
+        Attr::handle(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, handle),
+        Attr::output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, info.start_offset.as_mut_bytes()),
+        Attr::output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, info.page_index.as_mut_bytes()),
+        Attr::output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, info.length.as_mut_bytes()),
+    ];
+    let (object, method) = (UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY);
+    uverbs.ioctl_only("import_dm", "import of device memory", object, method, &mut attrs)?;
     Ok(info)
 }

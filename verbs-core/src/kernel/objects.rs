@@ -118,6 +118,24 @@ impl KernelPd {
         self.registered(info, length, access)
     }
 
+    /// Registers `length` bytes of device memory from `offset` on, by the memory's handle.
+    ///
+    /// # Errors
+    /// As [`ContextOps::reg_dm_mr`](crate::provider::ContextOps::reg_dm_mr).
+    pub fn reg_dm_mr(
+        &self,
+        dm_handle: u32,
+        offset: u64,
+        length: u64,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
+        let context = &self.context;
+        // The kernel accepts no other addresses.
+        let access = context.access_for_kernel(access) | AccessFlags::ZERO_BASED;
+        let info = cmd::mr::reg_dm_mr(&context.uverbs, self.handle, dm_handle, offset, length, access);
+        self.registered(info, usize::try_from(length).unwrap_or(usize::MAX), access)
+    }
+
     /// Advises the device about the pages of elements in on-demand paged regions.
     ///
     /// # Errors

@@ -1,0 +1,295 @@
+//! [`Dm`]: memory of the device (MEMIC), which the process maps to copy.
+//!
+//! The device takes accesses of 4 bytes alone, so a copy is a sequence of such accesses, each of
+//! which is atomic. Copies of several threads may interleave; they do not race.
+//!
+//! # Safety
+//! The mapping is reached through [`Dm::copy_to`] and [`Dm::copy_from`] alone, whose accesses are
+//! atomic and within it. Work requests and peers access the same bytes through the device.
+//!
+//! # References
+//! `ibv_alloc_dm(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_access_dm`, `dm_mmap`); Linux
+//! `drivers/infiniband/hw/mlx5/dm.c`
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use uverbs_abi::mlx5_abi::Mlx5IbMmapCmd;
+use uverbs_abi::mlx5_user_ioctl_cmds::{
+    MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET,
+};
+use verbs_core::channel::{Attr, DriverAttrs};
+use verbs_core::cmd::mlx5::{DmInfo, query_dm};
+use verbs_core::provider::{Destroy, DeviceOps as _, DmOps};
+use verbs_core::ring::Region;
+use verbs_core::types::DmAttr;
+use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use zerocopy::IntoBytes;
+
+use crate::device::Device;
+use crate::memory::PAGE;
+
+/// The size of an access, in bytes.
+const WORD: usize = size_of::<u32>();
+
+/// Device memory.
+#[derive(Debug)]
+pub struct Dm {
+    device: Arc<Device>,
+    handle: u32,
+    length: u64,
+    region: Region,
+    /// Its place in the region.
+    start: usize,
+    map_offset: u64,
+    is_own: bool,
+}
+
+/// Returns the offset of the device file at which a page of device memory is mapped.
+fn map_offset(page_index: u16) -> u64 {
+    let index = u64::from(page_index);
+    let page = u64::from(Mlx5IbMmapCmd::MLX5_IB_MMAP_DEVICE_MEM.0) << 8 | index & 0xff | (index >> 8) << 16;
+    page * PAGE as u64
+}
+
+impl Dm {
+    /// Allocates device memory.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a device that has none; `EINVAL` with [`Cause::Limit`] for no bytes or more
+    /// than the device has; any other errno that the kernel returns, notably `ENOMEM`.
+    pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
+        const VERB: &str = "alloc_dm";
+        // The driver rounds a length up without a look at its size.
+        let most = device.kernel.query_device_ex()?.max_dm_size;
+        if most == 0 {
+            let reason = "the device has no memory for programs".into();
+            return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+        }
+        explain::within("length", attr.length, 1, most)
+            .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
+        let mut info = DmInfo { length: attr.length, ..DmInfo::default() };
+        // Without a kind the driver allocates MEMIC.
+        let driver = [
+            Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, info.start_offset.as_mut_bytes()),
+            Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, info.page_index.as_mut_bytes()),
+        ];
+        // SAFETY: the attributes are the driver's, and lend `info` for the time of the command.
+        let driver = unsafe { DriverAttrs::new(driver) };
+        let uverbs = device.kernel.uverbs();
+        let handle = cmd::dm::alloc_dm(uverbs, attr, driver)?;
+        Self::over(device, VERB, handle, info, true).inspect_err(|_| {
+            // The allocation stays with the context if this fails too.
+            let _ = cmd::dm::free_dm(uverbs, handle);
+        })
+    }
+
+    /// Maps device memory that another owner of the same open file allocated.
+    ///
+    /// # Errors
+    /// As [`query_dm`]; any errno that `mmap(2)` returns.
+    pub(crate) fn import(device: &Arc<Device>, handle: u32) -> Result<Self> {
+        let info = query_dm(device.kernel.uverbs(), handle)?;
+        Self::over(device, "import_dm", handle, info, false)
+    }
+
+    fn over(
+        device: &Arc<Device>,
+        verb: &'static str,
+        handle: u32,
+        info: DmInfo,
+        is_own: bool,
+    ) -> Result<Self> {
+        let uverbs = device.kernel.uverbs();
+        let bad = || uverbs.bad_reply(verb, "device memory outside of its pages");
+        let length = usize::try_from(info.length).map_err(|_| bad())?;
+        let size = length.checked_next_multiple_of(PAGE).ok_or_else(bad)?;
+        let start = info.start_offset as usize & (PAGE - 1);
+        if !start.is_multiple_of(WORD) || start.checked_add(length).is_none_or(|end| end > size) {
+            return Err(bad());
+        }
+        let map_offset = map_offset(info.page_index);
+        // SAFETY: the kernel told where the memory is mapped; this object alone has the mapping.
+        let region = unsafe { uverbs.map(verb, map_offset, size) }?;
+        let device = Arc::clone(device);
+        Ok(Self { device, handle, length: info.length, region, start, map_offset, is_own })
+    }
+
+    /// Returns the open device that it belongs to.
+    pub(crate) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Checks a range of it.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Range`].
+    pub(crate) fn check(&self, verb: &'static str, offset: u64, length: u64) -> Result<()> {
+        if offset.checked_add(length).is_some_and(|end| end <= self.length) {
+            return Ok(());
+        }
+        let cause = Cause::Range { start: offset, end: offset.saturating_add(length), length: self.length };
+        Err(self.device.error(verb, Errno::INVAL).because(cause))
+    }
+
+    /// Returns the words of a copy.
+    fn words(
+        &self,
+        verb: &'static str,
+        offset: u64,
+        length: usize,
+    ) -> Result<impl Iterator<Item = &AtomicU32>> {
+        self.check(verb, offset, length as u64)?;
+        if !(offset | length as u64).is_multiple_of(WORD as u64) {
+            let reason = "offset and length of a copy are multiples of 4 bytes".into();
+            return Err(self.device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
+        }
+        let start = self.start + offset as usize;
+        Ok((start..start + length).step_by(WORD).map(|at| {
+            let word = self.region.pointer(at, WORD).cast();
+            // SAFETY: within the region, which lives as long as `self`, and aligned: the mapping
+            // starts at a page, and `start` and the offset are multiples of 4 (`over`, above). This
+            // process accesses the memory by such words alone.
+            unsafe { AtomicU32::from_ptr(word.as_ptr()) }
+        }))
+    }
+}
+
+impl DmOps for Dm {
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let words = self.words("memcpy_to_dm", offset, bytes.len())?;
+        let (values, _) = bytes.as_chunks::<WORD>();
+        for (word, value) in words.zip(values) {
+            word.store(u32::from_ne_bytes(*value), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let words = self.words("memcpy_from_dm", offset, bytes.len())?;
+        let (values, _) = bytes.as_chunks_mut::<WORD>();
+        for (word, value) in words.zip(values) {
+            *value = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Ok(())
+    }
+
+    fn export_dmabuf_fd(&self) -> Result<OwnedFd> {
+        cmd::dm::export_dmabuf(self.device.kernel.uverbs(), self.map_offset)
+    }
+}
+
+impl Destroy for Dm {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        if !self.is_own {
+            return Ok(());
+        }
+        match cmd::dm::free_dm(self.device.kernel.uverbs(), self.handle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs_abi::ib_user_verbs::IbUverbsExQueryDeviceResp;
+    use verbs_core::channel::{Expect, Reply, Scripted};
+
+    use super::*;
+    use crate::device::tests::device;
+
+    /// The page of the device memory, and its start in it.
+    const PLACE: u64 = (8 << 8 | 0x34 | 0x12 << 16) * 4096;
+    const START: u64 = 0x1040;
+
+    fn most(max_dm_size: u64) -> Expect {
+        let mut reply = IbUverbsExQueryDeviceResp { max_dm_size, ..Default::default() };
+        reply.response_length = size_of_val(&reply) as u32;
+        Expect::anything(Reply::outputs([reply.as_bytes()]))
+    }
+
+    fn dm(script: &Scripted, device: &Arc<Device>, region: &Region) -> Dm {
+        let command = "ioctl 14.0: 0x0 new handle, 0x1 u64 0x80, 0x2 u32 0x6, 0x1000 out 8 bytes, \
+                       0x1001 out 2 bytes";
+        let outputs = [&5_u32.to_ne_bytes()[..], &START.to_ne_bytes(), &0x1234_u16.to_ne_bytes()];
+        script.expect([most(4096), Expect::command(command, Reply::outputs(outputs))]);
+        script.expect_map(PLACE, PAGE, region.clone());
+        Dm::alloc(device, &DmAttr { length: 128, log_align: 6 }).unwrap()
+    }
+
+    #[test]
+    fn device_memory_is_mapped_and_copied_in_words() {
+        let (device, script) = device();
+        let region = Region::plain(PAGE);
+        let dm = dm(&script, &device, &region);
+        assert_eq!((dm.handle(), dm.length()), (5, 128));
+        dm.copy_to(4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        // SAFETY: there is no other thread.
+        let copied = unsafe { region.read::<[u8; 16]>(0x40) };
+        assert_eq!(copied, [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);
+        let mut bytes = [0xaa; 8];
+        dm.copy_from(8, &mut bytes).unwrap();
+        assert_eq!(bytes, [5, 6, 7, 8, 0, 0, 0, 0]);
+        for (offset, len) in [(2, 4), (4, 2), (128, 4), (0, 132), (u64::MAX - 3, 4)] {
+            let mut bytes = vec![1; len];
+            for result in [dm.copy_to(offset, &bytes), dm.copy_from(offset, &mut bytes)] {
+                assert_eq!(result.unwrap_err().errno, Errno::INVAL, "{len} bytes at {offset}");
+            }
+        }
+        dm.copy_to(128, &[]).unwrap();
+        script.expect([Expect::command("ioctl 14.1: 0x0 handle 5", Reply::ok())]);
+        dm.destroy().map_err(|(_, error)| error).unwrap();
+    }
+
+    #[test]
+    fn memory_beyond_the_device_is_refused_before_the_command() {
+        let (device, script) = device();
+        for (length, has, errno) in [
+            (1, 0, Errno::OPNOTSUPP),
+            (0, 4096, Errno::INVAL),
+            (4097, 4096, Errno::INVAL),
+            (u64::MAX, 4096, Errno::INVAL),
+        ] {
+            script.expect([most(has)]);
+            let error = Dm::alloc(&device, &DmAttr { length, log_align: 0 }).unwrap_err();
+            assert_eq!(error.errno, errno, "{length} of {has}");
+        }
+    }
+
+    #[test]
+    fn memory_outside_of_its_pages_is_freed_again() {
+        let (device, script) = device();
+        let outputs = [&5_u32.to_ne_bytes()[..], &4_u64.to_ne_bytes(), &0_u16.to_ne_bytes()];
+        script.expect([
+            most(4096),
+            Expect::anything(Reply::outputs(outputs)),
+            Expect::command("ioctl 14.1: 0x0 handle 5", Reply::ok()),
+        ]);
+        let error = Dm::alloc(&device, &DmAttr { length: 4096, log_align: 0 }).unwrap_err();
+        assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
+    }
+
+    #[test]
+    fn imported_memory_is_not_freed() {
+        let (device, script) = device();
+        let command = "ioctl 14.4097: 0x1000 handle 7, 0x1001 out 8 bytes, 0x1002 out 2 bytes, \
+                       0x1003 out 8 bytes";
+        let outputs = [&START.to_ne_bytes()[..], &0x1234_u16.to_ne_bytes(), &64_u64.to_ne_bytes()];
+        script.expect([Expect::command(command, Reply::outputs(outputs))]);
+        script.expect_map(PLACE, PAGE, Region::plain(PAGE));
+        let dm = Dm::import(&device, 7).unwrap();
+        assert_eq!((dm.handle(), dm.length()), (7, 64));
+        dm.destroy().map_err(|(_, error)| error).unwrap();
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Mr`]: a memory region of the kernel, or the null region, which is a key of the device.
+//!
+//! # Safety
+//! The caller's promises about registered memory are passed on unchanged.
+//!
+//! # References
+//! `ibv_rereg_mr(3)`, `ibv_alloc_null_mr(3)`; rdma-core `providers/mlx5/verbs.c`
+//! (`mlx5_alloc_null_mr`); Linux `drivers/infiniband/hw/mlx5/mr.c` (`mlx5_ib_rereg_user_mr`)
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use verbs_core::kernel::{KernelMr, KernelPd};
+use verbs_core::provider::{Destroy, MrOps, RegionState, ReregError};
+use verbs_core::types::AccessFlags;
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::device::Device;
+
+/// A memory region.
+#[derive(Debug)]
+pub struct Mr(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Kernel(KernelMr),
+    Null { device: Arc<Device>, lkey: u32 },
+}
+
+/// A change of a region: memory, domain and rights.
+pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
+
+impl From<KernelMr> for Mr {
+    fn from(region: KernelMr) -> Self {
+        Self(Kind::Kernel(region))
+    }
+}
+
+impl Mr {
+    /// Returns the null region. All of a device have one key, which needs no protection domain, and
+    /// which the kernel has without a command.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none.
+    pub(crate) fn null(device: &Arc<Device>) -> Result<Self> {
+        let Some(lkey) = device.null_key else {
+            let reason = "the device has no key of a null region".into();
+            let error = device.error("alloc_null_mr", Errno::OPNOTSUPP);
+            return Err(error.because(Cause::Other { reason }));
+        };
+        Ok(Self(Kind::Null { device: Arc::clone(device), lkey }))
+    }
+
+    /// Changes the region in place, or in the kernel by another one with new keys.
+    ///
+    /// # Safety
+    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    ///
+    /// # Errors
+    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    pub(crate) unsafe fn rereg(&mut self, change: Change<'_>) -> Result<(), ReregError> {
+        let (memory, pd, access) = change;
+        match &mut self.0 {
+            // SAFETY: the caller's promise is the same.
+            Kind::Kernel(region) => unsafe { region.rereg(memory, pd, access) }
+                .map_err(|error| ReregError { region: state_after(error.errno, change), error }),
+            Kind::Null { device, .. } => {
+                let reason = "the null region does not change".into();
+                let error = device.error("rereg_mr", Errno::INVAL).because(Cause::Other { reason });
+                Err(ReregError::unchanged(error))
+            }
+        }
+    }
+}
+
+/// Returns the state of a region after the kernel has refused a change.
+///
+/// The driver revokes a region before it changes the memory, or makes another region of it, and
+/// leaves it so if a later step fails. Only some errors come before that for certain:
+///
+/// | errno | from |
+/// |---|---|
+/// | `EOPNOTSUPP` | the kernel's core, or the driver before its first step |
+/// | `EFAULT` | pinning the new memory, before the old one is revoked |
+/// | `EINVAL` | the core, for a change that it refuses; else from any step |
+fn state_after(errno: Errno, (memory, pd, access): Change<'_>) -> RegionState {
+    let no_change = memory.is_none() && pd.is_none() && access.is_none();
+    let is_shifted = memory.is_some_and(|(addr, _, iova)| (addr.addr() as u64 ^ iova) & 0xfff != 0);
+    let needs_local = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let is_without_local = access
+        .is_some_and(|access| access.intersects(needs_local) && !access.contains(AccessFlags::LOCAL_WRITE));
+    match errno {
+        Errno::OPNOTSUPP | Errno::FAULT => RegionState::Unchanged,
+        Errno::INVAL if no_change || is_shifted || is_without_local => RegionState::Unchanged,
+        _ => RegionState::Unusable,
+    }
+}
+
+impl MrOps for Mr {
+    /// Of the null region: a number that no region has.
+    fn handle(&self) -> u32 {
+        match &self.0 {
+            Kind::Kernel(region) => region.handle(),
+            Kind::Null { .. } => u32::MAX,
+        }
+    }
+
+    fn lkey(&self) -> u32 {
+        match &self.0 {
+            Kind::Kernel(region) => region.lkey(),
+            Kind::Null { lkey, .. } => *lkey,
+        }
+    }
+
+    /// Of the null region: 0, which no region has.
+    fn rkey(&self) -> u32 {
+        match &self.0 {
+            Kind::Kernel(region) => region.rkey(),
+            Kind::Null { .. } => 0,
+        }
+    }
+}
+
+impl Destroy for Mr {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match self.0 {
+            Kind::Kernel(region) => region.destroy().map_err(|(region, error)| (region.into(), error)),
+            Kind::Null { .. } => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr;
+
+    use super::*;
+    use crate::device::tests::{NULL_KEY, device};
+
+    #[test]
+    fn the_null_region_is_a_key_without_a_command() {
+        let (device, _script) = device();
+        let mut mr = Mr::null(&device).unwrap();
+        assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (u32::MAX, NULL_KEY, 0));
+        // SAFETY: no memory is registered.
+        let failed = unsafe { mr.rereg((None, None, Some(AccessFlags::LOCAL_WRITE))) }.unwrap_err();
+        assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unchanged));
+        mr.destroy().map_err(|(_, error)| error).unwrap();
+    }
+
+    #[test]
+    fn a_region_is_unchanged_only_after_errors_before_the_first_step() {
+        let (unchanged, unusable) = (RegionState::Unchanged, RegionState::Unusable);
+        let rights = Some(AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
+        let memory = Some((ptr::without_provenance_mut(0x5010), 64, 0x10));
+        for (errno, change, state) in [
+            (Errno::OPNOTSUPP, (memory, None, rights), unchanged),
+            (Errno::FAULT, (memory, None, None), unchanged),
+            (Errno::NOMEM, (memory, None, None), unusable),
+            (Errno::INVAL, (memory, None, rights), unusable),
+            (Errno::INVAL, (None, None, None), unchanged),
+            (Errno::INVAL, (None, None, Some(AccessFlags::REMOTE_WRITE)), unchanged),
+            (Errno::INVAL, (None, None, rights), unusable),
+            (Errno::INVAL, (Some((ptr::without_provenance_mut(0x5010), 64, 0)), None, None), unchanged),
+            (Errno::IO, (None, None, rights), unusable),
+        ] {
+            assert_eq!(state_after(errno, change), state, "{errno:?} after {change:?}");
+        }
+    }
+}
