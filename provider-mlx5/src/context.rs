@@ -12,18 +12,19 @@ use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, DmOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext, QpExtras,
-    QpParents, QpParts, ReregError, SrqParents, SrqParts, WqParents, WqParts, XrcdOps, erase,
+    ContextOps, DeviceOps, DmOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext,
+    ParentDomainAttr, QpExtras, QpParents, QpParts, ReregError, SrqParents, SrqParts, WqParents, WqParts,
+    XrcdOps, erase,
 };
 use verbs_core::types::{
-    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr, MwType,
-    QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
+    AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr,
+    MwType, QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
-use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Qp, Srq, Wq, Xrcd};
+use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, Srq, Td, Wq, Xrcd};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -84,33 +85,34 @@ impl ContextOps<Mlx5> for Context {
         &**self.kernel()
     }
 
-    fn alloc_pd(&self) -> Result<KernelPd> {
+    fn alloc_pd(&self) -> Result<Pd> {
         // The driver insists on room for the domain's number, which only direct access needs.
         let mut reply = Mlx5IbAllocPdResp::default();
-        KernelPd::alloc_uhw(self.kernel(), Uhw::reply(reply.as_mut_bytes()))
+        let kernel = KernelPd::alloc_uhw(self.kernel(), Uhw::reply(reply.as_mut_bytes()))?;
+        Ok(Pd::new(&self.device, kernel))
     }
 
     unsafe fn reg_mr(
         &self,
-        pd: &KernelPd,
+        pd: &Pd,
         addr: *mut u8,
         length: usize,
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_mr(addr, length, iova, access) }.map(Mr::from)
+        unsafe { pd.kernel().reg_mr(addr, length, iova, access) }.map(Mr::from)
     }
 
-    unsafe fn reg_mr_ex(&self, pd: &KernelPd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
+    unsafe fn reg_mr_ex(&self, pd: &Pd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_mr_ex(memory, length, iova, access, dmah) }.map(Mr::from)
+        unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }.map(Mr::from)
     }
 
     unsafe fn reg_dmabuf_mr(
         &self,
-        pd: &KernelPd,
+        pd: &Pd,
         fd: BorrowedFd<'_>,
         offset: u64,
         length: usize,
@@ -118,28 +120,28 @@ impl ContextOps<Mlx5> for Context {
         access: AccessFlags,
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }.map(Mr::from)
+        unsafe { pd.kernel().reg_dmabuf_mr(fd, offset, length, iova, access) }.map(Mr::from)
     }
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
         let MrChange { memory, pd, access } = *change;
         // SAFETY: the caller's promise is the same.
-        unsafe { mr.rereg((memory, pd, access)) }
+        unsafe { mr.rereg((memory, pd.map(Pd::kernel), access)) }
     }
 
-    fn alloc_null_mr(&self, _pd: &KernelPd) -> Result<Mr> {
+    fn alloc_null_mr(&self, _pd: &Pd) -> Result<Mr> {
         Mr::null(&self.device)
     }
 
-    fn advise_mr(&self, pd: &KernelPd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
-        pd.advise_mr(advice, flags, sges)
+    fn advise_mr(&self, pd: &Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        pd.kernel().advise_mr(advice, flags, sges)
     }
 
     fn alloc_dm(&self, attr: &DmAttr) -> Result<Dm> {
         Dm::alloc(&self.device, attr)
     }
 
-    fn reg_dm_mr(&self, pd: &KernelPd, dm: &Dm, offset: u64, length: u64, access: AccessFlags) -> Result<Mr> {
+    fn reg_dm_mr(&self, pd: &Pd, dm: &Dm, offset: u64, length: u64, access: AccessFlags) -> Result<Mr> {
         const VERB: &str = "reg_dm_mr";
         if !Arc::ptr_eq(dm.device(), &self.device) {
             return Err(self
@@ -148,11 +150,19 @@ impl ContextOps<Mlx5> for Context {
                 .because(Cause::Foreign { what: "device memory" }));
         }
         dm.check(VERB, offset, length)?;
-        pd.reg_dm_mr(dm.handle(), offset, length, access).map(Mr::from)
+        pd.kernel().reg_dm_mr(dm.handle(), offset, length, access).map(Mr::from)
     }
 
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
         KernelDmah::alloc(self.kernel(), attr)
+    }
+
+    fn alloc_td(&self) -> Result<Td> {
+        Ok(Td::alloc(&self.device))
+    }
+
+    fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, Mlx5>) -> Result<Pd> {
+        Pd::alloc_parent(&self.device, attr)
     }
 
     unsafe fn export_device(&self) -> Result<OwnedFd> {
@@ -160,25 +170,21 @@ impl ContextOps<Mlx5> for Context {
         unsafe { self.kernel().export() }
     }
 
-    fn import_pd(&self, handle: u32) -> Result<KernelPd> {
-        Ok(KernelPd::import(self.kernel(), handle))
+    fn import_pd(&self, handle: u32) -> Result<Pd> {
+        Ok(Pd::new(&self.device, KernelPd::import(self.kernel(), handle)))
     }
 
-    fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
-        pd.import_mr(handle).map(|(region, attr)| (region.into(), attr))
+    fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
+        pd.kernel().import_mr(handle).map(|(region, attr)| (region.into(), attr))
     }
 
     fn import_dm(&self, handle: u32) -> Result<Dm> {
         Dm::import(&self.device, handle)
     }
 
-    fn create_cq(&self, parent_domain: Option<&KernelPd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
-        if parent_domain.is_some() {
-            let reason =
-                "the provider has no parent domains, in which a completion queue could be made".into();
-            return Err(self.device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }));
-        }
-        Cq::create(&self.device, attr)
+    fn create_cq(&self, parent_domain: Option<&Pd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
+        let parent = parent_domain.map(|pd| pd.for_cq(&self.device)).transpose()?;
+        Cq::create(&self.device, parent, attr)
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {
@@ -201,8 +207,8 @@ impl ContextOps<Mlx5> for Context {
         Srq::create(&self.device, parents, attr)
     }
 
-    fn create_ah(&self, pd: &KernelPd, attr: &AhAttr) -> Result<Ah> {
-        Ah::create(&self.device, pd, attr)
+    fn create_ah(&self, pd: &Pd, attr: &AhAttr) -> Result<Ah> {
+        Ah::create(&self.device, pd.kernel(), attr)
     }
 
     fn query_rt_values(&self) -> Result<RtValues> {
@@ -219,8 +225,8 @@ impl ContextOps<Mlx5> for Context {
         Qp::open(&self.device, xrcd.handle(), qp_num, user_handle)
     }
 
-    fn alloc_mw(&self, pd: &KernelPd, mw_type: MwType) -> Result<KernelMw> {
-        pd.alloc_mw(mw_type)
+    fn alloc_mw(&self, pd: &Pd, mw_type: MwType) -> Result<KernelMw> {
+        pd.kernel().alloc_mw(mw_type)
     }
 
     fn create_wq(&self, parents: &WqParents<'_, Mlx5>, attr: &WqInitAttr) -> Result<WqParts<Mlx5>> {

@@ -14,6 +14,7 @@
 //! | `qp` | [`Qp`], its states and its limits |
 //! | `ah` | [`Ah`], the path of a datagram |
 //! | `xrcd` | [`Xrcd`] |
+//! | `pd` | [`Pd`], also a parent domain, and [`Td`] |
 //! | `mr` | [`Mr`], also the null region |
 //! | `dm` | [`Dm`], memory of the device |
 //! | `wqe` | the segments of a work queue entry |
@@ -27,9 +28,8 @@
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Protection domains, memory windows, DMA handles, tables of work queues and flow actions have no
-//! driver-specific data: they are [`KernelPd`], [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`]
-//! and [`KernelFlowAction`].
+//! Memory windows, DMA handles, tables of work queues and flow actions have no driver-specific data:
+//! they are [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].
 //!
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
@@ -57,6 +57,7 @@ mod memory;
 mod mr;
 #[doc(hidden)]
 pub mod paper;
+mod pd;
 mod qp;
 mod record;
 mod registers;
@@ -69,7 +70,7 @@ mod wq;
 mod wqe;
 mod xrcd;
 
-use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelRwqIndTable};
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use ah::Ah;
@@ -79,6 +80,7 @@ pub use cq::{Completion, Cq, CqHandle};
 pub use dm::Dm;
 pub use flow::Flow;
 pub use mr::Mr;
+pub use pd::{Pd, Td};
 pub use qp::Qp;
 pub use rq::Rq;
 pub use sq::Sq;
@@ -173,7 +175,7 @@ pub enum Mlx5 {}
 //   stored then has no reader.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
-    type Pd = KernelPd;
+    type Pd = Pd;
     type Mr = Mr;
     type Cq = Cq;
     type CqHandle = CqHandle;
@@ -186,7 +188,7 @@ unsafe impl Provider for Mlx5 {
     type Xrcd = Xrcd;
     type Dm = Dm;
     type Dmah = KernelDmah;
-    type Td = Unsupported;
+    type Td = Td;
     type Mw = KernelMw;
     type Wq = Wq;
     type WqQueue = Rq;

@@ -5,6 +5,7 @@
 //! doorbell records and the register return when the last of them is dropped. A send queue looks
 //! before it rings whether its queue pair has ended.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbs_core::ring::Region;
@@ -18,14 +19,14 @@ use crate::registers::Register;
 pub(crate) struct Life {
     is_over: AtomicBool,
     /// Of an object without a send queue: none.
-    register: Option<Register>,
+    register: Option<Arc<Register>>,
     records: Slot,
     memory: QueueMemory,
 }
 
 impl Life {
     /// Lends these to the device: the kernel has created the object.
-    pub(crate) fn new(memory: QueueMemory, records: Slot, register: Option<Register>) -> Self {
+    pub(crate) fn new(memory: QueueMemory, records: Slot, register: Option<Arc<Register>>) -> Self {
         records.lend();
         Self { is_over: AtomicBool::new(false), register, records, memory }
     }
@@ -46,8 +47,8 @@ impl Life {
     }
 
     /// Returns the register, if it has one.
-    pub(crate) const fn register(&self) -> Option<&Register> {
-        self.register.as_ref()
+    pub(crate) fn register(&self) -> Option<&Register> {
+        self.register.as_deref()
     }
 
     /// Returns whether the object was destroyed.

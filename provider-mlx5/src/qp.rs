@@ -44,7 +44,7 @@ use crate::record::SrqRecord;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
-use crate::{Mlx5, Rq, Sq, rq, sizes};
+use crate::{Mlx5, Pd, Rq, Sq, rq, sizes};
 
 /// The number of the vendor in the options of connections.
 const VENDOR_ID: u32 = 0x15b3;
@@ -157,7 +157,8 @@ impl Qp {
         let shapes = Shapes::of(device, attr, max_tso_header, has_recv)?;
         let memory = QueueMemory::new(shapes.send_at() + shapes.send_len()).map_err(error)?;
         let records = device.records.take().map_err(error)?;
-        let register = device.registers.take(&device.kernel);
+        let own = || Arc::new(device.registers.take(&device.kernel));
+        let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let user_index = if is_target { None } else { Some(device.user_index(VERB)?) };
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
@@ -302,7 +303,7 @@ impl Qp {
                 return Err(device.error(verb, errno));
             }
         };
-        let register = device.registers.take(&device.kernel);
+        let register = Arc::new(device.registers.take(&device.kernel));
         let life = Arc::new(Life::new(memory, records, Some(register)));
         let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &life);
         let qp = Self {

@@ -29,7 +29,7 @@
 #![allow(unsafe_code)]
 
 use std::env;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::Result;
@@ -229,8 +229,8 @@ impl Register {
     /// Returns the register for its send queue.
     ///
     /// # Safety
-    /// The caller makes one of them, which is used as long as this lives, by the send queue of the
-    /// queue pair that has the UAR.
+    /// The caller makes one of them for a value that it took or [leased](Self::lease), which is used
+    /// as long as that lives, by the send queue of the queue pair that has the UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
         let half = self.of.size / 2;
         match self.place {
@@ -242,6 +242,27 @@ impl Register {
             // SAFETY: shared, and without halves it is only rung by single stores.
             None => unsafe { BlueFlame::new(&self.region, self.base + FIRST, 0, false) },
         }
+    }
+
+    /// Returns a share of a thread domain's register for a queue pair, unless one has it now, or an
+    /// orphan has the other register of its UAR.
+    pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let mut uars = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        // Shares are made here alone, under the lock, so the count only falls meanwhile.
+        if Arc::strong_count(self) > 1 {
+            return None;
+        }
+        // What the last user has stored comes first.
+        fence(Ordering::Acquire);
+        if let Some((uar, register)) = self.place {
+            let uses = &mut uars[uar].uses;
+            uses[register] = Use::Own;
+            self.is_orphan.store(false, Ordering::Relaxed);
+            if uses.contains(&Use::Orphan) {
+                return None;
+            }
+        }
+        Some(Arc::clone(self))
     }
 
     /// Tells that the queue pair was destroyed, while its send queue may still ring.
@@ -312,6 +333,22 @@ mod tests {
         assert_eq!(take(&registers, &mut next).page_id(), 2);
         drop(first);
         assert_eq!(take(&registers, &mut next).page_id(), 1);
+    }
+
+    #[test]
+    fn a_thread_domain_lends_its_register_to_one_queue_pair_at_a_time() {
+        let (registers, mut next) = (registers(8), 0);
+        let [of_td, other] = [0; 2].map(|_| Arc::new(take(&registers, &mut next)));
+        let first = of_td.lease().unwrap();
+        assert!(of_td.lease().is_none());
+        first.set_orphan();
+        assert!(of_td.lease().is_none(), "its queue lives");
+        drop(first);
+        drop(of_td.lease().unwrap());
+        other.set_orphan();
+        assert!(of_td.lease().is_none(), "an orphan rings the UAR");
+        drop(other);
+        assert!(of_td.lease().is_some());
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct Cq {
     slot: Slot,
     memory: QueueMemory,
     device: Arc<Device>,
+    /// A share of the parent domain that it is made in.
+    _parent: Option<Arc<()>>,
 }
 
 /// The name of a completion queue for the queue pairs that complete to it, usable while another
@@ -87,7 +89,11 @@ fn fields(device: &Device) -> CqWcFlags {
 }
 
 impl Cq {
-    pub(crate) fn create(device: &Arc<Device>, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        parent: Option<Arc<()>>,
+        attr: &CqInitAttr<'_>,
+    ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
         explain::wc_flags(attr.wc_flags, fields(device))
@@ -133,6 +139,7 @@ impl Cq {
             slot,
             memory,
             device: Arc::clone(device),
+            _parent: parent,
         };
         Ok((cq, CqHandle { handle: info.handle, shared, device: Arc::clone(device) }))
     }
