@@ -233,8 +233,11 @@ pub use verbs_core::{Cause, Errno, Error, Result, provider};
 #[cfg(feature = "mlx5")]
 pub mod mlx5 {
     // Re-exported by name, because the provider's queues on paper are for its own tests.
-    pub use provider_mlx5::{Ah, Completion, Context, Cq, CqHandle, Mlx5, Qp, Rq, Sq, Srq, SrqQueue, Xrcd};
-    pub use verbs_core::kernel::{KernelMr as Mr, KernelMw as Mw, KernelPd as Pd};
+    pub use provider_mlx5::{
+        Ah, Completion, Context, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, Rq, Sq, Srq, SrqQueue,
+        Td, Wq, Xrcd,
+    };
+    pub use verbs_core::kernel::KernelMw as Mw;
 }
 
 /// The Soft-RoCE provider.

@@ -3,7 +3,8 @@
 //!
 //! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
 //! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
-//! or the beginning of cases' names, word by word. 0 if no case failed.
+//! or the beginning of cases' names, word by word; without one, the usual cases run. 0 if no case
+//! failed.
 
 use std::process::ExitCode;
 
@@ -14,7 +15,10 @@ const USAGE: &str = "usage: guest-mlx5 [--list] [--port ib|roce] [--functions 1|
 
 fn main() -> ExitCode {
     match read(std::env::args().skip(1)) {
-        Ok((options, setup)) => runner::main(&options, &mlx5::all(setup)),
+        Ok((options, setup)) => {
+            let is_usual = options.only.is_empty() && options.case.is_none();
+            runner::main(&options, &if is_usual { mlx5::usual(setup) } else { mlx5::all(setup) })
+        }
         Err(why) => {
             eprintln!("guest-mlx5: {why}\n{USAGE}");
             ExitCode::from(2)
@@ -45,5 +49,6 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), Stri
         }
     }
     options.env.push((mlx5::VARIABLE.to_owned(), setup.to_string()));
+    options.env.push(mlx5::ours::variable());
     Ok((options, setup))
 }

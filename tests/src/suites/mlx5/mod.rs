@@ -10,6 +10,7 @@
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
+//! | [`ours`] | this project's own API: the suite `conformance` |
 //! | `c_abi` | `devinfo`, `pingpong`, `perftest` and `pyverbs` again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
@@ -19,6 +20,7 @@ pub mod control;
 pub mod devinfo;
 pub mod faults;
 mod kernel_log;
+pub mod ours;
 pub mod perftest;
 pub mod pingpong;
 pub mod pyverbs;
@@ -126,6 +128,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         perftest::cases(setup),
         rdmacm::cases(setup),
         pyverbs::cases(setup),
+        ours::cases(setup),
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
@@ -136,6 +139,21 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .flatten()
     .map(watched)
     .collect()
+}
+
+/// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
+/// one with InfiniBand ports has our API with its provider named, and pyverbs on our library; the
+/// one with Ethernet ports has our API with its provider hidden, and the rest on our library.
+pub fn usual(setup: Setup) -> Vec<Case> {
+    let (ours, linked) = match setup.port {
+        Port::Ib => (" erased", ["c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest"].as_slice()),
+        Port::Roce => (" static", ["c_abi.pyverbs"].as_slice()),
+    };
+    let is_of_other = |name: &str| {
+        name.starts_with("conformance.") && name.ends_with(ours)
+            || linked.iter().any(|suite| name.starts_with(suite))
+    };
+    all(setup).into_iter().filter(|case| !is_of_other(&case.name)).collect()
 }
 
 /// Returns the cases with their programs on this project's `libibverbs.so.1` and `libmlx5.so.1`.
