@@ -66,7 +66,7 @@ const fn refused(name: &'static str, why: &'static str) -> Symbol {
     Symbol { name, state: State::Refused(why) }
 }
 
-const NO_MLX5: &str = "no provider of ConnectX devices yet: `EOPNOTSUPP`";
+const NO_MLX5: &str = "direct access to ConnectX devices is not built yet: `EOPNOTSUPP`";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
 /// Returns every node of the image: first of libibverbs, then of the providers' libraries.

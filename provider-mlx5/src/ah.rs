@@ -30,7 +30,7 @@ use crate::AV_TAG;
 use crate::device::{Device, Port};
 use crate::sq::AV_LEN;
 
-/// How long to wait for the Ethernet address of a destination, where the kernel does not.
+/// The longest wait for the Ethernet address of a destination, where the kernel does not.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An address handle.

@@ -98,7 +98,7 @@ struct Conversion {
     mask: u64,
 }
 
-/// How often a page that the kernel updates is read again: an update takes a few stores.
+/// The number of reads of a page that the kernel updates: an update takes a few stores.
 const PATIENCE: u32 = 1 << 20;
 
 impl Conversion {
@@ -157,7 +157,7 @@ mod tests {
             resv: 0,
             nsec: 1_000_000,
             cycles: 500,
-            frac: 3,
+            frac: 2,
             mult: 13,
             shift: 2,
             mask: 0xffff,
@@ -172,11 +172,11 @@ mod tests {
     fn times_before_and_behind_the_last_update_are_converted() {
         let conversion = Conversion::read(&page(2)).unwrap();
         assert_eq!(conversion.apply(500), 1_000_000);
-        assert_eq!(conversion.apply(600), 1_000_000 + (100 * 13 + 3) / 4);
-        assert_eq!(conversion.apply(400), 1_000_000 - (100 * 13 - 3) / 4);
+        assert_eq!(conversion.apply(600), 1_000_000 + (100 * 13 + 2) / 4);
+        assert_eq!(conversion.apply(400), 1_000_000 - (100 * 13 - 2) / 4);
         // The counter has 16 bits.
         assert_eq!(conversion.apply(0x1_0000 + 600), conversion.apply(600));
-        assert_eq!(conversion.apply(500 + 0x7fff), 1_000_000 + (0x7fff * 13 + 3) / 4);
+        assert_eq!(conversion.apply(500 + 0x7fff), 1_000_000 + (0x7fff * 13 + 2) / 4);
     }
 
     #[test]

@@ -46,7 +46,7 @@ const LOW_LATENCY_BFREGS: u32 = 4;
 /// The version of completions that carry the program's numbers.
 const CQE_VERSION: u8 = 1;
 
-/// What the objects of a context share.
+/// The state that the objects of a context share.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) kernel: Kernel,

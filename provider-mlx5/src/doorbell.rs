@@ -103,8 +103,8 @@ unsafe impl Send for BlueFlame {}
 unsafe impl Sync for BlueFlame {}
 
 impl BlueFlame {
-    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes; 0
-    /// for a register without halves. `takes_requests`: whole requests may be stored into it.
+    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes;
+    /// 0 for a register without halves. `takes_requests`: whole requests may be stored into it.
     ///
     /// # Safety
     /// As long as this lives, the code that holds it rings for requests of its own queue alone, and
@@ -142,8 +142,8 @@ impl BlueFlame {
     #[inline(always)]
     pub(crate) fn ring(&mut self, head: u64) {
         barrier::mmio_wc_start();
-        // SAFETY: aligned and within the region; a register that others ring too is accessed by such
-        // stores alone.
+        // SAFETY: aligned and within the region; a register that others ring too is accessed by
+        // such stores alone.
         unsafe { store(self.half().cast(), head) };
         self.done();
     }

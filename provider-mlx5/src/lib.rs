@@ -28,8 +28,8 @@
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
 //!
-//! Memory windows, DMA handles, tables of work queues and flow actions have no driver-specific data:
-//! they are [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].
+//! Memory windows, DMA handles, tables of work queues and flow actions have no driver-specific
+//! data: they are [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].
 //!
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
@@ -101,8 +101,8 @@ pub enum Mlx5 {}
 //   step moves its own counters; a request that fails before has moved nothing. The device takes
 //   entries below the counter in the doorbell record, which `ring` stores, or a request that `ring`
 //   stores into the register.
-// - 2: lists, inline data, the headers of frames and address vectors are copied into the entry during
-//   the call.
+// - 2: lists, inline data, the headers of frames and address vectors are copied into the entry
+//   during the call.
 // - 3: the device accesses the bytes that the entry's segments name, and compares each key with the
 //   protection domain of the queue pair, the range of the region and its rights. An atomic has a
 //   segment of 8 bytes. An entry is written by its queue alone, and again only after its request
@@ -120,17 +120,17 @@ pub enum Mlx5 {}
 // - 7: the completion queues are those of the command that created the queue pair.
 // - 8: the device writes one completion a request; the poller moves past each entry once. A resize
 //   copies the entries that were not polled, once, and polls only the new ring afterwards.
-// - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP, and the two queues of
-//   a raw packet queue pair before DESTROY_RQ and DESTROY_SQ; the driver returns then
-//   (`__mlx5_ib_modify_qp`, `destroy_qp_common`). Of MODIFY_RQ to reset it is not promised. The confirmation is a write of the device
-//   behind those of the data.
+// - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP, and the two queues
+//   of a raw packet queue pair before DESTROY_RQ and DESTROY_SQ; the driver returns then
+//   (`__mlx5_ib_modify_qp`, `destroy_qp_common`). Of MODIFY_RQ to reset it is not promised. The
+//   confirmation is a write of the device behind those of the data.
 // - 10: the key of a region contains its number in the device and 8 bits that the driver changes;
 //   the number is given again only after DESTROY_MKEY. A region that is changed in place keeps its
 //   keys or returns new ones. An imported region is a second name of one.
 // - 11: the device compares the rights of the key and of the queue pair for each packet.
-// - 12: DESTROY_MKEY, or the change that makes a key free for the driver's cache, is confirmed after
-//   the device has ended the accesses by the key (`mlx5_ib_dereg_mr`). The driver refuses no end of
-//   a region with windows: their keys then name nothing.
+// - 12: DESTROY_MKEY, or the change that makes a key free for the driver's cache, is confirmed
+//   after the device has ended the accesses by the key (`mlx5_ib_dereg_mr`). The driver refuses no
+//   end of a region with windows: their keys then name nothing.
 // - 13: the device is not a thread of this process. Its accesses follow a doorbell that `ring`
 //   stores behind `barrier::to_device`, or a system call.
 // - 14: `cmd` accepts only the kernel's confirmation as the end of an object. Nothing in `destroy`
@@ -150,29 +150,29 @@ pub enum Mlx5 {}
 //   rings at that moment rings a register whose page no later queue pair has (`registers`), so that
 //   the device, which compares the page, takes the doorbell for no other queue pair. `modify`
 //   rejects queues of another queue pair.
-// - 21: a window's key exists in the device as a region's does, with the range and the rights of the
-//   bind. Only the request that `umr` makes changes it; requests that name it need its number.
+// - 21: a window's key exists in the device as a region's does, with the range and the rights of
+//   the bind. Only the request that `umr` makes changes it; requests that name it need its number.
 // - 22: the device invalidates the key before it writes the completion.
 // - 23: not promised.
 // - 24: `srq` keeps 1 to 3 and 5 to 8 as the queues of a queue pair do. An entry is linked and
-//   written again only after a poller has cleared its bit, when it returned or skipped the completion
-//   of its receive; a second completion of one receive is dropped. The device compares keys with the
-//   protection domain of the shared receive queue. Receives complete in the queue that the command
-//   which created the queue pair, or the queue of the kind XRC, has named.
-// - 25: the driver refuses the end of a shared receive queue that queue pairs were created with; the
-//   device has ended what the others took before. It confirms the end of one of the kind XRC after
-//   it has ended the receives that targets have taken. `modify` sends no command that ends a
+//   written again only after a poller has cleared its bit, when it returned or skipped the
+//   completion of its receive; a second completion of one receive is dropped. The device compares
+//   keys with the protection domain of the shared receive queue. Receives complete in the queue
+//   that the command which created the queue pair, or the queue of the kind XRC, has named.
+// - 25: the driver refuses the end of a shared receive queue that queue pairs were created with;
+//   the device has ended what the others took before. It confirms the end of one of the kind XRC
+//   after it has ended the receives that targets have taken. `modify` sends no command that ends a
 //   receive, and rejects the queue of another shared receive queue. Memory and doorbell record stay
 //   its own until its queue is gone too (`life`): a record that is stored then has no reader.
-// - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as that of a queue pair does:
-//   its completions carry a number that is its own until they were passed, also where several queue
-//   pairs receive through it. It completes in the queue that the command which created it has named,
-//   and the device compares keys with its protection domain. The driver confirms DESTROY_RQ after
-//   the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of another
-//   work queue, and changes the queue only after the command succeeded. After RESET the receives
-//   before have no completion: those in the completion queue are skipped, as for a queue pair.
-//   Memory and doorbell record stay its own until its queue is gone too (`life`): a record that is
-//   stored then has no reader.
+// - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as that of a queue pair
+//   does: its completions carry a number that is its own until they were passed, also where several
+//   queue pairs receive through it. It completes in the queue that the command which created it has
+//   named, and the device compares keys with its protection domain. The driver confirms DESTROY_RQ
+//   after the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of
+//   another work queue, and changes the queue only after the command succeeded. After RESET the
+//   receives before have no completion: those in the completion queue are skipped, as for a queue
+//   pair. Memory and doorbell record stay its own until its queue is gone too (`life`): a record
+//   that is stored then has no reader.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = Pd;

@@ -432,7 +432,8 @@ impl PaperSrq {
 }
 
 impl PaperSrqDevice {
-    /// Takes the next receive of the list, if the doorbell record covers one, and returns its entry.
+    /// Takes the next receive of the list, if the doorbell record covers one, and returns its
+    /// entry.
     pub fn take(&mut self) -> Option<u16> {
         let posted = self.record.load();
         assert!(posted <= 0xffff, "a counter of {posted:#x}");

@@ -229,8 +229,8 @@ impl Register {
     /// Returns the register for its send queue.
     ///
     /// # Safety
-    /// The caller makes one of them for a value that it took or [leased](Self::lease), which is used
-    /// as long as that lives, by the send queue of the queue pair that has the UAR.
+    /// The caller makes one of them for a value that it took or [leased](Self::lease), which is
+    /// used as long as that lives, by the send queue of the queue pair that has the UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
         let half = self.of.size / 2;
         match self.place {

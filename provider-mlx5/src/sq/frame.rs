@@ -57,8 +57,8 @@ impl Sq {
     /// Posts a frame.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one), for a request that has
-    /// passed the checks; `length` is the length of its list.
+    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one), for a request that
+    /// has passed the checks; `length` is the length of its list.
     pub(super) unsafe fn post_frame(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         if let SendOp::Tso { hdr, mss } = wr.op {
             let given = hdr.len() as u64;

@@ -1,5 +1,5 @@
-//! The shared receive queue: a list of entries in memory. Posting stores an entry and, at the end, a
-//! doorbell record; no register is rung.
+//! The shared receive queue: a list of entries in memory. Posting stores an entry and, at the end,
+//! a doorbell record; no register is rung.
 //!
 //! Receives end in any order, so that the queue is no ring. Each entry names its successor, and the
 //! device follows these links as far as the counter in the doorbell record allows.
@@ -14,13 +14,13 @@
 //!
 //! The poster stores an entry's link with its list. Thus it needs the successor of an entry before
 //! it posts the entry, and one entry of the queue is never posted: a queue of 8 entries takes 7
-//! receives. The successor is the next entry without a receive, in the order of the queue and across
-//! its end. This is the order in which libmlx5 links entries. The poster looks for several of them
-//! at once, up to `last`.
+//! receives. The successor is the next entry without a receive, in the order of the queue and
+//! across its end. This is the order in which libmlx5 links entries. The poster looks for several
+//! of them at once, up to `last`.
 //!
-//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. Thus a queue pair
-//! that ends with completions which were not polled keeps their entries until its completion queue
-//! is polled, or dropped; libmlx5 frees them at once, under the locks of both queues.
+//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. Thus a queue
+//! pair that ends with completions which were not polled keeps their entries until its completion
+//! queue is polled, or dropped; libmlx5 frees them at once, under the locks of both queues.
 //!
 //! A receive for whose memory the device had to wait (on-demand paging) ends with an error, where
 //! libmlx5 posts it again.

@@ -113,15 +113,15 @@ impl SendChecks {
         Self { optional: self.optional | WINDOWS, ..self }
     }
 
-    /// The same checks, for a device that computes the checksums of the frames of this queue. Without
-    /// this call, [`SendFlags::IP_CSUM`] is refused.
+    /// The same checks, for a device that computes the checksums of the frames of this queue.
+    /// Without this call, [`SendFlags::IP_CSUM`] is refused.
     #[must_use]
     pub const fn with_ip_csum(self) -> Self {
         Self { optional_flags: self.optional_flags.union(SendFlags::IP_CSUM), ..self }
     }
 
-    /// The same checks, for a device that segments the frames of this queue. Without this call, such
-    /// sends are refused.
+    /// The same checks, for a device that segments the frames of this queue. Without this call,
+    /// such sends are refused.
     #[must_use]
     pub const fn with_tso(self) -> Self {
         Self { optional: self.optional | bit(OpKind::TSO), ..self }

@@ -68,7 +68,8 @@ pub(crate) struct Ethernet {
     outgoing_bytes: usize,
     /// Bytes of frames built since the last doorbell or continuation of a send queue.
     burst: usize,
-    /// Send queues that wait for room or for their rate; each keeps the rest of its doorbell in `rung`.
+    /// Send queues that wait for room or for their rate; each keeps the rest of its doorbell in
+    /// `rung`.
     waiting: VecDeque<u32>,
 }
 

@@ -80,6 +80,9 @@ const OTHERWISE: &[(&str, &[&str])] = &[
             "memory.mr_of_a_dma_buf_is_refused_where_there_are_none",
             "memory.mr_of_no_bytes_has_no_byte_to_access",
             "memory.mr_that_is_zero_based_is_addressed_from_zero",
+            "unsupported.counters_are_refused_by_name",
+            "unsupported.properties_of_queue_pairs_are_refused_by_name",
+            "unsupported.tables_of_work_queues_are_refused_by_name",
         ],
     ),
     (
