@@ -144,7 +144,7 @@ cases! {
         // SAFETY: as above.
         black_box(unsafe { w.qp.sq.post_send(&w.inlines) }).unwrap();
     }
-    "write, 1 SGE", "constant", 1, nothing, Some(90.0), 117.0 => mlx5_bench_sge_1_constant(w) {
+    "write, 1 SGE", "constant", 1, nothing, Some(90.0), 119.0 => mlx5_bench_sge_1_constant(w) {
         let sge = [w.sge];
         let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
         let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED };
@@ -168,7 +168,7 @@ cases! {
         }
         black_box(batch.complete()).unwrap();
     }
-    "post_recv, 1 SGE", "static", 1, nothing, Some(60.0), 60.0 => mlx5_bench_recv_1_static(w) {
+    "post_recv, 1 SGE", "static", 1, nothing, Some(60.0), 62.0 => mlx5_bench_recv_1_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         black_box(unsafe { w.qp.rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
