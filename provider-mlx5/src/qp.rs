@@ -159,6 +159,7 @@ impl Qp {
         let records = device.records.take().map_err(error)?;
         let own = || Arc::new(device.registers.take(&device.kernel));
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
+        let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(VERB)?) };
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
@@ -181,7 +182,6 @@ impl Qp {
             xrcd: parents.xrcd.map(XrcdOps::handle),
         };
         let mut reply = Mlx5IbCreateQpResp::default();
-        let event_fd = device.kernel.async_fd()?;
         // SAFETY: the addresses are of the queues' memory and of their records, which `Life` lends
         // to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };

@@ -12,9 +12,9 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `MLX5_TOTAL_UUARS` | the number of registers that queue pairs get for themselves, 128 by default |
+//! | `MLX5_TOTAL_UUARS` | the number of registers of one queue pair each, 128 by default |
 //! | `MLX5_SHUT_UP_BF` | `1`: none; all ring the shared register |
-//! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data are stored into the register |
+//! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data go into the register |
 //!
 //! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
 //! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
