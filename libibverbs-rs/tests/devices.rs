@@ -38,8 +38,10 @@ fn the_first_driver_that_matches_gets_the_device() {
 
 #[test]
 fn a_driver_id_that_the_kernel_told_decides_alone() {
-    let list =
-        DeviceList::from_found(found(vec![with_id("alpha", 0xfeed), with_id("beta", 1)]), &[named("a", any)]);
+    let list = DeviceList::from_found(
+        found(vec![with_id("alpha", 0xfeed), with_id("beta", 0xbeef)]),
+        &[named("a", any)],
+    );
     assert_eq!(list.iter().map(|device| device.name()).collect::<Vec<_>>(), ["alpha"]);
     assert!(matches!(list.skipped()[0].reason, SkipReason::NoProvider { driver_id: Some(_) }));
 }

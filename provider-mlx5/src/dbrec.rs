@@ -73,6 +73,17 @@ impl RecordPool {
     }
 }
 
+/// A page whose slots are lent stays: the kernel knows pages by their addresses, and would take a
+/// later one at the same address for it.
+impl Drop for RecordPool {
+    fn drop(&mut self) {
+        let pages = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for page in pages.drain(..).filter(|page| page.used != 0) {
+            core::mem::forget(page);
+        }
+    }
+}
+
 /// The records of one object. They return to the pool when this is dropped, unless they are lent to
 /// the device.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::mlx5_abi::{
@@ -54,6 +54,9 @@ pub(crate) struct Device {
     pub(crate) registers: Arc<Registers>,
     pub(crate) clock: Clock,
     pub(crate) records: Arc<RecordPool>,
+    /// Held for reading while an object is created that completes to a queue, and for writing while
+    /// a completion queue is destroyed: the kernel gives its handle again at once.
+    cq_names: RwLock<()>,
     user_indices: Arc<UserIndices>,
     /// The driver takes and returns the options of connections.
     pub(crate) has_ece: bool,
@@ -132,8 +135,10 @@ impl Device {
         }
         let has = |bit| Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask).contains(bit);
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(reply.cmds_supp_uhw);
-        let registers =
-            Registers::new(&kernel, reply.bf_reg_size as usize, reply.num_uars_per_page.max(1) as usize)?;
+        // Without a size that makes sense all queue pairs ring by single stores.
+        let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
+        let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0);
+        let registers = Registers::new(&kernel, size as usize, reply.num_uars_per_page.max(1) as usize)?;
         Ok(Arc::new(Self {
             limits: Limits {
                 max_sq_desc_sz: reply.max_sq_desc_sz.into(),
@@ -145,6 +150,7 @@ impl Device {
             registers: Arc::new(registers),
             clock: Clock::new(&kernel, reply),
             records: Arc::default(),
+            cq_names: RwLock::default(),
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
             min_inline: if reply.eth_min_inline == Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0 {
@@ -159,6 +165,16 @@ impl Device {
             caps: OnceLock::new(),
             ports: OnceLock::new(),
         }))
+    }
+
+    /// Keeps completion queues from being destroyed.
+    pub(crate) fn cqs(&self) -> RwLockReadGuard<'_, ()> {
+        self.cq_names.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps objects from being created that complete to a queue.
+    pub(crate) fn cqs_to_destroy(&self) -> RwLockWriteGuard<'_, ()> {
+        self.cq_names.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a number for completions to carry.

@@ -57,12 +57,18 @@ impl Life {
         self.is_over.load(Ordering::Relaxed)
     }
 
+    /// Tells whether the queue pair may be destroyed at any moment, while its queues may still
+    /// ring.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        if let Some(register) = &self.register {
+            register.set_orphan(is_orphan);
+        }
+    }
+
     /// Ends it: the kernel has confirmed that the object is destroyed.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        if let Some(register) = &self.register {
-            register.set_orphan();
-        }
+        self.set_orphan(true);
         self.records.take_back();
     }
 }

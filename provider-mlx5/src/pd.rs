@@ -100,6 +100,11 @@ impl Pd {
         Ok(Self { within, ..Self::new(device, kernel) })
     }
 
+    /// Returns whether it is a domain of a device.
+    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// Returns the kernel's domain.
     pub(crate) const fn kernel(&self) -> &KernelPd {
         &self.kernel

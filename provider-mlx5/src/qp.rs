@@ -137,10 +137,13 @@ impl Qp {
     ) -> Result<QpParts<Mlx5>> {
         const VERB: &str = "create_qp";
         let error = |errno| device.error(VERB, errno);
+        let foreign = |cause| error(Errno::INVAL).because(cause);
+        let cqs = device.cqs();
         for cq in [parents.send_cq, parents.recv_cq].into_iter().flatten() {
-            if !Arc::ptr_eq(&cq.device, device) {
-                return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
-            }
+            cq.check(device).map_err(foreign)?;
+        }
+        if parents.pd.is_some_and(|pd| !pd.is_of(device)) {
+            return Err(foreign(Cause::Foreign { what: "protection domain" }));
         }
         if parents.srq.is_some_and(|srq| !Arc::ptr_eq(srq.device(), device)) {
             return Err(error(Errno::INVAL).because(Cause::Foreign { what: "shared receive queue" }));
@@ -201,6 +204,19 @@ impl Qp {
                 return Err(error);
             }
         };
+        if register.is_beside_orphan() {
+            // The number may have been that of the queue pair whose queue still rings there.
+            drop(cqs);
+            if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
+                // The device may have it still, with all that it was lent.
+                core::mem::forget((Life::new(memory, records, Some(register)), user_index));
+                return Err(error);
+            }
+            if let Some(user_index) = user_index {
+                user_index.give_back();
+            }
+            return Self::create(device, parents, attr, ex);
+        }
         let life = Arc::new(Life::new(memory, records, Some(register)));
         let is_shared = parents.srq.is_some() || !has_recv;
         let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);
@@ -303,7 +319,7 @@ impl Qp {
                 return Err(device.error(verb, errno));
             }
         };
-        let register = Arc::new(device.registers.take(&device.kernel));
+        let register = Arc::new(device.registers.share());
         let life = Arc::new(Life::new(memory, records, Some(register)));
         let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &life);
         let qp = Self {
@@ -548,12 +564,16 @@ impl Destroy for Qp {
     fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
         let uverbs = self.device.kernel.uverbs();
         self.groups.detach_all(uverbs, self.handle);
+        self.life.set_orphan(true);
         match cmd::qp::destroy_qp(uverbs, self.handle) {
             Ok(events) => {
                 self.end();
                 Ok(events)
             }
-            Err(error) => Err((self, error)),
+            Err(error) => {
+                self.life.set_orphan(false);
+                Err((self, error))
+            }
         }
     }
 }

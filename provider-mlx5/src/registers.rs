@@ -18,7 +18,10 @@
 //!
 //! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
 //! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
-//! given the number to another one, and compares the UAR alone.
+//! given the number to another one, and compares the UAR alone. A queue pair that was created in
+//! the same UAR while the other one was being destroyed is created once more elsewhere. A late
+//! doorbell in the shared register has no request: the device reads the records of the queue pair
+//! with the number, which cover that one's own requests.
 //!
 //! # Safety
 //! A register is one queue's as long as the value lives, except the shared one, which is only rung
@@ -154,6 +157,19 @@ impl Registers {
         self.take_from(|| map(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, self.uars_per_page))
     }
 
+    /// Returns the shared register, for a queue pair that sends nothing.
+    pub(crate) fn share(self: &Arc<Self>) -> Register {
+        let Uar { ref region, base, page_id, .. } = self.shared;
+        Register {
+            of: Arc::clone(self),
+            place: None,
+            page_id,
+            region: region.clone(),
+            base,
+            is_orphan: AtomicBool::new(false),
+        }
+    }
+
     fn take_from(self: &Arc<Self>, more: impl FnOnce() -> Result<Vec<Uar>>) -> Register {
         let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
         let found = find(&uars).or_else(|| {
@@ -202,7 +218,7 @@ fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
         .map(|number| Uar {
             region: region.clone(),
             base: number * UAR,
-            page_id: info.page_id + number as u32,
+            page_id: info.page_id.wrapping_add(number as u32),
             uses: [Use::None; REGISTERS],
         })
         .collect())
@@ -265,13 +281,23 @@ impl Register {
         Some(Arc::clone(self))
     }
 
-    /// Tells that the queue pair was destroyed, while its send queue may still ring.
-    pub(crate) fn set_orphan(&self) {
+    /// Tells whether the queue pair is destroyed, or may be at any moment, while its send queue may
+    /// still ring.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(place) = self.place
-            && !self.is_orphan.swap(true, Ordering::Relaxed)
+            && self.is_orphan.swap(is_orphan, Ordering::Relaxed) != is_orphan
         {
-            self.of.set(place, Use::Orphan);
+            self.of.set(place, if is_orphan { Use::Orphan } else { Use::Own });
         }
+    }
+
+    /// Returns whether the other register of its UAR is an orphan's.
+    pub(crate) fn is_beside_orphan(&self) -> bool {
+        let uars = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        self.place.is_some_and(|(uar, register)| {
+            let others = uars[uar].uses.iter().enumerate().filter(|(other, _)| *other != register);
+            others.into_iter().any(|(_, of_other)| *of_other == Use::Orphan)
+        })
     }
 }
 
@@ -328,7 +354,8 @@ mod tests {
     fn the_page_of_a_queue_without_its_queue_pair_goes_to_no_other() {
         let (registers, mut next) = (registers(8), 0);
         let [first, second] = [0; 2].map(|_| take(&registers, &mut next));
-        first.set_orphan();
+        first.set_orphan(true);
+        assert!(second.is_beside_orphan() && !first.is_beside_orphan());
         drop(second);
         assert_eq!(take(&registers, &mut next).page_id(), 2);
         drop(first);
@@ -341,11 +368,11 @@ mod tests {
         let [of_td, other] = [0; 2].map(|_| Arc::new(take(&registers, &mut next)));
         let first = of_td.lease().unwrap();
         assert!(of_td.lease().is_none());
-        first.set_orphan();
+        first.set_orphan(true);
         assert!(of_td.lease().is_none(), "its queue lives");
         drop(first);
         drop(of_td.lease().unwrap());
-        other.set_orphan();
+        other.set_orphan(true);
         assert!(of_td.lease().is_none(), "an orphan rings the UAR");
         drop(other);
         assert!(of_td.lease().is_some());

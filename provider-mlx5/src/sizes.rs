@@ -47,6 +47,9 @@ const fn overhead(qp_type: QpType) -> Result<(u32, u32), Cause> {
     }
 }
 
+/// The longest entry, in bytes: the blocks for 6 bits of units.
+const MAX_ENTRY: u32 = 64 * UNIT as u32;
+
 /// The longest request, in bytes: its size has 6 bits.
 const MAX_REQUEST: u32 = 63 * UNIT as u32;
 
@@ -66,7 +69,7 @@ pub(crate) fn send(
     if cap.max_send_wr == 0 {
         return Ok(None);
     }
-    let longest = limits.max_sq_desc_sz.min(MAX_REQUEST + unused);
+    let longest = limits.max_sq_desc_sz.min(MAX_REQUEST + unused).min(MAX_ENTRY);
     let room = longest.saturating_sub(overhead);
     let limit =
         |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
@@ -98,7 +101,7 @@ pub(crate) fn send(
         .ok_or_else(|| limit("max_send_wr", cap.max_send_wr, max_blocks / blocks_of_request))?;
     let max_post = blocks / blocks_of_request;
     // The last entry of 64 units has one too many.
-    let max_inline_data = entry.min(MAX_REQUEST + unused) - overhead - INLINE_HEADER;
+    let max_inline_data = entry.min(MAX_REQUEST + unused).saturating_sub(overhead + INLINE_HEADER);
     let cap = QpCap { max_send_wr: max_post, max_inline_data, ..*cap };
     Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
 }
@@ -189,6 +192,10 @@ mod tests {
             let got = (shape.blocks, shape.blocks_of_request, shape.max_post, shape.cap.max_inline_data);
             assert_eq!(got, (blocks, blocks_of_request, max_post, max_inline), "{qp_type:?} {asked:?}");
             assert_eq!((shape.cap.max_send_wr, shape.cap.max_send_sge), (max_post, asked.max_send_sge));
+        }
+        for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
+            let shape = send(qp_type, &cap(4, 0, 0), 0, &LIMITS).unwrap().unwrap();
+            assert_eq!(shape.cap.max_inline_data, 0, "{qp_type:?}");
         }
         assert_eq!(send(QpType::RC, &cap(0, 1, 0), 0, &LIMITS), Ok(None));
     }

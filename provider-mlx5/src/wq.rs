@@ -58,9 +58,8 @@ impl Wq {
     ) -> Result<WqParts<Mlx5>> {
         const VERB: &str = "create_wq";
         let error = |errno| device.error(VERB, errno);
-        if !Arc::ptr_eq(&parents.cq.device, device) {
-            return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
-        }
+        let _cqs = device.cqs();
+        parents.cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
         if attr.wq_type != WqType::RQ {
             return Err(error(Errno::OPNOTSUPP));
         }

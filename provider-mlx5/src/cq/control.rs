@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uverbs_abi::mlx5_abi::{Mlx5IbCreateCq, Mlx5IbCreateCqFlags, Mlx5IbCreateCqResp, Mlx5IbResizeCq};
 use verbs_core::channel::Uhw;
 use verbs_core::provider::{CqOps, Destroy, DeviceOps as _, EventsRead};
-use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc};
+use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
@@ -68,6 +68,19 @@ pub struct CqHandle {
     pub(crate) device: Arc<Device>,
 }
 
+impl CqHandle {
+    /// Returns the reason why an object of a device cannot complete to this queue: it is another
+    /// device's, or was destroyed, so that another queue may have its handle.
+    ///
+    /// [`Device::cqs`] is held from this call to the end of the command.
+    pub(crate) fn check(&self, device: &Arc<Device>) -> core::result::Result<(), Cause> {
+        if Arc::ptr_eq(&self.device, device) && !self.shared.is_over() {
+            return Ok(());
+        }
+        Err(Cause::Foreign { what: "completion queue" })
+    }
+}
+
 impl fmt::Debug for CqHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CqHandle({})", self.handle)
@@ -96,6 +109,11 @@ impl Cq {
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
+        // An entry would change while it is read, and name another request.
+        let flags = attr.flags - CqFlags::SINGLE_THREADED;
+        if !flags.is_empty() {
+            return Err(error(Errno::OPNOTSUPP).because(Cause::CqFlags { flags }));
+        }
         explain::wc_flags(attr.wc_flags, fields(device))
             .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
@@ -153,6 +171,10 @@ impl Cq {
             .map_err(|cause| error(Errno::INVAL).because(cause))?;
         if entries == self.entries {
             return Ok(());
+        }
+        if unread == self.entries {
+            let reason = "the queue has no entry left for the mark of its end: poll a completion before";
+            return Err(error(Errno::BUSY).because(Cause::Other { reason: reason.into() }));
         }
         let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
@@ -243,12 +265,19 @@ impl Destroy for Cq {
     }
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
-        match cmd::cq::destroy_cq(self.device.kernel.uverbs(), self.handle) {
+        let device = Arc::clone(&self.device);
+        // No object is created with the handle meanwhile, or later.
+        let _cqs = device.cqs_to_destroy();
+        self.poller.shared().set_over(true);
+        match cmd::cq::destroy_cq(device.kernel.uverbs(), self.handle) {
             Ok(events) => {
                 self.slot.take_back();
                 Ok(events)
             }
-            Err(error) => Err((self, error)),
+            Err(error) => {
+                self.poller.shared().set_over(false);
+                Err((self, error))
+            }
         }
     }
 }
@@ -276,5 +305,23 @@ mod tests {
         for cqe in [0, 1 << 22, u32::MAX] {
             assert!(matches!(entries_for(cqe), Err(Cause::Limit { name: "cqe", .. })), "{cqe}");
         }
+    }
+
+    #[test]
+    fn a_name_is_good_for_its_own_device_until_its_queue_is_destroyed() {
+        let ((device, _), (other, _)) = (crate::device::tests::device(), crate::device::tests::device());
+        let slot = device.records.take().unwrap();
+        let memory = QueueMemory::new(2 * STRIDE).unwrap();
+        // SAFETY: the memory and the record are new, and no device knows them.
+        let (ring, consumer) =
+            unsafe { (Ring::new(memory.region().clone(), 2, STRIDE), slot.record(Slot::FIRST)) };
+        let shared = Arc::clone(Poller::new(ring, consumer).shared());
+        let name = CqHandle { handle: 5, shared, device: Arc::clone(&device) };
+        let foreign = Err(Cause::Foreign { what: "completion queue" });
+        assert_eq!((name.check(&device), name.check(&other)), (Ok(()), foreign.clone()));
+        name.shared.set_over(true);
+        assert_eq!(name.check(&device), foreign);
+        name.shared.set_over(false);
+        assert_eq!(name.check(&device), Ok(()));
     }
 }

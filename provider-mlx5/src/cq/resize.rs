@@ -52,6 +52,8 @@ impl Poller {
                 ring.copy(at, &new, at.wrapping_add(1));
             }
             *index = first.wrapping_add(1);
+            // Before a life can end by the new ring: its completions are looked for from here on.
+            shared.consumer.store(*index & 0xff_ffff);
             // Places of lives that ended have moved as well.
             pending.move_on();
             for user_index in ending.iter() {

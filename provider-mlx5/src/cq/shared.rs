@@ -165,13 +165,26 @@ pub(crate) struct Shared {
     inner: Mutex<Inner>,
     /// The consumer's index, as far as entries were returned to the device.
     pub(super) consumer: Record,
+    /// The completion queue was destroyed, or is being destroyed.
+    is_over: AtomicBool,
 }
 
 impl Shared {
     pub(super) fn new(ring: Ring, consumer: Record) -> Self {
         consumer.store(0);
         let inner = Mutex::new(Inner { news: Vec::new(), ring });
-        Self { has_news: AtomicBool::new(false), inner, consumer }
+        Self { has_news: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
+    }
+
+    /// Tells whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
+    /// is held for writing.
+    pub(super) fn set_over(&self, is_over: bool) {
+        self.is_over.store(is_over, Ordering::Relaxed);
+    }
+
+    /// Returns whether the completion queue was destroyed.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

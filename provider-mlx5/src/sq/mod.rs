@@ -496,7 +496,8 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     };
     let of_key = if has_windows { umr::UNITS } else { 0 };
     // An atomic has one segment and one element more than an address.
-    (1 + address + data.max(2)).max(of_key)
+    let data = if qp_type == QpType::UD { data } else { data.max(2) };
+    (1 + address + data).max(of_key)
 }
 
 /// Returns the flags of a control segment, by the low bits of [`SendFlags`].

@@ -68,12 +68,13 @@ impl Srq {
     ) -> Result<SrqParts<Mlx5>> {
         const VERB: &str = "create_srq";
         let error = |errno| device.error(VERB, errno);
+        let _cqs = device.cqs();
         let cq = match (attr.srq_type, parents.cq) {
             (SrqType::BASIC, _) => None,
-            (SrqType::XRC, Some(cq)) if !Arc::ptr_eq(&cq.device, device) => {
-                return Err(error(Errno::INVAL).because(Cause::Foreign { what: "completion queue" }));
+            (SrqType::XRC, Some(cq)) => {
+                cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
+                Some(cq)
             }
-            (SrqType::XRC, Some(cq)) => Some(cq),
             (SrqType::XRC, None) => return Err(error(Errno::INVAL)),
             _ => return Err(error(Errno::OPNOTSUPP)),
         };

@@ -90,9 +90,12 @@ const OTHERWISE: &[(&str, &[&str])] = &[
         &[
             "cq.a_queue_serves_other_queue_pairs_after_an_overrun",
             "cq.an_overrun_is_reported_and_keeps_the_completions_before_it",
-            "cq.an_overrun_that_is_ignored_is_not_reported",
             "threads.each_asynchronous_event_goes_to_one_thread",
         ],
+    ),
+    (
+        "the provider refuses IGNORE_OVERRUN, whose entries would change while they are read",
+        &["cq.an_overrun_that_is_ignored_is_not_reported"],
     ),
     (
         "a request for an event raises it at once while there are completions that were not polled",
