@@ -4,7 +4,7 @@
 //! rules.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,7 +78,7 @@ fn run(args: &Args) -> io::Result<bool> {
         return Err(io::Error::other("at most two --socket options are allowed"));
     }
     let mut trace = match &args.trace {
-        Some(path) => Trace::to(BufWriter::new(File::create(path).map_err(|error| named(path, &error))?)),
+        Some(path) => Trace::to_file(path).map_err(|error| named(path, &error))?,
         None => Trace::off(),
     };
     let complaints = match &args.complaints {

@@ -16,6 +16,7 @@
 //! complaints                  counts complaints
 //! complaints take             returns complaints and removes them
 //! trace mark TEXT             writes a mark into the trace
+//! trace compare MARK MARK     compares two sections, recorded on two libraries
 //! after command OPCODE [N]: LINE
 //! after send [N]: LINE
 //! after packet [N]: LINE      executes LINE after N occurrences from now
@@ -46,6 +47,7 @@ pub(crate) enum Action {
     List,
     Complaints { take: bool },
     Mark(String),
+    Compare(String, String),
     After { condition: Condition, count: u64, line: String },
 }
 
@@ -110,7 +112,11 @@ pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<
     let action = match verb {
         "trace" => match text.trim().split_once(' ') {
             Some(("mark", text)) if !text.trim().is_empty() => Action::Mark(text.trim().to_owned()),
-            _ => return Err("expected trace mark TEXT".into()),
+            Some(("compare", text)) => match text.split_whitespace().collect::<Vec<_>>()[..] {
+                [first, second] => Action::Compare(first.to_owned(), second.to_owned()),
+                _ => return Err("expected trace compare MARK MARK".into()),
+            },
+            _ => return Err("expected trace mark TEXT or trace compare MARK MARK".into()),
         },
         "after" => after(text, opcode)?,
         _ => action(verb, text.split('#').next().unwrap_or_default(), opcode)?,
@@ -293,6 +299,7 @@ mod tests {
         assert_eq!(say("complaints"), Action::Complaints { take: false });
         assert_eq!(say("complaints take"), Action::Complaints { take: true });
         assert_eq!(say("trace mark run #2: mine"), Action::Mark("run #2: mine".into()));
+        assert_eq!(say("trace compare one two"), Action::Compare("one".into(), "two".into()));
     }
 
     #[test]
@@ -339,6 +346,7 @@ mod tests {
             ("port sideways", "up"),
             ("list all", "unexpected word all"),
             ("trace mark ", "TEXT"),
+            ("trace compare one", "MARK MARK"),
         ] {
             let error = parse(line, &opcode).unwrap_err();
             assert!(error.contains(why), "{line}: {error}");

@@ -99,7 +99,7 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
 }
 
 /// Returns the compared fields of a line; fields with a joint meaning are combined.
-fn fields(entry: &Entry) -> Vec<(String, String)> {
+pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
     let mut fields = entry.fields.clone();
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match entry.kind.as_str() {
@@ -140,13 +140,15 @@ fn fields(entry: &Entry) -> Vec<(String, String)> {
     fields
 }
 
-enum Kind {
+/// A class of fields.
+pub(super) enum Kind {
     Meaningless,
     Handle(&'static str),
     Value,
 }
 
-fn kind_of(key: &str) -> Kind {
+/// Returns the class of a field.
+pub(super) fn kind_of(key: &str) -> Kind {
     let last = key.rsplit('.').next().unwrap_or(key);
     match last {
         // Decoded in other fields, or never written.
@@ -210,7 +212,7 @@ impl Handles {
 
 /// Returns whether a number has the same meaning in every trace: none, special queue pairs,
 /// multicast, the key that ends a list.
-fn is_fixed(class: &str, handle: &str) -> bool {
+pub(super) fn is_fixed(class: &str, handle: &str) -> bool {
     match class {
         "queue pair" => matches!(handle, "0x0" | "0x1" | "0xffffff"),
         "key" => matches!(handle, "0x0" | "0x100"),

@@ -5,6 +5,7 @@
 //! | `format` | a function for each kind of line |
 //! | [`parse`] | parses lines |
 //! | [`compare`] | compares two traces |
+//! | [`differential`] | compares the traces of one program on two libraries |
 //!
 //! A line consists of the function's number, the kind of line, and `key=value` pairs:
 //! ```text
@@ -15,18 +16,54 @@
 //! Invariant: a line is formatted only if the trace is on.
 
 pub mod compare;
+pub mod differential;
 pub mod format;
 pub mod parse;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Destination of the lines of one function.
 #[derive(Clone, Default)]
 pub struct Trace {
     function: usize,
-    to: Option<Arc<Mutex<dyn Write + Send>>>,
+    to: Option<Arc<Mutex<Sink>>>,
+}
+
+/// The shared destination.
+struct Sink {
+    writer: Box<dyn Write + Send>,
+    /// The file that the writer writes, if it is one.
+    path: Option<PathBuf>,
+    /// Bytes written.
+    len: u64,
+    /// The last section of each name: its first byte, and the byte after it unless it has not
+    /// ended.
+    sections: HashMap<String, (u64, Option<u64>)>,
+    /// The section that has not ended.
+    last: Option<String>,
+}
+
+impl Sink {
+    fn line(&mut self, function: usize, text: &str) {
+        let line = format!("{function} {text}\n");
+        let _ = self.writer.write_all(line.as_bytes());
+        self.len += line.len() as u64;
+    }
+
+    fn section(&mut self, name: &str) -> io::Result<Option<String>> {
+        let (Some(path), Some((begin, end))) = (&self.path, self.sections.get(name)) else { return Ok(None) };
+        self.writer.flush()?;
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(*begin))?;
+        let mut text = String::new();
+        file.take(end.unwrap_or(self.len).saturating_sub(*begin)).read_to_string(&mut text)?;
+        Ok(Some(text))
+    }
 }
 
 impl Trace {
@@ -37,7 +74,20 @@ impl Trace {
 
     /// Returns a trace that writes lines to `writer`. Write errors are ignored.
     pub fn to(writer: impl Write + Send + 'static) -> Self {
-        Self { function: 0, to: Some(Arc::new(Mutex::new(writer))) }
+        Self::sink(Box::new(writer), None)
+    }
+
+    /// Returns a trace that writes lines to a new file.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn to_file(path: &Path) -> io::Result<Self> {
+        Ok(Self::sink(Box::new(BufWriter::new(File::create(path)?)), Some(path.to_owned())))
+    }
+
+    fn sink(writer: Box<dyn Write + Send>, path: Option<PathBuf>) -> Self {
+        let sink = Sink { writer, path, len: 0, sections: HashMap::new(), last: None };
+        Self { function: 0, to: Some(Arc::new(Mutex::new(sink))) }
     }
 
     /// Returns a trace with the same destination for another function.
@@ -48,15 +98,39 @@ impl Trace {
     /// Writes one line.
     pub fn line(&mut self, text: impl FnOnce() -> String) {
         if let Some(to) = &self.to {
-            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = writeln!(to, "{} {}", self.function, text());
+            to.lock().unwrap_or_else(PoisonError::into_inner).line(self.function, &text());
         }
+    }
+
+    /// Writes a mark, which begins a section.
+    pub fn mark(&mut self, text: &str) {
+        let Some(to) = &self.to else { return };
+        let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = to.len;
+        if let Some(last) = to.last.replace(text.to_owned())
+            && let Some((_, open)) = to.sections.get_mut(&last)
+        {
+            *open = Some(end);
+        }
+        to.line(self.function, &format::mark(text));
+        let begin = to.len;
+        to.sections.insert(text.to_owned(), (begin, None));
+    }
+
+    /// Returns the lines from the last mark with this text to the next mark, or to the end. `None`:
+    /// no such mark exists, or the trace is not written to a file.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn section(&mut self, mark: &str) -> io::Result<Option<String>> {
+        let Some(to) = &self.to else { return Ok(None) };
+        to.lock().unwrap_or_else(PoisonError::into_inner).section(mark)
     }
 
     /// Flushes buffered lines.
     pub fn flush(&mut self) {
         if let Some(to) = &self.to {
-            let _ = to.lock().unwrap_or_else(PoisonError::into_inner).flush();
+            let _ = to.lock().unwrap_or_else(PoisonError::into_inner).writer.flush();
         }
     }
 }
@@ -64,5 +138,30 @@ impl Trace {
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace").field("function", &self.function).field("on", &self.to.is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_read_back_from_the_file_while_the_trace_goes_on() {
+        let path = std::env::temp_dir().join(format!("connectx-trace-sections-{}", std::process::id()));
+        let mut trace = Trace::to_file(&path).unwrap();
+        trace.line(|| "wqe qpn=0x1".into());
+        trace.mark("one");
+        trace.of(1).line(|| "wqe qpn=0x2".into());
+        trace.mark("two");
+        trace.line(|| "wqe qpn=0x3".into());
+        assert_eq!(trace.section("one").unwrap().as_deref(), Some("1 wqe qpn=0x2\n"));
+        assert_eq!(trace.section("two").unwrap().as_deref(), Some("0 wqe qpn=0x3\n"));
+        assert_eq!(trace.section("three").unwrap(), None);
+        trace.mark("one");
+        assert_eq!(trace.section("two").unwrap().as_deref(), Some("0 wqe qpn=0x3\n"));
+        assert_eq!(trace.section("one").unwrap().as_deref(), Some(""), "not the last one of this name");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(Trace::to(Vec::new()).section("one").unwrap(), None);
+        assert_eq!(Trace::off().section("one").unwrap(), None);
     }
 }

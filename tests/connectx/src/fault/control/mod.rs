@@ -7,7 +7,7 @@ use crate::bus::Bus;
 use crate::eq::EventType;
 use crate::fabric::Fabric;
 use crate::function::Function;
-use crate::trace::format;
+use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
     /// Executes a line of the fault language. Returns the answer: lines, the last of which begins
@@ -130,6 +130,24 @@ impl<B: Bus> Function<B> {
         self.commands.values().find(|command| command.name == name).map(|command| command.opcode)
     }
 
+    /// Compares two sections of the trace. Returns `ok` and the number of compared lines, or the
+    /// difference in lines that begin with a bar.
+    fn compare(&mut self, first: &str, second: &str) -> Result<String, String> {
+        let mut section = |mark: &str| {
+            let text = self.core.log.trace.section(mark).map_err(|error| format!("{mark}: {error}"))?;
+            let text = text.ok_or_else(|| format!("the trace has no section {mark:?} in a file"))?;
+            trace::parse::parse(&text).map_err(|error| format!("{mark}: {error}"))
+        };
+        let (first, second) = (section(first)?, section(second)?);
+        Ok(match trace::differential::compare(&first, &second) {
+            Ok(lines) => format!("ok {lines} lines"),
+            Err(difference) => {
+                let lines: String = difference.lines().map(|line| format!("| {line}\n")).collect();
+                lines + "ok different"
+            }
+        })
+    }
+
     fn inject(&mut self, action: Action) -> Result<String, String> {
         let full = |Full| "too many faults are pending".to_owned();
         match action {
@@ -188,7 +206,8 @@ impl<B: Bus> Function<B> {
                     self.reset();
                 }
             }
-            Action::Mark(text) => self.core.log.trace.line(|| format::mark(&text)),
+            Action::Mark(text) => self.core.log.trace.mark(&text),
+            Action::Compare(first, second) => return self.compare(&first, &second),
             Action::After { condition, count, line } => {
                 self.core.faults.add_rule(condition, count, line).map_err(full)?;
             }

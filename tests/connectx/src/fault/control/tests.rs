@@ -174,3 +174,25 @@ fn a_script_skips_comments_and_names_the_malformed_line() {
     assert_eq!(say(&mut bed, "function 2 remove"), "error the function does not exist");
     bed.events(0);
 }
+
+#[test]
+fn sections_of_the_trace_are_compared() {
+    use crate::trace::Trace;
+    let path = std::env::temp_dir().join(format!("connectx-control-compare-{}", std::process::id()));
+    let mut bed = Bed::ib();
+    bed.fabric.functions[0].core.log.trace = Trace::to_file(&path).unwrap();
+    for (mark, name) in [("one", "ALLOC_PD"), ("two", "ALLOC_PD"), ("three", "ALLOC_XRCD")] {
+        assert_eq!(say(&mut bed, &format!("trace mark {mark}")), "ok");
+        bed.fabric.functions[0].core.log.trace.line(|| format!("command name={name} out=0x3"));
+    }
+    assert_eq!(say(&mut bed, "trace compare one two"), "ok 1 lines");
+    let answer = say(&mut bed, "trace compare one three");
+    let lines: Vec<&str> = answer.lines().collect();
+    assert_eq!(lines.last(), Some(&"ok different"));
+    assert!(
+        lines.len() > 2 && lines[..lines.len() - 1].iter().all(|line| line.starts_with("| ")),
+        "{answer}"
+    );
+    assert!(say(&mut bed, "trace compare one four").starts_with("error the trace has no section \"four\""));
+    std::fs::remove_file(&path).unwrap();
+}

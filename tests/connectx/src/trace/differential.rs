@@ -1,0 +1,495 @@
+//! [`compare`]: compares the traces of one program on two libraries, of which each opened the
+//! device for itself.
+//!
+//! Both traces are brought into one form, whose lines must be equal:
+//! - only objects that the program created count, and the activity of their queues;
+//! - the number of an object, a key or a register becomes its place in the order of first use;
+//! - of a ring, the half of the register is compared with that of the register's last ring since a
+//!   queue pair of its page was created;
+//! - addresses of data are compared, because the program has its data at fixed addresses; those of
+//!   queues and doorbell records are not;
+//! - a completion names a shared receive by the order in which the device took it, and a queue by
+//!   the order of creation;
+//! - bytes that the driver did not write are left out: libmlx5 leaves the immediate of requests
+//!   without one, and the context of a key that it invalidates, as earlier requests left them.
+//!
+//! Invariant: every other difference has an entry in [`COMMANDS`] or [`FIELDS`].
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use super::compare::{Kind, fields, is_fixed, kind_of};
+use super::parse::Entry;
+
+/// Commands that may differ, by the beginning of their names, and the reason.
+pub const COMMANDS: &[(&str, &str)] = &[
+    ("QUERY_", "the libraries read the device's attributes at other times"),
+    ("ACCESS_REG", "the kernel reads a port's speed whenever a library asks for attributes"),
+    ("MANAGE_PAGES", "the kernel gives the device memory when it runs short"),
+];
+
+/// A field that may differ in all lines of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Kind of line.
+    pub kind: &'static str,
+    /// Name of the command or work request; empty for all.
+    pub name: &'static str,
+    /// Field.
+    pub key: &'static str,
+    /// Reason.
+    pub why: &'static str,
+}
+
+/// Fields that may differ.
+pub const FIELDS: &[Field] = &[
+    Field {
+        kind: "command",
+        name: "CREATE_MKEY",
+        key: "in.translations_octword_actual_size",
+        why: "the kernel merges pages that happen to be neighbours in memory",
+    },
+    Field { kind: "command", name: "CREATE_RMP", key: "in.ctx.wq.log_wq_sz", why: SPARE },
+    Field {
+        kind: "command",
+        name: "CREATE_XRC_SRQ",
+        key: "in.xrc_srq_context_entry.log_xrc_srq_size",
+        why: SPARE,
+    },
+    Field { kind: "command", name: "CREATE_SRQ", key: "in.srq_context_entry.log_srq_size", why: SPARE },
+];
+
+const SPARE: &str =
+    "libmlx5 doubles a shared receive queue, to let entries rest whose pages the device had to fault in";
+
+/// Compares two sections. Returns the number of compared lines.
+///
+/// # Errors
+/// The first difference, with up to three lines before it.
+pub fn compare(first: &[Entry], second: &[Entry]) -> Result<usize, String> {
+    let (one, other) = (canonical(first), canonical(second));
+    if one.is_empty() {
+        return Err("the first section has no line to compare".to_owned());
+    }
+    let len = one.len().max(other.len());
+    let Some(place) = (0..len).find(|&place| text(&one, place) != text(&other, place)) else {
+        return Ok(len);
+    };
+    let mut report = format!("{} and {} lines; the first difference:\n", one.len(), other.len());
+    for (name, lines) in [("first", &one), ("second", &other)] {
+        for (line, text) in lines.iter().take(place + 1).skip(place.saturating_sub(CONTEXT)) {
+            let _ = writeln!(report, "{name} {line}: {text}");
+        }
+        if lines.len() <= place {
+            let _ = writeln!(report, "{name} ends");
+        }
+    }
+    Err(report)
+}
+
+/// Number of lines shown before a difference.
+const CONTEXT: usize = 3;
+
+fn text(lines: &[(usize, String)], place: usize) -> Option<&str> {
+    lines.get(place).map(|(_, text)| text.as_str())
+}
+
+/// Returns the compared form of a section, with line numbers.
+fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
+    let mut form = Form::default();
+    section.iter().filter_map(|entry| Some((entry.line, form.line(entry)?))).collect()
+}
+
+/// The state of the translation of a section.
+#[derive(Default)]
+struct Form {
+    /// Names of handles.
+    names: HashMap<(usize, &'static str, String), usize>,
+    /// Number of names of a class.
+    counts: HashMap<&'static str, usize>,
+    /// Handles of objects that were created in the section.
+    own: HashSet<(usize, &'static str, String)>,
+    /// Queues in the order of creation, by the index that their completions have.
+    users: HashMap<(usize, u64), usize>,
+    /// Number of queues that were created.
+    created: usize,
+    /// Shared receives in the order in which the device took them, by their entries.
+    receives: HashMap<(usize, u64), usize>,
+    /// Number of shared receives that the device took.
+    taken: usize,
+    /// The half of a register's last ring.
+    registers: HashMap<(usize, u64, u64), u64>,
+}
+
+impl Form {
+    /// Returns the compared form of a line. `None`: the line does not count.
+    fn line(&mut self, entry: &Entry) -> Option<String> {
+        match entry.kind.as_str() {
+            "command" => self.command(entry),
+            "store" => self.store(entry),
+            "wqe" => self.owned(entry, &["qpn"]).then(|| self.wqe(entry)),
+            "cqe" => self.owned(entry, &["cqn"]).then(|| self.cqe(entry)),
+            "receive" => self.owned(entry, &["qpn", "srqn"]).then(|| self.receive(entry)),
+            "record" | "eqe" => {
+                self.owned(entry, &["qpn", "srqn", "cqn", "qpn_rqn_sqn"]).then(|| self.fields(entry))
+            }
+            // A broken rule is a difference between libraries, unless both break it.
+            "complaint" => Some(self.fields(entry)),
+            _ => None,
+        }
+    }
+
+    fn command(&mut self, entry: &Entry) -> Option<String> {
+        let name = entry.get("name").unwrap_or_default();
+        if COMMANDS.iter().any(|(start, _)| name.starts_with(start)) {
+            return None;
+        }
+        for (key, value) in fields(entry) {
+            if let (Some(_), Kind::Handle(class)) = (key.strip_prefix("out."), kind_of(&key)) {
+                self.own.insert((entry.function, class, value));
+            }
+        }
+        let mut entry = entry.clone();
+        let is_queue = ["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ"].contains(&name);
+        if is_queue {
+            let is_user =
+                |key: &str| key.ends_with(".user_index") || key.ends_with(".user_index_equal_xrc_srqn");
+            let user = entry.fields.iter().find(|(key, _)| is_user(key)).and_then(|(_, value)| number(value));
+            entry.fields.retain(|(key, _)| !is_user(key));
+            self.created += 1;
+            self.users.insert((entry.function, user.unwrap_or(0)), self.created);
+        }
+        if let ("CREATE_QP", Some(uar)) = (name, entry.get("in.qpc.uar_page").and_then(number)) {
+            // With a register that an earlier queue pair had, libmlx5 goes on with the other half,
+            // and this project starts with the first.
+            self.registers.retain(|(function, page, _), _| (*function, *page) != (entry.function, uar));
+        }
+        Some(self.fields(&entry))
+    }
+
+    /// Translates a completion, whose queue has an index of the library's choice.
+    fn cqe(&mut self, entry: &Entry) -> String {
+        let mut entry = entry.clone();
+        let value = |key: &str| entry.get(key).and_then(number).unwrap_or(0);
+        let (user, slot) = (value("srqn_user_index"), value("wqe_counter"));
+        let is_responder = matches!(value("opcode"), 1..=4 | 14);
+        let function = entry.function;
+        entry.fields.retain(|(key, _)| key != "srqn_user_index");
+        let shared = if is_responder { self.receives.remove(&(function, slot)) } else { None };
+        if shared.is_some() {
+            entry.fields.retain(|(key, _)| key != "wqe_counter");
+        }
+        let mut line = self.fields(&entry);
+        let _ = write!(line, " user={:?} shared={shared:?}", self.users.get(&(function, user)));
+        line
+    }
+
+    /// Translates a receive; the entries of a shared queue are in the order of the library's choice.
+    fn receive(&mut self, entry: &Entry) -> String {
+        let mut entry = entry.clone();
+        if entry.get("queue") == Some("srq") {
+            let slot = entry.get("index").and_then(number).unwrap_or(0);
+            self.taken += 1;
+            self.receives.insert((entry.function, slot), self.taken);
+            entry.fields.retain(|(key, _)| key != "index");
+        }
+        self.fields(&entry)
+    }
+
+    /// Returns whether the first of the keys that the line has names an object of the section.
+    fn owned(&self, entry: &Entry, keys: &[&str]) -> bool {
+        let found = keys.iter().find_map(|key| Some((key, entry.get(key)?)));
+        found.is_some_and(|(key, value)| match kind_of(key) {
+            Kind::Handle(class) => self.own.contains(&(entry.function, class, value.to_owned())),
+            Kind::Meaningless | Kind::Value => false,
+        })
+    }
+
+    fn store(&mut self, entry: &Entry) -> Option<String> {
+        let function = entry.function;
+        let (uar, offset) = (number(entry.get("uar")?)?, number(entry.get("offset")?)?);
+        if entry.get("cqn").is_some() {
+            return self.owned(entry, &["cqn"]).then(|| self.fields(entry));
+        }
+        let (register, half, at) = (offset & !0x1ff, offset >> 8 & 1, offset & 0xff);
+        let place = (function, uar, register);
+        let size = entry.get("size").unwrap_or_default();
+        if entry.get("qpn").is_none() {
+            // Words of a BlueFlame store behind the first one. Their contents are the request's,
+            // which the model checks, and then stale.
+            let turn = turn(Some(*self.registers.get(&place)?), half);
+            let name = self.name(function, "register", &format!("{uar:#x}+{register:#x}"));
+            return Some(format!("{function} store register={name} {turn} at={at:#x} size={size}"));
+        }
+        if !self.owned(entry, &["qpn"]) {
+            return None;
+        }
+        let turn = turn(self.registers.insert(place, half), half);
+        let name = self.name(function, "register", &format!("{uar:#x}+{register:#x}"));
+        let mut line = format!("{function} store register={name} {turn} at={at:#x} size={size}");
+        for key in ["index", "opcode", "qpn", "ds"] {
+            self.field(&mut line, entry, key, entry.get(key).unwrap_or_default());
+        }
+        Some(line)
+    }
+
+    fn wqe(&mut self, entry: &Entry) -> String {
+        let mut entry = entry.clone();
+        if !matches!(entry.get("name"), Some("SEND_IMM" | "RDMA_WRITE_IMM" | "SEND_INVAL" | "UMR")) {
+            entry.fields.retain(|(key, _)| key != "ctrl.imm");
+        }
+        let is_written: &[&str] = match (entry.get("name"), entry.get("mkey.free")) {
+            (Some("UMR"), Some("0x1")) => INVALIDATED,
+            _ => BOUND,
+        };
+        entry.fields.retain(|(key, _)| !key.starts_with("mkey.") || is_written.contains(&key.as_str()));
+        if is_written == INVALIDATED {
+            // The request has no list.
+            entry.fields.retain(|(key, _)| !["list_bytes", "address"].contains(&key.as_str()));
+        } else if entry.get("name") == Some("UMR") {
+            // The key that the request makes of a window's old one.
+            let key = entry.get("ctrl.imm").and_then(number).unwrap_or(0) & !0xff
+                | entry.get("mkey.mkey_7_0").and_then(number).unwrap_or(0);
+            entry.fields.push(("new.rkey".into(), format!("{key:#x}")));
+            if let Some([count, mkey, va, rest]) = entry.get("address").and_then(element) {
+                entry.fields.retain(|(key, _)| key != "address");
+                let element = [("count", count), ("rkey", mkey), ("klm.address", va), ("rest", rest)];
+                entry.fields.extend(element.map(|(key, value)| (key.to_owned(), value)));
+            }
+        }
+        self.fields(&entry)
+    }
+
+    fn fields(&mut self, entry: &Entry) -> String {
+        let mut line = format!("{} {}", entry.function, entry.kind);
+        for (key, value) in fields(entry) {
+            self.field(&mut line, entry, &key, &value);
+        }
+        line
+    }
+
+    /// Appends a field.
+    fn field(&mut self, line: &mut String, entry: &Entry, key: &str, value: &str) {
+        let name = entry.get("name").unwrap_or_default();
+        let is_this = |field: &&Field| {
+            field.kind == entry.kind && field.key == key && (field.name.is_empty() || field.name == name)
+        };
+        if FIELDS.iter().any(|field| is_this(&field)) {
+            return;
+        }
+        let value = match kind_of(key) {
+            _ if is_data_address(entry, key) => value.to_owned(),
+            Kind::Meaningless => return,
+            Kind::Handle(class) if !is_fixed(class, value) => {
+                self.name(entry.function, class, value).to_string()
+            }
+            Kind::Handle(_) | Kind::Value if number(value) == Some(0) => return,
+            Kind::Handle(class) => format!("{class} {value}"),
+            Kind::Value => value.to_owned(),
+        };
+        let _ = write!(line, " {key}={value}");
+    }
+
+    /// Returns a handle's place in the order of first use.
+    fn name(&mut self, function: usize, class: &'static str, handle: &str) -> usize {
+        let count = self.counts.entry(class).or_default();
+        *self.names.entry((function, class, handle.to_owned())).or_insert_with(|| {
+            *count += 1;
+            *count
+        })
+    }
+}
+
+/// The fields of a key's context that an invalidation writes: its mask has no others.
+const INVALIDATED: &[&str] = &["mkey.free", "mkey.qpn"];
+
+/// The fields of a key's context that a bind writes.
+const BOUND: &[&str] = &[
+    "mkey.a",
+    "mkey.free",
+    "mkey.len",
+    "mkey.length64",
+    "mkey.lr",
+    "mkey.lw",
+    "mkey.mkey_7_0",
+    "mkey.qpn",
+    "mkey.rr",
+    "mkey.rw",
+    "mkey.start_addr",
+];
+
+/// Returns whether a field is the address of data rather than of a queue.
+fn is_data_address(entry: &Entry, key: &str) -> bool {
+    let is_request = matches!(entry.kind.as_str(), "wqe" | "receive");
+    is_request && (key.ends_with(".address") || key.ends_with(".va") || key.ends_with(".start_addr"))
+}
+
+/// Returns the comparison of a register's half with that of its last ring.
+fn turn(last: Option<u64>, half: u64) -> &'static str {
+    match last {
+        None => "half=first",
+        Some(last) if last == half => "half=same",
+        Some(_) => "half=other",
+    }
+}
+
+/// Splits the hexadecimal bytes of a list with one element: length, key, address, and the rest.
+fn element(hex: &str) -> Option<[String; 4]> {
+    let part = |range: std::ops::Range<usize>| u64::from_str_radix(hex.get(range)?, 16).ok();
+    let (count, mkey, va) = (part(0..8)?, part(8..16)?, part(16..32)?);
+    let rest = hex.get(32..)?.trim_end_matches('0').to_owned();
+    Some([format!("{count:#x}"), format!("{mkey:#x}"), format!("{va:#x}"), format!("len{}{rest}", hex.len())])
+}
+
+fn number(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::parse::parse;
+
+    fn compared(first: &str, second: &str) -> Result<usize, String> {
+        compare(&parse(first).unwrap(), &parse(second).unwrap())
+    }
+
+    /// A run of rdma-core 44 on the model, shortened: two queues of one queue pair, a send by
+    /// BlueFlame and one by doorbell.
+    const RUN: &str = "\
+0 command name=ALLOC_PD opcode=0x800 status=0x0 syndrome=0x0 in.opcode=0x800 out=0x100046
+0 eqe eqn=0x1 index=0xc9 type=0xa subtype=0x0 vector=0x1
+0 store uar=0x4 offset=0x40 size=0x4 eqn=0x1 index=0x1ca bytes=010001ca
+0 command name=CREATE_CQ opcode=0x400 status=0x0 syndrome=0x0 in.opcode=0x400 in.cq_context.log_cq_size=0x6 in.cq_context.uar_page=0x12 in.cq_context.dbr_addr=0x89a3000 in.list=0x8 out=0x12
+0 command name=QUERY_ADAPTER opcode=0x101 status=0x0 syndrome=0x0 in.opcode=0x101
+0 command name=CREATE_QP opcode=0x500 status=0x0 syndrome=0x0 in.opcode=0x500 in.qpc.pd=0x100046 in.qpc.uar_page=0x13 in.qpc.cqn_snd=0x12 out=0x100049
+0 store uar=0x12 offset=0x20 size=0x8 cqn=0x12 sequence=0x0 command=0x0 index=0x0 bytes=00
+0 store uar=0x13 offset=0x800 size=0x8 index=0x0 opcode=0x8 qpn=0x100049 ds=0x3 bytes=00
+0 record queue=sq qpn=0x100049 value=0x1
+0 wqe qpn=0x100049 index=0x0 name=RDMA_WRITE ctrl.opcode=0x8 ctrl.qpn=0x100049 ctrl.ds=0x3 ctrl.ce=0x2 raddr.va=0x200000040040 raddr.rkey=0x10004b14 data0.byte_count=0x8 data0.lkey=0x10004711 data0.address=0x200000000040 bytes=00
+0 cqe cqn=0x12 index=0x0 timestamp=0xa6022461 wqe_opcode=0x8 qpn=0x100049
+0 store uar=0x13 offset=0x808 size=0x8 bytes=00
+0 wqe qpn=0x7 index=0x0 name=UMR ctrl.opcode=0x25 bytes=00
+0 store uar=0x13 offset=0x900 size=0x8 index=0x1 opcode=0xa qpn=0x100049 ds=0x2 bytes=00
+0 store uar=0x13 offset=0x800 size=0x8 index=0x2 opcode=0xa qpn=0x100049 ds=0x2 bytes=00
+";
+
+    #[test]
+    fn a_run_on_other_objects_is_the_same() {
+        let other = RUN
+            .replace("0x100049", "0x100058")
+            .replace("0x12 ", "0x31 ")
+            .replace("out=0x12\n", "out=0x31\n")
+            .replace("uar=0x13", "uar=0x17")
+            .replace("uar_page=0x13", "uar_page=0x17")
+            .replace("0x10004b14", "0x20004b15")
+            .replace("0x10004711", "0x20004711")
+            .replace("dbr_addr=0x89a3000", "dbr_addr=0x777000")
+            .replace("timestamp=0xa6022461", "timestamp=0x1");
+        assert_ne!(RUN, other);
+        assert_eq!(compared(RUN, &other), Ok(11));
+    }
+
+    #[test]
+    fn activity_of_others_is_left_out() {
+        let other: String = RUN
+            .lines()
+            .filter(|line| !line.contains("QUERY_") && !line.contains("eqn=") && !line.contains("qpn=0x7 "))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(compared(RUN, &other), Ok(11));
+    }
+
+    #[test]
+    fn every_changed_field_is_a_difference() {
+        for (from, to) in [
+            ("log_cq_size=0x6", "log_cq_size=0x7"),
+            ("ctrl.ce=0x2", "ctrl.ce=0x0"),
+            ("ctrl.ds=0x3", "ctrl.ds=0x4"),
+            ("value=0x1", "value=0x2"),
+            ("data0.byte_count=0x8", "data0.byte_count=0x9"),
+            ("data0.address=0x200000000040", "data0.address=0x200000000048"),
+            ("raddr.va=0x200000040040", "raddr.va=0x0"),
+            ("data0.lkey=0x10004711", "data0.lkey=0x10004b14"),
+            ("wqe_opcode=0x8", "wqe_opcode=0xa"),
+            ("offset=0x900", "offset=0x800"),
+            ("offset=0x808", "offset=0x810"),
+            ("offset=0x808 size=0x8", "offset=0x808 size=0x40"),
+            ("command=0x0", "command=0x1"),
+            ("name=ALLOC_PD", "name=ALLOC_XRCD"),
+        ] {
+            let other = RUN.replacen(from, to, 1);
+            assert_ne!(RUN, other, "{from}");
+            assert!(compared(RUN, &other).is_err(), "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_missing_or_moved_line_is_a_difference() {
+        let lines: Vec<&str> = RUN.lines().collect();
+        for place in [0, 3, 5, 6, 7, 8, 9, 10, 11, 13, 14] {
+            let mut other = lines.clone();
+            other.remove(place);
+            assert!(compared(RUN, &other.join("\n")).is_err(), "{place}");
+        }
+        let mut other = lines.clone();
+        other.swap(8, 9);
+        assert!(compared(RUN, &other.join("\n")).is_err());
+        assert!(compared("", "").is_err());
+        let shown = compared(RUN, &lines[..14].join("\n")).unwrap_err();
+        assert!(shown.contains("second ends") && shown.contains("first 15: 0 store"), "{shown}");
+    }
+
+    #[test]
+    fn a_shared_receive_and_its_completion_are_paired() {
+        let run = "\
+0 command name=CREATE_CQ opcode=0x400 status=0x0 out=0x1
+0 command name=CREATE_RMP opcode=0x90c status=0x0 in.ctx.wq.log_wq_sz=0x5 in.ctx.user_index=0x2 out=0x5
+0 receive queue=srq srqn=0x5 index=0x3 data0.byte_count=0x8
+0 receive queue=srq srqn=0x5 index=0x4 data0.byte_count=0x9
+0 cqe cqn=0x1 index=0x0 srqn_user_index=0x2 wqe_counter=0x3 opcode=0x2
+0 cqe cqn=0x1 index=0x1 srqn_user_index=0x2 wqe_counter=0x4 opcode=0x2
+";
+        let other = run
+            .replace("log_wq_sz=0x5", "log_wq_sz=0x4")
+            .replace("user_index=0x2", "user_index=0x7")
+            .replace("index=0x4", "index=0x1")
+            .replace("wqe_counter=0x4", "wqe_counter=0x1");
+        assert_eq!(compared(run, &other), Ok(6));
+        let swapped =
+            run.replace("wqe_counter=0x3", "wqe_counter=0x9").replace("wqe_counter=0x4", "wqe_counter=0x3");
+        assert!(compared(run, &swapped).is_err());
+        let user = "srqn_user_index=0x2 wqe_counter=0x4";
+        assert!(compared(run, &run.replace(user, "srqn_user_index=0x3 wqe_counter=0x4")).is_err());
+    }
+
+    #[test]
+    fn bytes_that_no_one_wrote_are_left_out() {
+        let head = "0 command name=CREATE_QP opcode=0x500 status=0x0 out=0x4a\n";
+        let same = |one: &str, other: &str| {
+            compared(&format!("{head}0 wqe qpn=0x4a {one}\n"), &format!("{head}0 wqe qpn=0x4a {other}\n"))
+                .is_ok()
+        };
+        assert!(same("name=SEND ctrl.imm=0x5", "name=SEND"));
+        assert!(!same("name=SEND_IMM ctrl.imm=0x5", "name=SEND_IMM"));
+        assert!(!same("name=RDMA_WRITE_IMM ctrl.imm=0x5", "name=RDMA_WRITE_IMM ctrl.imm=0x6"));
+        assert!(same("name=UMR mkey.free=0x1 mkey.pd=0x5", "name=UMR mkey.free=0x1"));
+        assert!(!same("name=UMR mkey.free=0x1 umr.mkey_mask=0x5", "name=UMR mkey.free=0x1"));
+        assert!(!same("name=UMR mkey.rw=0x1", "name=UMR"));
+        assert!(same("name=UMR mkey.rw=0x1 mkey.pd=0x5", "name=UMR mkey.rw=0x1"));
+    }
+
+    #[test]
+    fn the_key_that_a_bind_makes_is_followed() {
+        let run = "\
+0 command name=CREATE_QP opcode=0x500 status=0x0 out=0x4a
+0 wqe qpn=0x4a index=0x0 name=UMR ctrl.imm=0x10004b13 mkey.mkey_7_0=0x14 list_bytes=0x40 address=00000200100048120000200000040040000000 bytes=00
+0 wqe qpn=0x4a index=0x4 name=RDMA_WRITE raddr.rkey=0x10004b14 bytes=00
+";
+        let other = run.replace("10004b", "10005b").replace("13 mkey.mkey_7_0=0x14", "18 mkey.mkey_7_0=0x19");
+        assert_eq!(compared(run, &other.replace("4b14", "5b19").replace("5b14", "5b19")), Ok(3));
+        assert!(compared(run, &other).is_err());
+        assert!(compared(run, &run.replace("00000200", "00000100")).is_err());
+        assert!(compared(run, &run.replace("0000200000040040", "0000200000040048")).is_err());
+    }
+}
