@@ -82,6 +82,8 @@ pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
     tool("ip", "iproute2"),
     tool("ethtool", "ethtool"),
+    tool("cc", "gcc"),
+    tool("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
 ];
 
 /// Tools that build rdma-core's side of the benchmark.

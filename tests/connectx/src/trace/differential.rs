@@ -184,7 +184,7 @@ impl Form {
         line
     }
 
-    /// Translates a receive; the entries of a shared queue are in the order of the library's choice.
+    /// Translates a receive. The library chooses the order of the entries of a shared queue.
     fn receive(&mut self, entry: &Entry) -> String {
         let mut entry = entry.clone();
         if entry.get("queue") == Some("srq") {

@@ -9,6 +9,7 @@
 //! | [`perftest`] | every operation, in many sizes |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
+//! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`ours`] | this project's own API: the suite `conformance` |
 //! | `c_abi` | `devinfo`, `pingpong`, `perftest` and `pyverbs` again, on this project's library |
@@ -18,6 +19,7 @@
 
 pub mod control;
 pub mod devinfo;
+pub mod differential;
 pub mod faults;
 mod kernel_log;
 pub mod ours;
@@ -133,6 +135,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
         linked(pyverbs::cases(setup)),
+        differential::cases(setup),
         faults::cases(setup),
     ]
     .into_iter()

@@ -1,0 +1,228 @@
+//! `differential`: one program on rdma-core's libmlx5 and on this project's, in one boot. Both runs
+//! must print the same and leave the same trace in the model.
+//!
+//! `tests/differential/differential.c` knows the verbs alone. It runs a script of requests, each
+//! completed before the next, and prints every completion and a checksum of all data. The model
+//! compares the traces: commands, doorbell records, stores into registers, requests, receives and
+//! completions. The differences that it accepts are in a table of `connectx_model`
+//! (`trace::differential`).
+//!
+//! | what differs | why it is not compared |
+//! |---|---|
+//! | data in completions | libmlx5 asks for it unless `MLX5_SCATTER_TO_CQE=0`, this project never |
+//! | the errno of rejected requests | `ENOMEM` of libmlx5, `EINVAL` here |
+//! | flags in completions of sends | libmlx5 sets "with immediate"; they have no meaning there |
+//! | rejection of a later request of a list | libmlx5 rings with the rejected request |
+//! | sizes of queues that ask for few operations | libmlx5 leaves out the segments of the others |
+//! | inline requests without a piece if `MLX5_POST_SEND_PREFER_BF=0` | no BlueFlame by libmlx5 |
+//! | `MLX5_SHUT_UP_BF=1` | the model complains of both: they ring one half of a register |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::control::Control;
+use super::{Setup, device};
+use crate::process;
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::{LIMIT, Maker};
+
+const SUITE: &str = "differential";
+
+const SOURCE: &str = include_str!("../../../differential/differential.c");
+
+/// Limit on a run: some thousand requests.
+const RUN: Duration = Duration::from_secs(120);
+
+const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
+const APIS: [&str; 2] = ["post", "wr"];
+
+/// Requests from one seed.
+const REQUESTS: u32 = 500;
+
+/// Seeds for each transport and interface: 10,000 requests altogether.
+const SEEDS: u32 = 2;
+
+/// A setting of both libraries: only requests with inline data are stored into a register.
+const FEW_BLUE_FLAMES: (&str, &str) = ("MLX5_POST_SEND_PREFER_BF", "0");
+
+/// A program's arguments and its environment.
+#[derive(Clone, Debug)]
+struct Script {
+    words: String,
+    env: Option<(&'static str, &'static str)>,
+}
+
+/// Returns the cases of the suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let mut scripts = Vec::new();
+    let mut add = |words: String, env| scripts.push(Script { words, env });
+    for transport in TRANSPORTS {
+        for api in APIS {
+            for script in ["shapes", "wraps", "events", "refusals"] {
+                add(format!("{transport} {api} {script}"), None);
+            }
+            // Requests to a wrong key fail on these alone.
+            if ["rc", "xrc", "srq"].contains(&transport) {
+                add(format!("{transport} {api} errors"), None);
+            }
+            for seed in 1..=SEEDS {
+                add(format!("{transport} {api} random {seed} {REQUESTS}"), None);
+            }
+        }
+    }
+    for api in APIS {
+        add(format!("rc {api} windows"), None);
+        add(format!("rc {api} random 7 200"), Some(FEW_BLUE_FLAMES));
+    }
+    let mut cases: Vec<Case> = scripts
+        .into_iter()
+        .map(|script| {
+            let name = script.name();
+            Case::new(SUITE, name, move || script.compare(setup, [Maker::Theirs, Maker::Linked]))
+                .within(2 * RUN + 2 * LIMIT)
+        })
+        .collect();
+    let twice = move || {
+        let script = Script { words: "rc post random 3 100".to_owned(), env: None };
+        script.compare(setup, [Maker::Theirs, Maker::Theirs])
+    };
+    cases.push(Case::new(SUITE, "two runs on one library are the same", twice));
+    cases.push(Case::new(SUITE, "runs of two scripts differ", move || differ(setup)));
+    cases
+}
+
+impl Script {
+    fn name(&self) -> String {
+        match self.env {
+            Some((name, value)) => format!("{} with {name}={value}", self.words),
+            None => self.words.clone(),
+        }
+    }
+
+    /// Runs the script on one library, in a section of the trace. Returns its output.
+    fn run(&self, setup: Setup, maker: &Maker, mark: &str) -> CaseResult<String> {
+        let mut command = Command::new(program()?);
+        let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
+        command.args([device(0), gid]).args(self.words.split(' '));
+        command.env("MLX5_SCATTER_TO_CQE", "0").env_remove("LD_LIBRARY_PATH");
+        maker.prepare(&mut command)?;
+        if let Some((name, value)) = self.env {
+            command.env(name, value);
+        }
+        Control::tell(&format!("trace mark {mark}"))?;
+        let ended = process::run(&mut command, RUN)?;
+        Control::tell("trace mark end")?;
+        match ended {
+            Ok(ended) if ended.status.success() && ended.stderr.is_empty() => Ok(ended.stdout),
+            Ok(ended) | Err(ended) => {
+                let end: Vec<&str> = ended.stdout.lines().rev().take(5).collect();
+                fail(format_args!(
+                    "on the library {maker}: {}: {}; its last lines, backwards: {end:?}",
+                    ended.status,
+                    ended.stderr.trim_end()
+                ))
+            }
+        }
+    }
+
+    /// Compares runs on two libraries.
+    fn compare(&self, setup: Setup, makers: [Maker; 2]) -> CaseResult {
+        warm_up(setup)?;
+        let marks = ["first", "second"];
+        let [one, other] = [0, 1].map(|place| self.run(setup, &makers[place], marks[place]));
+        let difference = Control::tell("trace compare first second")?;
+        difference.iter().for_each(|line| eprintln!("{line}"));
+        same_lines(&one?, &other?)?;
+        if difference.is_empty() { Ok(()) } else { fail("the traces differ") }
+    }
+}
+
+/// Compares outputs, and names the first different lines.
+fn same_lines(one: &str, other: &str) -> CaseResult {
+    if one == other {
+        return Ok(());
+    }
+    let place = one.lines().zip(other.lines()).take_while(|(one, other)| one == other).count();
+    let line = |text: &str| text.lines().nth(place).unwrap_or("nothing").to_owned();
+    fail(format_args!(
+        "line {} is {:?} on the first and {:?} on the second",
+        place + 1,
+        line(one),
+        line(other)
+    ))
+}
+
+/// Checks that the comparison finds a difference where there is one.
+fn differ(setup: Setup) -> CaseResult {
+    for (mark, seed) in [("first", 3), ("second", 4)] {
+        let script = Script { words: format!("rc post random {seed} 20"), env: None };
+        script.run(setup, &Maker::Theirs, mark)?;
+    }
+    if Control::tell("trace compare first second")?.is_empty() {
+        return fail("the traces of two scripts are the same");
+    }
+    Ok(())
+}
+
+/// Registers memory once: at the first time, newer kernels create a queue pair of their own.
+fn warm_up(setup: Setup) -> CaseResult {
+    let done = Path::new("/tmp/differential.warm");
+    if !done.exists() {
+        let script = Script { words: "rc post random 1 1".to_owned(), env: None };
+        script.run(setup, &Maker::Theirs, "warm-up")?;
+        fs::write(done, "")?;
+    }
+    Ok(())
+}
+
+/// Returns the compiled program. The first case compiles it.
+fn program() -> CaseResult<PathBuf> {
+    let binary = PathBuf::from("/tmp/differential");
+    if binary.exists() {
+        return Ok(binary);
+    }
+    let headers = Path::new("/usr/include/infiniband/verbs.h");
+    if !Path::new("/usr/bin/cc").exists() || !headers.exists() {
+        return skip("a C compiler or the headers are not installed (packages gcc, libibverbs-dev)");
+    }
+    let source = binary.with_extension("c");
+    fs::write(&source, SOURCE)?;
+    let unfinished = binary.with_extension("new");
+    let mut cc = Command::new("/usr/bin/cc");
+    cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
+    cc.arg(&unfinished).arg(&source).arg("-libverbs");
+    match process::run(&mut cc, RUN)? {
+        Ok(ended) if ended.status.success() => {}
+        Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),
+    }
+    fs::rename(&unfinished, &binary)?;
+    Ok(binary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suites::mlx5::Port;
+
+    #[test]
+    fn the_first_different_line_is_named() {
+        assert_eq!(same_lines("a\nb\n", "a\nb\n"), Ok(()));
+        let why = |one, other| match same_lines(one, other) {
+            Err(Stop::Failed(why)) => why,
+            ended => panic!("{ended:?}"),
+        };
+        assert_eq!(why("a\nb\n", "a\nc\n"), "line 2 is \"b\" on the first and \"c\" on the second");
+        assert_eq!(why("a\n", "a\nc\n"), "line 2 is \"nothing\" on the first and \"c\" on the second");
+    }
+
+    #[test]
+    fn the_random_scripts_have_10_000_requests() {
+        let cases = cases(Setup { port: Port::Ib, functions: 2 });
+        let suffix = format!(" {REQUESTS}");
+        let scripts =
+            cases.iter().filter(|case| case.name.contains(" random ") && case.name.ends_with(&suffix));
+        assert_eq!(scripts.count() as u32 * REQUESTS, 10_000);
+    }
+}
