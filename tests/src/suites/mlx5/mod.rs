@@ -145,12 +145,13 @@ pub fn all(setup: Setup) -> Vec<Case> {
 }
 
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
-/// one with InfiniBand ports has our API with its provider named, and pyverbs on our library; the
-/// one with Ethernet ports has our API with its provider hidden, and the rest on our library.
+/// one with InfiniBand ports has our API with its provider named, pyverbs on our library and the
+/// differential; the one with Ethernet ports has our API with its provider hidden, and the rest on
+/// our library.
 pub fn usual(setup: Setup) -> Vec<Case> {
     let (ours, linked) = match setup.port {
         Port::Ib => (" erased", ["c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest"].as_slice()),
-        Port::Roce => (" static", ["c_abi.pyverbs"].as_slice()),
+        Port::Roce => (" static", ["c_abi.pyverbs", "differential"].as_slice()),
     };
     let is_of_other = |name: &str| {
         name.starts_with("conformance.") && name.ends_with(ours)

@@ -94,6 +94,10 @@ const OTHERWISE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "nothing in the guest keeps the device's own clock at the time of the system",
+        &["cq.wall_clock_times_are_those_of_the_system"],
+    ),
+    (
         "the provider refuses IGNORE_OVERRUN, whose entries would change while they are read",
         &["cq.an_overrun_that_is_ignored_is_not_reported"],
     ),
