@@ -319,11 +319,7 @@ impl fmt::Debug for Device {
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {
-        let is_its_own = match info.driver_id() {
-            Some(id) => id.0 == driver.driver_id,
-            None => (driver.matches)(info),
-        };
-        if !is_its_own {
+        if !driver.has(info) {
             continue;
         }
         if (driver.min_abi..=driver.max_abi).contains(&info.abi_version()) {

@@ -31,9 +31,6 @@ pub(crate) struct Clock {
     info: Option<Region>,
 }
 
-/// The page of the register, whatever the size of the system's pages is.
-const PAGE: usize = 4096;
-
 impl Clock {
     /// Maps what the driver offers in its reply to the creation of the context. A page that cannot
     /// be mapped is not there.
@@ -48,7 +45,7 @@ impl Clock {
             // SAFETY: the driver offers the page for reading, in its reply.
             unsafe { kernel.uverbs().map_read_only("open_device", offset, page) }.ok()
         };
-        let place = reply.hca_core_clock_offset as usize % PAGE;
+        let place = reply.hca_core_clock_offset as usize % page_size();
         let cycles = has_cycles.then(|| map(Mlx5IbMmapCmd::MLX5_IB_MMAP_CORE_CLOCK)).flatten();
         Self {
             cycles: cycles

@@ -45,11 +45,7 @@ impl NamedProvider for Mlx5 {
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {
-        let own = match device.driver_id() {
-            Some(id) => id.0 == DRIVER_ID,
-            None => named_mlx5(device),
-        };
-        if !own {
+        if !Self::DRIVER.has(device) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
         Ok(Context { device: Device::open(device)? })

@@ -23,13 +23,12 @@ use uverbs_abi::mlx5_user_ioctl_cmds::{
 use verbs_core::channel::{Attr, DriverAttrs};
 use verbs_core::cmd::mlx5::{DmInfo, query_dm};
 use verbs_core::provider::{Destroy, DeviceOps as _, DmOps};
-use verbs_core::ring::Region;
+use verbs_core::ring::{Region, page_size};
 use verbs_core::types::DmAttr;
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
 use crate::device::Device;
-use crate::memory::PAGE;
 
 /// The size of an access, in bytes.
 const WORD: usize = size_of::<u32>();
@@ -51,7 +50,7 @@ pub struct Dm {
 fn map_offset(page_index: u16) -> u64 {
     let index = u64::from(page_index);
     let page = u64::from(Mlx5IbMmapCmd::MLX5_IB_MMAP_DEVICE_MEM.0) << 8 | index & 0xff | (index >> 8) << 16;
-    page * PAGE as u64
+    page * page_size() as u64
 }
 
 impl Dm {
@@ -105,8 +104,8 @@ impl Dm {
         let uverbs = device.kernel.uverbs();
         let bad = || uverbs.bad_reply(verb, "device memory outside of its pages");
         let length = usize::try_from(info.length).map_err(|_| bad())?;
-        let size = length.checked_next_multiple_of(PAGE).ok_or_else(bad)?;
-        let start = info.start_offset as usize & (PAGE - 1);
+        let size = length.checked_next_multiple_of(page_size()).ok_or_else(bad)?;
+        let start = info.start_offset as usize & (page_size() - 1);
         if !start.is_multiple_of(WORD) || start.checked_add(length).is_none_or(|end| end > size) {
             return Err(bad());
         }
@@ -209,9 +208,9 @@ mod tests {
     use super::*;
     use crate::device::tests::device;
 
-    /// The page of the device memory, and its start in it.
-    const PLACE: u64 = (8 << 8 | 0x34 | 0x12 << 16) * 4096;
-    const START: u64 = 0x1040;
+    /// The page of the device memory, in pages, and its start in it.
+    const PLACE: u64 = 8 << 8 | 0x34 | 0x12 << 16;
+    const START: u64 = 0x1_0040;
 
     fn most(max_dm_size: u64) -> Expect {
         let mut reply = IbUverbsExQueryDeviceResp { max_dm_size, ..Default::default() };
@@ -224,14 +223,14 @@ mod tests {
                        0x1001 out 2 bytes";
         let outputs = [&5_u32.to_ne_bytes()[..], &START.to_ne_bytes(), &0x1234_u16.to_ne_bytes()];
         script.expect([most(4096), Expect::command(command, Reply::outputs(outputs))]);
-        script.expect_map(PLACE, PAGE, region.clone());
+        script.expect_map(PLACE * page_size() as u64, page_size(), region.clone());
         Dm::alloc(device, &DmAttr { length: 128, log_align: 6 }).unwrap()
     }
 
     #[test]
     fn device_memory_is_mapped_and_copied_in_words() {
         let (device, script) = device();
-        let region = Region::plain(PAGE);
+        let region = Region::plain(page_size());
         let dm = dm(&script, &device, &region);
         assert_eq!((dm.handle(), dm.length()), (5, 128));
         dm.copy_to(4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
@@ -272,11 +271,11 @@ mod tests {
         let (device, script) = device();
         let outputs = [&5_u32.to_ne_bytes()[..], &4_u64.to_ne_bytes(), &0_u16.to_ne_bytes()];
         script.expect([
-            most(4096),
+            most(page_size() as u64),
             Expect::anything(Reply::outputs(outputs)),
             Expect::command("ioctl 14.1: 0x0 handle 5", Reply::ok()),
         ]);
-        let error = Dm::alloc(&device, &DmAttr { length: 4096, log_align: 0 }).unwrap_err();
+        let error = Dm::alloc(&device, &DmAttr { length: page_size() as u64, log_align: 0 }).unwrap_err();
         assert!(matches!(error.cause, Cause::BadReply { .. }), "{error}");
     }
 
@@ -287,7 +286,7 @@ mod tests {
                        0x1003 out 8 bytes";
         let outputs = [&START.to_ne_bytes()[..], &0x1234_u16.to_ne_bytes(), &64_u64.to_ne_bytes()];
         script.expect([Expect::command(command, Reply::outputs(outputs))]);
-        script.expect_map(PLACE, PAGE, Region::plain(PAGE));
+        script.expect_map(PLACE * page_size() as u64, page_size(), Region::plain(page_size()));
         let dm = Dm::import(&device, 7).unwrap();
         assert_eq!((dm.handle(), dm.length()), (7, 64));
         dm.destroy().map_err(|(_, error)| error).unwrap();

@@ -194,8 +194,7 @@ impl BlueFlame {
         let (mut from, mut to) = (at, self.half());
         for _ in 1..units.div_ceil(4) {
             // SAFETY: `from` stays below the queue's end, and `to` within the half, which has room
-            // for
-            // `max_units`.
+            // for `max_units`.
             unsafe {
                 from = from.add(BLOCK);
                 from = if from == end { start } else { from };

@@ -21,6 +21,7 @@
 //! | `record` | the requests in a queue, shared by poster and poller |
 //! | `doorbell` | one doorbell record, one register |
 //! | `sq` | [`Sq`], posting sends |
+//! | `entries` | the memory of receive queues |
 //! | `rq` | [`Rq`], posting receives |
 //! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives |
 //! | `wq` | [`Wq`], whose queue is an [`Rq`] |
@@ -50,6 +51,7 @@ mod dbrec;
 mod device;
 mod dm;
 mod doorbell;
+mod entries;
 mod flow;
 mod kernel;
 mod life;

@@ -1,9 +1,9 @@
-//! [`Life`]: what a queue pair or a shared receive queue has of its device from its creation until
-//! it was destroyed and its queues are gone.
+//! [`Life`]: what a queue pair, a shared receive queue or a work queue has of its device from its
+//! creation until it was destroyed and its queues are gone.
 //!
 //! Queues may be dropped before their object or after it. They share this value: the memory, the
-//! doorbell records and the register return when the last of them is dropped. A send queue looks
-//! before it rings whether its queue pair has ended.
+//! doorbell records, the register and the number return when the last of them is dropped. A send
+//! queue looks before it rings whether its queue pair has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use verbs_core::ring::Region;
 use crate::dbrec::Slot;
 use crate::memory::QueueMemory;
 use crate::registers::Register;
+use crate::user_index::UserIndex;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -20,20 +21,30 @@ pub(crate) struct Life {
     is_over: AtomicBool,
     /// Of an object without a send queue: none.
     register: Option<Arc<Register>>,
+    /// Of an object without completions of its own: none.
+    user_index: Option<UserIndex>,
     records: Slot,
     memory: QueueMemory,
 }
 
 impl Life {
     /// Lends these to the device: the kernel has created the object.
-    pub(crate) fn new(memory: QueueMemory, records: Slot, register: Option<Arc<Register>>) -> Self {
+    pub(crate) fn new(
+        memory: QueueMemory,
+        records: Slot,
+        register: Option<Arc<Register>>,
+        user_index: Option<UserIndex>,
+    ) -> Self {
         records.lend();
-        Self { is_over: AtomicBool::new(false), register, records, memory }
+        if let Some(user_index) = &user_index {
+            user_index.lend();
+        }
+        Self { is_over: AtomicBool::new(false), register, user_index, records, memory }
     }
 
     /// The life of a simulated queue pair, in plain memory.
     pub(crate) fn of_test(memory: Region, records: Region) -> Self {
-        Self::new(QueueMemory::of_test(memory), Slot::of_test(records), None)
+        Self::new(QueueMemory::of_test(memory), Slot::of_test(records), None, None)
     }
 
     /// Returns the memory of the queues.
@@ -51,6 +62,11 @@ impl Life {
         self.register.as_deref()
     }
 
+    /// Returns the number that its completions carry, if it has any.
+    pub(crate) fn user_index(&self) -> Option<u32> {
+        self.user_index.as_ref().map(UserIndex::number)
+    }
+
     /// Returns whether the object was destroyed.
     #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
@@ -65,10 +81,14 @@ impl Life {
         }
     }
 
-    /// Ends it: the kernel has confirmed that the object is destroyed.
+    /// Ends it: the kernel has confirmed that the object is destroyed, and its completion queues
+    /// know it.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);
         self.records.take_back();
+        if let Some(user_index) = &self.user_index {
+            user_index.take_back();
+        }
     }
 }

@@ -2,11 +2,7 @@
 
 use verbs_core::Errno;
 use verbs_core::fork::Excluded;
-use verbs_core::ring::Region;
-
-/// The size of the pages of the machines that this crate runs on, at most: the kernel pins whole
-/// pages, and a buffer shares none with other memory.
-pub(crate) const PAGE: usize = 4096;
+use verbs_core::ring::{Region, page_size};
 
 /// The memory of a queue, excluded from forks as registered memory is.
 #[derive(Debug)]
@@ -16,12 +12,13 @@ pub(crate) struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// Allocates zeroed memory of at least `len` bytes, in pages of its own.
+    /// Allocates zeroed memory of at least `len` bytes, in pages of its own: the kernel pins whole
+    /// pages.
     ///
     /// # Errors
     /// `ENOMEM`; the errno with which the pages cannot be excluded from forks.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
-        let len = len.max(1).next_multiple_of(PAGE);
+        let len = len.max(1).next_multiple_of(page_size());
         let region = Region::anonymous(len)?;
         let excluded = Excluded::new(region.pointer(0, len).as_ptr(), len)?;
         Ok(Self { _excluded: excluded, region })

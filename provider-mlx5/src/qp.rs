@@ -28,6 +28,7 @@ use verbs_core::provider::{
     Destroy, DeviceOps as _, EventsRead, PdOps, QpOps, QpParents, QpParts, RwqIndTableOps as _, SrqOps,
     XrcdOps,
 };
+use verbs_core::ring::page_size;
 use verbs_core::types::{
     Ece, Gid, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
     RxHashConf,
@@ -39,7 +40,7 @@ use crate::cq::{CqHandle, Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::life::Life;
-use crate::memory::{PAGE, QueueMemory};
+use crate::memory::QueueMemory;
 use crate::record::SrqRecord;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
@@ -61,9 +62,6 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     state: QpState,
-    /// `None` for an XRC target and for one with a table of work queues, which have no completions
-    /// of their own.
-    user_index: Option<UserIndex>,
     send_cq: Option<Arc<Shared>>,
     recv_cq: Option<Arc<Shared>>,
     /// The receives of its shared receive queue.
@@ -106,7 +104,7 @@ impl Shapes {
 
     /// The place of the send queue in the memory, in bytes.
     fn send_at(&self) -> usize {
-        if self.is_split { self.recv_len().next_multiple_of(PAGE) } else { self.recv_len() }
+        if self.is_split { self.recv_len().next_multiple_of(page_size()) } else { self.recv_len() }
     }
 
     /// The size of the send queue, in bytes.
@@ -194,30 +192,18 @@ impl Qp {
                 // The device may have the type, and not the properties.
                 let is_common = extra == QpExtra::default();
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
-            });
-        let info = match info {
-            Ok(info) => info,
-            Err(error) => {
-                if let Some(user_index) = user_index {
-                    user_index.give_back();
-                }
-                return Err(error);
-            }
-        };
+            })?;
         if register.is_beside_orphan() {
             // The number may have been that of the queue pair whose queue still rings there.
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
                 // The device may have it still, with all that it was lent.
-                core::mem::forget((Life::new(memory, records, Some(register)), user_index));
+                core::mem::forget(Life::new(memory, records, Some(register), user_index));
                 return Err(error);
-            }
-            if let Some(user_index) = user_index {
-                user_index.give_back();
             }
             return Self::create(device, parents, attr, ex);
         }
-        let life = Arc::new(Life::new(memory, records, Some(register)));
+        let life = Arc::new(Life::new(memory, records, Some(register), user_index));
         let is_shared = parents.srq.is_some() || !has_recv;
         let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);
         let qp = Self {
@@ -227,7 +213,6 @@ impl Qp {
             qp_type: attr.qp_type,
             cap: shapes.cap(&attr.cap),
             state: QpState::RESET,
-            user_index,
             send_cq: parents.send_cq.map(shared),
             recv_cq: parents.recv_cq.map(shared),
             srq: parents.srq.map(|srq| Arc::clone(srq.requests())),
@@ -320,7 +305,7 @@ impl Qp {
             }
         };
         let register = Arc::new(device.registers.share());
-        let life = Arc::new(Life::new(memory, records, Some(register)));
+        let life = Arc::new(Life::new(memory, records, Some(register), None));
         let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &life);
         let qp = Self {
             device: Arc::clone(device),
@@ -329,7 +314,6 @@ impl Qp {
             qp_type: attr.qp_type,
             cap: QpCap::default(),
             state: QpState::RESET,
-            user_index: None,
             send_cq: None,
             recv_cq: None,
             srq: None,
@@ -348,7 +332,7 @@ impl Qp {
 
     /// Tells its completion queues about its queues.
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
-        let Some(user_index) = &self.user_index else { return };
+        let Some(user_index) = self.life.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
         let recv = Some(match &self.srq {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
@@ -356,31 +340,30 @@ impl Qp {
         });
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
-                tell(one, user_index.number(), Queues { send, recv });
+                tell(one, user_index, Queues { send, recv });
             }
             (send_cq, recv_cq) => {
                 if let Some(cq) = send_cq {
-                    tell(cq, user_index.number(), Queues { send, recv: None });
+                    tell(cq, user_index, Queues { send, recv: None });
                 }
                 if let Some(cq) = recv_cq {
-                    tell(cq, user_index.number(), Queues { send: None, recv });
+                    tell(cq, user_index, Queues { send: None, recv });
                 }
             }
         }
     }
 
     /// Ends its life for its completion queues.
-    fn end(&mut self) {
-        if let Some(user_index) = self.user_index.take() {
+    fn end(&self) {
+        if let Some(user_index) = self.life.user_index() {
             if let Some(cq) = &self.send_cq {
-                cq.end(user_index.number(), None);
+                cq.end(user_index, None);
             }
             if let Some(cq) = &self.recv_cq
                 && !self.send_cq.as_ref().is_some_and(|send_cq| Arc::ptr_eq(send_cq, cq))
             {
-                cq.end(user_index.number(), None);
+                cq.end(user_index, None);
             }
-            user_index.give_back();
         }
         self.life.end();
     }

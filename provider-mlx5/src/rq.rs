@@ -19,9 +19,9 @@ use verbs_core::ring::barrier;
 use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
 
 use crate::doorbell::Record;
+use crate::entries::Entries;
 use crate::life::Life;
 use crate::record::RecvRecord;
-use crate::wqe::{self, UNIT};
 
 /// The size of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +40,7 @@ const COUNTER: u32 = 0xffff;
 /// The receive queue of a queue pair, or of a work queue.
 pub struct Rq {
     checks: RecvChecks,
-    start: NonNull<u8>,
-    entry_mask: u32,
-    units: u32,
-    /// The size of an entry in bytes is 2 to the power of this.
-    log_entry: u32,
+    entries: Entries,
     /// The most unfinished receives: the number of entries, or 0.
     capacity: u32,
     /// The number of receives that were put in.
@@ -57,14 +53,7 @@ pub struct Rq {
     holds_back: bool,
     requests: Arc<RecvRecord>,
     record: Record,
-    life: Arc<Life>,
 }
-
-// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
-// Sync` and lives as long; the queue is written through `&mut` alone.
-unsafe impl Send for Rq {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Rq {}
 
 impl Rq {
     /// Returns the receive queue of a queue pair in RESET, at the start of the memory of its life.
@@ -100,21 +89,12 @@ impl Rq {
 
     fn with_checks(checks: RecvChecks, shape: Shape, record: Record, life: Arc<Life>) -> Self {
         let Shape { entries, units, cap } = shape;
-        assert!(
-            entries.is_power_of_two() && units.is_power_of_two() && units >= cap.max_recv_sge,
-            "{shape:?}"
-        );
         // A completion names an entry by 16 bits.
-        assert!(entries <= 1 << 15, "{shape:?}");
+        assert!(entries <= 1 << 15 && units >= cap.max_recv_sge, "{shape:?}");
         record.store(0);
-        let start = life.memory().region().pointer(0, entries as usize * units as usize * UNIT);
-        assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
         Self {
             checks,
-            start,
-            entry_mask: entries - 1,
-            units,
-            log_entry: (units * UNIT as u32).trailing_zeros(),
+            entries: Entries::new(entries, units, 0, life),
             capacity: entries,
             head: 0,
             limit: entries,
@@ -122,13 +102,12 @@ impl Rq {
             holds_back: false,
             requests: RecvRecord::new(entries),
             record,
-            life,
         }
     }
 
     /// Returns the life of its queue pair.
     pub(crate) const fn life(&self) -> &Arc<Life> {
-        &self.life
+        self.entries.life()
     }
 
     /// Returns the requests in the queue, for the poller of its completion queue.
@@ -142,7 +121,7 @@ impl Rq {
         self.checks.moved_to(state);
         if state == QpState::RESET {
             (self.head, self.limit) = (0, self.capacity);
-            self.requests = RecvRecord::new(self.entry_mask + 1);
+            self.requests = RecvRecord::new(self.entries.count());
             self.record.store(0);
         }
         if self.holds_back {
@@ -164,9 +143,7 @@ impl Rq {
                 return None;
             }
         }
-        let at = ((self.head & self.entry_mask) as usize) << self.log_entry;
-        // SAFETY: the entry's place is below the queue's length (`new`).
-        Some(unsafe { self.start.add(at) })
+        Some(self.entries.at(self.head))
     }
 
     /// Records a receive whose list was stored in the next entry.
@@ -184,14 +161,8 @@ impl Rq {
             && sge.length > 0
             && let Some(at) = self.next()
         {
-            // SAFETY: no unfinished receive has the entry, which has room for one element, and for
-            // a terminator where a list may be longer.
-            unsafe {
-                wqe::store(at, wqe::data(sge));
-                if self.units > 1 {
-                    wqe::store(at.add(UNIT), wqe::TERMINATOR);
-                }
-            }
+            // SAFETY: no unfinished receive has the entry.
+            unsafe { self.entries.put_one(at, sge) };
             self.finish(wr.wr_id);
             return true;
         }
@@ -202,23 +173,10 @@ impl Rq {
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         self.checks.check(wr)?;
-        let mut at = self.next().ok_or(PostReason::QueueFull)?;
-        let mut left = self.units;
-        for sge in wr.sge {
-            if sge.length > 0 {
-                // SAFETY: the list has at most as many elements as the entry has units, and no
-                // unfinished receive has the entry.
-                unsafe {
-                    wqe::store(at, wqe::data(sge));
-                    at = at.add(UNIT);
-                }
-                left -= 1;
-            }
-        }
-        if left > 0 {
-            // SAFETY: a unit of the entry is left.
-            unsafe { wqe::store(at, wqe::TERMINATOR) };
-        }
+        let at = self.next().ok_or(PostReason::QueueFull)?;
+        // SAFETY: no unfinished receive has the entry. The checks found at most as many elements as
+        // the entry has units (`with_checks`).
+        unsafe { self.entries.put_list(at, wr.sge) };
         self.finish(wr.wr_id);
         Ok(())
     }

@@ -71,20 +71,12 @@ pub(crate) fn send(
     }
     let longest = limits.max_sq_desc_sz.min(MAX_REQUEST + unused).min(MAX_ENTRY);
     let room = longest.saturating_sub(overhead);
-    let limit =
-        |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
-    if max_tso_header > room {
-        return Err(limit("max_tso_header", max_tso_header, room));
-    }
+    explain::within("max_tso_header", max_tso_header.into(), 0, room.into())?;
     let header = max_tso_header.next_multiple_of(UNIT as u32);
     let max_sge = room.saturating_sub(header) / UNIT as u32;
-    if cap.max_send_sge > max_sge {
-        return Err(limit("max_send_sge", cap.max_send_sge, max_sge));
-    }
+    explain::within("max_send_sge", cap.max_send_sge.into(), 0, max_sge.into())?;
     let max_inline = (room - room % UNIT as u32).saturating_sub(INLINE_HEADER);
-    if cap.max_inline_data > max_inline {
-        return Err(limit("max_inline_data", cap.max_inline_data, max_inline));
-    }
+    explain::within("max_inline_data", cap.max_inline_data.into(), 0, max_inline.into())?;
     let inline = match cap.max_inline_data {
         0 => 0,
         bytes => (bytes + INLINE_HEADER).next_multiple_of(UNIT as u32),
@@ -92,13 +84,10 @@ pub(crate) fn send(
     let list = header + cap.max_send_sge * UNIT as u32;
     let entry = (overhead + inline.max(list)).next_multiple_of(BLOCK as u32);
     let blocks_of_request = entry / BLOCK as u32;
-    let max_blocks = limits.max_send_wqebb.min(MAX_COUNT);
-    let blocks = cap
-        .max_send_wr
-        .checked_mul(blocks_of_request)
-        .and_then(u32::checked_next_power_of_two)
-        .filter(|&blocks| blocks <= max_blocks)
-        .ok_or_else(|| limit("max_send_wr", cap.max_send_wr, max_blocks / blocks_of_request))?;
+    // A power of two of blocks.
+    let max_blocks = 1 << limits.max_send_wqebb.min(MAX_COUNT).checked_ilog2().unwrap_or(0);
+    explain::within("max_send_wr", cap.max_send_wr.into(), 0, (max_blocks / blocks_of_request).into())?;
+    let blocks = (cap.max_send_wr * blocks_of_request).next_power_of_two();
     let max_post = blocks / blocks_of_request;
     // The last entry of 64 units has one too many.
     let max_inline_data = entry.min(MAX_REQUEST + unused).saturating_sub(overhead + INLINE_HEADER);
@@ -114,16 +103,10 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
     if cap.max_recv_wr == 0 {
         return Ok(None);
     }
-    let limit =
-        |name, asked: u32, max: u32| Cause::Limit { name, asked: asked.into(), min: 0, max: max.into() };
     let max_sge = limits.max_rq_desc_sz / UNIT as u32;
-    if cap.max_recv_sge > max_sge {
-        return Err(limit("max_recv_sge", cap.max_recv_sge, max_sge));
-    }
+    explain::within("max_recv_sge", cap.max_recv_sge.into(), 0, max_sge.into())?;
     let max_wr = limits.max_recv_wr.min(MAX_COUNT);
-    if cap.max_recv_wr > max_wr {
-        return Err(limit("max_recv_wr", cap.max_recv_wr, max_wr));
-    }
+    explain::within("max_recv_wr", cap.max_recv_wr.into(), 0, max_wr.into())?;
     let units = cap.max_recv_sge.max(1).next_power_of_two();
     // At least one block of memory.
     let entries = cap.max_recv_wr.next_power_of_two().max(BLOCK as u32 / UNIT as u32 / units);

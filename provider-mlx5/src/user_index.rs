@@ -1,6 +1,7 @@
 //! [`UserIndices`]: the numbers that completions carry, one for each queue pair or XRC shared
 //! receive queue of a context.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The numbers of a context. They are given densely, because completion queues look them up in
@@ -31,7 +32,7 @@ impl UserIndices {
             }
             None => return None,
         };
-        Some(UserIndex { number, of: Arc::clone(self) })
+        Some(UserIndex { number, of: Arc::clone(self), is_lent: AtomicBool::new(false) })
     }
 
     fn give_back(&self, number: u32) {
@@ -39,12 +40,13 @@ impl UserIndices {
     }
 }
 
-/// A number that was taken. It is not given back when this is dropped: the device may still write
-/// completions that carry it.
+/// A number that was taken. It is given back when this is dropped, unless it is lent to the device,
+/// which may write completions that carry it.
 #[derive(Debug)]
 pub(crate) struct UserIndex {
     number: u32,
     of: Arc<UserIndices>,
+    is_lent: AtomicBool,
 }
 
 impl UserIndex {
@@ -53,10 +55,23 @@ impl UserIndex {
         self.number
     }
 
-    /// Gives the number back. The kernel has confirmed the end of the object that had it, and the
-    /// completion queues have been told.
-    pub(crate) fn give_back(self) {
-        self.of.give_back(self.number);
+    /// Lends the number to the device: the kernel has created its object.
+    pub(crate) fn lend(&self) {
+        self.is_lent.store(true, Ordering::Release);
+    }
+
+    /// Takes the number back: the kernel has confirmed the end of its object, and the completion
+    /// queues have been told.
+    pub(crate) fn take_back(&self) {
+        self.is_lent.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for UserIndex {
+    fn drop(&mut self) {
+        if !self.is_lent.load(Ordering::Acquire) {
+            self.of.give_back(self.number);
+        }
     }
 }
 
@@ -69,17 +84,22 @@ mod tests {
         let indices = Arc::new(UserIndices::default());
         let [first, second] = [0; 2].map(|_| indices.take().unwrap());
         assert_eq!((first.number(), second.number()), (0, 1));
+        first.lend();
         drop(first);
-        assert_eq!(indices.take().unwrap().number(), 2);
-        second.give_back();
-        assert_eq!(indices.take().unwrap().number(), 1);
-        assert_eq!(indices.take().unwrap().number(), 3);
+        let third = indices.take().unwrap();
+        assert_eq!(third.number(), 2);
+        second.lend();
+        second.take_back();
+        drop(second);
+        let again = indices.take().unwrap();
+        assert_eq!((again.number(), indices.take().unwrap().number()), (1, 3));
     }
 
     #[test]
     fn the_number_that_stands_for_none_is_never_given() {
         let indices = Arc::new(UserIndices(Mutex::new(Numbers { free: Vec::new(), next: END - 1 })));
-        assert_eq!(indices.take().unwrap().number(), END - 1);
+        let last = indices.take().unwrap();
+        assert_eq!(last.number(), END - 1);
         assert!(indices.take().is_none());
     }
 }

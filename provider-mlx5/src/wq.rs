@@ -32,7 +32,6 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::life::Life;
 use crate::memory::QueueMemory;
-use crate::user_index::UserIndex;
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
 
@@ -44,8 +43,6 @@ pub struct Wq {
     wq_num: u32,
     shape: rq::Shape,
     state: AtomicU32,
-    /// `None` once it is destroyed.
-    user_index: Option<UserIndex>,
     cq: Arc<Shared>,
     life: Arc<Life>,
 }
@@ -88,26 +85,20 @@ impl Wq {
         // the device until the work queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let (pd, cq) = (parents.pd.handle(), parents.cq.handle);
-        let info = match cmd::wq::create_wq(uverbs, pd, cq, attr, Some(event_fd), uhw) {
-            Ok(info) => info,
-            Err(error) => {
-                user_index.give_back();
-                return Err(error);
-            }
-        };
-        let life = Arc::new(Life::new(memory, records, None));
+        let info = cmd::wq::create_wq(uverbs, pd, cq, attr, Some(event_fd), uhw)?;
+        let number = user_index.number();
+        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
         // SAFETY: the record is made once, and `life` lives as long as the queue.
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = Rq::new(shape, record, Arc::clone(&life));
         let cq = Arc::clone(&parents.cq.shared);
-        cq.begin(user_index.number(), queues(&queue));
+        cq.begin(number, queues(&queue));
         let wq = Self {
             device: Arc::clone(device),
             handle: info.handle,
             wq_num: info.wq_num,
             shape,
             state: AtomicU32::new(WqState::RESET.0),
-            user_index: Some(user_index),
             cq,
             life,
         };
@@ -175,9 +166,9 @@ impl WqOps for Wq {
             self.state.store(state.0, Ordering::Relaxed);
             queue.moved_to(of_queue(state));
             if state == WqState::RESET
-                && let Some(user_index) = &self.user_index
+                && let Some(user_index) = self.life.user_index()
             {
-                self.cq.end(user_index.number(), Some(queues(queue)));
+                self.cq.end(user_index, Some(queues(queue)));
             }
         }
         Ok(())
@@ -189,12 +180,11 @@ impl Destroy for Wq {
         self.destroy_counting_events().map(drop)
     }
 
-    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         match cmd::wq::destroy_wq(self.device.kernel.uverbs(), self.handle) {
             Ok(events) => {
-                if let Some(user_index) = self.user_index.take() {
-                    self.cq.end(user_index.number(), None);
-                    user_index.give_back();
+                if let Some(user_index) = self.life.user_index() {
+                    self.cq.end(user_index, None);
                 }
                 self.life.end();
                 Ok(events)

@@ -62,11 +62,7 @@ impl NamedProvider for Rxe {
     };
 
     fn open(device: &DeviceInfo) -> Result<Context> {
-        let own = match device.driver_id() {
-            Some(id) => id == RdmaDriverId::RDMA_DRIVER_RXE,
-            None => named_rxe(device),
-        };
-        if !own {
+        if !Self::DRIVER.has(device) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
         KernelContext::open(device, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver).map(Context::new)

@@ -99,16 +99,13 @@ impl Ring {
     /// Returns the entry at a place, if the device has written it in this round.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {
-        // SAFETY: an entry's fields; what is read before the device has handed them over is its
-        // mark alone.
-        let cqe = unsafe { Cqe::new(self.fields(index)) };
-        let op_own = cqe.op_own();
-        let round = u8::from(index & (self.mask + 1) != 0);
+        let (fields, op_own, round) = self.peek(index);
         if op_own & cqe::OWNER != round || op_own >> 4 == cqe_opcode::INVALID {
             return None;
         }
         barrier::from_device();
-        Some(cqe)
+        // SAFETY: the device has handed the entry over.
+        Some(unsafe { Cqe::new(fields) })
     }
 
     /// Copies the entry at a place to a place of another ring, with the owner of the round there.

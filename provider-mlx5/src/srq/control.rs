@@ -55,8 +55,6 @@ pub struct Srq {
 #[derive(Debug)]
 struct Xrc {
     srq_num: u32,
-    /// `None` once it is destroyed.
-    user_index: Option<UserIndex>,
     cq: Arc<Shared>,
 }
 
@@ -100,42 +98,30 @@ impl Srq {
         // SAFETY: the addresses are of the queue's memory and of its record, which `Life` lends to
         // the device until the shared receive queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        let info = match cmd::srq::create_srq(device.kernel.uverbs(), &handles, &asked, Some(event_fd), uhw) {
-            Ok(info) => info,
-            Err(error) => {
-                if let Some(user_index) = user_index {
-                    user_index.give_back();
-                }
-                return Err(device.kernel.explain_create_srq(error, attr));
-            }
-        };
+        let info = cmd::srq::create_srq(device.kernel.uverbs(), &handles, &asked, Some(event_fd), uhw)
+            .map_err(|error| device.kernel.explain_create_srq(error, attr))?;
+        let life = Arc::new(Life::new(memory, records, None, user_index));
         if attr.srq_limit > 0 {
             let limit = SrqAttr { srq_limit: attr.srq_limit, ..SrqAttr::default() };
             let (uverbs, mask) = (device.kernel.uverbs(), SrqAttrMask::LIMIT);
             if let Err(mut error) = cmd::srq::modify_srq(uverbs, info.handle, &limit, mask, Uhw::none()) {
                 // The error to report is that of the limit. If the end is not confirmed, the device
                 // keeps the records and the number.
-                match cmd::srq::destroy_srq(uverbs, info.handle) {
-                    Ok(_) => {
-                        if let Some(user_index) = user_index {
-                            user_index.give_back();
-                        }
-                    }
-                    Err(_) => records.lend(),
+                if cmd::srq::destroy_srq(uverbs, info.handle).is_ok() {
+                    life.end();
                 }
                 error.verb = VERB;
                 return Err(error);
             }
         }
-        let life = Arc::new(Life::new(memory, records, None));
         // SAFETY: the record is made once, and `life` lives as long as the queue.
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = SrqQueue::new(shape, record, Arc::clone(&life));
         let requests = Arc::clone(queue.requests());
-        let xrc = cq.map(|cq| Xrc { srq_num: info.srq_num, user_index, cq: Arc::clone(&cq.shared) });
-        if let Some(Xrc { user_index: Some(user_index), cq, .. }) = &xrc {
+        let xrc = cq.map(|cq| Xrc { srq_num: info.srq_num, cq: Arc::clone(&cq.shared) });
+        if let (Some(Xrc { cq, .. }), Some(user_index)) = (&xrc, life.user_index()) {
             let recv = Some(Receives::Shared(Arc::clone(&requests)));
-            cq.begin(user_index.number(), Queues { send: None, recv });
+            cq.begin(user_index, Queues { send: None, recv });
         }
         let srq = Self { device: Arc::clone(device), handle: info.handle, shape, requests, xrc, life };
         Ok(SrqParts { srq, queue })
@@ -197,14 +183,11 @@ impl Destroy for Srq {
         self.destroy_counting_events().map(drop)
     }
 
-    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
             Ok(events) => {
-                if let Some(xrc) = &mut self.xrc
-                    && let Some(user_index) = xrc.user_index.take()
-                {
-                    xrc.cq.end(user_index.number(), None);
-                    user_index.give_back();
+                if let (Some(Xrc { cq, .. }), Some(user_index)) = (&self.xrc, self.life.user_index()) {
+                    cq.end(user_index, None);
                 }
                 self.life.end();
                 Ok(events)

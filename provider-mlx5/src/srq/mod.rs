@@ -51,6 +51,7 @@ use verbs_core::ring::barrier;
 use verbs_core::types::{PostReason, RecvWr};
 
 use crate::doorbell::Record;
+use crate::entries::Entries;
 use crate::life::Life;
 use crate::record::{SrqRecord, WORD, bit};
 use crate::wqe::{self, UNIT};
@@ -74,7 +75,7 @@ impl Shape {
 
     /// The number of elements of a receive that fit.
     pub(crate) const fn max_sge(self) -> u32 {
-        self.units - 1
+        self.units - LINK
     }
 
     /// The size of the queue in bytes.
@@ -83,16 +84,16 @@ impl Shape {
     }
 }
 
+/// The units of an entry in front of its list.
+const LINK: u32 = 1;
+
 /// The most entries: a link and a completion name one by 16 bits.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The queue of a shared receive queue.
 pub struct SrqQueue {
     checks: RecvChecks,
-    start: NonNull<u8>,
-    units: u32,
-    /// The size of an entry in bytes is 2 to the power of this.
-    log_entry: u32,
+    entries: Entries,
     /// The entry that the next receive is put into.
     head: u32,
     /// The successor of `head`, unless that is `last`.
@@ -106,14 +107,7 @@ pub struct SrqQueue {
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
-    life: Arc<Life>,
 }
-
-// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
-// Sync` and lives as long; the queue is written through `&mut` alone.
-unsafe impl Send for SrqQueue {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for SrqQueue {}
 
 impl SrqQueue {
     /// Returns the queue at the start of the memory of its life, empty, with all entries linked.
@@ -122,18 +116,11 @@ impl SrqQueue {
     /// The queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
         let Shape { entries, units } = shape;
-        assert!(
-            entries.is_power_of_two() && entries <= MAX_ENTRIES && units.is_power_of_two() && units >= 2,
-            "{shape:?}"
-        );
+        assert!(entries <= MAX_ENTRIES, "{shape:?}");
         record.store(0);
-        let start = life.memory().region().pointer(0, shape.len());
-        assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
         let queue = Self {
             checks: RecvChecks::of_srq(shape.max_sge()),
-            start,
-            units,
-            log_entry: (units * UNIT as u32).trailing_zeros(),
+            entries: Entries::new(entries, units, LINK, life),
             head: 0,
             next: 1,
             last: entries.min(WORD) - 1,
@@ -141,32 +128,24 @@ impl SrqQueue {
             counter: 0,
             requests: SrqRecord::new(entries),
             record,
-            life,
         };
         for entry in 0..entries {
             // SAFETY: an entry of the queue, of which the device reads none before the record does
             // not cover it.
-            unsafe { wqe::store(queue.entry(entry), wqe::link((entry + 1) % entries)) };
+            unsafe { wqe::store(queue.entries.at(entry), wqe::link((entry + 1) % entries)) };
         }
         queue
     }
 
     /// Returns the life of its shared receive queue.
     pub(crate) const fn life(&self) -> &Arc<Life> {
-        &self.life
+        self.entries.life()
     }
 
     /// Returns the receives in the queue, for the pollers of the completion queues that they
     /// complete in.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
-    }
-
-    #[inline(always)]
-    fn entry(&self, entry: u32) -> NonNull<u8> {
-        // SAFETY: an entry's number is below the length of the queue, which lies within the memory
-        // (`new`): `head` moves to entries that the record has found, and these are below it.
-        unsafe { self.start.add((entry as usize) << self.log_entry) }
     }
 
     /// Returns the memory of the next entry, if one more receive fits: its successor is known then.
@@ -176,7 +155,7 @@ impl SrqQueue {
         if self.head == self.last {
             self.extend()?;
         }
-        Some(self.entry(self.head))
+        Some(self.entries.at(self.head))
     }
 
     /// Finds successors of the last entry of the list, which the caller posts.
@@ -221,13 +200,10 @@ impl SrqQueue {
             && sge.length > 0
             && let Some(at) = self.next()
         {
-            // SAFETY: no unfinished receive has the entry, which has room for the link and one
-            // element, and for a terminator where a list may be longer.
+            // SAFETY: no unfinished receive has the entry, whose list is behind the link; `at` is
+            // that of `next`.
             unsafe {
-                wqe::store(at.add(UNIT), wqe::data(sge));
-                if self.units > 2 {
-                    wqe::store(at.add(2 * UNIT), wqe::TERMINATOR);
-                }
+                self.entries.put_one(at.add(UNIT), sge);
                 self.finish(at, wr.wr_id);
             }
             return true;
@@ -240,24 +216,10 @@ impl SrqQueue {
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         self.checks.check(wr)?;
         let at = self.next().ok_or(PostReason::QueueFull)?;
-        let (mut behind, mut left) = (at, self.units - 1);
-        for sge in wr.sge {
-            // A length of 0 means 2^31 bytes to the device.
-            if sge.length > 0 {
-                // SAFETY: behind the link, the entry has as many units as a list has elements, and
-                // no unfinished receive has the entry.
-                unsafe {
-                    behind = behind.add(UNIT);
-                    wqe::store(behind, wqe::data(sge));
-                }
-                left -= 1;
-            }
-        }
-        // SAFETY: a unit of the entry is left for the terminator; `at` is that of `next`.
+        // SAFETY: as in `post_plain`; the checks found at most as many elements as the entry has
+        // units behind the link (`Shape::max_sge`).
         unsafe {
-            if left > 0 {
-                wqe::store(behind.add(UNIT), wqe::TERMINATOR);
-            }
+            self.entries.put_list(at.add(UNIT), wr.sge);
             self.finish(at, wr.wr_id);
         }
         Ok(())

@@ -41,6 +41,16 @@ pub struct Driver {
     pub import: Option<fn(&DeviceInfo, OwnedFd) -> Result<OpenedContext>>,
 }
 
+impl Driver {
+    /// Returns whether a device is the provider's, whatever its ABI.
+    pub fn has(&self, device: &DeviceInfo) -> bool {
+        match device.driver_id() {
+            Some(id) => id.0 == self.driver_id,
+            None => (self.matches)(device),
+        }
+    }
+}
+
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -1,0 +1,104 @@
+//! [`Entries`]: the memory of a receive queue, of a queue pair's or a shared one, as entries of one
+//! size that have a list each.
+//!
+//! # Safety
+//! Entries are found by a masked number, so that every one lies within the memory.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_core::types::Sge;
+
+use crate::life::Life;
+use crate::wqe::{self, UNIT};
+
+/// The entries of a queue, at the start of the memory of its life.
+pub(crate) struct Entries {
+    start: NonNull<u8>,
+    /// The number of entries, less one.
+    mask: u32,
+    /// The size of an entry in bytes is 2 to the power of this.
+    log_size: u32,
+    /// The most elements of a list.
+    room: u32,
+    life: Arc<Life>,
+}
+
+// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
+// Sync` and lives as long; entries are written by functions whose callers own them.
+unsafe impl Send for Entries {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Entries {}
+
+impl Entries {
+    /// Returns `count` entries of `units` units, of which the first `head` are not of the list.
+    ///
+    /// # Panics
+    /// The entries do not lie within the memory, are not aligned to a unit, or have no room for a
+    /// list; a number is no power of two.
+    pub(crate) fn new(count: u32, units: u32, head: u32, life: Arc<Life>) -> Self {
+        assert!(count.is_power_of_two() && units.is_power_of_two(), "{count} entries of {units} units");
+        assert!(units > head, "entries of {units} units");
+        let start = life.memory().region().pointer(0, count as usize * units as usize * UNIT);
+        assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
+        let log_size = (units * UNIT as u32).trailing_zeros();
+        Self { start, mask: count - 1, log_size, room: units - head, life }
+    }
+
+    /// Returns the life of the queue's object.
+    pub(crate) const fn life(&self) -> &Arc<Life> {
+        &self.life
+    }
+
+    /// Returns the number of entries.
+    pub(crate) const fn count(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// Returns the memory of an entry, by a number that counts on across the end of the queue.
+    #[inline(always)]
+    pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
+        // SAFETY: the masked number is below the number of entries, which lie within the memory
+        // (`new`).
+        unsafe { self.start.add(((number & self.mask) as usize) << self.log_size) }
+    }
+
+    /// Stores a list of one element that has bytes.
+    ///
+    /// # Safety
+    /// `list` is the first unit behind the head of an entry that no unfinished receive has.
+    #[inline(always)]
+    pub(crate) unsafe fn put_one(&self, list: NonNull<u8>, sge: &Sge) {
+        // SAFETY: the entry has room for one element (`new`), and for a terminator where a list may
+        // be longer.
+        unsafe {
+            wqe::store(list, wqe::data(sge));
+            if self.room > 1 {
+                wqe::store(list.add(UNIT), wqe::TERMINATOR);
+            }
+        }
+    }
+
+    /// Stores a list, without its elements of no bytes: a length of 0 means 2^31 to the device.
+    ///
+    /// # Safety
+    /// As [`put_one`](Self::put_one); the list has at most as many elements as an entry has room
+    /// for.
+    #[inline(always)]
+    pub(crate) unsafe fn put_list(&self, list: NonNull<u8>, sges: &[Sge]) {
+        let (mut at, mut left) = (list, self.room);
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                wqe::store(at, wqe::data(sge));
+                at = at.add(UNIT);
+            }
+            left -= 1;
+        }
+        if left > 0 {
+            // SAFETY: a unit of the entry is left.
+            unsafe { wqe::store(at, wqe::TERMINATOR) };
+        }
+    }
+}
