@@ -53,8 +53,12 @@ impl Ah {
             return Err(error(Errno::INVAL).because(Cause::NoGrh { port_num: attr.port_num }));
         }
         if let Some(grh) = attr.grh {
-            let max = u8::MAX.into();
-            verbs_core::explain::within("sgid_index", grh.sgid_index.into(), 0, max)
+            if grh.sgid_index >= port.gid_tbl_len {
+                let (index, table_len) = (grh.sgid_index, port.gid_tbl_len);
+                let cause = Cause::Gid { port_num: attr.port_num, index, table_len };
+                return Err(error(Errno::INVAL).because(cause));
+            }
+            verbs_core::explain::within("sgid_index", grh.sgid_index.into(), 0, u8::MAX.into())
                 .map_err(|cause| error(Errno::INVAL).because(cause))?;
         }
         let mut path = Path::new(port, attr);
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_infiniband_path_has_a_local_id_and_the_bit_of_the_grh() {
-        let port = Port { is_ethernet: false, needs_grh: false };
+        let port = Port { is_ethernet: false, needs_grh: false, gid_tbl_len: 256 };
         let bytes = Path::new(port, &attr()).bytes();
         assert_eq!(bytes[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x9d, 0x05, 0x12, 0x34]);
         assert_eq!(bytes[16..32], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 7, 0x41, 0x2a, 0xbc, 0xde]);
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_roce_path_has_an_ethernet_address_and_a_source_port() {
-        let port = Port { is_ethernet: true, needs_grh: true };
+        let port = Port { is_ethernet: true, needs_grh: true, gid_tbl_len: 256 };
         let mut path = Path::new(port, &attr());
         (path.mac, path.lid_or_port) = ([1, 2, 3, 4, 5, 6], 0xc001);
         let bytes = path.bytes();

@@ -78,7 +78,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn device(&self) -> &dyn DeviceOps {
-        &**self.kernel()
+        &*self.device
     }
 
     fn alloc_pd(&self) -> Result<Pd> {

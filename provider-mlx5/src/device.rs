@@ -18,15 +18,15 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::mlx5_abi::{
-    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5IbQueryDeviceResp,
-    Mlx5LibCaps, Mlx5UserCmdsSuppUhw, Mlx5UserInlineMode,
+    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5LibCaps,
+    Mlx5UserCmdsSuppUhw, Mlx5UserInlineMode,
 };
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::KernelContext;
 use verbs_core::provider::DeviceOps as _;
-use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType, TsoCaps};
-use verbs_core::{Cause, Errno, Error, Result, cmd};
+use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType};
+use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
@@ -75,6 +75,7 @@ pub(crate) struct Device {
 pub(crate) struct Port {
     pub(crate) is_ethernet: bool,
     pub(crate) needs_grh: bool,
+    pub(crate) gid_tbl_len: u32,
 }
 
 impl Device {
@@ -201,19 +202,12 @@ impl Device {
     /// # Errors
     /// `EOPNOTSUPP` for headers of segmented sends, if the device has none.
     pub(crate) fn frames(&self, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
-        if max_tso_header > 0 && !self.tso_caps()?.is_qpt_supported(QpType::RAW_PACKET) {
+        if max_tso_header > 0 && !self.query_device_ex()?.tso_caps.is_qpt_supported(QpType::RAW_PACKET) {
             let reason = "the device does not segment the sends of raw packet queue pairs".into();
             return Err(self.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason }));
         }
         let has_ip_csum = self.caps().contains(DeviceCapFlags::RAW_IP_CSUM);
         Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
-    }
-
-    fn tso_caps(&self) -> Result<TsoCaps> {
-        let mut reply = Mlx5IbQueryDeviceResp::default();
-        let uhw = Uhw::reply(reply.as_mut_bytes());
-        cmd::device::query_device_ex(self.kernel.uverbs(), fw_ver, uhw)?;
-        Ok(TsoCaps { max_tso: reply.tso_caps.max_tso, supported_qpts: reply.tso_caps.supported_qpts })
     }
 
     /// Returns the properties of a port; `None` if there is no such port.
@@ -228,7 +222,8 @@ impl Device {
                 let query = |port_num| {
                     let attr = self.kernel.query_port(port_num)?;
                     let is_ethernet = attr.link_layer == LinkLayer::ETHERNET;
-                    Ok(Port { is_ethernet, needs_grh: attr.flags.contains(PortFlags::GRH_REQUIRED) })
+                    let needs_grh = attr.flags.contains(PortFlags::GRH_REQUIRED);
+                    Ok(Port { is_ethernet, needs_grh, gid_tbl_len: attr.gid_tbl_len })
                 };
                 let ports: Box<[Port]> = (1..=count).map(query).collect::<Result<_>>()?;
                 self.ports.get_or_init(|| ports)

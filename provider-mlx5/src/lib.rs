@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `context` | [`Context`], the open device, and the recognition of ConnectX devices |
 //! | `device` | what the objects of a context share, and the agreement with the kernel's driver |
+//! | `query` | the properties of the device and its ports |
 //! | `kernel` | the right to command the kernel's context |
 //! | `registers` | the doorbell registers, in pages of the device |
 //! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
@@ -61,6 +62,7 @@ mod mr;
 pub mod paper;
 mod pd;
 mod qp;
+mod query;
 mod record;
 mod registers;
 mod rq;

@@ -133,8 +133,8 @@ impl Qp {
         attr: &QpInitAttr,
         ex: &QpCreateAttr,
     ) -> Result<QpParts<Mlx5>> {
-        const VERB: &str = "create_qp";
-        let error = |errno| device.error(VERB, errno);
+        let verb = if *ex == QpCreateAttr::default() { "create_qp" } else { "create_qp_ex" };
+        let error = |errno| device.error(verb, errno);
         let foreign = |cause| error(Errno::INVAL).because(cause);
         let cqs = device.cqs();
         for cq in [parents.send_cq, parents.recv_cq].into_iter().flatten() {
@@ -154,14 +154,14 @@ impl Qp {
             return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
         }
         let max_tso_header = ex.max_tso_header.into();
-        let frames = if is_raw { device.frames(VERB, max_tso_header)? } else { Frames::default() };
+        let frames = if is_raw { device.frames(verb, max_tso_header)? } else { Frames::default() };
         let shapes = Shapes::of(device, attr, max_tso_header, has_recv)?;
         let memory = QueueMemory::new(shapes.send_at() + shapes.send_len()).map_err(error)?;
         let records = device.records.take().map_err(error)?;
         let own = || Arc::new(device.registers.take(&device.kernel));
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
-        let user_index = if is_target { None } else { Some(device.user_index(VERB)?) };
+        let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
             db_addr: records.address(),
@@ -189,6 +189,7 @@ impl Qp {
         let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
         let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)
             .map_err(|error| {
+                let error = Error { verb, ..error };
                 // The device may have the type, and not the properties.
                 let is_common = extra == QpExtra::default();
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
@@ -233,7 +234,7 @@ impl Qp {
         ex: &QpCreateAttr,
         (table, hash): (&KernelRwqIndTable, &RxHashConf),
     ) -> Result<QpParts<Mlx5>> {
-        const VERB: &str = "create_qp";
+        const VERB: &str = "create_qp_ex";
         let refused = |errno, cause| Err(device.error(VERB, errno).because(cause));
         if attr.qp_type != QpType::RAW_PACKET {
             return refused(Errno::OPNOTSUPP, Cause::QpType { qp_type: attr.qp_type });
@@ -462,9 +463,17 @@ impl QpOps for Qp {
             let cause = Cause::Foreign { what: "queue of a queue pair" };
             return Err(self.device.error("modify_qp", Errno::INVAL).because(cause));
         }
+        // The driver takes as many bits as the device's fields have, without a word.
+        explain::numbers_of_protocol(attr, mask)
+            .map_err(|cause| self.device.error("modify_qp", Errno::INVAL).because(cause))?;
         if let Err(error) = self.command(attr, mask) {
             let at = self.real_state();
-            return Err(self.device.kernel.explain_modify_qp(error, self.qp_type, at, attr, mask));
+            let error = self.device.kernel.explain_modify_qp(error, self.qp_type, at, attr, mask);
+            if error.cause == Cause::Unknown && error.errno == Errno::INVAL && attr.qp_state == QpState::SQD {
+                let reason = "Linux's mlx5 has no way to the state SQD".into();
+                return Err(error.because(Cause::Other { reason }));
+            }
+            return Err(error);
         }
         if mask.contains(QpAttrMask::STATE) {
             self.state = attr.qp_state;
@@ -517,6 +526,13 @@ impl QpOps for Qp {
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
         let attr = QpAttr { rate_limit: limit.rate_limit, ..QpAttr::default() };
         cmd::qp::modify_qp_ex(self.device.kernel.uverbs(), self.handle, &attr, QpAttrMask::RATE_LIMIT, uhw)
+            .map_err(|error| {
+                let error = Error { verb: "modify_qp_rate_limit", ..error };
+                if self.qp_type == QpType::RAW_PACKET || error.errno != Errno::INVAL {
+                    return error;
+                }
+                error.because(Cause::QpType { qp_type: self.qp_type })
+            })
     }
 
     fn set_ece(&mut self, ece: &Ece) -> Result<()> {

@@ -229,10 +229,8 @@ impl QpOps for Qp {
             let (from, to) = transition::endpoints(at, attr, mask);
             transition::check(qp_type, from, to, mask)
                 .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
-            if from != at {
-                let reason = format!("cur_qp_state is {from}, but the queue pair is in {at}").into();
-                return Err(device.error(VERB, Errno::INVAL).because(Cause::Other { reason }));
-            }
+            explain::present_state(at, attr, mask)
+                .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
             let change = change(&device, attr, mask)?;
             core.engine.modify_qp(qpn, &change, now, &mut core.sink).map_err(refused)?;
             if to == QpState::RESET

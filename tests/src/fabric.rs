@@ -22,12 +22,13 @@ use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, Mr, MrChange,
-    MrInit, Mtu, OpsWr, Pd, PostError, Provider, Qp, QpCap, QpInit, QpType, RecvWr, ReregError, RtrAttr,
-    RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus,
+    AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, LinkLayer, Mr,
+    MrChange, MrInit, Mtu, OpsWr, Pd, PostError, Provider, Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState,
+    QpType, RecvWr, ReregError, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode,
+    WcStatus,
 };
 
-use crate::runner::{CaseResult, fail};
+use crate::runner::{CaseResult, fail, skip};
 use crate::tools::DEVICE;
 
 /// The port that is used.
@@ -104,14 +105,71 @@ macro_rules! with_named {
 /// # Errors
 /// There is no device.
 pub fn is_rxe() -> CaseResult<bool> {
-    static IS_RXE: OnceLock<bool> = OnceLock::new();
-    match IS_RXE.get() {
-        Some(is_rxe) => Ok(*is_rxe),
+    Ok(driver()? == "rxe")
+}
+
+/// The name of the provider of the device under test.
+fn driver() -> CaseResult<&'static str> {
+    static NAME: OnceLock<&str> = OnceLock::new();
+    match NAME.get() {
+        Some(name) => Ok(name),
         None => {
-            let is_rxe = device()?.driver().name == "rxe";
-            Ok(*IS_RXE.get_or_init(|| is_rxe))
+            let name = device()?.driver().name;
+            Ok(NAME.get_or_init(|| name))
         }
     }
+}
+
+/// Returns whether the device under test is ConnectX.
+///
+/// # Errors
+/// There is no device.
+pub fn is_mlx5() -> CaseResult<bool> {
+    Ok(driver()? == "mlx5")
+}
+
+/// Returns whether the device under test is in this process.
+///
+/// # Errors
+/// There is no device.
+pub fn is_soft() -> CaseResult<bool> {
+    Ok(driver()? == "soft")
+}
+
+/// Returns whether the device under test drains send queues: Linux's mlx5 has no way to SQD.
+///
+/// # Errors
+/// There is no device.
+pub fn has_sqd() -> CaseResult<bool> {
+    Ok(!is_mlx5()?)
+}
+
+/// Ends the case where the device does not drain send queues.
+///
+/// # Errors
+/// Skipped; there is no device.
+pub fn needs_sqd() -> CaseResult {
+    if has_sqd()? { Ok(()) } else { skip("Linux's mlx5 has no way to the state SQD") }
+}
+
+/// Makes sends wait that are posted from now on: in SQD; or, where the device does not drain, for
+/// the peer, which has no receive.
+///
+/// # Errors
+/// The kernel's.
+pub fn hold<P: Provider>(qp: &mut Qp<Rts, P>) -> CaseResult {
+    if has_sqd()? {
+        qp.modify(&QpAttr { qp_state: QpState::SQD, ..QpAttr::default() }, QpAttrMask::STATE)?;
+    }
+    Ok(())
+}
+
+/// Returns whether the port under test is Ethernet.
+///
+/// # Errors
+/// The kernel's.
+pub fn is_ethernet<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
+    Ok(context.query_port(PORT)?.link_layer == LinkLayer::ETHERNET)
 }
 
 /// Cases that are generic over the provider, each once with it hidden and once with it named.
@@ -159,15 +217,24 @@ impl Link {
     /// gets one in a network namespace of its own.
     ///
     /// # Errors
-    /// The host allows no network namespace; or `ip` fails.
+    /// The host allows no network namespace, or the port has no interface; or `ip` fails.
     pub fn own() -> CaseResult<Self> {
+        if under_test().starts_with("mlx5") {
+            let of_device = format!("/sys/class/infiniband/{}/device/net", under_test());
+            let Ok(mut entries) = std::fs::read_dir(of_device) else {
+                return skip("the port has no network interface");
+            };
+            let Some(entry) = entries.next() else { return skip("the port has no network interface") };
+            // The process has one case.
+            return Ok(Self { name: entry?.file_name().to_string_lossy().into_owned().leak() });
+        }
         if !under_test().starts_with("soft") {
             return Ok(Self { name: "veth0" });
         }
         if crate::sandbox::private_network()? {
             Ok(Self { name: "lo" })
         } else {
-            crate::runner::skip("the host allows no network namespace with a link that can be taken down")
+            skip("the host allows no network namespace with a link that can be taken down")
         }
     }
 
@@ -854,19 +921,15 @@ pub fn filled<P: Provider>(pd: &Pd<P>, seed: u32, len: usize) -> CaseResult<Buf>
 /// It is in another state. Any error of the query.
 pub fn in_error<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> CaseResult {
     let mut state = qp.state()?;
-    if is_rxe()? && state != verbs::QpState::ERR {
+    if is_rxe()? && state != QpState::ERR {
         eventually("a failed queue pair is in the error state", || {
             qp.state().is_ok_and(|now| {
                 state = now;
-                now == verbs::QpState::ERR
+                now == QpState::ERR
             })
         })?;
     }
-    if state == verbs::QpState::ERR {
-        Ok(())
-    } else {
-        fail(format_args!("not in the error state but {state:?}"))
-    }
+    if state == QpState::ERR { Ok(()) } else { fail(format_args!("not in the error state but {state:?}")) }
 }
 
 /// Asks again and again until it is so.

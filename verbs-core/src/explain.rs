@@ -7,7 +7,7 @@
 
 use crate::Cause;
 use crate::types::{
-    AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpType,
+    AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
 
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
@@ -39,21 +39,42 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     Ok(())
 }
 
+/// Explains numbers of `modify_qp` that have more bits than the protocol's fields.
+///
+/// # Errors
+/// [`Cause::Limit`] with the name of the attribute.
+pub fn numbers_of_protocol(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
+    at_most(mask, QpAttrMask::TIMEOUT, "timeout", attr.timeout, BITS_5)?;
+    at_most(mask, QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, BITS_3)?;
+    at_most(mask, QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, BITS_3)?;
+    at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
+}
+
+fn at_most(mask: QpAttrMask, flag: QpAttrMask, name: &'static str, asked: u8, max: u32) -> Result<(), Cause> {
+    if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
+}
+
 /// Explains numbers of `modify_qp` beyond the range of the protocol or the limits of the device.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
 pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -> Result<(), Cause> {
-    let at_most = |flag, name, asked: u8, max: u32| {
-        if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
-    };
-    at_most(QpAttrMask::TIMEOUT, "timeout", attr.timeout, BITS_5)?;
-    at_most(QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, BITS_3)?;
-    at_most(QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, BITS_3)?;
-    at_most(QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)?;
+    numbers_of_protocol(attr, mask)?;
     let (initiator, target) = (device.max_qp_init_rd_atom, device.max_qp_rd_atom);
-    at_most(QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, initiator)?;
-    at_most(QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
+    at_most(mask, QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, initiator)?;
+    at_most(mask, QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
+}
+
+/// Explains a present state in `modify_qp` that is not the queue pair's.
+///
+/// # Errors
+/// [`Cause::Other`] with both states.
+pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
+    let given = attr.cur_qp_state;
+    if !mask.contains(QpAttrMask::CUR_STATE) || given == at {
+        return Ok(());
+    }
+    Err(Cause::Other { reason: format!("cur_qp_state is {given}, but the queue pair is in {at}").into() })
 }
 
 /// Explains a multicast group that a queue pair cannot join.

@@ -189,9 +189,19 @@ impl KernelContext {
         if let Err(cause) = transition::check(qp_type, from, to, mask) {
             return error.because(cause);
         }
+        if let Err(cause) = explain::present_state(at, attr, mask) {
+            return error.because(cause);
+        }
         let mut error = error;
         if mask.contains(QpAttrMask::PORT) {
             error = self.explain_port(error, attr.port_num);
+        }
+        if error.cause == Cause::Unknown
+            && mask.contains(QpAttrMask::PORT | QpAttrMask::PKEY_INDEX)
+            && let Ok(port) = self.query_port(attr.port_num)
+        {
+            let last = port.pkey_tbl_len.saturating_sub(1);
+            error = limit(error, "pkey_index", attr.pkey_index.into(), 0, last.into());
         }
         if error.cause == Cause::Unknown && mask.contains(QpAttrMask::AV) {
             error = self.explain_path(error, &attr.ah_attr);

@@ -181,6 +181,15 @@ impl KernelContext {
         })
     }
 
+    /// Returns the properties of the device, and those that the driver reports in `uhw`.
+    ///
+    /// # Errors
+    /// As [`DeviceOps::query_device_ex`].
+    pub fn query_device_ex_uhw(&self, uhw: Uhw<'_>) -> Result<DeviceAttrEx> {
+        let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver, uhw)?;
+        Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
+    }
+
     /// Returns the context's commands, for the provider of the device.
     ///
     /// A provider calls this in one place, a type of its own that safe code outside of the provider
@@ -279,8 +288,7 @@ impl DeviceOps for KernelContext {
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver, Uhw::none())?;
-        Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
+        self.query_device_ex_uhw(Uhw::none())
     }
 
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {

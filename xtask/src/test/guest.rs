@@ -128,6 +128,15 @@ impl Guest {
         }
     }
 
+    /// Its column in the table of conformance results, if it runs that suite.
+    fn column(&self) -> Option<String> {
+        match self.device {
+            Device::Rxe | Device::RxeWithoutIoctls => Some(format!("rxe {}", self.label())),
+            Device::Mlx5(port) => Some(format!("mlx5 {} {}", self.kernel, port.name())),
+            Device::None => None,
+        }
+    }
+
     /// Its name in the summary.
     fn stage(&self) -> String {
         format!("guest suites on {}", self.label())
@@ -391,8 +400,8 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
             }
         }
     }
-    if args.suites.is_empty() && matches!(guest.device, Device::Rxe | Device::RxeWithoutIoctls) {
-        result.device = Some(format!("rxe {}", guest.label()));
+    if args.suites.is_empty() {
+        result.device = guest.column();
     }
     command.args(&args.suites).current_dir(cargo::root()).stdin(Stdio::null());
     let mut seen = SuiteLines::default();

@@ -23,7 +23,16 @@ use crate::cargo;
 const FILE: &str = "docs/conformance.md";
 
 /// The devices, in the order of the columns.
-const DEVICES: &[&str] = &["soft", "rxe 5.10", "rxe 6.1", "rxe 6.1 without ioctls", "rxe 6.12", "rxe 7.2"];
+const DEVICES: &[&str] = &[
+    "soft",
+    "rxe 5.10",
+    "rxe 6.1",
+    "rxe 6.1 without ioctls",
+    "rxe 6.12",
+    "rxe 7.2",
+    "mlx5 6.1 ib",
+    "mlx5 7.2 roce",
+];
 
 /// The results of a device: of each case by topic and name, `None` for a pass, otherwise the reason
 /// why the case was skipped.

@@ -13,8 +13,8 @@ use super::states::queryable;
 use crate::both;
 use crate::fabric::{
     ANY_ERROR, Arena, End, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, ended, eventually, in_error,
-    init_attr, is_empty, is_rxe, path, pattern, post_recv, post_send, rtr_attr, rxe_ignores_rnr_timer,
-    signalled, wait, wait_for, wait_one, wait_status, wants_right,
+    init_attr, is_empty, is_ethernet, is_mlx5, is_rxe, is_soft, path, pattern, post_recv, post_send,
+    rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status, wants_right,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
         another_queue_pair_number_is_another_connection,
         the_queue_key_of_rts_is_that_of_the_next_datagram,
         the_capacity_cannot_be_changed,
-        an_alternate_path_is_refused,
+        an_alternate_path_is_taken_on_infiniband_alone,
         a_path_without_migration_is_migrated,
         a_rate_limit_is_refused_with_its_verb,
         ece_and_data_in_order_are_not_promised,
@@ -87,7 +87,11 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         let qp = qp.to_init(&init_attr())?;
         let attr = queried(&qp)?;
         assert_eq!((attr.qp_state, attr.port_num, attr.pkey_index), (QpState::INIT, PORT, 0));
-        assert_eq!(attr.qp_access_flags, init_attr().access);
+        // ConnectX has the rights of reads and atomics only while the peer may have some outstanding:
+        // in RTR.
+        let rights = init_attr().access;
+        let bare = if is_mlx5()? { rights & AccessFlags::REMOTE_WRITE } else { rights };
+        assert_eq!(attr.qp_access_flags, bare);
         let mut ah_attr = path(&gid);
         if let Some(grh) = &mut ah_attr.grh {
             (grh.hop_limit, grh.traffic_class, grh.flow_label) = (33, 0x28, 0x12345);
@@ -104,8 +108,9 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         assert_eq!(attr.path_mtu, Mtu::MTU_512);
         assert_eq!(attr.ah_attr.grh.map(|grh| (grh.dgid, grh.traffic_class)), Some((gid.gid, 0x28)));
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.sgid_index), Some(gid.gid_index));
-        // The kernel replaces the hop limit by that of the route.
-        let hop_limit = if is_rxe()? { 64 } else { 33 };
+        // The kernel replaces the hop limit by that of the route, which RoCE has.
+        let is_routed = !is_soft()? && is_ethernet(context)?;
+        let hop_limit = if is_routed { 64 } else { 33 };
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.hop_limit), Some(hop_limit));
         if qp_type == QpType::RC {
             assert_eq!((attr.max_dest_rd_atomic, attr.min_rnr_timer), (8, 17));
@@ -265,9 +270,12 @@ fn values_at_their_limits_are_taken<P: Provider>(context: &Context<P>) -> CaseRe
         let psn = if most { 0xff_ffff } else { 0 };
         let rts = RtsAttr { sq_psn: Some(psn), timeout, retry_cnt, rnr_retry, max_rd_atomic: max_rd };
         let attr = queried(&qp.to_rts(&rts)?)?;
-        assert_eq!((attr.max_dest_rd_atomic, attr.min_rnr_timer), (max_dest, min_rnr));
+        // ConnectX has powers of two of reads outstanding.
+        let is_mlx5 = is_mlx5()?;
+        let reads = |asked: u8| if is_mlx5 { asked.max(1).next_power_of_two() } else { asked };
+        assert_eq!((attr.max_dest_rd_atomic, attr.min_rnr_timer), (reads(max_dest), min_rnr));
         assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (timeout, retry_cnt, rnr_retry));
-        assert_eq!((attr.max_rd_atomic, attr.sq_psn), (max_rd, psn));
+        assert_eq!((attr.max_rd_atomic, attr.sq_psn), (reads(max_rd), psn));
     }
     Ok(())
 }
@@ -626,6 +634,11 @@ fn an_initiator_without_reads_fails_them<P: Provider>(context: &Context<P>) -> C
     if is_rxe()? {
         return skip("rxe lets a read wait for ever where max_rd_atomic is 0");
     }
+    if is_mlx5()? {
+        return skip(
+            "ConnectX counts in powers of two, and has one read outstanding where max_rd_atomic is 0",
+        );
+    }
     let rts = RtsAttr { max_rd_atomic: 0, ..Shape::default().rts };
     for which in 1..3 {
         let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -702,14 +715,20 @@ fn the_capacity_cannot_be_changed<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-fn an_alternate_path_is_refused<P: Provider>(context: &Context<P>) -> CaseResult {
+fn an_alternate_path_is_taken_on_infiniband_alone<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let alt_ah_attr = path(&context.find_gid(PORT)?);
     let attr = QpAttr { alt_ah_attr, alt_port_num: PORT, alt_timeout: 12, ..QpAttr::default() };
     let result = modify(&mut pair.a.qp, attr, QpAttrMask::ALT_PATH);
     let now = queried(&pair.a.qp)?;
+    let arena = Arena::new(&pair.pd, 16)?;
+    if !is_ethernet(context)? {
+        result?;
+        assert_eq!((now.alt_port_num, now.alt_timeout), (PORT, 12));
+        return send_one(&mut pair, &arena);
+    }
     let error = result.unwrap_err();
-    if is_rxe()? {
+    if !is_soft()? {
         // The core of the kernel has alternate paths on InfiniBand only.
         assert_eq!(error.errno, Errno::INVAL);
     } else {
@@ -717,7 +736,6 @@ fn an_alternate_path_is_refused<P: Provider>(context: &Context<P>) -> CaseResult
         assert!(error.to_string().contains("no alternate path"), "{error}");
     }
     assert_eq!((now.alt_port_num, now.alt_timeout), (0, 0));
-    let arena = Arena::new(&pair.pd, 16)?;
     send_one(&mut pair, &arena)
 }
 
@@ -729,8 +747,8 @@ fn a_path_without_migration_is_migrated<P: Provider>(context: &Context<P>) -> Ca
     for wanted in [MigState::REARM, MigState::ARMED] {
         let result = modify(&mut pair.a.qp, state(wanted), QpAttrMask::PATH_MIG_STATE);
         let now = queried(&pair.a.qp)?.path_mig_state;
-        if is_rxe()? {
-            // It stores the state, and never migrates.
+        if is_rxe()? || is_mlx5()? {
+            // rxe stores the state, and never migrates.
             result?;
             assert_eq!(now, wanted);
         } else {
@@ -744,11 +762,13 @@ fn a_rate_limit_is_refused_with_its_verb<P: Provider>(context: &Context<P>) -> C
     let mut pair = Pair::new(context, &Shape::default())?;
     let pace = RateLimit { rate_limit: 1000, ..RateLimit::default() };
     let error = pair.a.qp.modify_rate_limit(&pace).unwrap_err();
-    assert_eq!((error.verb, error.errno), ("modify_qp_rate_limit", Errno::OPNOTSUPP));
+    // ConnectX paces raw packets.
+    let errno = if is_mlx5()? { Errno::INVAL } else { Errno::OPNOTSUPP };
+    assert_eq!((error.verb, error.errno), ("modify_qp_rate_limit", errno));
     assert_eq!(*error.device, *context.device_name());
     let error = pair.a.qp.query(QpAttrMask::RATE_LIMIT).unwrap_err();
     assert_eq!((error.verb, error.errno), ("query_qp", Errno::OPNOTSUPP));
-    assert_eq!(context.query_device_ex()?.packet_pacing_caps.qp_rate_limit_max, 0);
+    assert!(!context.query_device_ex()?.packet_pacing_caps.is_qpt_supported(QpType::RC));
     Ok(())
 }
 
@@ -756,11 +776,19 @@ fn ece_and_data_in_order_are_not_promised<P: Provider>(context: &Context<P>) -> 
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
     let mut qp = create_qp(&pd, &cq, &Shape::default())?;
-    let error = qp.set_ece(&Ece { vendor_id: 0x15b3, options: 1 }).unwrap_err();
-    assert_eq!((error.verb, error.errno), ("set_ece", Errno::OPNOTSUPP));
-    let error = qp.query_ece().unwrap_err();
-    assert_eq!((error.verb, error.errno), ("query_ece", Errno::OPNOTSUPP));
-    assert_eq!(*error.device, *context.device_name());
+    // ConnectX names its options even where it has none.
+    let of_vendor = if is_mlx5()? { qp.query_ece()? } else { Ece { vendor_id: 0x15b3, options: 1 } };
+    if is_mlx5()? {
+        assert_eq!(of_vendor.vendor_id, 0x15b3);
+        let error = qp.set_ece(&Ece { vendor_id: 1, ..of_vendor }).unwrap_err();
+        assert!(matches!(error.errno, Errno::INVAL | Errno::OPNOTSUPP), "{error}");
+    } else {
+        let error = qp.set_ece(&of_vendor).unwrap_err();
+        assert_eq!((error.verb, error.errno), ("set_ece", Errno::OPNOTSUPP));
+        let error = qp.query_ece().unwrap_err();
+        assert_eq!((error.verb, error.errno), ("query_ece", Errno::OPNOTSUPP));
+        assert_eq!(*error.device, *context.device_name());
+    }
     for op in [OpKind::SEND, OpKind::RDMA_WRITE, OpKind::RDMA_READ] {
         assert_eq!(qp.data_in_order(op), DataInOrder::empty());
         assert_eq!(qp.device_data_in_order(op), DataInOrder::empty());

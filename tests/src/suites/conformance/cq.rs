@@ -15,7 +15,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Remote, Shape, connect, eventually, is_empty, is_rxe, post_recv, post_send, wait, wait_for,
+    Arena, Remote, Shape, connect, eventually, is_empty, is_mlx5, is_rxe, post_recv, post_send, wait,
+    wait_for,
 };
 use crate::runner::{Case, CaseResult, fail, skip};
 
@@ -227,7 +228,8 @@ fn a_queue_that_is_never_empty_wraps_around_in_order<P: Provider>(context: &Cont
 
 /// Fills the queue of receives, and sends until a completion has been lost.
 fn overrun<P: Provider>(own: &mut Loop<P>) -> CaseResult {
-    let room = u64::from(own.recvs.cqe());
+    // ConnectX takes one more than it reports.
+    let room = u64::from(own.recvs.cqe()) + u64::from(is_mlx5()?);
     own.fill(0..room)?;
     send_to_itself(&mut own.qp, &own.memory, room, SendFlags::empty())
 }
@@ -249,6 +251,9 @@ fn an_overrun_is_reported_and_keeps_the_completions_before_it<P: Provider>(
 }
 
 fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Context<P>) -> CaseResult {
+    if is_mlx5()? {
+        return skip("ConnectX stops a queue that has overrun");
+    }
     let events = context.async_events()?;
     let mut own = Loop::new(context, &CqInit::new(5))?;
     overrun(&mut own)?;
@@ -266,6 +271,9 @@ fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Cont
 fn an_overrun_that_is_ignored_is_not_reported<P: Provider>(context: &Context<P>) -> CaseResult {
     if is_rxe()? {
         return skip("the kernel's rxe refuses the flag IGNORE_OVERRUN");
+    }
+    if is_mlx5()? {
+        return skip("the provider refuses IGNORE_OVERRUN: an entry would change while it is read");
     }
     let events = context.async_events()?;
     let init = CqInit { flags: CqFlags::IGNORE_OVERRUN, ..CqInit::new(4) };
@@ -332,7 +340,10 @@ fn standard_fields_are_accepted<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn a_field_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut lacking = vec![CqWcFlags::CVLAN, CqWcFlags::FLOW_TAG, CqWcFlags::TM_INFO];
+    let mut lacking = vec![CqWcFlags::TM_INFO];
+    if !is_mlx5()? {
+        lacking.extend([CqWcFlags::CVLAN, CqWcFlags::FLOW_TAG]);
+    }
     if is_rxe()? {
         lacking.extend([CqWcFlags::COMPLETION_TIMESTAMP, CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK]);
     }
@@ -364,7 +375,8 @@ fn needs_clock() -> CaseResult {
 
 fn timestamps_grow_and_lie_between_readings_of_the_clock<P: Provider>(context: &Context<P>) -> CaseResult {
     needs_clock()?;
-    assert_eq!(context.query_device_ex()?.completion_timestamp_mask, u64::MAX);
+    let mask = context.query_device_ex()?.completion_timestamp_mask;
+    assert!(mask > u32::MAX.into() && (mask == u64::MAX || (mask + 1).is_power_of_two()), "{mask:#x}");
     let mut own = Loop::new(context, &CqInit { wc_flags: CLOCKS, ..CqInit::new(100) })?;
     assert_eq!(own.recvs.wc_flags(), CLOCKS | CqWcFlags::STANDARD);
     let start = context.query_rt_values()?.raw_clock;
@@ -392,7 +404,9 @@ fn wall_clock_times_are_those_of_the_system<P: Provider>(context: &Context<P>) -
     let mut completions = own.recvs.poll();
     let Some(completion) = completions.next() else { return fail("no completion") };
     let Some(time) = completion.completion_wallclock_ns() else { return fail("no time") };
-    assert!((start..=end).contains(&time), "{time} is not in {start}..={end}");
+    // Nothing in a guest keeps ConnectX's own clock at the time of the system.
+    let slack = if is_mlx5()? { 1_000_000_000 } else { 0 };
+    assert!((start - slack..=end + slack).contains(&time), "{time} is not in {start}..={end}");
     assert_eq!(completion.completion_ts(), None, "it was not requested");
     Ok(())
 }

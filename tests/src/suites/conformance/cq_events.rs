@@ -16,7 +16,7 @@ use verbs::{
 use super::SUITE;
 use super::cq::{Loop, looped, message_memory, send_to_itself};
 use crate::both;
-use crate::fabric::{PATIENCE, eventually, is_rxe, post_recv, wait};
+use crate::fabric::{PATIENCE, eventually, is_mlx5, is_rxe, post_recv, wait};
 use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -77,8 +77,14 @@ fn one_channel_serves_many_queues<P: Provider>(context: &Context<P>) -> CaseResu
         let mut named = Vec::new();
         for _ in &busy {
             let Some(n) = index.get(&next_event(&channel)?) else { return fail("an unknown queue") };
-            let mut completions = owns[*n].recvs.arm(false)?;
+            // Polled first: a device may raise an event at once for what it finds (ConnectX).
             let mut count = 0;
+            let mut completions = owns[*n].recvs.poll();
+            while completions.next().is_some() {
+                count += 1;
+            }
+            drop(completions);
+            let mut completions = owns[*n].recvs.arm(false)?;
             while completions.next().is_some() {
                 count += 1;
             }
@@ -132,8 +138,11 @@ fn completions_that_were_there_raise_no_event_and_the_next_one_does<P: Provider>
     let (channel, mut own) = with_channel(context)?;
     own.fill(0..3)?;
     own.recvs.req_notify(false)?;
-    assert_eq!(channel.next_event()?, None);
+    if !is_mlx5()? {
+        assert_eq!(channel.next_event()?, None);
+    }
     own.fill(3..4)?;
+    // ConnectX raises it at once, for what was not polled; and it is one.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(0..4)?;
     assert_eq!(channel.next_event()?, None);
@@ -149,8 +158,11 @@ fn arming_lends_the_completions_from_before<P: Provider>(context: &Context<P>) -
     }
     assert!(completions.next().is_none());
     drop(completions);
-    assert_eq!(channel.next_event()?, None);
+    if !is_mlx5()? {
+        assert_eq!(channel.next_event()?, None);
+    }
     own.fill(3..4)?;
+    // As above.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(3..4)
 }
@@ -283,10 +295,16 @@ fn moderated<P: Provider>(
     Ok((channel, own))
 }
 
+/// The longest period by which the device moderates, in µs.
+fn longest_period<P: Provider>(context: &Context<P>) -> CaseResult<u16> {
+    Ok(context.query_device_ex()?.cq_mod_caps.max_cq_period)
+}
+
 fn moderation_waits_for_the_count<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The period is the longest: 65 ms. Where the machine was slower, the event came by time.
-    let (channel, mut own) = moderated(context, 4, u16::MAX)?;
-    let period = Duration::from_micros(u16::MAX.into());
+    // The period is the longest. Where the machine was slower, the event came by time.
+    let longest = longest_period(context)?;
+    let (channel, mut own) = moderated(context, 4, longest)?;
+    let period = Duration::from_micros(longest.into());
     let mut by_count = 0;
     for round in 0..20 {
         let start = Instant::now();
@@ -306,21 +324,22 @@ fn moderation_waits_for_the_count<P: Provider>(context: &Context<P>) -> CaseResu
 }
 
 fn moderation_waits_for_the_period<P: Provider>(context: &Context<P>) -> CaseResult {
-    const PERIOD: Duration = Duration::from_millis(20);
-    let (channel, mut own) = moderated(context, u16::MAX, PERIOD.as_micros() as u16)?;
+    let cq_period = longest_period(context)?.min(20_000);
+    let period = Duration::from_micros(cq_period.into());
+    let (channel, mut own) = moderated(context, u16::MAX, cq_period)?;
     for n in 0..3 {
         own.recvs.req_notify(false)?;
         let start = Instant::now();
         own.fill(n..n + 1)?;
         assert_eq!(next_event(&channel)?, own.recvs.id());
-        assert!(start.elapsed() >= PERIOD, "after {:?}", start.elapsed());
+        assert!(start.elapsed() >= period, "after {:?}", start.elapsed());
         own.expect(n..n + 1)?;
     }
     Ok(())
 }
 
 fn moderation_of_solicited_events_counts_solicited_messages<P: Provider>(context: &Context<P>) -> CaseResult {
-    let (channel, mut own) = moderated(context, 2, u16::MAX)?;
+    let (channel, mut own) = moderated(context, 2, longest_period(context)?)?;
     own.recvs.req_notify(true)?;
     own.fill(0..5)?;
     assert_eq!(channel.next_event()?, None, "no message was solicited");
@@ -331,12 +350,17 @@ fn moderation_of_solicited_events_counts_solicited_messages<P: Provider>(context
 }
 
 fn moderation_ends_with_a_count_of_zero<P: Provider>(context: &Context<P>) -> CaseResult {
-    let (channel, mut own) = moderated(context, 100, u16::MAX)?;
+    let (channel, mut own) = moderated(context, 100, longest_period(context)?)?;
     for (cq_count, cq_period) in [(0, 10), (10, 0), (0, 0), (1, 1)] {
         own.recvs.modify(CqModeration { cq_count, cq_period })?;
         own.recvs.req_notify(false)?;
         own.fill(0..1)?;
-        assert!(channel.next_event()?.is_some(), "the event comes with the completion");
+        if is_mlx5()? {
+            // The device raises it by itself.
+            assert_eq!(next_event(&channel)?, own.recvs.id());
+        } else {
+            assert!(channel.next_event()?.is_some(), "the event comes with the completion");
+        }
         own.expect(0..1)?;
     }
     Ok(())

@@ -11,8 +11,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, path, pattern,
-    post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
+    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, imm, is_empty, is_ethernet, is_mlx5, is_rxe,
+    path, pattern, post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -83,11 +83,16 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
             assert_eq!(into.read(GRH + len..2048), vec![0; 2048 - GRH - len], "behind the datagram");
         }
     }
-    // The header of a RoCE v2 packet over IPv4 is in the last 20 of the 40 bytes: version 4, and
-    // from whom to whom.
-    let header = into.read(20..GRH);
-    let ip = gid.gid.to_ipv4().map(|ip| ip.octets()).unwrap_or_default();
-    assert_eq!((header[0] >> 4, &header[12..16], &header[16..20]), (4, &ip[..], &ip[..]));
+    if is_ethernet(context)? {
+        // The header of a RoCE v2 packet over IPv4 is in the last 20 of the 40 bytes: version 4,
+        // and from whom to whom.
+        let header = into.read(20..GRH);
+        let ip = gid.gid.to_ipv4().map(|ip| ip.octets()).unwrap_or_default();
+        assert_eq!((header[0] >> 4, &header[12..16], &header[16..20]), (4, &ip[..], &ip[..]));
+    } else {
+        let header = into.read(0..GRH);
+        assert_eq!((header[0] >> 4, &header[8..24], &header[24..40]), (6, &gid.gid.0[..], &gid.gid.0[..]));
+    }
     // Inline too.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..2048)] }])?;
     pair.a.qp.post_send_inline(5, SendOp::UdSend { to }, SendFlags::SIGNALED, b"inline")?;
@@ -203,7 +208,9 @@ fn ud_route_header_names_both_addresses_and_what_the_path_says<P: Provider>(
         net.send(1, 8)?;
         wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
         let header = Grh::parse(&net.arena.read(HALF..HALF + GRH))?;
-        assert_eq!((header.sgid, header.dgid, header.next_header), (gid.gid, gid.gid, Grh::UDP));
+        // Behind the header of InfiniBand is its transport (IBTA volume 1, 8.3).
+        let next_header = if is_ethernet(context)? { Grh::UDP } else { 0x1b };
+        assert_eq!((header.sgid, header.dgid, header.next_header), (gid.gid, gid.gid, next_header));
         assert_eq!(header.traffic_class, traffic_class);
         // The kernel's core gives every unicast path of RoCE v2 the hop limit of the route (Linux
         // `drivers/infiniband/core/verbs.c`, `ib_resolve_unicast_gid_dmac`).
@@ -273,16 +280,22 @@ fn ud_empty_datagram_is_a_header_alone<P: Provider>(context: &Context<P>) -> Cas
 fn ud_datagram_may_be_as_long_as_the_mtu_and_not_longer<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
     let mtu = context.query_port(PORT)?.active_mtu.bytes().unwrap_or_default() as usize;
-    let arena = Arena::new(&net.pair.pd, 2 * (mtu + GRH + 1))?;
-    let middle = mtu + GRH + 1;
+    // Linux's mlx5 gives queue pairs of datagrams the longest MTU, whatever the port's is.
+    let most = if is_mlx5()? { 4096 } else { mtu };
+    let arena = Arena::new(&net.pair.pd, 2 * (most + GRH + 1))?;
+    let middle = most + GRH + 1;
     let to = net.ah.to(net.pair.b.qp.qp_num(), QKEY);
     let sge = [arena.sge(middle..2 * middle)];
     post_recv(&mut net.pair.b.qp, &[RecvWr { wr_id: 1, sge: &sge }])?;
-    let too_long = [arena.sge(0..mtu + 1)];
+    let too_long = [arena.sge(0..most + 1)];
     let posted = post_send(&mut net.pair.a.qp, &[signalled(2, SendOp::UdSend { to }, &too_long)]);
     match posted {
         // IBTA C10-93.1.1 lets a device send nothing and report success, which rxe does.
         Ok(()) if is_rxe()? => drop(wait_for(&mut net.pair.a.cq, 2, WcOpcode::SEND)?),
+        Ok(()) if is_mlx5()? => {
+            wait_status(&mut net.pair.a.cq, 2, WcStatus::LOC_LEN_ERR)?;
+            net.pair.a.qp.recover_sq()?;
+        }
         posted => assert!(
             matches!(posted, Err(error) if matches!(error.reason, PostReason::DatagramTooLong { .. })),
             "{posted:?}"
@@ -381,6 +394,9 @@ fn ud_address_vector_of_another_provider_is_refused<P: Provider>(context: &Conte
 }
 
 fn ud_path_needs_a_header_on_ethernet<P: Provider>(context: &Context<P>) -> CaseResult {
+    if !is_ethernet(context)? {
+        return skip("the port is not Ethernet");
+    }
     let pd = context.alloc_pd()?;
     let error = pd.create_ah(&AhAttr::lid(PORT, 1)).unwrap_err();
     assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::NoGrh { port_num: PORT }));
@@ -399,13 +415,14 @@ fn ud_path_from_a_port_that_does_not_exist_is_refused<P: Provider>(context: &Con
 
 fn ud_path_from_a_gid_that_does_not_exist_is_refused<P: Provider>(context: &Context<P>) -> CaseResult {
     let (pd, gid, table) = (context.alloc_pd()?, context.find_gid(PORT)?, context.gid_table()?);
-    let len = context.query_port(PORT)?.gid_tbl_len;
+    let (len, is_ethernet) = (context.query_port(PORT)?.gid_tbl_len, is_ethernet(context)?);
     let from = |sgid_index| {
         let grh = path(&gid).grh.map(|grh| GlobalRoute { sgid_index, ..grh });
         pd.create_ah(&AhAttr { grh, ..path(&gid) }).unwrap_err()
     };
     let empty = (0..len.min(256)).find(|index| table.iter().all(|entry| entry.gid_index != *index));
-    if let Some(index) = empty {
+    // An address handle of InfiniBand is made without the kernel, by the length of the table alone.
+    if let Some(index) = empty.filter(|_| is_ethernet) {
         let error = from(index);
         assert!(matches!(error.cause, Cause::Gid { index: at, .. } if at == index), "{error}");
     }

@@ -1,14 +1,14 @@
 //! Failed requests and those around them: what still succeeds, what is flushed, and in which order.
 
 use verbs::{
-    Context, Cq, CqInit, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp,
-    SendWr, Sge, Wc, WcOpcode, WcStatus,
+    Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
+    WcOpcode, WcStatus,
 };
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Pair, Shape, in_error, is_empty, is_local_key_error, is_rxe, post_recv, post_send,
+    Arena, Pair, Shape, hold, in_error, is_empty, is_local_key_error, is_rxe, post_recv, post_send,
     rxe_ignores_rnr_timer, rxe_is_before, signalled, wait, wait_for, wait_one, wait_remote_access_error,
     wait_status,
 };
@@ -185,19 +185,20 @@ fn two_completion_queues_get_their_own_flushes<P: Provider>(context: &Context<P>
     let shape = Shape::default();
     let init =
         verbs::QpInit { recv_cq: recvs.handle(), cap: shape.cap, ..verbs::QpInit::new(QpType::RC, &sends) };
-    let qp = pd.create_qp(&init)?;
-    let own = crate::fabric::Remote::of(&qp);
-    let mut qp = crate::fabric::connect(context, qp, &shape, own)?;
+    let (qp, peer) = (pd.create_qp(&init)?, pd.create_qp(&init)?);
+    let ends_of_it = [&qp, &peer].map(crate::fabric::Remote::of);
+    let _peer = crate::fabric::connect(context, peer, &shape, ends_of_it[0])?;
+    let mut qp = crate::fabric::connect(context, qp, &shape, ends_of_it[1])?;
     let arena = Arena::new(&pd, 64)?;
     for n in 0..3 {
         post_recv(&mut qp, &[RecvWr { wr_id: n, sge: &[arena.sge(8..16)] }])?;
     }
     let sge = [arena.sge(0..8)];
-    let mut drained = qp.to_sqd(false)?;
+    hold(&mut qp)?;
     for n in 10..13 {
-        post_send(&mut drained, &[signalled(n, SendOp::Send, &sge)])?;
+        post_send(&mut qp, &[signalled(n, SendOp::Send, &sge)])?;
     }
-    let _broken = drained.to_error()?;
+    let _broken = qp.to_error()?;
     assert_eq!(ends(&mut sends, 3)?, [10, 11, 12].map(|n| (n, WcStatus::WR_FLUSH_ERR)));
     assert_eq!(ends(&mut recvs, 3)?, [0, 1, 2].map(|n| (n, WcStatus::WR_FLUSH_ERR)));
     assert!(is_empty(&mut sends) && is_empty(&mut recvs));
@@ -246,8 +247,7 @@ fn a_refused_batch_is_not_flushed<P: Provider>(context: &Context<P>) -> CaseResu
     let arena = Arena::new(&pair.pd, 64)?;
     let (one, five) = ([arena.sge(0..8)], [arena.sge(0..8); 5]);
     // The second has too many elements: neither it nor the third was posted.
-    let drained = QpAttr { qp_state: QpState::SQD, ..QpAttr::default() };
-    pair.a.qp.modify(&drained, QpAttrMask::STATE)?;
+    hold(&mut pair.a.qp)?;
     let wrs = [
         signalled(1, SendOp::Send, &one),
         signalled(2, SendOp::Send, &five),
@@ -268,12 +268,12 @@ fn a_full_queue_has_room_once_it_is_flushed<P: Provider>(context: &Context<P>) -
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
     let room = u64::from(pair.a.qp.cap().max_send_wr);
-    let mut drained = pair.a.qp.to_sqd(false)?;
+    hold(&mut pair.a.qp)?;
     for n in 0..room {
-        post_send(&mut drained, &[signalled(n, SendOp::Send, &sge)])?;
+        post_send(&mut pair.a.qp, &[signalled(n, SendOp::Send, &sge)])?;
     }
-    post_send(&mut drained, &[signalled(999, SendOp::Send, &sge)]).unwrap_err();
-    let mut broken = drained.to_error()?;
+    post_send(&mut pair.a.qp, &[signalled(999, SendOp::Send, &sge)]).unwrap_err();
+    let mut broken = pair.a.qp.to_error()?;
     for n in 0..room {
         wait_status(&mut pair.a.cq, n, WcStatus::WR_FLUSH_ERR)?;
     }
@@ -283,14 +283,14 @@ fn a_full_queue_has_room_once_it_is_flushed<P: Provider>(context: &Context<P>) -
 
 fn memory_of_flushed_requests_comes_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
-    let mut drained = pair.a.qp.to_sqd(false)?;
+    hold(&mut pair.a.qp)?;
     for n in 1..5 {
         let buf = pair.pd.alloc_buf(n)?;
-        drained.post_recv_buf(buf, ..)?;
+        pair.a.qp.post_recv_buf(buf, ..)?;
         let buf = pair.pd.alloc_buf(10 * n)?;
-        drained.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
+        pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
     }
-    let _broken = drained.to_error()?;
+    let _broken = pair.a.qp.to_error()?;
     let mut lengths = Vec::new();
     let deadline = std::time::Instant::now() + crate::fabric::PATIENCE;
     while lengths.len() < 8 && std::time::Instant::now() < deadline {

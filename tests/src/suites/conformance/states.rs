@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use verbs::state::{Reset, Rts};
 use verbs::{
-    Ah, Cause, Context, Cq, CqInit, Errno, MigState, Pd, PostReason, Provider, Qp, QpAttr, QpAttrMask,
-    QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
+    AccessFlags, Ah, Cause, Context, Cq, CqInit, Errno, MigState, Pd, PostReason, Provider, Qp, QpAttr,
+    QpAttrMask, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 use verbs_core::transition::{self, Transition};
 
 use super::SUITE;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, eventually, in_error, init_attr, is_empty,
-    is_local_key_error, is_rxe, path, pattern, post_recv, post_send, rtr_attr, rxe_ignores_rnr_timer,
-    signalled, wait, wait_for, wait_one, wait_status,
+    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, eventually, has_sqd, in_error, init_attr,
+    is_empty, is_ethernet, is_local_key_error, is_mlx5, is_rxe, is_soft, needs_sqd, path, pattern, post_recv,
+    post_send, rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status,
 };
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::{both, with_named};
@@ -116,6 +116,9 @@ impl<P: Provider> Free<P> {
             S::SQD => &[S::INIT, S::RTR, S::RTS, S::SQD],
             _ => &[S::INIT, S::ERR],
         };
+        if state == S::SQD {
+            needs_sqd()?;
+        }
         let mut free = Self::new(context, qp_type)?;
         let mut at = S::RESET;
         for &to in way {
@@ -159,7 +162,6 @@ impl<P: Provider> Free<P> {
             };
         }
         same! {
-            ACCESS_FLAGS: qp_access_flags;
             PKEY_INDEX: pkey_index;
             PORT: port_num;
             QKEY: qkey;
@@ -176,6 +178,9 @@ impl<P: Provider> Free<P> {
             PATH_MIG_STATE: path_mig_state;
             DEST_QPN: dest_qp_num;
         }
+        if mask.contains(QpAttrMask::ACCESS_FLAGS) {
+            assert_eq!(queried.qp_access_flags, self.rights(queried.max_dest_rd_atomic)?);
+        }
         let to = |attr: &verbs::AhAttr| (attr.grh.map(|grh| (grh.dgid, grh.sgid_index)), attr.port_num);
         if mask.contains(QpAttrMask::AV) {
             assert_eq!(to(&queried.ah_attr), to(&given.ah_attr));
@@ -184,6 +189,16 @@ impl<P: Provider> Free<P> {
             assert_eq!(to(&queried.alt_ah_attr), to(&given.alt_ah_attr));
         }
         Ok(())
+    }
+}
+
+impl<P: Provider> Free<P> {
+    /// Returns the rights that a query reports for those that were set. ConnectX has those of reads
+    /// and atomics only while the peer may have some outstanding.
+    fn rights(&self, max_dest_rd_atomic: u8) -> CaseResult<AccessFlags> {
+        let given = self.attr.qp_access_flags;
+        let is_bare = is_mlx5()? && (max_dest_rd_atomic == 0 || self.qp.qp_type() != QpType::RC);
+        Ok(if is_bare { given & AccessFlags::REMOTE_WRITE } else { given })
     }
 }
 
@@ -260,8 +275,10 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
             let mut free = Free::in_state(context, qp_type, from)?;
             let mask = row.required | QpAttrMask::STATE | extra;
             let done = free.modify(from, to, mask);
-            if let Some(errno) = refused_by_the_device(qp_type, &row, extra)? {
-                assert_eq!(done.map_err(|error| error.errno), Err(errno), "{from} to {to} with {extra:?}");
+            if let Some((errno, named)) = refused_by_the_device(context, qp_type, &row, extra)? {
+                let error = done.unwrap_err();
+                assert_eq!(error.errno, errno, "{from} to {to} with {extra:?}");
+                assert!(error.to_string().contains(named), "{error}");
                 free.is_in(from)?;
                 continue;
             }
@@ -277,16 +294,28 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
     Ok(())
 }
 
-/// Returns the errno with which the device refuses an attribute that the table allows.
-fn refused_by_the_device(qp_type: QpType, row: &Transition, extra: QpAttrMask) -> CaseResult<Option<Errno>> {
+/// Returns the errno with which the device refuses a transition, or an attribute, that the table
+/// allows, and a word of the error.
+fn refused_by_the_device<P: Provider>(
+    context: &Context<P>,
+    qp_type: QpType,
+    row: &Transition,
+    extra: QpAttrMask,
+) -> CaseResult<Option<(Errno, &'static str)>> {
     let rxe = is_rxe()?;
+    if row.to == QpState::SQD && !has_sqd()? {
+        return Ok(Some((Errno::INVAL, "SQD")));
+    }
     Ok(match extra {
-        // No packet pacing.
-        QpAttrMask::RATE_LIMIT => Some(Errno::OPNOTSUPP),
+        // No packet pacing, or that of raw packets alone.
+        QpAttrMask::RATE_LIMIT => Some((if is_mlx5()? { Errno::INVAL } else { Errno::OPNOTSUPP }, "")),
         // The core of the kernel has alternate paths on InfiniBand only, soft devices have none.
-        QpAttrMask::ALT_PATH => Some(if rxe { Errno::INVAL } else { Errno::OPNOTSUPP }),
+        QpAttrMask::ALT_PATH if !is_ethernet(context)? => None,
+        QpAttrMask::ALT_PATH => Some((if is_soft()? { Errno::OPNOTSUPP } else { Errno::INVAL }, "")),
         // uverbs adds PORT, which the core does not take there.
-        QpAttrMask::AV if rxe && qp_type == QpType::UC && row.from == QpState::SQD => Some(Errno::INVAL),
+        QpAttrMask::AV if rxe && qp_type == QpType::UC && row.from == QpState::SQD => {
+            Some((Errno::INVAL, ""))
+        }
         _ => None,
     })
 }
@@ -295,7 +324,7 @@ fn a_refused_move_changes_nothing<P: Provider>(context: &Context<P>) -> CaseResu
     for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
         let mut free = Free::in_state(context, qp_type, QpState::RTS)?;
         let before = free.qp.query(queryable())?;
-        free.attr = QpAttr { qkey: 1, qp_access_flags: verbs::AccessFlags::empty(), timeout: 1, ..free.attr };
+        free.attr = QpAttr { qkey: 1, qp_access_flags: AccessFlags::empty(), timeout: 1, ..free.attr };
         for (to, mask) in [
             (QpState::INIT, QpAttrMask::STATE),
             (QpState::RTR, QpAttrMask::STATE | QpAttrMask::RQ_PSN),
@@ -336,6 +365,9 @@ fn only_states_that_take_work_requests_take_them<P: Provider>(context: &Context<
     use QpState as S;
     for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
         for state in [S::RESET, S::INIT, S::RTR, S::RTS, S::SQD, S::ERR] {
+            if state == S::SQD && !has_sqd()? {
+                continue;
+            }
             let mut free = Free::in_state(context, qp_type, state)?;
             let ah = free.pd.create_ah(&free.attr.ah_attr)?;
             let op = send(&ah, &free.qp);
@@ -430,6 +462,7 @@ pub(super) fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
 }
 
 pub(super) fn drain<P: Provider>(qp: Qp<Rts, P>) -> CaseResult<Qp<verbs::state::Sqd, P>> {
+    needs_sqd()?;
     let qp = qp.to_sqd(false)?;
     eventually("the send queue is drained", || qp.is_drained().unwrap_or(false))?;
     Ok(qp)
@@ -653,6 +686,9 @@ fn a_send_queue_that_did_not_fail_needs_no_recovery<P: Provider>(context: &Conte
         free.qp.recover_sq()?;
         free.is_in(QpState::RTS)?;
         for state in [QpState::SQD, QpState::ERR] {
+            if state == QpState::SQD && !has_sqd()? {
+                continue;
+            }
             let mut free = Free::in_state(context, qp_type, state)?;
             let error = free.qp.recover_sq().unwrap_err();
             let cause = Cause::IllegalTransition { qp_type, from: state, to: QpState::RTS };
@@ -746,7 +782,8 @@ fn a_queue_pair_is_used_again_and_again<P: Provider>(context: &Context<P>) -> Ca
         let (a_reset, b_reset) = match round % 3 {
             0 => (a.qp.to_reset()?, b.qp.to_reset()?),
             1 => (a.qp.to_error()?.to_reset()?, b.qp.to_error()?.to_reset()?),
-            _ => (drain(a.qp)?.to_reset()?, drain(b.qp)?.to_reset()?),
+            _ if has_sqd()? => (drain(a.qp)?.to_reset()?, drain(b.qp)?.to_reset()?),
+            _ => (a.qp.to_reset()?, b.qp.to_error()?.to_reset()?),
         };
         assert_eq!((a_reset.qp_num(), a_reset.cap()), (a_num, cap));
         let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
@@ -760,6 +797,9 @@ fn the_error_state_may_be_entered_from_every_state<P: Provider>(context: &Contex
     use QpState as S;
     for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
         for state in [S::INIT, S::RTR, S::RTS, S::SQD, S::ERR] {
+            if state == S::SQD && !has_sqd()? {
+                continue;
+            }
             let mut free = Free::in_state(context, qp_type, state)?;
             let posts = state != S::ERR;
             if posts {

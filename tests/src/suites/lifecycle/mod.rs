@@ -20,7 +20,7 @@ use verbs::{
 };
 
 use crate::fabric::{
-    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_rxe, pattern, under_test,
+    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_soft, pattern, under_test,
     wait_for, wait_one, wait_remote_access_error,
 };
 use crate::port;
@@ -33,15 +33,25 @@ const SUITE: &str = "lifecycle";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
-    let mut cases = of_any_device();
-    cases.extend(cases!(
+    of_any_kernel_device().into_iter().chain(of_rxe()).collect()
+}
+
+/// The part of the suite that takes rxe's devices away, or kills its programs.
+fn of_rxe() -> Vec<Case> {
+    let mut cases = cases!(
         SUITE,
         a_killed_process_leaves_nothing,
-        a_case_that_leaks_leaves_nothing,
         a_device_that_is_deleted_goes_when_its_objects_are_destroyed,
-    ));
+    );
     cases.extend(killed::cases());
     cases.extend(unplug::cases());
+    cases
+}
+
+/// The part of the suite for any device of the kernel.
+pub fn of_any_kernel_device() -> Vec<Case> {
+    let mut cases = of_any_device();
+    cases.extend(cases!(SUITE, a_case_that_leaks_leaves_nothing));
     cases
 }
 
@@ -69,7 +79,7 @@ pub fn of_any_device() -> Vec<Case> {
 type Resources = BTreeMap<String, u64>;
 
 fn resources() -> CaseResult<Resources> {
-    if !is_rxe()? {
+    if is_soft()? {
         let count = |of: &str| {
             Ok::<_, Stop>((of.to_owned(), fs::read_dir(format!("/proc/self/{of}"))?.count() as u64))
         };
@@ -82,9 +92,9 @@ fn resources() -> CaseResult<Resources> {
     };
     assert!(shown.status.success(), "{shown:?}");
     let shown = String::from_utf8_lossy(&shown.stdout);
-    match parse_resources(&shown, DEVICE) {
+    match parse_resources(&shown, under_test()) {
         Some(resources) => Ok(resources),
-        None => fail(format_args!("no {DEVICE} in {shown:?}")),
+        None => fail(format_args!("no {} in {shown:?}", under_test())),
     }
 }
 

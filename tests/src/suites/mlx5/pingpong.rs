@@ -17,7 +17,7 @@ const SUITE: &str = "pingpong";
 
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+pub(super) struct Way {
     /// `ibv_{transport}_pingpong`
     transport: &'static str,
     iters: u32,
@@ -78,27 +78,34 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         .iter()
         // A larger MTU does not fit into an Ethernet frame.
         .filter(|way| setup.port == Port::Ib || !way.flags.iter().any(|flag| ["2048", "4096"].contains(flag)))
-        .map(|way| Case::new(SUITE, way.name(), move || way.run(setup, [0, 0], setup.usual_gid(0)?)))
+        .map(|way| Case::new(SUITE, way.name(), move || way.run(setup, THEIRS, [0, 0], setup.usual_gid(0)?)))
         .collect();
     if setup.port == Port::Ib {
         cases.extend(TRANSPORTS.iter().map(|way| {
-            Case::new(SUITE, format!("{} with a GRH", way.name()), move || way.run(setup, [0, 0], Some(0)))
+            Case::new(SUITE, format!("{} with a GRH", way.name()), move || {
+                way.run(setup, THEIRS, [0, 0], Some(0))
+            })
         }));
-        cases.push(Case::new(SUITE, "ud -s 4096", move || way("ud", 50, 4096, EC).run(setup, [0, 0], None)));
+        cases.push(Case::new(SUITE, "ud -s 4096", move || {
+            way("ud", 50, 4096, EC).run(setup, THEIRS, [0, 0], None)
+        }));
     }
     if setup.functions > 1 {
         for [server, client] in [[0, 1], [1, 0]] {
             cases.extend(TRANSPORTS.iter().map(|way| {
                 let name = format!("{} from {} to {}", way.name(), device(client), device(server));
-                Case::new(SUITE, name, move || way.run(setup, [server, client], None))
+                Case::new(SUITE, name, move || way.run(setup, THEIRS, [server, client], None))
             }));
         }
     }
     cases
 }
 
+/// Both ends are rdma-core's.
+const THEIRS: [Maker; 2] = [Maker::Theirs, Maker::Theirs];
+
 /// Each program once.
-const TRANSPORTS: &[Way] = &[
+pub(super) const TRANSPORTS: &[Way] = &[
     way("rc", 20, 9999, EC),
     way("uc", 20, 9999, EC),
     way("ud", 20, 999, EC),
@@ -107,17 +114,25 @@ const TRANSPORTS: &[Way] = &[
 ];
 
 impl Way {
-    fn name(&self) -> String {
+    /// Returns the program and its parameters, as part of a case's name.
+    pub(super) fn name(&self) -> String {
         let Self { transport, size, flags, .. } = self;
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Runs the program between two functions, server and client, which may be the same.
-    fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
+    /// Runs the program of two makers between two functions, server and client, which may be the
+    /// same.
+    pub(super) fn run(
+        &self,
+        setup: Setup,
+        makers: [Maker; 2],
+        [server, client]: [u8; 2],
+        gid: Option<u32>,
+    ) -> CaseResult {
         let port = port::free()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
-        let mut listens = self.command(server, gid(server)?, port)?;
-        let mut connects = self.command(client, gid(client)?, port)?;
+        let mut listens = self.command(&makers[0], server, gid(server)?, port)?;
+        let mut connects = self.command(&makers[1], client, gid(client)?, port)?;
         let ends = meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?;
         for (role, end) in ["server", "client"].into_iter().zip(&ends) {
             self.check(end).map_err(|why| Stop::Failed(format!("{role}: {why}: {end:?}")))?;
@@ -125,8 +140,8 @@ impl Way {
         Ok(())
     }
 
-    fn command(&self, function: u8, gid: Option<u32>, port: u16) -> CaseResult<Command> {
-        let mut command = Maker::Theirs.tool(&format!("ibv_{}_pingpong", self.transport))?;
+    fn command(&self, maker: &Maker, function: u8, gid: Option<u32>, port: u16) -> CaseResult<Command> {
+        let mut command = maker.tool(&format!("ibv_{}_pingpong", self.transport))?;
         command.args(["-d", &device(function), "-p", &port.to_string()]);
         command.args(["-n", &self.iters.to_string(), "-s", &self.size.to_string()]).args(self.flags);
         if let Some(index) = gid {

@@ -8,7 +8,7 @@ use super::{
     write,
 };
 use crate::both;
-use crate::fabric::{Arena, Pair, Shape, is_rxe, pattern, rereg};
+use crate::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg};
 use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -145,10 +145,16 @@ fn mr_change_that_is_refused_leaves_the_region<P: Provider>(context: &Context<P>
         MrChange::new().memory(unmapped, 4096),
         MrChange::new().access(AccessFlags::from_bits_retain(1 << 18)),
     ];
-    for change in changes {
+    let last = changes.len() - 1;
+    for (at, change) in changes.into_iter().enumerate() {
         let failed = rereg(&mut mr, &change).unwrap_err();
         let expected = [Errno::INVAL, Errno::FAULT, Errno::OPNOTSUPP];
         assert!(expected.contains(&failed.error.errno), "{change:?}: {failed}");
+        if is_mlx5()? && at == last {
+            // The provider cannot tell this refusal from those of later steps.
+            assert_eq!(failed.region, RegionState::Unusable, "{failed}");
+            break;
+        }
         assert_eq!(failed.region, RegionState::Unchanged, "{change:?}: {failed}");
         local.write(0, &pattern(1, 8));
         allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..8))?;

@@ -1,0 +1,51 @@
+//! `interop`: our tools and rdma-core's on ConnectX devices, against each other and side by side.
+
+use super::pingpong::TRANSPORTS;
+use super::{Setup, device};
+use crate::compare::same_but_for_flag_names;
+use crate::runner::{Case, CaseResult};
+use crate::tools::{Maker, run};
+
+const SUITE: &str = "interop";
+
+/// Returns the cases of the suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for makers in [[Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours], [Maker::Ours, Maker::Ours]] {
+        for way in TRANSPORTS {
+            let name = format!("{}, {} serve {}", way.name(), makers[0], makers[1]);
+            let makers = makers.clone();
+            cases.push(Case::new(SUITE, name, move || {
+                way.run(setup, makers.clone(), [0, 0], setup.usual_gid(0)?)
+            }));
+        }
+    }
+    if setup.functions > 1 {
+        for way in TRANSPORTS {
+            let name = format!("{}, ours from {} serve theirs from {}", way.name(), device(0), device(1));
+            let makers = [Maker::Ours, Maker::Theirs];
+            cases.push(Case::new(SUITE, name, move || way.run(setup, makers.clone(), [0, 1], None)));
+        }
+    }
+    cases.push(Case::new(SUITE, "output of ibv_devices", || outputs("ibv_devices", &[])));
+    for args in [&[][..], &["-l"], &["-v"]] {
+        let name = format!("output of ibv_devinfo {}", args.join(" "));
+        cases.push(Case::new(SUITE, name.trim_end(), move || outputs("ibv_devinfo", args)));
+    }
+    for function in setup.numbers() {
+        let name = format!("output of ibv_devinfo -v -d {} -i 1", device(function));
+        cases.push(Case::new(SUITE, name, move || {
+            outputs("ibv_devinfo", &["-v", "-d", &device(function), "-i", "1"])
+        }));
+    }
+    cases
+}
+
+/// Compares what a tool of both makers prints, and its status.
+fn outputs(tool: &str, args: &[&str]) -> CaseResult {
+    let ours = run(Maker::Ours.tool(tool)?.args(args))?;
+    let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
+    assert!(ours.status.success() && ours.stderr.is_empty(), "{ours:?}");
+    assert_eq!(ours.status, theirs.status);
+    same_but_for_flag_names(&ours.stdout, &theirs.stdout)
+}
