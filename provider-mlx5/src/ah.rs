@@ -82,6 +82,12 @@ impl Ah {
         }
         Ok(Self { device: Arc::clone(device), handle, av: Av::new(AV_TAG, &path.bytes()) })
     }
+
+    /// Returns the address vector of an address handle's copy of its path, as work queue entries
+    /// have it: 48 bytes, of which the first 12 are the request's. `None` for another provider's.
+    pub fn address_vector(av: &Av) -> Option<&[u8]> {
+        av.bytes(AV_TAG)
+    }
 }
 
 /// Returns the Ethernet address of a destination.

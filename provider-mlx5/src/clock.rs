@@ -13,14 +13,17 @@
 #![allow(unsafe_code)]
 
 use core::mem::offset_of;
+use core::ptr::NonNull;
 
 use uverbs_abi::ib_user_verbs::IbUverbsClockInfo;
 use uverbs_abi::mlx5_abi::{
     MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, MLX5_IB_CLOCK_INFO_V1, Mlx5IbAllocUcontextResp,
     Mlx5IbAllocUcontextRespMask, Mlx5IbMmapCmd,
 };
+use verbs_core::Errno;
 use verbs_core::ring::{Region, barrier, page_size};
 
+use crate::direct::ClockInfo;
 use crate::kernel::Kernel;
 
 /// The device's clock, as far as the kernel offers it.
@@ -77,70 +80,79 @@ impl Clock {
         self.info.is_some()
     }
 
+    /// Returns the register of the device's clock.
+    pub(crate) fn register(&self) -> Option<NonNull<u8>> {
+        self.cycles.as_ref().map(|(page, place)| page.pointer(*place, 8))
+    }
+
+    /// Returns the time after which a conversion is out of date, in nanoseconds.
+    pub(crate) fn overflow_period(&self) -> Option<u64> {
+        // SAFETY: no code of this process writes the page.
+        self.info.as_ref().map(|page| unsafe { page.read(offset_of!(IbUverbsClockInfo, overflow_period)) })
+    }
+
+    /// Returns the kernel's conversion.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none; `EBUSY` if the kernel does not finish to update it.
+    pub(crate) fn info(&self) -> Result<ClockInfo, Errno> {
+        let page = self.info.as_ref().ok_or(Errno::INVAL)?;
+        read(page).ok_or(Errno::BUSY)
+    }
+
     /// Returns the time since 1970 of a reading of the device's clock, in nanoseconds; `None` if
     /// the kernel offers no conversion, or does not finish to update it.
     pub(crate) fn wall_clock(&self, cycles: u64) -> Option<u64> {
-        Some(Conversion::read(self.info.as_ref()?)?.apply(cycles))
+        Some(apply(&read(self.info.as_ref()?)?, cycles))
     }
-}
-
-/// The kernel's conversion at a moment.
-#[derive(Clone, Copy, Debug)]
-struct Conversion {
-    nsec: u64,
-    cycles: u64,
-    frac: u64,
-    mult: u32,
-    shift: u32,
-    mask: u64,
 }
 
 /// The number of reads of a page that the kernel updates: an update takes a few stores.
 const PATIENCE: u32 = 1 << 20;
 
-impl Conversion {
-    fn read(page: &Region) -> Option<Self> {
-        macro_rules! field {
-            ($name:ident) => {
-                // SAFETY: no code of this process writes the page.
-                unsafe { page.read(offset_of!(IbUverbsClockInfo, $name)) }
-            };
-        }
-        for _ in 0..PATIENCE {
-            let before: u32 = field!(sign);
-            barrier::from_device();
-            if before & MLX5_IB_CLOCK_INFO_KERNEL_UPDATING != 0 {
-                core::hint::spin_loop();
-                continue;
-            }
-            let conversion = Self {
-                nsec: field!(nsec),
-                cycles: field!(cycles),
-                frac: field!(frac),
-                mult: field!(mult),
-                shift: field!(shift),
-                mask: field!(mask),
-            };
-            barrier::from_device();
-            let after: u32 = field!(sign);
-            if before == after {
-                return Some(conversion);
-            }
-        }
-        None
+/// Returns the conversion in a page.
+fn read(page: &Region) -> Option<ClockInfo> {
+    macro_rules! field {
+        ($name:ident) => {
+            // SAFETY: no code of this process writes the page.
+            unsafe { page.read(offset_of!(IbUverbsClockInfo, $name)) }
+        };
     }
+    for _ in 0..PATIENCE {
+        let before: u32 = field!(sign);
+        barrier::from_device();
+        if before & MLX5_IB_CLOCK_INFO_KERNEL_UPDATING != 0 {
+            core::hint::spin_loop();
+            continue;
+        }
+        let conversion = ClockInfo {
+            nsec: field!(nsec),
+            last_cycles: field!(cycles),
+            frac: field!(frac),
+            mult: field!(mult),
+            shift: field!(shift),
+            mask: field!(mask),
+        };
+        barrier::from_device();
+        let after: u32 = field!(sign);
+        if before == after {
+            return Some(conversion);
+        }
+    }
+    None
+}
 
-    fn apply(&self, cycles: u64) -> u64 {
-        let scale = |delta: u64| delta.wrapping_mul(self.mult.into());
-        let shift = |scaled: u64| scaled.checked_shr(self.shift).unwrap_or(0);
-        let ahead = cycles.wrapping_sub(self.cycles) & self.mask;
-        if ahead <= self.mask / 2 {
-            return self.nsec.wrapping_add(shift(scale(ahead).wrapping_add(self.frac)));
-        }
-        // A time before the last update.
-        let behind = self.cycles.wrapping_sub(cycles) & self.mask;
-        self.nsec.wrapping_sub(shift(scale(behind).wrapping_sub(self.frac)))
+/// Returns the time of a reading of the clock.
+fn apply(info: &ClockInfo, cycles: u64) -> u64 {
+    let scale = |delta: u64| delta.wrapping_mul(info.mult.into());
+    let shift = |scaled: u64| scaled.checked_shr(info.shift).unwrap_or(0);
+    let ahead = cycles.wrapping_sub(info.last_cycles) & info.mask;
+    if ahead <= info.mask / 2 {
+        return info.nsec.wrapping_add(shift(scale(ahead).wrapping_add(info.frac)));
     }
+    // A time before the last update.
+    let behind = info.last_cycles.wrapping_sub(cycles) & info.mask;
+    info.nsec.wrapping_sub(shift(scale(behind).wrapping_sub(info.frac)))
 }
 
 #[cfg(test)]
@@ -167,18 +179,18 @@ mod tests {
 
     #[test]
     fn times_before_and_behind_the_last_update_are_converted() {
-        let conversion = Conversion::read(&page(2)).unwrap();
-        assert_eq!(conversion.apply(500), 1_000_000);
-        assert_eq!(conversion.apply(600), 1_000_000 + (100 * 13 + 2) / 4);
-        assert_eq!(conversion.apply(400), 1_000_000 - (100 * 13 - 2) / 4);
+        let conversion = read(&page(2)).unwrap();
+        assert_eq!(apply(&conversion, 500), 1_000_000);
+        assert_eq!(apply(&conversion, 600), 1_000_000 + (100 * 13 + 2) / 4);
+        assert_eq!(apply(&conversion, 400), 1_000_000 - (100 * 13 - 2) / 4);
         // The counter has 16 bits.
-        assert_eq!(conversion.apply(0x1_0000 + 600), conversion.apply(600));
-        assert_eq!(conversion.apply(500 + 0x7fff), 1_000_000 + (0x7fff * 13 + 2) / 4);
+        assert_eq!(apply(&conversion, 0x1_0000 + 600), apply(&conversion, 600));
+        assert_eq!(apply(&conversion, 500 + 0x7fff), 1_000_000 + (0x7fff * 13 + 2) / 4);
     }
 
     #[test]
     fn a_page_that_stays_in_an_update_has_no_time() {
-        assert!(Conversion::read(&page(3)).is_none());
+        assert!(read(&page(3)).is_none());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocPdResp;
+use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiQueryPort;
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
@@ -20,10 +21,11 @@ use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr,
     MwType, QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
+use crate::direct::{ClockInfo, ContextDirect, UarDirect};
 use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, Srq, Td, Wq, Xrcd};
 
 /// An open ConnectX device.
@@ -70,6 +72,67 @@ impl Context {
     fn kernel(&self) -> &Arc<verbs_core::kernel::KernelContext> {
         &self.device.kernel
     }
+
+    /// Describes the device for direct access: see [`direct`](crate::direct).
+    pub fn direct(&self) -> ContextDirect {
+        self.device.direct()
+    }
+
+    /// Returns the kernel's conversion of the device's clock.
+    ///
+    /// # Errors
+    /// `EINVAL` if the kernel offers none; `EBUSY` if it does not finish to update it.
+    pub fn clock_info(&self) -> Result<ClockInfo> {
+        self.device.clock.info().map_err(|errno| self.device.error("get_clock_info", errno))
+    }
+
+    /// Creates a completion queue whose entries have `cqe_size` bytes, 64 or 128; `None` for the
+    /// number in the environment variable `MLX5_CQE_SIZE`, or 64.
+    ///
+    /// # Errors
+    /// As [`create_cq`](ContextOps::create_cq); `EINVAL` for another size.
+    pub fn create_cq_sized(
+        &self,
+        parent_domain: Option<&Pd>,
+        attr: &CqInitAttr<'_>,
+        cqe_size: Option<u32>,
+    ) -> Result<(Cq, CqHandle)> {
+        let parent = parent_domain.map(|pd| pd.for_cq(&self.device)).transpose()?;
+        Cq::create(&self.device, parent, attr, cqe_size)
+    }
+
+    /// Takes a doorbell register that no queue pair has, for whole requests.
+    ///
+    /// # Errors
+    /// `ENOMEM` if the device has none left, or the environment permits none.
+    pub fn take_uar(&self) -> Result<UarDirect> {
+        let register = self.device.registers.take(&self.device.kernel);
+        if register.is_shared() || register.is_beside_orphan() {
+            return Err(self.device.error("devx_alloc_uar", Errno::NOMEM));
+        }
+        Ok(UarDirect(register))
+    }
+
+    /// Returns the page of registers that all of the context share, for doorbells of 8 bytes.
+    pub fn shared_uar(&self) -> UarDirect {
+        UarDirect(self.device.registers.share())
+    }
+
+    /// Returns the properties of a port in the device's switch.
+    ///
+    /// # Errors
+    /// As [`query_port`](verbs_core::cmd::mlx5::query_port).
+    pub fn query_switch_port(&self, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
+        cmd::mlx5::query_port(self.device.kernel.uverbs(), port_num)
+    }
+
+    /// Writes the path of the device's data-direct function in sysfs, with a null byte behind it.
+    ///
+    /// # Errors
+    /// As [`data_direct_sysfs_path`](verbs_core::cmd::mlx5::data_direct_sysfs_path).
+    pub fn data_direct_sysfs_path(&self, path: &mut [u8]) -> Result<()> {
+        cmd::mlx5::data_direct_sysfs_path(self.device.kernel.uverbs(), path)
+    }
 }
 
 impl ContextOps<Mlx5> for Context {
@@ -82,10 +145,9 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn alloc_pd(&self) -> Result<Pd> {
-        // The driver insists on room for the domain's number, which only direct access needs.
         let mut reply = Mlx5IbAllocPdResp::default();
         let kernel = KernelPd::alloc_uhw(self.kernel(), Uhw::reply(reply.as_mut_bytes()))?;
-        Ok(Pd::new(&self.device, kernel))
+        Ok(Pd::new(&self.device, kernel, Some(reply.pdn)))
     }
 
     unsafe fn reg_mr(
@@ -167,7 +229,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn import_pd(&self, handle: u32) -> Result<Pd> {
-        Ok(Pd::new(&self.device, KernelPd::import(self.kernel(), handle)))
+        Ok(Pd::new(&self.device, KernelPd::import(self.kernel(), handle), None))
     }
 
     fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
@@ -179,8 +241,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn create_cq(&self, parent_domain: Option<&Pd>, attr: &CqInitAttr<'_>) -> Result<(Cq, CqHandle)> {
-        let parent = parent_domain.map(|pd| pd.for_cq(&self.device)).transpose()?;
-        Cq::create(&self.device, parent, attr)
+        self.create_cq_sized(parent_domain, attr, None)
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {

@@ -12,6 +12,7 @@
 //! are gone, because the device reads the records of objects that it has.
 #![allow(unsafe_code)]
 
+use core::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -118,6 +119,11 @@ impl Slot {
     /// Returns the address for the kernel's commands.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(self.place, SLOT).addr().get() as u64
+    }
+
+    /// Returns the address of the first record, for direct access.
+    pub(crate) fn direct(&self) -> NonNull<u32> {
+        self.region.pointer(self.place, SLOT).cast()
     }
 
     /// Lends the slot to the device: the kernel has created its object.

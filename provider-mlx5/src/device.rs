@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::mlx5_abi::{
-    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5LibCaps,
-    Mlx5UserCmdsSuppUhw, Mlx5UserInlineMode,
+    Mlx5IbAllocUcontextReqV2, Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5IbQueryDeviceResp,
+    Mlx5LibCaps, Mlx5UserCmdsSuppUhw, Mlx5UserInlineMode,
 };
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
@@ -31,6 +31,7 @@ use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
 use crate::dbrec::RecordPool;
+use crate::direct::ContextDirect;
 use crate::kernel::Kernel;
 use crate::registers::Registers;
 use crate::sizes::Limits;
@@ -67,6 +68,10 @@ pub(crate) struct Device {
     /// The driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,
     caps: OnceLock<DeviceCapFlags>,
+    /// The driver's part of the device's attributes.
+    queried: OnceLock<Mlx5IbQueryDeviceResp>,
+    /// The driver's reply to the creation of the context.
+    reply: Mlx5IbAllocUcontextResp,
     ports: OnceLock<Box<[Port]>>,
 }
 
@@ -164,6 +169,8 @@ impl Device {
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
             caps: OnceLock::new(),
+            queried: OnceLock::new(),
+            reply: *reply,
             ports: OnceLock::new(),
         }))
     }
@@ -208,6 +215,34 @@ impl Device {
         }
         let has_ip_csum = self.caps().contains(DeviceCapFlags::RAW_IP_CSUM);
         Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
+    }
+
+    /// Returns the driver's part of the device's attributes.
+    fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
+        if let Some(queried) = self.queried.get() {
+            return Ok(queried);
+        }
+        let (_, reply) = self.query_all()?;
+        Ok(self.queried.get_or_init(|| reply))
+    }
+
+    /// Describes the device for direct access.
+    pub(crate) fn direct(&self) -> ContextDirect {
+        let mask = Mlx5IbAllocUcontextRespMask::from_bits_retain(self.reply.comp_mask);
+        let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
+        let is_told = commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE);
+        ContextDirect {
+            cqe_version: self.reply.cqe_version,
+            has_real_time: mask
+                .contains(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS),
+            has_blue_flame: self.reply.bf_reg_size > 0,
+            max_dynamic_registers: self.reply.num_dyn_bfregs,
+            max_clock_info_update_nsec: self.clock.overflow_period(),
+            core_clock: self.clock.register(),
+            flow_action_flags: self.reply.flow_action_flags.into(),
+            // As libmlx5, which opens a device whose query fails.
+            queried: if is_told { self.queried().copied().unwrap_or_default() } else { Default::default() },
+        }
     }
 
     /// Returns the properties of a port; `None` if there is no such port.

@@ -29,6 +29,7 @@ use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
 use crate::device::Device;
+use crate::direct::DmDirect;
 
 /// The size of an access, in bytes.
 const WORD: usize = size_of::<u32>();
@@ -119,6 +120,11 @@ impl Dm {
     /// Returns the open device that it belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Describes the memory for direct access: see [`direct`](crate::direct).
+    pub fn direct(&self) -> DmDirect {
+        DmDirect { buf: self.region.pointer(self.start, self.length as usize), length: self.length }
     }
 
     /// Checks a range of it.
@@ -233,6 +239,8 @@ mod tests {
         let region = Region::plain(page_size());
         let dm = dm(&script, &device, &region);
         assert_eq!((dm.handle(), dm.length()), (5, 128));
+        let (direct, start) = (dm.direct(), region.pointer(0x40, 1));
+        assert_eq!(direct, DmDirect { buf: start, length: 128 });
         dm.copy_to(4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         // SAFETY: there is no other thread.
         let copied = unsafe { region.read::<[u8; 16]>(0x40) };

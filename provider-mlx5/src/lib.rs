@@ -26,6 +26,7 @@
 //! | `rq` | [`Rq`], posting receives |
 //! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives |
 //! | `wq` | [`Wq`], whose queue is an [`Rq`] |
+//! | [`direct`] | where queues and registers lie, for programs that use them directly |
 //! | `flow`, `counters` | [`Flow`], and [`Counters`] of flow rules |
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
@@ -50,6 +51,7 @@ mod counters;
 mod cq;
 mod dbrec;
 mod device;
+pub mod direct;
 mod dm;
 mod doorbell;
 mod entries;

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use verbs_core::kernel::KernelPd;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps, TdOps};
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, cmd};
 
 use crate::Mlx5;
 use crate::device::Device;
+use crate::direct::PdDirect;
 use crate::registers::Register;
 
 /// A thread domain.
@@ -55,6 +56,8 @@ impl Destroy for Td {
 pub struct Pd {
     device: Arc<Device>,
     kernel: KernelPd,
+    /// Its number in the device, if the kernel has told it.
+    pdn: Option<u32>,
     /// Cloned by each parent domain of this domain.
     users: Arc<()>,
     /// Cloned by each completion queue that is made in this parent domain.
@@ -71,9 +74,9 @@ struct Within {
 }
 
 impl Pd {
-    pub(crate) fn new(device: &Arc<Device>, kernel: KernelPd) -> Self {
+    pub(crate) fn new(device: &Arc<Device>, kernel: KernelPd, pdn: Option<u32>) -> Self {
         let device = Arc::clone(device);
-        Self { device, kernel, users: Arc::default(), cqs: Arc::default(), within: None }
+        Self { device, kernel, pdn, users: Arc::default(), cqs: Arc::default(), within: None }
     }
 
     /// Allocates a parent domain, without a command.
@@ -97,7 +100,19 @@ impl Pd {
         let td = attr.td.map(|td| Arc::clone(&td.register));
         let kernel = KernelPd::import(&device.kernel, attr.pd.handle());
         let within = Some(Within { _pd: Arc::clone(&attr.pd.users), td });
-        Ok(Self { within, ..Self::new(device, kernel) })
+        Ok(Self { within, ..Self::new(device, kernel, attr.pd.pdn) })
+    }
+
+    /// Describes the domain for direct access: see [`direct`](crate::direct).
+    ///
+    /// # Errors
+    /// For an imported domain, those of [`query_pd`](verbs_core::cmd::mlx5::query_pd).
+    pub fn direct(&self) -> Result<PdDirect> {
+        let pdn = match self.pdn {
+            Some(pdn) => pdn,
+            None => cmd::mlx5::query_pd(self.device.kernel.uverbs(), self.handle())?,
+        };
+        Ok(PdDirect { pdn })
     }
 
     /// Returns whether it is a domain of a device.
@@ -147,8 +162,8 @@ impl Destroy for Pd {
             let error = self.device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
             return Err((self, error));
         }
-        let Self { device, kernel, users, cqs, within } = self;
-        kernel.destroy().map_err(|(kernel, error)| (Self { device, kernel, users, cqs, within }, error))
+        let Self { device, kernel, pdn, users, cqs, within } = self;
+        kernel.destroy().map_err(|(kernel, error)| (Self { device, kernel, pdn, users, cqs, within }, error))
     }
 }
 
@@ -160,7 +175,7 @@ mod tests {
     #[test]
     fn a_parent_domain_keeps_its_domains_and_is_kept_by_completion_queues() {
         let (device, script) = device();
-        let pd = Pd::new(&device, KernelPd::import(&device.kernel, 3));
+        let pd = Pd::new(&device, KernelPd::import(&device.kernel, 3), None);
         script
             .expect([verbs_core::channel::Expect::anything(verbs_core::channel::Reply::Errno(Errno::NOMEM))]);
         let td = Td::alloc(&device);
@@ -186,5 +201,22 @@ mod tests {
         parent.destroy().map_err(|(_, error)| error).unwrap();
         td.destroy().map_err(|(_, error)| error).unwrap();
         pd.destroy().map_err(|(_, error)| error).unwrap();
+    }
+
+    #[test]
+    fn a_domain_has_the_number_that_the_kernel_told_or_tells() {
+        use verbs_core::channel::{Expect, Reply};
+        let (device, script) = device();
+        let own = Pd::new(&device, KernelPd::import(&device.kernel, 3), Some(0x123));
+        assert_eq!(own.direct().unwrap(), PdDirect { pdn: 0x123 });
+        let attr =
+            ParentDomainAttr { pd: &own, td: None, allocator: None, allow_cc_unprotected_alloc: false };
+        assert_eq!(Pd::alloc_parent(&device, &attr).unwrap().direct().unwrap(), PdDirect { pdn: 0x123 });
+        let imported = Pd::new(&device, KernelPd::import(&device.kernel, 4), None);
+        let command = "ioctl 1.4096: 0x1000 handle 4, 0x1001 out 4 bytes";
+        let told = Reply::outputs([&0x456_u32.to_ne_bytes()[..]]);
+        script.expect([Expect::command(command, told), Expect::anything(Reply::Errno(Errno::NOENT))]);
+        assert_eq!(imported.direct().unwrap(), PdDirect { pdn: 0x456 });
+        assert_eq!(imported.direct().unwrap_err().errno, Errno::NOENT);
     }
 }

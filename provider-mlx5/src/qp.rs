@@ -18,8 +18,8 @@
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp, Mlx5IbCreateQpResp, Mlx5IbCreateQpRss, Mlx5IbModifyQp,
-    Mlx5IbModifyQpResp,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp, Mlx5IbCreateQpResp, Mlx5IbCreateQpRespMask,
+    Mlx5IbCreateQpRss, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
 };
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpExtra, QpHandles, QpInfo};
@@ -39,9 +39,11 @@ use zerocopy::IntoBytes;
 use crate::cq::{CqHandle, Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
+use crate::direct::{QpDirect, QueueDirect, RawQpDirect};
 use crate::life::Life;
 use crate::memory::QueueMemory;
 use crate::record::SrqRecord;
+use crate::registers::Register;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
@@ -61,6 +63,9 @@ pub struct Qp {
     qp_num: u32,
     qp_type: QpType,
     cap: QpCap,
+    shapes: Shapes,
+    /// The numbers of its parts in the device.
+    raw: RawQpDirect,
     state: QpState,
     send_cq: Option<Arc<Shared>>,
     recv_cq: Option<Arc<Shared>>,
@@ -74,6 +79,7 @@ pub struct Qp {
 }
 
 /// The shapes of both queues.
+#[derive(Clone, Copy, Debug)]
 struct Shapes {
     send: Option<sq::Shape>,
     recv: Option<rq::Shape>,
@@ -213,6 +219,8 @@ impl Qp {
             qp_num: info.qp_num,
             qp_type: attr.qp_type,
             cap: shapes.cap(&attr.cap),
+            shapes,
+            raw: raw(&reply),
             state: QpState::RESET,
             send_cq: parents.send_cq.map(shared),
             recv_cq: parents.recv_cq.map(shared),
@@ -271,7 +279,7 @@ impl Qp {
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let info =
             cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)?;
-        Self::without_queues(device, attr, &info, VERB)
+        Self::without_queues(device, attr, &info, raw(&reply), VERB)
     }
 
     /// Opens an XRC target by its number.
@@ -286,7 +294,7 @@ impl Qp {
             QpInitAttr { user_handle, qp_type: QpType::XRC_RECV, cap: QpCap::default(), sq_sig_all: false };
         // The driver takes nothing for it.
         let info = cmd::qp::open_qp(device.kernel.uverbs(), xrcd_handle, qp_num, user_handle, Uhw::none())?;
-        Self::without_queues(device, &attr, &info, VERB)
+        Self::without_queues(device, &attr, &info, RawQpDirect::default(), VERB)
     }
 
     /// Returns a queue pair of the kernel to which nothing can be posted.
@@ -294,6 +302,7 @@ impl Qp {
         device: &Arc<Device>,
         attr: &QpInitAttr,
         info: &QpInfo,
+        raw: RawQpDirect,
         verb: &'static str,
     ) -> Result<QpParts<Mlx5>> {
         let made = QueueMemory::new(BLOCK).and_then(|memory| Ok((memory, device.records.take()?)));
@@ -314,6 +323,8 @@ impl Qp {
             qp_num: info.qp_num,
             qp_type: attr.qp_type,
             cap: QpCap::default(),
+            shapes: Shapes::NONE,
+            raw,
             state: QpState::RESET,
             send_cq: None,
             recv_cq: None,
@@ -324,6 +335,24 @@ impl Qp {
             life,
         };
         Ok(QpParts { qp, sq, rq })
+    }
+
+    /// Describes the queue pair for direct access: see [`direct`](crate::direct).
+    pub fn direct(&self) -> QpDirect {
+        let memory = self.life.memory().region();
+        let start = memory.pointer(0, 0);
+        let (send_at, shapes) = (self.shapes.send_at(), &self.shapes);
+        QpDirect {
+            records: self.life.records().direct(),
+            sq: shapes.send.map_or(QueueDirect::none(start), |shape| QueueDirect {
+                buf: memory.pointer(send_at, shapes.send_len()),
+                entries: shape.blocks,
+                stride: BLOCK as u32,
+            }),
+            rq: shapes.recv.map_or(QueueDirect::none(start), |shape| shape.direct(start)),
+            register: self.life.register().map(Register::direct),
+            raw: self.raw,
+        }
     }
 
     /// Returns the open device that it belongs to.
@@ -388,6 +417,20 @@ impl Qp {
         cmd::qp::modify_qp_ex(uverbs, self.handle, attr, mask, uhw)?;
         (self.set_ece, self.get_ece) = (0, reply.ece_options);
         Ok(())
+    }
+}
+
+/// Returns the numbers of a queue pair's parts, of those that the driver tells.
+fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
+    let mask = Mlx5IbCreateQpRespMask::from_bits_retain(reply.comp_mask);
+    let told = |bit, number: u32| if mask.contains(bit) { number } else { 0 };
+    let has_address = mask.contains(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR);
+    RawQpDirect {
+        tirn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_TIRN, reply.tirn),
+        tisn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_TISN, reply.tisn),
+        rqn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_RQN, reply.rqn),
+        sqn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_SQN, reply.sqn),
+        tir_icm_addr: if has_address { reply.tir_icm_addr } else { 0 },
     }
 }
 

@@ -23,6 +23,16 @@ impl Device {
     fn context(&self) -> &KernelContext {
         &self.kernel
     }
+
+    /// Returns the attributes of the device, and the driver's part of them.
+    ///
+    /// # Errors
+    /// As [`DeviceOps::query_device_ex`].
+    pub(crate) fn query_all(&self) -> Result<(DeviceAttrEx, Mlx5IbQueryDeviceResp)> {
+        let mut reply = Mlx5IbQueryDeviceResp::default();
+        let attr = self.context().query_device_ex_uhw(Uhw::reply(reply.as_mut_bytes()))?;
+        Ok((attr, reply))
+    }
 }
 
 impl DeviceOps for Device {
@@ -39,8 +49,7 @@ impl DeviceOps for Device {
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        let mut reply = Mlx5IbQueryDeviceResp::default();
-        let attr = self.context().query_device_ex_uhw(Uhw::reply(reply.as_mut_bytes()))?;
+        let (attr, reply) = self.query_all()?;
         let (tso, rss, pacing) = (&reply.tso_caps, &reply.rss_caps, &reply.packet_pacing_caps);
         Ok(DeviceAttrEx {
             tso_caps: TsoCaps { max_tso: tso.max_tso, supported_qpts: tso.supported_qpts },

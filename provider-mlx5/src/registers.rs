@@ -31,6 +31,7 @@
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_get_qp_uar`)
 #![allow(unsafe_code)]
 
+use core::ptr::NonNull;
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,7 @@ use verbs_core::Result;
 use verbs_core::cmd::mlx5::{UarType, alloc_uar};
 use verbs_core::ring::Region;
 
+use crate::direct::RegisterDirect;
 use crate::doorbell::{ArmRegister, BlueFlame};
 use crate::kernel::Kernel;
 
@@ -78,6 +80,7 @@ struct Uar {
     /// Its place in the region.
     base: usize,
     page_id: u32,
+    map_offset: u64,
     uses: [Use; REGISTERS],
 }
 
@@ -146,6 +149,11 @@ impl Registers {
         unsafe { ArmRegister::new(&self.shared.region, self.shared.base + ARM) }
     }
 
+    /// Returns the page of the register that arms completion queues, for direct access.
+    pub(crate) fn arm_page(&self) -> NonNull<u8> {
+        self.shared.region.pointer(self.shared.base, UAR)
+    }
+
     /// Returns whether requests without inline data are stored into registers too.
     pub(crate) const fn prefers_blue_flame(&self) -> bool {
         self.prefers_blue_flame
@@ -159,11 +167,12 @@ impl Registers {
 
     /// Returns the shared register, for a queue pair that sends nothing.
     pub(crate) fn share(self: &Arc<Self>) -> Register {
-        let Uar { ref region, base, page_id, .. } = self.shared;
+        let Uar { ref region, base, page_id, map_offset, .. } = self.shared;
         Register {
             of: Arc::clone(self),
             place: None,
             page_id,
+            map_offset,
             region: region.clone(),
             base,
             is_orphan: AtomicBool::new(false),
@@ -185,11 +194,9 @@ impl Registers {
             (uar, register)
         });
         let of = Arc::clone(self);
-        let (page_id, region, base) = match place {
-            Some((uar, _)) => (uars[uar].page_id, uars[uar].region.clone(), uars[uar].base),
-            None => (self.shared.page_id, self.shared.region.clone(), self.shared.base),
-        };
-        Register { of, place, page_id, region, base, is_orphan: AtomicBool::new(false) }
+        let uar = place.map_or(&self.shared, |(uar, _)| &uars[uar]);
+        let (page_id, map_offset, region, base) = (uar.page_id, uar.map_offset, uar.region.clone(), uar.base);
+        Register { of, place, page_id, map_offset, region, base, is_orphan: AtomicBool::new(false) }
     }
 
     fn set(&self, (uar, register): (usize, usize), to: Use) {
@@ -219,6 +226,7 @@ fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
             region: region.clone(),
             base: number * UAR,
             page_id: info.page_id.wrapping_add(number as u32),
+            map_offset: info.mmap_offset,
             uses: [Use::None; REGISTERS],
         })
         .collect())
@@ -231,6 +239,7 @@ pub(crate) struct Register {
     /// The UAR and its register; `None` for the shared one.
     place: Option<(usize, usize)>,
     page_id: u32,
+    map_offset: u64,
     region: Region,
     base: usize,
     is_orphan: AtomicBool,
@@ -240,6 +249,23 @@ impl Register {
     /// Returns the number of its UAR.
     pub(crate) const fn page_id(&self) -> u32 {
         self.page_id
+    }
+
+    /// Returns the first byte of its UAR, for direct access.
+    pub(crate) fn page(&self) -> NonNull<u8> {
+        self.region.pointer(self.base, UAR)
+    }
+
+    /// Returns whether several queues ring it.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.place.is_none()
+    }
+
+    /// Describes the register for direct access.
+    pub(crate) fn direct(&self) -> RegisterDirect {
+        let (number, half) = self.place.map_or((0, 0), |(_, register)| (register, self.of.size / 2));
+        let register = self.region.pointer(self.base + FIRST + number * self.of.size, size_of::<u64>());
+        RegisterDirect { register, size: half as u32, map_offset: self.map_offset }
     }
 
     /// Returns the register for its send queue.
@@ -314,7 +340,13 @@ mod tests {
     use super::*;
 
     fn uar(page_id: u32) -> Uar {
-        Uar { region: Region::plain(UAR), base: 0, page_id, uses: [Use::None; REGISTERS] }
+        Uar {
+            region: Region::plain(UAR),
+            base: 0,
+            page_id,
+            map_offset: u64::from(page_id) << 12,
+            uses: [Use::None; REGISTERS],
+        }
     }
 
     fn registers(max_dedicated: usize) -> Arc<Registers> {
@@ -338,6 +370,16 @@ mod tests {
         // SAFETY: each register makes one.
         let max_units: Vec<u32> = taken.iter().map(|taken| unsafe { taken.bell() }.max_units).collect();
         assert_eq!(max_units, [16, 16, 16, 16, 0, 0]);
+        let base = |register: &Register| register.region.pointer(0, 1).addr().get();
+        let places: Vec<(usize, u32, u64)> = taken
+            .iter()
+            .map(|taken| (taken.direct(), base(taken)))
+            .map(|(direct, base)| (direct.register.addr().get() - base, direct.size, direct.map_offset))
+            .collect();
+        let [first, second] = [0x800, 0xa00];
+        let (one, two, shared) = (1 << 12, 2 << 12, 9 << 12);
+        assert_eq!(places[..3], [(first, 256, one), (second, 256, one), (first, 256, two)]);
+        assert_eq!(places[3..], [(second, 256, two), (first, 0, shared), (first, 0, shared)]);
         let second = taken.into_iter().nth(1);
         drop(second);
         assert_eq!(take(&registers, &mut next).page_id(), 1);

@@ -18,10 +18,12 @@ use verbs_core::provider::RecvQueue;
 use verbs_core::ring::barrier;
 use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
 
+use crate::direct::QueueDirect;
 use crate::doorbell::Record;
 use crate::entries::Entries;
 use crate::life::Life;
 use crate::record::RecvRecord;
+use crate::wqe::UNIT;
 
 /// The size of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,13 @@ pub(crate) struct Shape {
     pub(crate) units: u32,
     /// The capacity that the program sees.
     pub(crate) cap: QpCap,
+}
+
+impl Shape {
+    /// Describes a queue at an address for direct access.
+    pub(crate) const fn direct(self, buf: NonNull<u8>) -> QueueDirect {
+        QueueDirect { buf, entries: self.entries, stride: self.units * UNIT as u32 }
+    }
 }
 
 /// The counter of a doorbell record has 16 bits.

@@ -30,6 +30,7 @@ use zerocopy::IntoBytes;
 use crate::cq::{Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
+use crate::direct::WqDirect;
 use crate::life::Life;
 use crate::memory::QueueMemory;
 use crate::wqe::UNIT;
@@ -103,6 +104,12 @@ impl Wq {
             life,
         };
         Ok(WqParts { wq, queue })
+    }
+
+    /// Describes the work queue for direct access: see [`direct`](crate::direct).
+    pub fn direct(&self) -> WqDirect {
+        let start = self.life.memory().region().pointer(0, 0);
+        WqDirect { queue: self.shape.direct(start), record: self.life.records().direct() }
     }
 
     /// Creates a table of work queues.

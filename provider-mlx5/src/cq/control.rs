@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
+use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,11 +32,24 @@ use zerocopy::IntoBytes;
 use super::{Completion, Optional, Poller, Ring, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
+use crate::direct::{CqDirect, QueueDirect};
 use crate::doorbell::{ArmRegister, Record};
 use crate::memory::QueueMemory;
 
-/// The size of an entry, in bytes.
-const STRIDE: usize = super::CQE_FIELDS;
+/// The environment variable with the size of an entry, which is libmlx5's.
+const SIZE: &str = "MLX5_CQE_SIZE";
+
+/// Returns the size of an entry in bytes: the program's, or that of the environment, or else 64.
+///
+/// # Errors
+/// [`Cause::Other`] for a size that entries cannot have.
+fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> {
+    let of_environment = || variable.map(|value| value.trim().parse().unwrap_or(0));
+    match asked.or_else(of_environment).map_or(super::CQE_FIELDS, |size| size as usize) {
+        size @ (64 | 128) => Ok(size),
+        _ => Err(Cause::Other { reason: "an entry of a completion queue has 64 or 128 bytes".into() }),
+    }
+}
 
 /// The most entries of a queue: its counters have 24 bits, of which two rounds must differ.
 const MAX_ENTRIES: u32 = 1 << 22;
@@ -46,6 +60,8 @@ pub struct Cq {
     handle: u32,
     cqn: u32,
     entries: u32,
+    /// The size of an entry, in bytes.
+    stride: usize,
     /// The number of events that were read.
     events: Arc<AtomicU32>,
     /// That number at the last request for an event of any completion.
@@ -106,6 +122,7 @@ impl Cq {
         device: &Arc<Device>,
         parent: Option<Arc<()>>,
         attr: &CqInitAttr<'_>,
+        cqe_size: Option<u32>,
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
@@ -117,16 +134,18 @@ impl Cq {
         explain::wc_flags(attr.wc_flags, fields(device))
             .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
+        let stride =
+            stride(cqe_size, env::var(SIZE).ok()).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let memory = QueueMemory::new(entries as usize * stride).map_err(error)?;
         let slot = device.records.take().map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
-        let ring = unsafe { Ring::new(memory.region().clone(), entries, STRIDE) };
+        let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) };
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
         let request = Mlx5IbCreateCq {
             buf_addr: memory.address(),
             db_addr: slot.address(),
-            cqe_size: STRIDE as u32,
+            cqe_size: stride as u32,
             flags: Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX.bits(),
             uar_page_index: u16::try_from(device.registers.arm_page_id())
                 .map_err(|_| device.kernel.uverbs().bad_reply(VERB, "a page of registers beyond 16 bits"))?,
@@ -150,6 +169,7 @@ impl Cq {
             handle: info.handle,
             cqn: reply.cqn,
             entries,
+            stride,
             events: Arc::default(),
             any_at: None,
             arm_record,
@@ -160,6 +180,20 @@ impl Cq {
             _parent: parent,
         };
         Ok((cq, CqHandle { handle: info.handle, shared, device: Arc::clone(device) }))
+    }
+
+    /// Describes the queue for direct access: see [`direct`](crate::direct).
+    pub fn direct(&self) -> CqDirect {
+        CqDirect {
+            ring: QueueDirect {
+                buf: self.memory.region().pointer(0, 0),
+                entries: self.entries,
+                stride: self.stride as u32,
+            },
+            records: self.slot.direct(),
+            registers: self.device.registers.arm_page(),
+            cqn: self.cqn,
+        }
     }
 
     fn resize_to(&mut self, cqe: u32) -> Result<()> {
@@ -176,11 +210,11 @@ impl Cq {
             let reason = "the queue has no entry left for the mark of its end: poll a completion before";
             return Err(error(Errno::BUSY).because(Cause::Other { reason: reason.into() }));
         }
-        let memory = QueueMemory::new(entries as usize * STRIDE).map_err(error)?;
+        let memory = QueueMemory::new(entries as usize * self.stride).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
-        let ring = unsafe { Ring::new(memory.region().clone(), entries, STRIDE) };
-        let request =
-            Mlx5IbResizeCq { buf_addr: memory.address(), cqe_size: STRIDE as u16, ..Default::default() };
+        let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
+        let cqe_size = self.stride as u16;
+        let request = Mlx5IbResizeCq { buf_addr: memory.address(), cqe_size, ..Default::default() };
         // SAFETY: the address is of the new memory, which is lent to the device until the queue is
         // destroyed or resized again.
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
@@ -308,13 +342,29 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_has_the_size_of_the_program_or_of_the_environment() {
+        let env = |value: &str| Some(value.to_owned());
+        for (asked, variable, size) in [
+            (None, None, Some(64)),
+            (None, env("128"), Some(128)),
+            (Some(64), env("128"), Some(64)),
+            (Some(128), None, Some(128)),
+            (None, env("32"), None),
+            (None, env("many"), None),
+            (Some(0), env("64"), None),
+        ] {
+            assert_eq!(stride(asked, variable.clone()).ok(), size, "{asked:?} {variable:?}");
+        }
+    }
+
+    #[test]
     fn a_name_is_good_for_its_own_device_until_its_queue_is_destroyed() {
         let ((device, _), (other, _)) = (crate::device::tests::device(), crate::device::tests::device());
         let slot = device.records.take().unwrap();
-        let memory = QueueMemory::new(2 * STRIDE).unwrap();
+        let memory = QueueMemory::new(2 * 64).unwrap();
         // SAFETY: the memory and the record are new, and no device knows them.
         let (ring, consumer) =
-            unsafe { (Ring::new(memory.region().clone(), 2, STRIDE), slot.record(Slot::FIRST)) };
+            unsafe { (Ring::new(memory.region().clone(), 2, 64), slot.record(Slot::FIRST)) };
         let shared = Arc::clone(Poller::new(ring, consumer).shared());
         let name = CqHandle { handle: 5, shared, device: Arc::clone(&device) };
         let foreign = Err(Cause::Foreign { what: "completion queue" });

@@ -33,10 +33,12 @@ use super::{Shape, SrqQueue};
 use crate::cq::{Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
+use crate::direct::{QueueDirect, SrqDirect};
 use crate::life::Life;
 use crate::memory::QueueMemory;
 use crate::record::SrqRecord;
 use crate::user_index::UserIndex;
+use crate::wqe::UNIT;
 use crate::{Mlx5, sizes};
 
 /// A shared receive queue without its queue.
@@ -44,6 +46,8 @@ use crate::{Mlx5, sizes};
 pub struct Srq {
     device: Arc<Device>,
     handle: u32,
+    /// The number of the queue in the device.
+    srqn: u32,
     shape: Shape,
     requests: Arc<SrqRecord>,
     /// Of the kind XRC.
@@ -123,8 +127,37 @@ impl Srq {
             let recv = Some(Receives::Shared(Arc::clone(&requests)));
             cq.begin(user_index, Queues { send: None, recv });
         }
-        let srq = Self { device: Arc::clone(device), handle: info.handle, shape, requests, xrc, life };
+        let srq = Self {
+            device: Arc::clone(device),
+            handle: info.handle,
+            srqn: reply.srqn,
+            shape,
+            requests,
+            xrc,
+            life,
+        };
         Ok(SrqParts { srq, queue })
+    }
+
+    /// Describes the queue for direct access: see [`direct`](crate::direct). The entries without a
+    /// receive are linked from the head to the tail.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Foreign`] for the queue of another shared receive queue.
+    pub fn direct(&self, queue: &mut SrqQueue) -> Result<SrqDirect> {
+        if !Arc::ptr_eq(queue.life(), &self.life) {
+            let cause = Cause::Foreign { what: "queue of a shared receive queue" };
+            return Err(self.device.error("init_obj", Errno::INVAL).because(cause));
+        }
+        let (head, tail) = queue.link_free();
+        let (stride, buf) = (self.shape.units * UNIT as u32, self.life.memory().region().pointer(0, 0));
+        Ok(SrqDirect {
+            queue: QueueDirect { buf, entries: self.shape.entries, stride },
+            record: self.life.records().direct(),
+            head,
+            tail,
+            srqn: self.srqn,
+        })
     }
 
     /// Returns the receives in the queue, for the completion queues of queue pairs that take them.

@@ -142,6 +142,23 @@ impl SrqQueue {
         self.entries.life()
     }
 
+    /// Links the entries whose place in the list is known, and returns the first and the last of
+    /// them: of a queue that nothing was posted to, all.
+    pub(crate) fn link_free(&mut self) -> (u32, u32) {
+        if self.counter == 0 {
+            // `new` has linked them.
+            return (self.head, self.entries.count() - 1);
+        }
+        let mut at = self.head;
+        while at != self.last {
+            let next = if at == self.head { self.next } else { at + 1 };
+            // SAFETY: an entry without a receive, which the doorbell record does not cover.
+            unsafe { wqe::store(self.entries.at(at), wqe::link(next)) };
+            at = next;
+        }
+        (self.head, self.last)
+    }
+
     /// Returns the receives in the queue, for the pollers of the completion queues that they
     /// complete in.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {

@@ -461,3 +461,34 @@ fn two_pollers_complete_while_a_thread_posts() {
     assert_eq!(ended.len() as u64, COUNT);
     assert_eq!(ended.into_iter().collect::<BTreeSet<_>>(), (0..COUNT).collect());
 }
+
+#[test]
+fn the_entries_without_a_receive_are_linked_for_direct_access() {
+    let chain = |srq: &PaperSrq, head: u32, tail: u32| {
+        let link = |at: u32| u16::from_be_bytes(srq.device.entry(at as u16)[2..4].try_into().unwrap());
+        let mut at = head;
+        let mut chain = vec![at];
+        while at != tail {
+            at = link(at).into();
+            chain.push(at);
+        }
+        chain
+    };
+    let mut srq = PaperSrq::new(8, 2);
+    assert_eq!(srq.queue.link_free(), (0, 7));
+    assert_eq!(chain(&srq, 0, 7), [0, 1, 2, 3, 4, 5, 6, 7]);
+    for wr_id in 0..6 {
+        post(&mut srq.queue, wr_id).unwrap();
+    }
+    let entries = taken(&mut srq);
+    for entry in [4, 1, 2] {
+        complete(&mut srq, entry);
+    }
+    assert_eq!(entries, [0, 1, 2, 3, 4, 5]);
+    post(&mut srq.queue, 6).unwrap();
+    // The head has left the first run of entries, and goes on in the next one that is free.
+    let (head, tail) = srq.queue.link_free();
+    let free = chain(&srq, head, tail);
+    assert!(free.iter().all(|entry| [7, 1, 2].contains(entry)), "{free:?}");
+    assert_eq!(free[0], 7);
+}

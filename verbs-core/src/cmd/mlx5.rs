@@ -1,14 +1,18 @@
-//! Methods of the mlx5 driver's own: doorbell pages (UARs), and the place of device memory.
+//! Methods of the mlx5 driver's own: doorbell pages (UARs), the place of device memory, numbers of
+//! protection domains, ports of a switch, and data direct.
 
-use uverbs_abi::ib_user_ioctl_cmds::UVERBS_OBJECT_DM;
+use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_DM, UVERBS_OBJECT_PD};
 use uverbs_abi::mlx5_user_ioctl_cmds::{
-    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
-    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_DM_QUERY, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
-    MLX5_IB_OBJECT_UAR,
+    MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
+    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN,
+    MLX5_IB_ATTR_QUERY_PORT, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_DM_QUERY,
+    MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_METHOD_PD_QUERY, MLX5_IB_METHOD_QUERY_PORT,
+    MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_OBJECT_UAR,
 };
+use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiQueryPort;
 pub use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
 use zerocopy::IntoBytes;
 
@@ -74,4 +78,47 @@ pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     let (object, method) = (UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY);
     uverbs.ioctl_only("import_dm", "import of device memory", object, method, &mut attrs)?;
     Ok(info)
+}
+
+/// Returns the number of a protection domain in the device.
+///
+/// # Errors
+/// `EOPNOTSUPP` on kernels without the query; `ENOENT` for a handle that no domain has; any other errno
+/// that the kernel returns.
+pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
+    let mut pdn = 0_u32;
+    let mut attrs = [
+        Attr::handle(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle),
+        Attr::output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, pdn.as_mut_bytes()),
+    ];
+    let (object, method) = (UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY);
+    uverbs.ioctl_only("query_pd", "the number of a protection domain", object, method, &mut attrs)?;
+    Ok(pdn)
+}
+
+/// Returns the properties of a port in the device's switch.
+///
+/// # Errors
+/// `EOPNOTSUPP` on kernels without the query; any other errno that the kernel returns, notably
+/// `EINVAL` for a port that the device lacks.
+pub fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
+    let mut info = Mlx5IbUapiQueryPort::default();
+    let mut attrs = [
+        Attr::u32(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, port_num),
+        Attr::output(MLX5_IB_ATTR_QUERY_PORT, info.as_mut_bytes()),
+    ];
+    let (object, method) = (UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT);
+    uverbs.ioctl_only("query_port", "the port of a switch", object, method, &mut attrs)?;
+    Ok(info)
+}
+
+/// Writes the path of the device's data-direct function in sysfs, with a null byte behind it.
+///
+/// # Errors
+/// `EOPNOTSUPP` on kernels without data direct; any other errno that the kernel returns, notably
+/// `ENODEV` for a device without such a function, and `ENOSPC` for a buffer that is too short.
+pub fn data_direct_sysfs_path(uverbs: &Uverbs, path: &mut [u8]) -> Result<()> {
+    let mut attrs = [Attr::output(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, path)];
+    let (object, method) = (UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH);
+    uverbs.ioctl_only("get_data_direct_sysfs_path", "data direct", object, method, &mut attrs)
 }

@@ -1,0 +1,210 @@
+//! Direct access: where the queues and registers of an object lie, for programs that fill entries
+//! and ring doorbells by themselves. It is what `mlx5dv_init_obj` and `mlx5dv_query_device` tell.
+//!
+//! | object | described by |
+//! |---|---|
+//! | [`Context`](crate::Context) | [`ContextDirect`], [`ClockInfo`], [`UarDirect`] |
+//! | [`Qp`](crate::Qp) | [`QpDirect`] |
+//! | [`Cq`](crate::Cq) | [`CqDirect`] |
+//! | [`Srq`](crate::Srq) | [`SrqDirect`] |
+//! | [`Wq`](crate::Wq) | [`WqDirect`] |
+//! | [`Pd`](crate::Pd) | [`PdDirect`] |
+//! | [`Dm`](crate::Dm) | [`DmDirect`] |
+//! | [`Ah`](crate::Ah) | [`Ah::address_vector`](crate::Ah::address_vector) |
+//!
+//! A description is numbers and addresses, and telling them is safe. Using an address is unsafe,
+//! and whoever does it promises:
+//! - The object lives, and is not resized, as long as the address is used.
+//! - From its first use on, this library posts nothing to the queue, polls nothing from it, and
+//!   requests no event of it: the two do not know of each other's entries. The rule is that of
+//!   `mlx5dv_init_obj`. Changes of state, queries and the end of the object stay calls of this
+//!   library; a reset sets the doorbell records of a queue pair to 0.
+//! - Entries, doorbell records and registers are written as the device's manual demands, with its
+//!   barriers. Requests keep the promises of [`SendQueue`](verbs_core::provider::SendQueue) about
+//!   the memory that they name.
+//!
+//! # References
+//! `mlx5dv_init_obj(3)`, `mlx5dv_query_device(3)`, `mlx5dv_get_clock_info(3)`
+
+use core::ptr::NonNull;
+
+use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
+
+use crate::registers::Register;
+
+/// The memory of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueDirect {
+    /// The first entry.
+    pub buf: NonNull<u8>,
+    /// The number of entries: a power of two, or 0 for no queue. In a send queue an entry is a
+    /// basic block.
+    pub entries: u32,
+    /// The size of an entry in bytes; 1 for no queue.
+    pub stride: u32,
+}
+
+impl QueueDirect {
+    /// No queue.
+    pub(crate) const fn none(buf: NonNull<u8>) -> Self {
+        Self { buf, entries: 0, stride: 1 }
+    }
+}
+
+/// A doorbell register of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterDirect {
+    /// Its first half. The second one follows behind `size` bytes.
+    pub register: NonNull<u8>,
+    /// The size of a half in bytes; 0 if the register is shared, and takes doorbells of 8 bytes
+    /// alone.
+    pub size: u32,
+    /// The offset in the device's file at which the register's page is mapped.
+    pub map_offset: u64,
+}
+
+/// A page of doorbell registers.
+///
+/// A page of its own is free again when this is dropped, when nothing rings it any more.
+#[derive(Debug)]
+pub struct UarDirect(pub(crate) Register);
+
+impl UarDirect {
+    /// Returns the page's first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.page()
+    }
+
+    /// Returns the number of the page in the device.
+    pub fn page_id(&self) -> u32 {
+        self.0.page_id()
+    }
+
+    /// Returns the register, which no queue pair has.
+    pub fn register(&self) -> RegisterDirect {
+        self.0.direct()
+    }
+}
+
+/// The numbers of the objects of the device that a raw packet queue pair consists of; 0 for those
+/// that it lacks, and on drivers that do not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawQpDirect {
+    /// The transport interface for receives.
+    pub tirn: u32,
+    /// The transport interface for sends.
+    pub tisn: u32,
+    /// The receive queue.
+    pub rqn: u32,
+    /// The send queue.
+    pub sqn: u32,
+    /// The address of the transport interface for receives, in the memory of the device.
+    pub tir_icm_addr: u64,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpDirect {
+    /// Its doorbell records, big-endian: of receives, and behind it of sends.
+    pub records: NonNull<u32>,
+    /// The send queue.
+    pub sq: QueueDirect,
+    /// The receive queue.
+    pub rq: QueueDirect,
+    /// The register of the send queue, if it has one.
+    pub register: Option<RegisterDirect>,
+    /// The parts of a raw packet queue pair.
+    pub raw: RawQpDirect,
+}
+
+/// A completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqDirect {
+    /// The ring of entries.
+    pub ring: QueueDirect,
+    /// Its doorbell records, big-endian: the consumer's index, and behind it the request for an
+    /// event.
+    pub records: NonNull<u32>,
+    /// The page of registers, in which requests for events are rung at 0x20.
+    pub registers: NonNull<u8>,
+    /// The number of the queue in the device.
+    pub cqn: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqDirect {
+    /// Its entries, which are linked by their first 16 bytes.
+    pub queue: QueueDirect,
+    /// Its doorbell record, big-endian.
+    pub record: NonNull<u32>,
+    /// The first entry without a receive.
+    pub head: u32,
+    /// The last entry of the list that begins at `head`.
+    pub tail: u32,
+    /// The number of the queue in the device.
+    pub srqn: u32,
+}
+
+/// A work queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WqDirect {
+    /// Its entries.
+    pub queue: QueueDirect,
+    /// Its doorbell record, big-endian.
+    pub record: NonNull<u32>,
+}
+
+/// A protection domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PdDirect {
+    /// Its number in the device.
+    pub pdn: u32,
+}
+
+/// Device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmDirect {
+    /// The first byte. The device takes accesses of 4 bytes alone.
+    pub buf: NonNull<u8>,
+    /// The length in bytes.
+    pub length: u64,
+}
+
+/// An open device.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextDirect {
+    /// The version of entries of completion queues.
+    pub cqe_version: u8,
+    /// The device can write times of the system into completions.
+    pub has_real_time: bool,
+    /// The device has registers that take whole requests.
+    pub has_blue_flame: bool,
+    /// The number of registers that can be allocated later with the older interface.
+    pub max_dynamic_registers: u32,
+    /// Nanoseconds after which [`ClockInfo`] is out of date; `None` if there is none.
+    pub max_clock_info_update_nsec: Option<u64>,
+    /// The register of the device's clock: two big-endian halves of 4 bytes.
+    pub core_clock: Option<NonNull<u8>>,
+    /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
+    pub flow_action_flags: u32,
+    /// The driver's part of the device's attributes; zeros where it does not tell.
+    pub queried: Mlx5IbQueryDeviceResp,
+}
+
+/// The kernel's conversion of the device's clock to the time since 1970, at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockInfo {
+    /// The time in nanoseconds.
+    pub nsec: u64,
+    /// The device's clock at that time.
+    pub last_cycles: u64,
+    /// The part of a nanosecond beyond `nsec`, in units of `2^-shift`.
+    pub frac: u64,
+    /// Nanoseconds per cycle, in units of `2^-shift`.
+    pub mult: u32,
+    /// The scale of `mult` and `frac`.
+    pub shift: u32,
+    /// The bits that the clock has.
+    pub mask: u64,
+}
