@@ -43,6 +43,9 @@ pub(crate) trait Verbs:
     /// Returns the device, for queries.
     fn device(&self) -> &dyn DeviceOps;
 
+    /// Returns the context of a ConnectX device.
+    fn mlx5(&self) -> Option<&provider_mlx5::Context>;
+
     /// Ends the access of peers through the objects that the program has left.
     ///
     /// # Safety
@@ -53,7 +56,7 @@ pub(crate) trait Verbs:
 /// A provider's open device.
 pub(crate) struct Provided<P: Provider> {
     /// The owner, which points to the provider's context.
-    _opened: OpenedContext,
+    opened: OpenedContext,
     context: NonNull<P::Context>,
     pub(crate) left: Left<P>,
 }
@@ -68,6 +71,10 @@ impl<P: Provider> Provided<P> {
 impl<P: Provider> Verbs for Provided<P> {
     fn device(&self) -> &dyn DeviceOps {
         self.context().device()
+    }
+
+    fn mlx5(&self) -> Option<&provider_mlx5::Context> {
+        self.opened.downcast_ref::<Mlx5>()
     }
 
     unsafe fn end_left(&self) {
@@ -193,7 +200,7 @@ fn new<P: Provider>(
     device: *mut ibv_device,
     cmd_fd: Option<CmdFd>,
 ) -> *mut ibv_context {
-    let provided = Provided::<P> { _opened: owner, context, left: Left::new() };
+    let provided = Provided::<P> { opened: owner, context, left: Left::new() };
     let queries = provided.context().device();
     let async_fd = match queries.async_fd() {
         Ok(fd) => fd.as_raw_fd(),

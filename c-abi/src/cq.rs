@@ -4,6 +4,7 @@
 //! As the crate. The lock of a queue guards the provider's queue and the lent completion.
 #![allow(unsafe_code)]
 
+use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -20,7 +21,7 @@ use crate::c::{
     IBV_CQ_ATTR_MODERATE, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_comp_channel,
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_pd, ibv_wc,
 };
-use crate::context::{Provided, verbs};
+use crate::context::{Provided, Verbs as _, verbs};
 use crate::convert::count;
 use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
@@ -90,6 +91,8 @@ pub(crate) struct Init {
     wc_flags: CqWcFlags,
     flags: CqFlags,
     parent_domain: *mut ibv_pd,
+    /// The size of an entry in bytes, which programs choose for ConnectX devices alone.
+    cqe_size: Option<u32>,
 }
 
 /// # Safety
@@ -101,6 +104,30 @@ pub(crate) trait CqVerbs {
     unsafe fn count_event(&self, cq: *mut ibv_cq);
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error>;
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error>;
+}
+
+impl<P: Provider> Provided<P> {
+    /// Creates a provider's queue with entries of a size.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` on a device that is no ConnectX device.
+    fn create_sized(
+        &self,
+        pd: Option<&P::Pd>,
+        attr: &CqInitAttr<'_>,
+        cqe_size: Option<u32>,
+    ) -> Result<(P::Cq, P::CqHandle), Error> {
+        let other = || refused("create_cq", Errno::OPNOTSUPP);
+        let context = self.mlx5().ok_or_else(other)?;
+        let pd = match pd {
+            Some(pd) => Some((pd as &dyn Any).downcast_ref::<provider_mlx5::Pd>().ok_or_else(other)?),
+            None => None,
+        };
+        let mut made = Some(context.create_cq_sized(pd, attr, cqe_size)?);
+        let made: &mut dyn Any = &mut made;
+        // The provider is ConnectX's, so the types are the same.
+        made.downcast_mut::<Option<(P::Cq, P::CqHandle)>>().and_then(Option::take).ok_or_else(other)
+    }
 }
 
 impl<P: Provider> CqVerbs for Provided<P> {
@@ -125,7 +152,11 @@ impl<P: Provider> CqVerbs for Provided<P> {
             wc_flags: init.wc_flags,
             ..CqInitAttr::new(init.cqe)
         };
-        let (queue, name) = self.context().create_cq(parent.as_deref().map(|parent| &parent.pd), &attr)?;
+        let pd = parent.as_deref().map(|parent| &parent.pd);
+        let (queue, name) = match init.cqe_size {
+            None => self.context().create_cq(pd, &attr)?,
+            Some(_) => self.create_sized(pd, &attr, init.cqe_size)?,
+        };
         // SAFETY: the struct has integers, null pointers and functions that may be absent.
         let mut c: ibv_cq_ex = unsafe { core::mem::zeroed() };
         c.context = context;
@@ -306,6 +337,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         wc_flags: CqWcFlags::empty(),
         flags: CqFlags::empty(),
         parent_domain: ptr::null_mut(),
+        cqe_size: None,
     };
     // SAFETY: the caller's promise.
     pointer(unsafe { verbs(context).create_cq(context, &init) }).cast()
@@ -319,12 +351,25 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's promise.
+    unsafe { create_cq_sized(context, attr, None) }
+}
+
+/// As [`create_cq_ex`], with entries of a size that the program chooses.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn create_cq_sized(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+    cqe_size: Option<u32>,
+) -> *mut ibv_cq_ex {
     not_null_or_null!(context, attr);
     // SAFETY: the caller's promise.
     pointer(unsafe {
         init_from_c(&*attr)
             .map_err(|errno| refused("create_cq_ex", errno))
-            .and_then(|init| verbs(context).create_cq(context, &init))
+            .and_then(|init| verbs(context).create_cq(context, &Init { cqe_size, ..init }))
     })
 }
 
@@ -360,6 +405,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
         wc_flags: CqWcFlags::from_bits_retain(wc_flags),
         flags: CqFlags::from_bits_retain(flags),
         parent_domain: if asks(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
+        cqe_size: None,
     })
 }
 

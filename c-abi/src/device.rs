@@ -84,6 +84,15 @@ impl Known {
     }
 }
 
+/// Returns the name of the driver of a device.
+///
+/// # Safety
+/// `device` is one of a list that was not freed, or of an open context.
+pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
+    // SAFETY: the caller's promise.
+    unsafe { Known::device(device) }.driver().name
+}
+
 /// Counts a user more.
 ///
 /// # Safety

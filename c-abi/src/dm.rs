@@ -23,7 +23,7 @@ use crate::object::Object;
 use crate::pd;
 use crate::shared::Shared;
 
-type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
+pub(crate) type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
 pub(crate) type DmahObject<P> = Object<ibv_dmah, Shared<<P as Provider>::Dmah>>;
 
 /// # Safety

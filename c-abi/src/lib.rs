@@ -19,6 +19,7 @@
 //! | [`address`], [`fork`], [`marshall`] | functions without objects: addresses, forks, structs |
 //! | [`rates`], [`strings`], [`sysfs`] | functions without objects: numbers, names, files |
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
+//! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
 //! | [`left`] | the end of objects that a program leaves behind |
 //! | [`object`], [`shared`], [`lock`], [`errno`], [`convert`] | common parts |
 //!
@@ -55,6 +56,7 @@ mod gid_type;
 mod left;
 mod lock;
 pub mod marshall;
+mod mlx5dv;
 pub mod mr;
 mod mw;
 mod object;

@@ -34,7 +34,7 @@ use crate::{cq, pd};
 pub(crate) struct Srq<P: Provider> {
     srq: Shared<P::Srq>,
     /// Lives as long as this value: handlers may post until they acknowledge the last event.
-    queue: Spin<P::SrqQueue>,
+    pub(crate) queue: Spin<P::SrqQueue>,
     handle: u32,
     /// A share of the parent domain.
     _parent: Option<Arc<()>>,

@@ -24,7 +24,7 @@ use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, public};
-use crate::shared::Shared;
+use crate::shared::{Loan, Shared};
 use crate::{cq, pd, post};
 
 /// A provider's work queue.
@@ -38,11 +38,21 @@ pub(crate) struct Wq<P: Provider> {
 pub(crate) type WqObject<P> = Object<ibv_wq, Wq<P>>;
 pub(crate) type RwqIndTableObject<P> = Object<ibv_rwq_ind_table, Shared<<P as Provider>::RwqIndTable>>;
 
+impl<P: Provider> Wq<P> {
+    /// Returns the control object for the use by a call.
+    ///
+    /// # Errors
+    /// As [`Shared::lend`].
+    pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Wq>, Error> {
+        self.wq.lend(verb)
+    }
+}
+
 /// Returns the provider's work queue, if the handle in the public struct is its own.
 ///
 /// # Safety
 /// `wq` is a live queue of the provider.
-unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) -> Result<&'a Wq<P>, Error> {
+pub(crate) unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) -> Result<&'a Wq<P>, Error> {
     // SAFETY: the caller's promise.
     unsafe {
         let inner = WqObject::<P>::inner(wq);

@@ -23,6 +23,7 @@
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
 //! | `event.rs` | asynchronous events, the device's clock |
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
+//! | `mlx5dv.rs` | the types of `infiniband/mlx5dv.h` |
 //! | `macros.rs`, `layout.rs` | the notation of these files, and the checks of their layout |
 //!
 //! Every name is C's, except that `type` and `priv` end in `_` here. The manual pages of
@@ -54,6 +55,7 @@ mod flow;
 mod flow_action;
 pub mod layout;
 mod macros;
+pub mod mlx5dv;
 mod mr;
 mod mw;
 mod pd;

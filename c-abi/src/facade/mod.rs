@@ -1,5 +1,5 @@
-//! The providers' own APIs, `mlx5dv_*` and `efadv_*`, for programs that link `libmlx5.so.1` or
-//! `libefa.so.1`: functions that fail, because no provider of such a device exists here.
+//! The functions of the providers' own APIs, `mlx5dv_*` and `efadv_*`, that fail for every device,
+//! for programs that link `libmlx5.so.1` or `libefa.so.1`. The others are in `mlx5dv`.
 //!
 //! | answer | returns | errno |
 //! |---|---|---|
@@ -7,11 +7,10 @@
 //! | `minus_errno` | `-EOPNOTSUPP` | unchanged |
 //! | `minus_one`, `minus_one_size` | -1, of type `int` or `ssize_t` | `EOPNOTSUPP` |
 //! | `null` | a null pointer | `EOPNOTSUPP` |
-//! | `no` | `false` | unchanged |
 //! | `nothing` | | unchanged |
 //!
 //! Each is the answer of rdma-core's function for a device of another vendor, where the function
-//! checks the device. Programs ask `mlx5dv_is_supported` first, or try and use plain verbs instead.
+//! checks the device. Programs that get it use plain verbs instead.
 //!
 //! # Safety
 //! The file opens unsafe code to export functions under C's names, which no other function of the
@@ -63,12 +62,6 @@ macro_rules! answer {
         extern "C" fn $name() -> *mut core::ffi::c_void {
             nix::errno::Errno::EOPNOTSUPP.set();
             core::ptr::null_mut()
-        }
-    };
-    (no $name:ident) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> bool {
-            false
         }
     };
     (nothing $name:ident) => {

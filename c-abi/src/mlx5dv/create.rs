@@ -1,0 +1,287 @@
+//! Queues and memory with attributes of the device's own. Attributes that ask for nothing special
+//! are those of the plain functions; the others are refused, except the size of the entries of a
+//! completion queue.
+//!
+//! # Safety
+//! As the module above.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+
+use verbs_core::{Errno, Error};
+
+use super::mlx5;
+use crate::c::mlx5dv::*;
+use crate::c::{
+    IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd,
+    ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
+};
+use crate::cq::create_cq_sized;
+use crate::dm::alloc_dm;
+use crate::errno::{fail_null, not_null_or_null, refused};
+use crate::mr::ibv_reg_dmabuf_mr;
+use crate::qp::create_qp_ex;
+use crate::wq::create_wq;
+
+/// Returns from a function that returns a pointer if a check fails.
+macro_rules! checked {
+    ($check:expr) => {
+        match $check {
+            Ok(value) => value,
+            Err(error) => return fail_null(&error),
+        }
+    };
+}
+
+/// Returns the size of the entries that the attributes of a completion queue ask for.
+///
+/// # Errors
+/// As libmlx5: `EINVAL` for unknown bits, and for compression or padding that the device lacks.
+/// `EOPNOTSUPP` for these on a device that has them.
+fn cqe_size(
+    attr: &mlx5dv_cq_init_attr,
+    comp_caps: mlx5dv_cqe_comp_caps,
+    has_padding: bool,
+) -> Result<Option<u32>, Errno> {
+    const KNOWN: u64 = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE
+        | MLX5DV_CQ_INIT_ATTR_MASK_FLAGS
+        | MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
+    let asks = |bit| attr.comp_mask & bit != 0;
+    if attr.comp_mask & !KNOWN != 0 {
+        return Err(Errno::INVAL);
+    }
+    let size = asks(MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE).then_some(u32::from(attr.cqe_size));
+    if size.is_some_and(|size| !matches!(size, 64 | 128)) {
+        return Err(Errno::INVAL);
+    }
+    if asks(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
+        let is_known = u32::from(attr.cqe_comp_res_format) & comp_caps.supported_format != 0;
+        let has = comp_caps.max_num > 0 && is_known;
+        return Err(if has { Errno::OPNOTSUPP } else { Errno::INVAL });
+    }
+    let flags = if asks(MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    if flags & !MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD != 0 {
+        return Err(Errno::INVAL);
+    }
+    match flags {
+        0 => Ok(size),
+        _ if has_padding && size == Some(128) => Err(Errno::OPNOTSUPP),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// `mlx5dv_create_cq(3)`.
+///
+/// # Safety
+/// `context` is open, `attr` points to attributes with live objects, `mlx5_attr` is null or points
+/// to attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_create_cq(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+    mlx5_attr: *mut mlx5dv_cq_init_attr,
+) -> *mut ibv_cq_ex {
+    const VERB: &str = "create_cq";
+    use uverbs_abi::mlx5_abi::Mlx5IbQueryDevRespFlags as Flags;
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let device = checked!(mlx5(context, VERB));
+        let size = if mlx5_attr.is_null() {
+            None
+        } else {
+            let queried = device.direct().queried;
+            let caps = mlx5dv_cqe_comp_caps {
+                max_num: queried.cqe_comp_caps.max_num,
+                supported_format: queried.cqe_comp_caps.supported_format,
+            };
+            let has_padding = Flags::from_bits_retain(queried.flags)
+                .contains(Flags::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD);
+            checked!(cqe_size(&*mlx5_attr, caps, has_padding).map_err(|errno| refused(VERB, errno)))
+        };
+        create_cq_sized(context, attr, size)
+    }
+}
+
+/// Checks that the attributes of a queue pair ask for nothing special.
+///
+/// # Errors
+/// As libmlx5: `EINVAL` for unknown bits, and for a type that needs others. `EOPNOTSUPP` for what
+/// is special.
+fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<(), Errno> {
+    const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
+        | MLX5DV_QP_INIT_ATTR_MASK_DC
+        | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+        | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+    // No queue pair here has data in entries of its completion queue, which the flags let be.
+    const IN_ENTRIES: u32 = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
+    const FLAGS: u32 = (MLX5DV_QP_CREATE_OOO_DP << 1) - 1;
+    let asks = |bit| attr.comp_mask & bit != 0;
+    let asks_dc = asks(MLX5DV_QP_INIT_ATTR_MASK_DC);
+    if attr.comp_mask & !KNOWN != 0 || asks_dc != is_driver {
+        return Err(Errno::INVAL);
+    }
+    let flags = if asks(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    if flags & !FLAGS != 0 || flags & IN_ENTRIES == IN_ENTRIES {
+        return Err(Errno::INVAL);
+    }
+    let send_ops = if asks(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
+    let has_streams = asks(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS);
+    if asks_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(())
+}
+
+/// `mlx5dv_create_qp(3)`.
+///
+/// # Safety
+/// As [`mlx5dv_create_cq`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_create_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+    mlx5_attr: *mut mlx5dv_qp_init_attr,
+) -> *mut ibv_qp {
+    const VERB: &str = "create_qp";
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        checked!(mlx5(context, VERB));
+        if !mlx5_attr.is_null() {
+            let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
+            checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
+        }
+        create_qp_ex(context, attr)
+    }
+}
+
+/// `mlx5dv_create_wq`: as `ibv_create_wq(3)`, with further attributes.
+///
+/// # Safety
+/// As [`mlx5dv_create_cq`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_create_wq(
+    context: *mut ibv_context,
+    attr: *mut ibv_wq_init_attr,
+    mlx5_attr: *mut mlx5dv_wq_init_attr,
+) -> *mut ibv_wq {
+    const VERB: &str = "create_wq";
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        checked!(mlx5(context, VERB));
+        if !mlx5_attr.is_null() && (*mlx5_attr).comp_mask != 0 {
+            let is_known = (*mlx5_attr).comp_mask & !MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ == 0;
+            return fail_null(&refused(VERB, if is_known { Errno::OPNOTSUPP } else { Errno::INVAL }));
+        }
+        create_wq(context, attr)
+    }
+}
+
+/// `mlx5dv_alloc_dm(3)`: the memory that `ibv_alloc_dm(3)` allocates.
+///
+/// # Safety
+/// `context` is open, and the attributes are there.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+    mlx5_attr: *mut mlx5dv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    const VERB: &str = "alloc_dm";
+    not_null_or_null!(context, attr, mlx5_attr);
+    // SAFETY: the caller's promise.
+    unsafe {
+        checked!(mlx5(context, VERB));
+        if (*mlx5_attr).type_ != MLX5DV_DM_TYPE_MEMIC {
+            return fail_null(&refused(VERB, Errno::OPNOTSUPP));
+        }
+        if (*mlx5_attr).comp_mask != 0 {
+            return fail_null(&refused(VERB, Errno::INVAL));
+        }
+        alloc_dm(context, attr)
+    }
+}
+
+/// `mlx5dv_reg_dmabuf_mr(3)`: the region that `ibv_reg_dmabuf_mr(3)` registers.
+///
+/// # Safety
+/// `pd` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+    mlx5_access: c_int,
+) -> *mut ibv_mr {
+    const VERB: &str = "reg_dmabuf_mr";
+    not_null_or_null!(pd);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let device: Result<_, Error> = mlx5((*pd).context, VERB);
+        checked!(device);
+        if mlx5_access != 0 {
+            return fail_null(&refused(VERB, Errno::OPNOTSUPP));
+        }
+        ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_entries_is_the_programs_and_the_rest_is_refused() {
+        let none = mlx5dv_cqe_comp_caps { max_num: 0, supported_format: 0 };
+        let some = mlx5dv_cqe_comp_caps { max_num: 4, supported_format: 2 };
+        let size = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
+        let (flags, format) = (MLX5DV_CQ_INIT_ATTR_MASK_FLAGS, MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE);
+        let attr = mlx5dv_cq_init_attr { comp_mask: 0, cqe_comp_res_format: 2, flags: 1, cqe_size: 128 };
+        for (comp_mask, cqe_size_of, caps, has_padding, expected) in [
+            (0, 128, none, false, Ok(None)),
+            (size, 128, none, false, Ok(Some(128))),
+            (size, 64, none, false, Ok(Some(64))),
+            (size, 32, none, false, Err(Errno::INVAL)),
+            (1 << 3, 64, none, false, Err(Errno::INVAL)),
+            (format, 64, none, false, Err(Errno::INVAL)),
+            (format, 64, some, false, Err(Errno::OPNOTSUPP)),
+            (flags, 128, none, true, Err(Errno::INVAL)),
+            (flags | size, 128, none, false, Err(Errno::INVAL)),
+            (flags | size, 128, none, true, Err(Errno::OPNOTSUPP)),
+        ] {
+            let attr = mlx5dv_cq_init_attr { comp_mask, cqe_size: cqe_size_of, ..attr };
+            assert_eq!(cqe_size(&attr, caps, has_padding), expected, "{attr:?}");
+        }
+        let wrong = mlx5dv_cq_init_attr { comp_mask: flags, flags: 2, ..attr };
+        assert_eq!(cqe_size(&wrong, none, true), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_queue_pair_with_nothing_special_is_a_plain_one() {
+        let dc_init_attr = mlx5dv_dc_init_attr { dc_type: 0, dct_access_key: 0 };
+        let attr = mlx5dv_qp_init_attr { comp_mask: 0, create_flags: 0, dc_init_attr, send_ops_flags: 8 };
+        let flags = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+        for (comp_mask, create_flags, is_driver, expected) in [
+            (0, 0xff, false, Ok(())),
+            (flags, 0, false, Ok(())),
+            (flags, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, false, Ok(())),
+            (flags, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, false, Ok(())),
+            (flags, 3 << 3, false, Err(Errno::INVAL)),
+            (flags, 1 << 8, false, Err(Errno::INVAL)),
+            (flags, 1 << 5, false, Err(Errno::OPNOTSUPP)),
+            (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, false, Err(Errno::INVAL)),
+            (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, true, Err(Errno::OPNOTSUPP)),
+            (0, 0, true, Err(Errno::INVAL)),
+            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Err(Errno::OPNOTSUPP)),
+            (1 << 4, 0, false, Err(Errno::INVAL)),
+        ] {
+            let attr = mlx5dv_qp_init_attr { comp_mask, create_flags, ..attr };
+            assert_eq!(check_qp(&attr, is_driver), expected, "{attr:?}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The functions of `libmlx5.so.1` that are served, on devices of the provider `mlx5`. The others
+//! are in `facade`.
+//!
+//! | file | functions |
+//! |---|---|
+//! | `mod` | devices: their attributes, clock, ports, doorbell registers |
+//! | `objects` | `mlx5dv_init_obj` |
+//! | `create` | queues and memory with attributes of the device's own |
+//!
+//! For a device of another provider each reports `EOPNOTSUPP`, as rdma-core's functions do.
+//!
+//! # Safety
+//! Every exported function has the contract of the function of that name in rdma-core's libmlx5, in
+//! the sense of the crate's documentation. What a program does with the addresses that it gets is
+//! its own affair: see [`provider_mlx5::direct`].
+//!
+//! # References
+//! `mlx5dv(7)`; rdma-core `providers/mlx5/mlx5.c`, `verbs.c`
+#![allow(unsafe_code)]
+
+mod create;
+mod objects;
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr::null_mut;
+
+use provider_mlx5::Context;
+use provider_mlx5::direct::UarDirect;
+use uverbs_abi::mlx5_abi::{Mlx5IbMpwCaps, Mlx5IbQueryDevRespFlags};
+use verbs_core::{Errno, Error};
+use zerocopy::IntoBytes as _;
+
+use crate::c::mlx5dv::*;
+use crate::c::{ibv_context, ibv_device, ibv_qp};
+use crate::context::verbs;
+use crate::device::{driver_name, ibv_open_device};
+use crate::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
+
+/// Returns the provider's context.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a device of another provider.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a Context, Error> {
+    // SAFETY: the caller's promise.
+    unsafe { verbs(context) }.mlx5().ok_or_else(|| refused(verb, Errno::OPNOTSUPP))
+}
+
+/// `mlx5dv_is_supported(3)`.
+///
+/// # Safety
+/// `device` is a device of a list.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
+    // SAFETY: the caller's promise.
+    !device.is_null() && unsafe { driver_name(device) } == "mlx5"
+}
+
+/// `mlx5dv_open_device(3)`.
+///
+/// # Safety
+/// `device` is a device of a list, and `attr` is null or points to attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_open_device(
+    device: *mut ibv_device,
+    attr: *mut mlx5dv_context_attr,
+) -> *mut ibv_context {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !mlx5dv_is_supported(device) {
+            return refuse_null(Errno::OPNOTSUPP);
+        }
+        if !attr.is_null() {
+            let attr = &*attr;
+            if attr.comp_mask & !MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY != 0
+                || attr.flags & !MLX5DV_CONTEXT_FLAGS_DEVX != 0
+            {
+                return refuse_null(Errno::INVAL);
+            }
+            // Programs open the device without DevX then.
+            if attr.comp_mask != 0 || attr.flags != 0 {
+                return refuse_null(Errno::OPNOTSUPP);
+            }
+        }
+        ibv_open_device(device)
+    }
+}
+
+/// `mlx5dv_query_device(3)`.
+///
+/// # Safety
+/// `context` is open, and `attrs` points to attributes with the fields that its mask names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int {
+    not_null!(context, attrs);
+    // SAFETY: the caller's promise.
+    code(unsafe { mlx5(context, "query_device").map(|context| describe(context, attrs)) })
+}
+
+/// # Safety
+/// `out` points to attributes with the fields that its mask names.
+unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
+    let direct = context.direct();
+    let queried = &direct.queried;
+    let packets = Mlx5IbMpwCaps::from_bits_retain(queried.mlx5_ib_support_multi_pkt_send_wqes);
+    let has = Mlx5IbQueryDevRespFlags::from_bits_retain(queried.flags);
+    let flags = [
+        (direct.cqe_version == 1, MLX5DV_CONTEXT_FLAGS_CQE_V1),
+        (packets.contains(Mlx5IbMpwCaps::MLX5_IB_ALLOW_MPW), MLX5DV_CONTEXT_FLAGS_MPW_ALLOWED),
+        (packets.contains(Mlx5IbMpwCaps::MLX5_IB_SUPPORT_EMPW), MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW),
+        (
+            has.contains(Mlx5IbQueryDevRespFlags::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP),
+            MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP,
+        ),
+        (
+            has.contains(Mlx5IbQueryDevRespFlags::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD),
+            MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD,
+        ),
+        (
+            has.contains(Mlx5IbQueryDevRespFlags::MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE),
+            MLX5DV_CONTEXT_FLAGS_PACKET_BASED_CREDIT_MODE,
+        ),
+        (direct.has_real_time, MLX5DV_CONTEXT_FLAGS_REAL_TIME_TS),
+        (direct.has_blue_flame, MLX5DV_CONTEXT_FLAGS_BLUEFLAME),
+    ];
+    let flags = flags.iter().filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag);
+    // SAFETY: the program's struct has the fields that its mask names, and the first three.
+    unsafe {
+        let asked = (*out).comp_mask;
+        let mut told = 0;
+        let mut tell = |bit: u64, is_known: bool| {
+            let tells = asked & bit != 0 && is_known;
+            told |= if tells { bit } else { 0 };
+            tells
+        };
+        (*out).version = 0;
+        (*out).flags = flags;
+        if tell(MLX5DV_CONTEXT_MASK_CQE_COMPRESION, true) {
+            let caps = queried.cqe_comp_caps;
+            (*out).cqe_comp_caps =
+                mlx5dv_cqe_comp_caps { max_num: caps.max_num, supported_format: caps.supported_format };
+        }
+        if tell(MLX5DV_CONTEXT_MASK_SWP, true) {
+            let caps = queried.sw_parsing_caps;
+            (*out).sw_parsing_caps = mlx5dv_sw_parsing_caps {
+                sw_parsing_offloads: caps.sw_parsing_offloads,
+                supported_qpts: caps.supported_qpts,
+            };
+        }
+        if tell(MLX5DV_CONTEXT_MASK_STRIDING_RQ, true) {
+            let caps = queried.striding_rq_caps;
+            (*out).striding_rq_caps = mlx5dv_striding_rq_caps {
+                min_single_stride_log_num_of_bytes: caps.min_single_stride_log_num_of_bytes,
+                max_single_stride_log_num_of_bytes: caps.max_single_stride_log_num_of_bytes,
+                min_single_wqe_log_num_of_strides: caps.min_single_wqe_log_num_of_strides,
+                max_single_wqe_log_num_of_strides: caps.max_single_wqe_log_num_of_strides,
+                supported_qpts: caps.supported_qpts,
+            };
+        }
+        if tell(MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS, true) {
+            (*out).tunnel_offloads_caps = queried.tunnel_offloads_caps;
+        }
+        if tell(MLX5DV_CONTEXT_MASK_DCI_STREAMS, true) {
+            let caps = queried.dci_streams_caps;
+            (*out).dci_streams_caps = mlx5dv_dci_streams_caps {
+                max_log_num_concurent: caps.max_log_num_concurent,
+                max_log_num_errored: caps.max_log_num_errored,
+            };
+        }
+        if tell(MLX5DV_CONTEXT_MASK_DYN_BFREGS, true) {
+            (*out).max_dynamic_bfregs = direct.max_dynamic_registers;
+        }
+        let period = direct.max_clock_info_update_nsec;
+        if tell(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE, period.is_some()) {
+            (*out).max_clock_info_update_nsec = period.unwrap_or_default();
+        }
+        if tell(MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS, true) {
+            (*out).flow_action_flags = direct.flow_action_flags;
+        }
+        if tell(MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, direct.core_clock.is_some()) {
+            (*out).hca_core_clock = direct.core_clock.map_or(null_mut(), |clock| clock.as_ptr().cast());
+        }
+        let reg_c0 = queried.reg_c0;
+        if tell(MLX5DV_CONTEXT_MASK_REG_C0, reg_c0.mask != 0) {
+            (*out).reg_c0 = mlx5dv_reg { value: reg_c0.value, mask: reg_c0.mask };
+        }
+        // DevX tells the following, without which libmlx5 reports zeros.
+        if tell(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, true) {
+            (*out).dc_odp_caps = 0;
+        }
+        if tell(MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD, true) {
+            (*out).sig_caps = mlx5dv_sig_caps { block_size: 0, block_prot: 0, t10dif_bg: 0, crc_type: 0 };
+        }
+        if tell(MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH, true) {
+            (*out).max_wr_memcpy_length = 0;
+        }
+        if tell(MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD, true) {
+            (*out).crypto_caps = core::mem::zeroed();
+        }
+        if tell(MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM, true) {
+            ((*out).max_dc_rd_atom, (*out).max_dc_init_rd_atom) = (0, 0);
+        }
+        let has_order = has.contains(Mlx5IbQueryDevRespFlags::MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP);
+        if tell(MLX5DV_CONTEXT_MASK_OOO_RECV_WRS, has_order) {
+            (*out).ooo_recv_wrs_caps = core::mem::zeroed();
+        }
+        (*out).comp_mask = told;
+    }
+}
+
+/// `mlx5dv_get_clock_info(3)`.
+///
+/// # Safety
+/// `context` is open, and `info` points to a struct.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
+    not_null!(context, info);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        mlx5(context, "get_clock_info").and_then(Context::clock_info).map(|found| {
+            info.write(mlx5dv_clock_info {
+                nsec: found.nsec,
+                last_cycles: found.last_cycles,
+                frac: found.frac,
+                mult: found.mult,
+                shift: found.shift,
+                mask: found.mask,
+            });
+        })
+    })
+}
+
+/// The function behind `mlx5dv_query_port(3)`, an inline.
+///
+/// # Safety
+/// `context` is open, and `info` has `info_len` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _mlx5dv_query_port(
+    context: *mut ibv_context,
+    port_num: u32,
+    info: *mut c_void,
+    info_len: usize,
+) -> c_int {
+    not_null!(context, info);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        mlx5(context, "query_port").and_then(|context| context.query_switch_port(port_num)).map(|found| {
+            // A program of another release has fewer fields, or zeros behind those of this one.
+            let bytes = found.as_bytes();
+            info.write_bytes(0, info_len);
+            info.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(info_len));
+        })
+    })
+}
+
+/// `mlx5dv_get_data_direct_sysfs_path(3)`.
+///
+/// # Safety
+/// `context` is open, and `buf` has `buf_len` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
+    context: *mut ibv_context,
+    buf: *mut c_char,
+    buf_len: usize,
+) -> c_int {
+    not_null!(context, buf);
+    // SAFETY: the caller's promise. The bytes are initialised when the slice exists.
+    code(unsafe {
+        mlx5(context, "get_data_direct_sysfs_path").and_then(|context| {
+            buf.write_bytes(0, buf_len);
+            context.data_direct_sysfs_path(core::slice::from_raw_parts_mut(buf.cast(), buf_len))
+        })
+    })
+}
+
+/// `mlx5dv_reserved_qpn_dealloc(3)`: no number is reserved, because none can be.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, _qpn: u32) -> c_int {
+    const VERB: &str = "reserved_qpn_dealloc";
+    not_null!(context);
+    // SAFETY: the caller's promise.
+    code(unsafe { mlx5(context, VERB).and_then(|_| Err(refused(VERB, Errno::INVAL))) })
+}
+
+/// A page of doorbell registers for the program.
+#[repr(C)]
+struct Uar {
+    c: mlx5dv_devx_uar,
+    _uar: UarDirect,
+}
+
+/// `mlx5dv_devx_alloc_uar(3)`.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut mlx5dv_devx_uar {
+    const VERB: &str = "devx_alloc_uar";
+    not_null_or_null!(context);
+    // SAFETY: the caller's promise.
+    let uar = unsafe { mlx5(context, VERB) }.and_then(|context| match flags {
+        MLX5DV_UAR_ALLOC_TYPE_BF => context.take_uar(),
+        MLX5DV_UAR_ALLOC_TYPE_NC => Ok(context.shared_uar()),
+        _ => Err(refused(VERB, Errno::OPNOTSUPP)),
+    });
+    pointer(uar.map(|uar| {
+        let register = uar.register();
+        let c = mlx5dv_devx_uar {
+            reg_addr: register.register.as_ptr().cast(),
+            base_addr: uar.base().as_ptr().cast(),
+            page_id: uar.page_id(),
+            mmap_off: register.map_offset.cast_signed(),
+            comp_mask: 0,
+        };
+        Box::into_raw(Box::new(Uar { c, _uar: uar })).cast()
+    }))
+}
+
+/// `mlx5dv_devx_free_uar(3)`.
+///
+/// # Safety
+/// `uar` is one of [`mlx5dv_devx_alloc_uar`], and is not used afterwards.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
+    if !uar.is_null() {
+        // SAFETY: `mlx5dv_devx_alloc_uar` made the box.
+        drop(unsafe { Box::from_raw(uar.cast::<Uar>()) });
+    }
+}
+
+/// `mlx5dv_modify_qp_sched_elem(3)`: devices without DevX schedule no queue pairs.
+///
+/// # Safety
+/// `qp` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_modify_qp_sched_elem(
+    qp: *mut ibv_qp,
+    _requestor: *const c_void,
+    responder: *const c_void,
+) -> c_int {
+    use crate::c::{IBV_QPT_RAW_PACKET, IBV_QPT_UC, IBV_QPT_UD};
+    const VERB: &str = "modify_qp_sched_elem";
+    not_null!(qp);
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        mlx5((*qp).context, VERB).and_then(|_| {
+            let sends_alone: [c_uint; 3] = [IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET];
+            let is_wrong = !responder.is_null() && sends_alone.contains(&(*qp).qp_type);
+            Err(refused(VERB, if is_wrong { Errno::INVAL } else { Errno::OPNOTSUPP }))
+        })
+    })
+}
