@@ -97,7 +97,9 @@ impl Context {
         attr: &CqInitAttr<'_>,
         cqe_size: Option<u32>,
     ) -> Result<(Cq, CqHandle)> {
-        let parent = parent_domain.map(|pd| pd.for_cq(&self.device)).transpose()?;
+        let parent = parent_domain
+            .map(|pd| Ok::<_, Error>((pd.for_cq(&self.device)?, pd.allocator().cloned())))
+            .transpose()?;
         Cq::create(&self.device, parent, attr, cqe_size)
     }
 

@@ -20,10 +20,13 @@ use verbs_core::Errno;
 use verbs_core::ring::Region;
 
 use crate::doorbell::Record;
-use crate::memory::QueueMemory;
+use crate::memory::{Allocator, Kind, Lent, QueueMemory};
 
 /// The size of a slot, in bytes.
 const SLOT: usize = 64;
+
+/// The size of the records, in bytes.
+const RECORDS: usize = 8;
 
 /// The slots of a page: a bit each.
 const SLOTS: usize = 64;
@@ -60,12 +63,27 @@ impl RecordPool {
             place: number * SLOT,
             home: Some((Arc::clone(self), page)),
             is_lent: AtomicBool::new(false),
+            program: None,
         };
         for record in [Slot::FIRST, Slot::SECOND] {
             // SAFETY: the slot was free, so nothing else accesses its records.
             unsafe { slot.record(record) }.store(0);
         }
         Ok(slot)
+    }
+
+    /// Takes the records of an object of a parent domain: from its allocator, if it has any.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take); `ENOMEM` if the allocator has none.
+    pub(crate) fn take_for(self: &Arc<Self>, allocator: Option<&Allocator>) -> Result<Slot, Errno> {
+        if let Some(allocator) = allocator
+            && let Some((region, program)) = Lent::new(allocator, Kind::Records, RECORDS, RECORDS)?
+        {
+            let (is_lent, program) = (AtomicBool::new(false), Some(program));
+            return Ok(Slot { region, place: 0, home: None, is_lent, program });
+        }
+        self.take()
     }
 
     fn give_back(&self, page: usize, place: usize) {
@@ -93,6 +111,8 @@ pub(crate) struct Slot {
     place: usize,
     home: Option<(Arc<RecordPool>, usize)>,
     is_lent: AtomicBool,
+    /// A program's memory, in place of the pool's.
+    program: Option<Arc<Lent>>,
 }
 
 impl Slot {
@@ -103,7 +123,7 @@ impl Slot {
 
     /// The slot of a test, at the start of plain memory.
     pub(crate) const fn of_test(region: Region) -> Self {
-        Self { region, place: 0, home: None, is_lent: AtomicBool::new(false) }
+        Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
     }
 
     /// Returns a record of the slot, which keeps the memory alive, not the slot.
@@ -118,22 +138,28 @@ impl Slot {
 
     /// Returns the address for the kernel's commands.
     pub(crate) fn address(&self) -> u64 {
-        self.region.pointer(self.place, SLOT).addr().get() as u64
+        self.region.pointer(self.place, RECORDS).addr().get() as u64
     }
 
     /// Returns the address of the first record, for direct access.
     pub(crate) fn direct(&self) -> NonNull<u32> {
-        self.region.pointer(self.place, SLOT).cast()
+        self.region.pointer(self.place, RECORDS).cast()
     }
 
     /// Lends the slot to the device: the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
+        if let Some(program) = &self.program {
+            program.set_known(true);
+        }
     }
 
     /// Takes the slot back: the kernel has confirmed the end of its object.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
+        if let Some(program) = &self.program {
+            program.set_known(false);
+        }
     }
 }
 

@@ -36,6 +36,7 @@ impl Life {
         user_index: Option<UserIndex>,
     ) -> Self {
         records.lend();
+        memory.set_known(true);
         if let Some(user_index) = &user_index {
             user_index.lend();
         }
@@ -87,6 +88,7 @@ impl Life {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);
         self.records.take_back();
+        self.memory.set_known(false);
         if let Some(user_index) = &self.user_index {
             user_index.take_back();
         }

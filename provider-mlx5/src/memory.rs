@@ -1,14 +1,172 @@
-//! [`QueueMemory`]: pages of this process that the device reads and writes as a queue.
+//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and
+//! [`Lent`], that which a program's allocator gives.
+//!
+//! | memory | size | the allocator's resource type |
+//! |---|---|---|
+//! | a queue | whole pages | `MLX5DV_RES_TYPE_QP`, `_RWQ`, `_SRQ`, `_CQ` |
+//! | the doorbell records of an object | 8 bytes | `MLX5DV_RES_TYPE_DBR` |
+//!
+//! Without an allocator the environment tells the pages of a queue, as libmlx5 reads it. The
+//! variables are `MLX_QP_ALLOC_TYPE`, `MLX_RWQ_ALLOC_TYPE`, `MLX_SRQ_ALLOC_TYPE` and
+//! `MLX_CQ_ALLOC_TYPE`:
+//!
+//! | value | pages |
+//! |---|---|
+//! | `HUGE` | huge ones, or the queue is not created |
+//! | `PREFER_HUGE`, `ALL` | huge ones, or others where there are none |
+//! | `CONTIG` | contiguous ones, which kernels do not give any more: the queue is not created |
+//! | others | of the usual size |
+//!
+//! # Safety
+//! Memory of an allocator goes back to it when nothing of this process has it any more, and the
+//! device does not know it: not before the kernel has confirmed the end of the object. Memory of an
+//! object whose end was not confirmed never goes back.
+#![allow(unsafe_code)]
 
+use core::fmt;
+use core::ptr::NonNull;
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::Errno;
 use verbs_core::fork::Excluded;
+use verbs_core::provider::{QueueAllocator, QueueMemory as Reply};
 use verbs_core::ring::{Region, page_size};
+
+/// A parent domain's allocator.
+pub(crate) type Allocator = Arc<dyn QueueAllocator>;
+
+/// The object that memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The queues of a queue pair.
+    Qp = 1,
+    /// A work queue.
+    Wq = 2,
+    /// Doorbell records.
+    Records = 3,
+    /// A shared receive queue.
+    Srq = 4,
+    /// A completion queue.
+    Cq = 5,
+}
+
+impl Kind {
+    /// Returns the resource type that the allocator gets.
+    const fn resource_type(self) -> u64 {
+        (RdmaDriverId::RDMA_DRIVER_MLX5.0 as u64) << 32 | self as u64
+    }
+
+    /// Returns the variable that tells its pages.
+    const fn variable(self) -> &'static str {
+        match self {
+            Self::Qp => "MLX_QP_ALLOC_TYPE",
+            Self::Wq => "MLX_RWQ_ALLOC_TYPE",
+            Self::Srq => "MLX_SRQ_ALLOC_TYPE",
+            Self::Cq => "MLX_CQ_ALLOC_TYPE",
+            Self::Records => "MLX_DBR_ALLOC_TYPE",
+        }
+    }
+}
+
+/// The pages of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    Usual,
+    Huge,
+    PreferHuge,
+    Contiguous,
+}
+
+impl Pages {
+    fn of(value: Option<&str>) -> Self {
+        match value.map(str::to_ascii_uppercase).as_deref() {
+            Some("HUGE") => Self::Huge,
+            Some("PREFER_HUGE" | "ALL") => Self::PreferHuge,
+            Some("CONTIG") => Self::Contiguous,
+            _ => Self::Usual,
+        }
+    }
+
+    fn allocate(self, len: usize) -> Result<Region, Errno> {
+        match self {
+            Self::Usual => Region::anonymous(len),
+            Self::Huge => Region::huge(len),
+            Self::PreferHuge => Region::huge(len).or_else(|_| Region::anonymous(len)),
+            Self::Contiguous => Err(Errno::NOMEM),
+        }
+    }
+}
+
+/// Memory of a program's allocator, which gets it back when this is dropped, unless the device
+/// knows it.
+pub(crate) struct Lent {
+    allocator: Allocator,
+    memory: NonNull<u8>,
+    kind: Kind,
+    is_known: AtomicBool,
+}
+
+// SAFETY: `memory` blocked the auto impls. This value gives it back, and does not access it.
+unsafe impl Send for Lent {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    /// Asks an allocator for `len` bytes. `None` if it leaves them to the provider.
+    ///
+    /// # Errors
+    /// `ENOMEM` if it has none.
+    pub(crate) fn new(
+        allocator: &Allocator,
+        kind: Kind,
+        len: usize,
+        alignment: usize,
+    ) -> Result<Option<(Region, Arc<Self>)>, Errno> {
+        let memory = match allocator.alloc(len, alignment, kind.resource_type()) {
+            Reply::Default => return Ok(None),
+            Reply::Exhausted => return Err(Errno::NOMEM),
+            Reply::Own(memory) => memory,
+        };
+        let allocator = Arc::clone(allocator);
+        let lent = Arc::new(Self { allocator, memory, kind, is_known: AtomicBool::new(false) });
+        // SAFETY: the allocator promises so many bytes that nothing else uses until they are freed,
+        // which the value does that the region keeps.
+        let region = unsafe { Region::lent(memory, len, Arc::clone(&lent) as _) };
+        Ok(Some((region, lent)))
+    }
+
+    /// Tells whether the device knows the memory.
+    pub(crate) fn set_known(&self, is_known: bool) {
+        self.is_known.store(is_known, Ordering::Release);
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if !self.is_known.load(Ordering::Acquire) {
+            // SAFETY: the memory is the allocator's; the last region of it is gone, and so are the
+            // accesses of this process and of the device.
+            unsafe { self.allocator.free(self.memory, self.kind.resource_type()) };
+        }
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
 
 /// The memory of a queue, excluded from forks as registered memory is.
 #[derive(Debug)]
 pub(crate) struct QueueMemory {
     _excluded: Excluded,
     region: Region,
+    /// A program's memory.
+    lent: Option<Arc<Lent>>,
 }
 
 impl QueueMemory {
@@ -18,15 +176,35 @@ impl QueueMemory {
     /// # Errors
     /// `ENOMEM`; the errno with which the pages cannot be excluded from forks.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
-        let len = len.max(1).next_multiple_of(page_size());
-        let region = Region::anonymous(len)?;
+        Self::over(Region::anonymous(in_pages(len))?, None)
+    }
+
+    /// Allocates memory for the queues of an object: a parent domain's allocator does, or else the
+    /// pages are those of the environment.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `ENOMEM` if the allocator has none.
+    pub(crate) fn for_object(allocator: Option<&Allocator>, kind: Kind, len: usize) -> Result<Self, Errno> {
+        let len = in_pages(len);
+        if let Some(allocator) = allocator
+            && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?
+        {
+            return Self::over(region, Some(lent));
+        }
+        let value = env::var(kind.variable()).ok();
+        let pages = if allocator.is_some() { Pages::Usual } else { Pages::of(value.as_deref()) };
+        Self::over(pages.allocate(len)?, None)
+    }
+
+    fn over(region: Region, lent: Option<Arc<Lent>>) -> Result<Self, Errno> {
+        let len = region.len();
         let excluded = Excluded::new(region.pointer(0, len).as_ptr(), len)?;
-        Ok(Self { _excluded: excluded, region })
+        Ok(Self { _excluded: excluded, region, lent })
     }
 
     /// Memory of a test, which no device knows.
     pub(crate) const fn of_test(region: Region) -> Self {
-        Self { _excluded: Excluded::NONE, region }
+        Self { _excluded: Excluded::NONE, region, lent: None }
     }
 
     /// Returns the bytes.
@@ -37,5 +215,115 @@ impl QueueMemory {
     /// Returns the address for the kernel's commands.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(0, self.region.len()).addr().get() as u64
+    }
+
+    /// Tells whether the device knows the memory: from the creation of its object to the end that
+    /// the kernel confirms.
+    pub(crate) fn set_known(&self, is_known: bool) {
+        if let Some(lent) = &self.lent {
+            lent.set_known(is_known);
+        }
+    }
+}
+
+/// Returns a length in whole pages.
+fn in_pages(len: usize) -> usize {
+    len.max(1).next_multiple_of(page_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// An allocator that counts, and whose replies a test sets.
+    #[derive(Debug)]
+    struct Heap {
+        reply: fn() -> Reply,
+        log: Mutex<Vec<(&'static str, usize, u64)>>,
+    }
+
+    fn layout() -> Layout {
+        Layout::from_size_align(page_size(), page_size()).unwrap()
+    }
+
+    // SAFETY: a page of the heap for each call, which asks for no more.
+    unsafe impl QueueAllocator for Heap {
+        fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> Reply {
+            assert!(size <= page_size() && alignment <= page_size());
+            self.log.lock().unwrap().push(("alloc", size, resource_type));
+            (self.reply)()
+        }
+
+        unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64) {
+            self.log.lock().unwrap().push(("free", 0, resource_type));
+            // SAFETY: the memory is of `alloc`.
+            unsafe { dealloc(memory.as_ptr(), layout()) };
+        }
+    }
+
+    /// A page of the heap.
+    fn page() -> Reply {
+        // SAFETY: the layout has bytes.
+        Reply::Own(NonNull::new(unsafe { alloc_zeroed(layout()) }).unwrap())
+    }
+
+    fn heap(reply: fn() -> Reply) -> (Arc<Heap>, Allocator) {
+        let heap = Arc::new(Heap { reply, log: Mutex::default() });
+        (Arc::clone(&heap), heap)
+    }
+
+    #[test]
+    fn memory_of_an_allocator_goes_back_when_nothing_has_it() {
+        let (heap, allocator) = heap(page);
+        let memory = QueueMemory::for_object(Some(&allocator), Kind::Cq, 100).unwrap();
+        assert_eq!(memory.region().len(), page_size());
+        let region = memory.region().clone();
+        memory.set_known(true);
+        memory.set_known(false);
+        drop(memory);
+        assert_eq!(heap.log.lock().unwrap()[..], [("alloc", page_size(), 1 << 32 | 5)]);
+        drop(region);
+        assert_eq!(heap.log.lock().unwrap()[1..], [("free", 0, 1 << 32 | 5)]);
+    }
+
+    #[test]
+    fn memory_that_the_device_knows_does_not_go_back() {
+        let (heap, allocator) = heap(page);
+        let memory = QueueMemory::for_object(Some(&allocator), Kind::Qp, 1).unwrap();
+        memory.set_known(true);
+        let address = memory.region().pointer(0, 1);
+        drop(memory);
+        assert_eq!(heap.log.lock().unwrap().len(), 1);
+        // SAFETY: the memory is of `alloc`, and no device knows it.
+        unsafe { allocator.free(address, Kind::Qp.resource_type()) };
+    }
+
+    #[test]
+    fn an_allocator_may_leave_memory_to_the_provider_or_have_none() {
+        let (_, default) = heap(|| Reply::Default);
+        assert!(QueueMemory::for_object(Some(&default), Kind::Srq, 1).unwrap().lent.is_none());
+        let (_, exhausted) = heap(|| Reply::Exhausted);
+        let none = QueueMemory::for_object(Some(&exhausted), Kind::Srq, 1);
+        assert_eq!(none.map(drop), Err(Errno::NOMEM));
+    }
+
+    #[test]
+    fn the_pages_are_those_of_the_environment() {
+        for (value, pages) in [
+            (None, Pages::Usual),
+            (Some("ANON"), Pages::Usual),
+            (Some("huge"), Pages::Huge),
+            (Some("PREFER_HUGE"), Pages::PreferHuge),
+            (Some("ALL"), Pages::PreferHuge),
+            (Some("CONTIG"), Pages::Contiguous),
+            (Some("PREFER_CONTIG"), Pages::Usual),
+        ] {
+            assert_eq!(Pages::of(value), pages, "{value:?}");
+        }
+        assert_eq!(Pages::Contiguous.allocate(1).map(drop), Err(Errno::NOMEM));
+        assert!(Pages::PreferHuge.allocate(page_size()).is_ok());
     }
 }

@@ -17,6 +17,7 @@ use verbs_core::{Cause, Errno, Error, Result, cmd};
 use crate::Mlx5;
 use crate::device::Device;
 use crate::direct::PdDirect;
+use crate::memory::Allocator;
 use crate::registers::Register;
 
 /// A thread domain.
@@ -70,6 +71,7 @@ pub struct Pd {
 #[derive(Debug)]
 struct Within {
     _pd: Arc<()>,
+    allocator: Option<Allocator>,
     td: Option<Arc<TdRegister>>,
 }
 
@@ -82,8 +84,7 @@ impl Pd {
     /// Allocates a parent domain, without a command.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for an allocator; `EINVAL` with [`Cause::Foreign`] for a domain of another
-    /// device.
+    /// `EINVAL` with [`Cause::Foreign`] for a domain of another device.
     pub(crate) fn alloc_parent(device: &Arc<Device>, attr: &ParentDomainAttr<'_, Mlx5>) -> Result<Self> {
         const VERB: &str = "alloc_parent_domain";
         let foreign = |what| Err(device.error(VERB, Errno::INVAL).because(Cause::Foreign { what }));
@@ -93,13 +94,9 @@ impl Pd {
         if attr.td.is_some_and(|td| !Arc::ptr_eq(&td.device, device)) {
             return foreign("thread domain");
         }
-        if attr.allocator.is_some() {
-            let reason = "the provider allocates the memory of queues itself".into();
-            return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
-        }
         let td = attr.td.map(|td| Arc::clone(&td.register));
         let kernel = KernelPd::import(&device.kernel, attr.pd.handle());
-        let within = Some(Within { _pd: Arc::clone(&attr.pd.users), td });
+        let within = Some(Within { _pd: Arc::clone(&attr.pd.users), allocator: attr.allocator.cloned(), td });
         Ok(Self { within, ..Self::new(device, kernel, attr.pd.pdn) })
     }
 
@@ -140,6 +137,11 @@ impl Pd {
             return Err(error.because(Cause::Other { reason }));
         }
         Ok(Arc::clone(&self.cqs))
+    }
+
+    /// Returns the allocator of its objects' queues, if it has one.
+    pub(crate) fn allocator(&self) -> Option<&Allocator> {
+        self.within.as_ref()?.allocator.as_ref()
     }
 
     /// Returns the register of its thread domain, if it has one that no queue pair has now.

@@ -32,7 +32,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::WqDirect;
 use crate::life::Life;
-use crate::memory::QueueMemory;
+use crate::memory::{Kind, QueueMemory};
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
 
@@ -68,8 +68,9 @@ impl Wq {
             .map_err(|cause| error(Errno::INVAL).because(cause))?
             .ok_or_else(|| error(Errno::INVAL))?;
         let entry = shape.units * UNIT as u32;
-        let memory = QueueMemory::new(shape.entries as usize * entry as usize).map_err(error)?;
-        let records = device.records.take().map_err(error)?;
+        let (allocator, len) = (parents.pd.allocator(), shape.entries as usize * entry as usize);
+        let memory = QueueMemory::for_object(allocator, Kind::Wq, len).map_err(error)?;
+        let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = device.user_index(VERB)?;
         let request = Mlx5IbCreateWq {

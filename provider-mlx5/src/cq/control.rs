@@ -34,7 +34,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{CqDirect, QueueDirect};
 use crate::doorbell::{ArmRegister, Record};
-use crate::memory::QueueMemory;
+use crate::memory::{Allocator, Kind, QueueMemory};
 
 /// The environment variable with the size of an entry, which is libmlx5's.
 const SIZE: &str = "MLX5_CQE_SIZE";
@@ -71,6 +71,8 @@ pub struct Cq {
     slot: Slot,
     memory: QueueMemory,
     device: Arc<Device>,
+    /// The allocator of its parent domain.
+    allocator: Option<Allocator>,
     /// A share of the parent domain that it is made in.
     _parent: Option<Arc<()>>,
 }
@@ -120,7 +122,7 @@ fn fields(device: &Device) -> CqWcFlags {
 impl Cq {
     pub(crate) fn create(
         device: &Arc<Device>,
-        parent: Option<Arc<()>>,
+        parent: Option<(Arc<()>, Option<Allocator>)>,
         attr: &CqInitAttr<'_>,
         cqe_size: Option<u32>,
     ) -> Result<(Self, CqHandle)> {
@@ -136,8 +138,11 @@ impl Cq {
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let stride =
             stride(cqe_size, env::var(SIZE).ok()).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let memory = QueueMemory::new(entries as usize * stride).map_err(error)?;
-        let slot = device.records.take().map_err(error)?;
+        let (parent, allocator) = parent.unzip();
+        let allocator = allocator.flatten();
+        let len = entries as usize * stride;
+        let memory = QueueMemory::for_object(allocator.as_ref(), Kind::Cq, len).map_err(error)?;
+        let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) };
         // SAFETY: the slot is this queue's, and the records live in it.
@@ -160,6 +165,7 @@ impl Cq {
         let info = cmd::cq::create_cq(device.kernel.uverbs(), &asked, Some(event_fd), uhw)
             .map_err(|error| device.kernel.explain_create_cq(error, attr))?;
         slot.lend();
+        memory.set_known(true);
         let mut poller = Poller::new(ring, consumer);
         let device_of_fields = (!CqWcFlags::STANDARD.contains(attr.wc_flags)).then(|| Arc::clone(device));
         poller.optional = Optional { fields: attr.wc_flags, device: device_of_fields };
@@ -177,6 +183,7 @@ impl Cq {
             slot,
             memory,
             device: Arc::clone(device),
+            allocator,
             _parent: parent,
         };
         Ok((cq, CqHandle { handle: info.handle, shared, device: Arc::clone(device) }))
@@ -210,7 +217,8 @@ impl Cq {
             let reason = "the queue has no entry left for the mark of its end: poll a completion before";
             return Err(error(Errno::BUSY).because(Cause::Other { reason: reason.into() }));
         }
-        let memory = QueueMemory::new(entries as usize * self.stride).map_err(error)?;
+        let len = entries as usize * self.stride;
+        let memory = QueueMemory::for_object(self.allocator.as_ref(), Kind::Cq, len).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
         let cqe_size = self.stride as u16;
@@ -224,6 +232,9 @@ impl Cq {
                 .map_err(|error| device.kernel.explain_resize_cq(error, cqe, unread as usize))
                 .map(drop)
         })?;
+        // The kernel has replaced the old memory, which the device does not know any more.
+        memory.set_known(true);
+        self.memory.set_known(false);
         (self.memory, self.entries) = (memory, entries);
         if is_whole {
             return Ok(());
@@ -306,6 +317,7 @@ impl Destroy for Cq {
         match cmd::cq::destroy_cq(device.kernel.uverbs(), self.handle) {
             Ok(events) => {
                 self.slot.take_back();
+                self.memory.set_known(false);
                 Ok(events)
             }
             Err(error) => {

@@ -35,7 +35,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{QueueDirect, SrqDirect};
 use crate::life::Life;
-use crate::memory::QueueMemory;
+use crate::memory::{Kind, QueueMemory};
 use crate::record::SrqRecord;
 use crate::user_index::UserIndex;
 use crate::wqe::UNIT;
@@ -81,8 +81,9 @@ impl Srq {
             _ => return Err(error(Errno::OPNOTSUPP)),
         };
         let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let memory = QueueMemory::new(shape.len()).map_err(error)?;
-        let records = device.records.take().map_err(error)?;
+        let allocator = parents.pd.allocator();
+        let memory = QueueMemory::for_object(allocator, Kind::Srq, shape.len()).map_err(error)?;
+        let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = cq.map(|_| device.user_index(VERB)).transpose()?;
         let request = Mlx5IbCreateSrq {

@@ -11,6 +11,7 @@
 //! [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
 #![allow(unsafe_code)]
 
+use core::any::Any;
 use core::fmt;
 use core::mem::{align_of, size_of};
 use core::ptr::NonNull;
@@ -45,6 +46,7 @@ pub struct Region {
 enum Backing {
     Mapped { _map: Arc<MmapRaw> },
     Plain { _words: Arc<PlainWords> },
+    Lent { _owner: Arc<dyn Any + Send + Sync> },
 }
 
 /// Plain memory, owned as a raw allocation, because a `Box` would promise exclusive access.
@@ -132,6 +134,33 @@ impl Region {
         let map = MmapRaw::from(map);
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
+    }
+
+    /// As [`anonymous`](Self::anonymous), in huge pages of the default size, of which `len` is
+    /// rounded up to 2 MiB.
+    ///
+    /// # Errors
+    /// As [`anonymous`](Self::anonymous): `ENOMEM` if the system has none reserved.
+    pub fn huge(len: usize) -> Result<Self, Errno> {
+        const HUGE: usize = 2 << 20;
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        let len = len.checked_next_multiple_of(HUGE).ok_or(Errno::NOMEM)?;
+        let mut options = MmapOptions::new();
+        let map = options.len(len).populate().huge(Some(21)).map_anon();
+        let map = MmapRaw::from(map.map_err(|e| Errno::from_io(&e))?);
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
+        Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
+    }
+
+    /// Returns the region of memory that an owner keeps, for a queue.
+    ///
+    /// # Safety
+    /// As long as `owner` lives, the `len` bytes at `base` can be read and written, are
+    /// initialised, and nothing but the code that has the region or a clone of it accesses them.
+    pub unsafe fn lent(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self::over(base, len, Backing::Lent { _owner: owner })
     }
 
     /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a
