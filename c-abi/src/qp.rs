@@ -10,7 +10,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, null_mut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use verbs_core::provider::{
     ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
@@ -42,6 +42,7 @@ use crate::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, q
 use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
+use crate::mlx5dv::DvQpEx;
 use crate::object::{Object, check_handle, public};
 use crate::post::Addressing;
 use crate::shared::Loan;
@@ -63,6 +64,8 @@ pub(crate) struct Qp<P: Provider> {
     control: Mutex<Option<P::Qp>>,
     /// A share of the parent domain.
     parent: Option<Arc<()>>,
+    /// The operations of ConnectX's own, if the program asked for them.
+    pub(crate) dv: OnceLock<Box<DvQpEx>>,
     /// Shares of the completion queues, until the end has removed its completions from them.
     cqs: [Option<Arc<()>>; 2],
 }
@@ -261,6 +264,7 @@ fn finish<P: Provider>(
         handle: qp.handle(),
         control: Mutex::new(Some(qp)),
         parent: shown.parent.clone(),
+        dv: OnceLock::new(),
         cqs: shown.cqs.clone(),
     };
     object.write(Object { c, inner });
@@ -455,6 +459,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
             ptr::drop_in_place((*inner).sq.as_ptr());
             ptr::drop_in_place((*inner).rq.as_ptr());
             ptr::drop_in_place((*inner).batch.get());
+            ptr::drop_in_place(&raw mut (*inner).dv);
             ptr::drop_in_place(&raw mut (*inner).parent);
             self.left.qps.remove(qp);
             QpObject::<P>::free(qp.cast());

@@ -231,7 +231,7 @@ pub const MLX5: &[Node] = &[
         &[
             partial(
                 "mlx5dv_create_qp",
-                "`EOPNOTSUPP` for what plain queue pairs lack: DC, signatures, requests of the device's own",
+                "`EOPNOTSUPP` for what plain queue pairs lack: DC, signatures, operations on keys, copies",
             ),
             partial("mlx5dv_create_wq", "`EOPNOTSUPP` for striding"),
         ],
@@ -316,7 +316,7 @@ pub const MLX5: &[Node] = &[
             refused("mlx5dv_dr_rule_destroy", NO_RULES),
             refused("mlx5dv_dr_table_create", NO_RULES),
             refused("mlx5dv_dr_table_destroy", NO_RULES),
-            refused("mlx5dv_qp_ex_from_ibv_qp_ex", NO_KEYS),
+            partial("mlx5dv_qp_ex_from_ibv_qp_ex", "`wr_raw_wqe` alone is there"),
         ],
     ),
     node(

@@ -14,6 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use core::slice;
 
+use provider_mlx5::Mlx5;
 use verbs_core::Errno;
 use verbs_core::provider::{Provider, SendQueue as _};
 use verbs_core::types::{
@@ -188,6 +189,29 @@ impl<P: Provider> Clone for Building<'_, P> {
 }
 
 impl<P: Provider> Copy for Building<'_, P> {}
+
+/// Puts a request of the program's own making into the queue of a ConnectX device, behind the one
+/// before.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider, whose lock this thread has. `entry` has as many units
+/// of 16 bytes as its control segment tells, and asks for what the device may do.
+pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut building = building::<Mlx5>(qp);
+        if !building.put_waiting() {
+            return;
+        }
+        // The last of the first 8 bytes has 6 bits of size.
+        let units = usize::from(entry.cast::<u8>().add(7).read() & 0x3f);
+        let entry = slice::from_raw_parts(entry.cast::<[u8; 16]>(), units.max(1));
+        match building.qp().sq.get().post_raw((*qp).wr_id, entry) {
+            Ok(()) => building.batch().request.state = State::Queued,
+            Err(reason) => building.refuse(reason),
+        }
+    }
+}
 
 /// Returns the batch of a queue pair.
 ///

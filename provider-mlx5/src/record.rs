@@ -78,6 +78,9 @@ impl Kind {
     /// The invalidation of a key of this side, as `BIND`.
     pub(crate) const INVALIDATE: Self = Self(3);
 
+    /// A request that the program has made, whose completion tells no operation.
+    pub(crate) const RAW: Self = Self(4);
+
     /// Returns the fence of the request behind this one: a change of a key ends before it is used.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {

@@ -58,6 +58,9 @@ constants! { u64:
     MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS = 1 << 2,
     MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS = 1 << 3,
 
+    MLX5DV_QP_EX_WITH_RAW_WQE = 1 << 3,
+    MLX5DV_QP_EX_WITH_MEMCPY = 1 << 4,
+
     MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ = 1 << 0,
 
     MLX5DV_QP_MASK_UAR_MMAP_OFFSET = 1 << 0,
@@ -308,6 +311,23 @@ structs! {
         comp_mask: u64,
     }
 
+    /// The operations of a queue pair that only ConnectX devices have.
+    pub struct mlx5dv_qp_ex: 104 {
+        comp_mask: u64,
+        wr_set_dc_addr: Option<unsafe extern "C" fn()>,
+        wr_mr_interleaved: Option<unsafe extern "C" fn()>,
+        wr_mr_list: Option<unsafe extern "C" fn()>,
+        wr_mkey_configure: Option<unsafe extern "C" fn()>,
+        wr_set_mkey_access_flags: Option<unsafe extern "C" fn()>,
+        wr_set_mkey_layout_list: Option<unsafe extern "C" fn()>,
+        wr_set_mkey_layout_interleaved: Option<unsafe extern "C" fn()>,
+        wr_set_mkey_sig_block: Option<unsafe extern "C" fn()>,
+        wr_raw_wqe: Option<unsafe extern "C" fn(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void)>,
+        wr_set_dc_addr_stream: Option<unsafe extern "C" fn()>,
+        wr_memcpy: Option<unsafe extern "C" fn()>,
+        wr_set_mkey_crypto: Option<unsafe extern "C" fn()>,
+    }
+
     /// Objects, and where their descriptions go.
     pub struct mlx5dv_obj: 128 {
         qp: mlx5dv_obj_of<ibv_qp, mlx5dv_qp>,
@@ -367,4 +387,5 @@ const _: () = {
     assert!(offset_of!(mlx5dv_srq, comp_mask) == 32);
     assert!(offset_of!(mlx5dv_srq, srqn) == 40);
     assert!(offset_of!(mlx5dv_rwq, comp_mask) == 24);
+    assert!(offset_of!(mlx5dv_qp_ex, wr_raw_wqe) == 72);
 };

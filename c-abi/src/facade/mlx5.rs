@@ -127,7 +127,6 @@ facade! {
         mlx5dv_dr_table_create
         mlx5dv_get_vfio_device_list
         mlx5dv_pp_alloc
-        mlx5dv_qp_ex_from_ibv_qp_ex
         mlx5dv_sched_leaf_create
         mlx5dv_sched_node_create
         mlx5dv_var_import

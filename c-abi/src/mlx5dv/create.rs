@@ -11,10 +11,11 @@ use core::ffi::c_int;
 use verbs_core::{Errno, Error};
 
 use super::mlx5;
+use super::qp_ex::add_raw;
 use crate::c::mlx5dv::*;
 use crate::c::{
-    IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd,
-    ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
 use crate::cq::create_cq_sized;
 use crate::dm::alloc_dm;
@@ -103,12 +104,13 @@ unsafe extern "C" fn mlx5dv_create_cq(
     }
 }
 
-/// Checks that the attributes of a queue pair ask for nothing special.
+/// Checks that the attributes of a queue pair ask for nothing special, and returns whether they ask
+/// for requests of the program's own making.
 ///
 /// # Errors
 /// As libmlx5: `EINVAL` for unknown bits, and for a type that needs others. `EOPNOTSUPP` for what
 /// is special.
-fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<(), Errno> {
+fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<bool, Errno> {
     const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DC
         | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
@@ -127,10 +129,10 @@ fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<(), Errno> {
     }
     let send_ops = if asks(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
     let has_streams = asks(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS);
-    if asks_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops != 0 {
+    if asks_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops & !MLX5DV_QP_EX_WITH_RAW_WQE != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    Ok(())
+    Ok(send_ops != 0)
 }
 
 /// `mlx5dv_create_qp(3)`.
@@ -148,11 +150,26 @@ unsafe extern "C" fn mlx5dv_create_qp(
     // SAFETY: the caller's promise.
     unsafe {
         checked!(mlx5(context, VERB));
-        if !mlx5_attr.is_null() {
-            let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
-            checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
+        if mlx5_attr.is_null() {
+            return create_qp_ex(context, attr);
         }
-        create_qp_ex(context, attr)
+        let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
+        let has_own = checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
+        if !has_own {
+            return create_qp_ex(context, attr);
+        }
+        // The operations of the device's own need those that begin and end a batch.
+        let mut with_ops = attr.read();
+        if with_ops.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
+            with_ops.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+            with_ops.send_ops_flags = 0;
+        }
+        let qp = create_qp_ex(context, &raw mut with_ops);
+        if !qp.is_null() {
+            (*attr).cap = with_ops.cap;
+            add_raw(qp);
+        }
+        qp
     }
 }
 
@@ -267,21 +284,24 @@ mod tests {
         let attr = mlx5dv_qp_init_attr { comp_mask: 0, create_flags: 0, dc_init_attr, send_ops_flags: 8 };
         let flags = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
         for (comp_mask, create_flags, is_driver, expected) in [
-            (0, 0xff, false, Ok(())),
-            (flags, 0, false, Ok(())),
-            (flags, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, false, Ok(())),
-            (flags, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, false, Ok(())),
+            (0, 0xff, false, Ok(false)),
+            (flags, 0, false, Ok(false)),
+            (flags, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, false, Ok(false)),
+            (flags, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, false, Ok(false)),
             (flags, 3 << 3, false, Err(Errno::INVAL)),
             (flags, 1 << 8, false, Err(Errno::INVAL)),
             (flags, 1 << 5, false, Err(Errno::OPNOTSUPP)),
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, false, Err(Errno::INVAL)),
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, true, Err(Errno::OPNOTSUPP)),
             (0, 0, true, Err(Errno::INVAL)),
-            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Err(Errno::OPNOTSUPP)),
+            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Ok(true)),
             (1 << 4, 0, false, Err(Errno::INVAL)),
         ] {
             let attr = mlx5dv_qp_init_attr { comp_mask, create_flags, ..attr };
             assert_eq!(check_qp(&attr, is_driver), expected, "{attr:?}");
         }
+        let (comp_mask, send_ops_flags) = (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, MLX5DV_QP_EX_WITH_MEMCPY);
+        let copies = mlx5dv_qp_init_attr { comp_mask, send_ops_flags, ..attr };
+        assert_eq!(check_qp(&copies, false), Err(Errno::OPNOTSUPP));
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `mod` | devices: their attributes, clock, ports, doorbell registers |
 //! | `objects` | `mlx5dv_init_obj` |
+//! | `qp_ex` | requests of the program's own making |
 //! | `create` | queues and memory with attributes of the device's own |
 //!
 //! For a device of another provider each reports `EOPNOTSUPP`, as rdma-core's functions do.
@@ -20,6 +21,9 @@
 
 mod create;
 mod objects;
+mod qp_ex;
+
+pub(crate) use self::qp_ex::DvQpEx;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;

@@ -230,7 +230,11 @@ impl Cqe<'_> {
     #[inline(always)]
     pub(crate) fn sent_opcode(self, kind: Kind) -> WcOpcode {
         let Sent { opcode, length } = SENT[(self.wqe_opcode() & 0x3f) as usize];
-        if length == Length::Key && kind == Kind::INVALIDATE { WcOpcode::LOCAL_INV } else { opcode }
+        match kind {
+            Kind::INVALIDATE if length == Length::Key => WcOpcode::LOCAL_INV,
+            Kind::RAW => WcOpcode::DRIVER2,
+            _ => opcode,
+        }
     }
 
     /// Returns the length of the data of a request that succeeded.
@@ -249,7 +253,7 @@ impl Cqe<'_> {
         let sop_drop_qpn = field!(self, u32, at::SOP_DROP_QPN);
         let Sent { opcode, length } = SENT[(sop_drop_qpn >> 24 & 0x3f) as usize];
         *wc = Wc { wr_id, opcode, qp_num: sop_drop_qpn & 0xff_ffff, ..Wc::default() };
-        if length != Length::None {
+        if length != Length::None || kind == Kind::RAW {
             self.write_rest(kind, wc);
         }
     }

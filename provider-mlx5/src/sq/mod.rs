@@ -113,6 +113,8 @@ pub struct Sq {
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
+    /// The units of the longest request.
+    max_units: u32,
     frames: Frames,
     life: Arc<Life>,
 }
@@ -191,6 +193,7 @@ impl Sq {
             prefers_blue_flame: parts.prefers_blue_flame,
             fence: 0,
             max_post: shape.max_post,
+            max_units: shape.blocks_of_request * 4,
             frames: parts.frames,
             life,
         }
@@ -218,6 +221,48 @@ impl Sq {
             self.requests = SendRecord::new(self.block_mask + 1);
             self.record.store(0);
         }
+    }
+
+    /// Puts a request in that the program has made: a control segment, and the segments behind it.
+    /// The queue sets the number of the entry in it, and its completion has the opcode
+    /// [`DRIVER2`](verbs_core::types::WcOpcode::DRIVER2).
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`], for the memory that the segments name; the request is one that
+    /// the device takes from this queue pair.
+    ///
+    /// # Errors
+    /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request that is longer than
+    /// those of the queue, or whose control segment has another length; the reason why the state
+    /// takes no request.
+    pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; UNIT]]) -> Result<(), PostReason> {
+        let given = request.len();
+        let told = request.first().map(|control| usize::from(control[7] & 0x3f));
+        if told != Some(given) || given > self.max_units as usize {
+            return Err(PostReason::TooManySge { given, max: self.max_units });
+        }
+        self.checks.check_state()?;
+        if !self.has_room() {
+            return Err(PostReason::QueueFull);
+        }
+        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
+        let at = self.block(block);
+        // SAFETY: at a block of the queue. The request takes at most `Shape::blocks_of_request`
+        // blocks, which are free (`has_room`).
+        unsafe {
+            let mut cursor = wqe::Cursor::new(at, self.start, self.end(), 0);
+            for unit in request {
+                let [first, second] = [0, 8].map(|half| core::array::from_fn(|byte| unit[half + byte]));
+                cursor.put([u64::from_be_bytes(first), u64::from_be_bytes(second)]);
+            }
+            let [high, low] = (block as u16).to_be_bytes();
+            (*at.add(1).as_ptr(), *at.add(2).as_ptr()) = (high, low);
+        }
+        self.requests.put(block, wr_id, head, Kind::RAW);
+        (self.head, self.last) = (head, at);
+        self.cur_post = block.wrapping_add(given.div_ceil(4) as u32);
+        self.fence = 0;
+        Ok(())
     }
 
     /// Returns whether one more request fits, on the way of the requests that take no short path.

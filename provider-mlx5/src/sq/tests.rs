@@ -3,10 +3,13 @@
 use verbs_core::provider::{SendQueue as _, WrBatch};
 use verbs_core::types::{
     AccessFlags, Av, MwBindInfo, MwType, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    Wc, WcOpcode,
 };
 
 use crate::AV_TAG;
 use crate::paper::{PaperCqe, PaperQp, PaperShape, QP_NUM};
+use crate::wqe::UNIT;
+use crate::wqe::opcode::SEND;
 
 fn ready(shape: PaperShape) -> PaperQp {
     // SAFETY: the test has one thread.
@@ -388,7 +391,40 @@ fn the_counter_wraps_at_16_bits() {
         post(&mut qp, &[wr(wr_id)]);
         assert_eq!(qp.records()[1], (wr_id as u32 + 1) & 0xffff);
         qp.write(PaperCqe { wqe_opcode: 0xa, wqe_counter: wr_id as u16, ..PaperCqe::default() });
-        let mut wc = [verbs_core::types::Wc::default()];
+        let mut wc = [Wc::default()];
         assert_eq!((qp.poll(&mut wc), wc[0].wr_id), (1, wr_id));
     }
+}
+
+#[test]
+fn a_request_of_the_programs_own_gets_its_number_and_wraps() {
+    let mut control = [0; UNIT];
+    (control[3], control[6], control[7], control[11]) = (SEND, 0xcd, 5, 8);
+    let request = [control, [1; UNIT], [2; UNIT], [3; UNIT], [4; UNIT]];
+    // SAFETY: a paper device accesses no memory.
+    let post = |qp: &mut PaperQp, request: &[[u8; UNIT]]| unsafe { qp.sq.post_raw(7, request) };
+    // SAFETY: the test has one thread.
+    let mut closed = unsafe { PaperQp::new(PaperShape::default()) };
+    assert_eq!(post(&mut closed, &request), Err(PostReason::InvalidState));
+    let mut qp = ready(PaperShape::default());
+    let too_long = |given| Err(PostReason::TooManySge { given, max: 16 });
+    assert_eq!(post(&mut qp, &request[..4]), too_long(4), "another length than it tells");
+    assert_eq!(post(&mut qp, &[]), too_long(0));
+    assert_eq!(post(&mut qp, &[[17; UNIT]; 17]), too_long(17));
+    skip(&mut qp, 13);
+    for (place, next) in [(13, 14), (15, 0), (17, 2)] {
+        post(&mut qp, &request).unwrap();
+        let stored = [&[0, 0, place, SEND][..], &control[4..]].concat();
+        let first = u32::from(place) % 16;
+        assert_eq!(qp.blocks(first, 1), [&stored[..], &[1; UNIT], &[2; UNIT], &[3; UNIT]].concat());
+        assert_eq!(qp.blocks(next, 1)[..UNIT], [4; UNIT]);
+    }
+    post(&mut qp, &request).unwrap();
+    assert_eq!(post(&mut qp, &request), Err(PostReason::QueueFull));
+    assert_eq!(qp.sq.rollback(2), 2);
+    qp.sq.ring().unwrap();
+    assert_eq!(qp.records()[1], 17);
+    qp.write(PaperCqe { wqe_opcode: SEND, wqe_counter: 15, ..PaperCqe::default() });
+    let mut wc = [Wc::default()];
+    assert_eq!((qp.poll(&mut wc), wc[0].wr_id, wc[0].opcode), (1, 7, WcOpcode::DRIVER2));
 }

@@ -250,6 +250,14 @@ impl SendChecks {
         Ok(length)
     }
 
+    /// Checks that the state takes requests.
+    ///
+    /// # Errors
+    /// [`PostReason::InvalidState`].
+    pub fn check_state(&self) -> Result<(), PostReason> {
+        if self.accepts == 0 { Err(PostReason::InvalidState) } else { Ok(()) }
+    }
+
     /// Checks the operation that an XRC initiator requests.
     #[inline(never)]
     fn check_xrc(&self, op: &SendOp<'_>, wr: &SendWr<'_>) -> Result<u32, PostReason> {

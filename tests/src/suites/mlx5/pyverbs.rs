@@ -28,12 +28,6 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Tests of what this project's library does not have, with the reason.
-const NOT_BUILT: &[(&str, &str)] = &[(
-    "test_mlx5_huge_page.ResourcesOnHugePageTest.test_obj_on_huge",
-    "queues do not lie in huge pages, and MLX_QP_ALLOC_TYPE is not read",
-)];
-
 /// Minimum number of tests that pass.
 const LEAST: usize = 84;
 
@@ -80,9 +74,7 @@ fn run(setup: Setup) -> CaseResult {
 
 /// Returns the outcome, as a skip if the test cannot pass.
 fn judged(outcome: Outcome) -> Outcome {
-    let not_built = if is_linked() { NOT_BUILT } else { &[] };
-    let listed = IMPOSSIBLE.iter().chain(not_built);
-    let reason = listed.into_iter().find(|(test, _)| *test == outcome.test).map(|(_, why)| why);
+    let reason = IMPOSSIBLE.iter().find(|(test, _)| *test == outcome.test).map(|(_, why)| why);
     match (reason, &outcome.verdict) {
         (Some(reason), Err(Stop::Failed(why))) => {
             let verdict = skip(format_args!("cannot pass: {reason} ({why})"));

@@ -1,0 +1,68 @@
+//! Requests of the program's own making, between `ibv_wr_start` and `ibv_wr_complete`:
+//! `mlx5dv_wr_raw_wqe`.
+//!
+//! # Safety
+//! As the module above. A [`DvQpEx`] lives as long as its queue pair.
+#![allow(unsafe_code)]
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+
+use provider_mlx5::Mlx5;
+use verbs_core::Errno;
+
+use super::mlx5;
+use crate::c::mlx5dv::mlx5dv_qp_ex;
+use crate::c::{ibv_qp, ibv_qp_ex};
+use crate::errno::{not_null_or_null, refuse_null};
+use crate::qp::QpObject;
+use crate::wr::put_raw;
+
+/// The operations of a queue pair that only ConnectX devices have.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct DvQpEx {
+    c: mlx5dv_qp_ex,
+    qp: *mut ibv_qp_ex,
+}
+
+/// Gives a queue pair the operation `wr_raw_wqe`.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider, which nothing uses yet.
+pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
+    let qp: *mut ibv_qp_ex = qp.cast();
+    // SAFETY: the caller's promise; the struct has functions that may be absent.
+    unsafe {
+        let mut c: mlx5dv_qp_ex = core::mem::zeroed();
+        c.wr_raw_wqe = Some(raw_wqe);
+        QpObject::<Mlx5>::inner(qp).dv.get_or_init(|| Box::new(DvQpEx { c, qp }));
+    }
+}
+
+/// `mlx5dv_wr_raw_wqe(3)`.
+///
+/// # Safety
+/// `mqp` is one of [`mlx5dv_qp_ex_from_ibv_qp_ex`], in a batch of this thread; `wqe` is a request
+/// of the length that it tells, which asks for what the device may do.
+unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
+    // SAFETY: the caller's promise: the struct is the head of a `DvQpEx`.
+    unsafe { put_raw((*mqp.cast::<DvQpEx>()).qp, wqe) }
+}
+
+/// `mlx5dv_qp_ex_from_ibv_qp_ex`: null for a queue pair that was not made with operations of its
+/// own.
+///
+/// # Safety
+/// `qp` is live.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
+    not_null_or_null!(qp);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if mlx5((*qp).qp_base.context, "qp_ex_from_ibv_qp_ex").is_err() {
+            return refuse_null(Errno::OPNOTSUPP);
+        }
+        QpObject::<Mlx5>::inner(qp).dv.get().map_or(null_mut(), |dv| (&raw const dv.c).cast_mut())
+    }
+}
