@@ -103,7 +103,8 @@ impl Script {
 
     /// Runs the script on one library, in a section of the trace. Returns its output.
     fn run(&self, setup: Setup, maker: &Maker, mark: &str) -> CaseResult<String> {
-        let mut command = Command::new(program()?);
+        let program = compiled(SUITE, SOURCE, &["-libverbs"])?;
+        let mut command = Command::new(program);
         let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
         command.args([device(0), gid]).args(self.words.split(' '));
         command.env("MLX5_SCATTER_TO_CQE", "0").env_remove("LD_LIBRARY_PATH");
@@ -140,7 +141,7 @@ impl Script {
 }
 
 /// Compares outputs, and names the first different lines.
-fn same_lines(one: &str, other: &str) -> CaseResult {
+pub(super) fn same_lines(one: &str, other: &str) -> CaseResult {
     if one == other {
         return Ok(());
     }
@@ -177,9 +178,9 @@ fn warm_up(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Returns the compiled program. The first case compiles it.
-fn program() -> CaseResult<PathBuf> {
-    let binary = PathBuf::from("/tmp/differential");
+/// Returns a compiled program. The first case compiles it.
+pub(super) fn compiled(name: &str, source_text: &str, libraries: &[&str]) -> CaseResult<PathBuf> {
+    let binary = Path::new("/tmp").join(name);
     if binary.exists() {
         return Ok(binary);
     }
@@ -188,11 +189,11 @@ fn program() -> CaseResult<PathBuf> {
         return skip("a C compiler or the headers are not installed (packages gcc, libibverbs-dev)");
     }
     let source = binary.with_extension("c");
-    fs::write(&source, SOURCE)?;
+    fs::write(&source, source_text)?;
     let unfinished = binary.with_extension("new");
     let mut cc = Command::new("/usr/bin/cc");
     cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-    cc.arg(&unfinished).arg(&source).arg("-libverbs");
+    cc.arg(&unfinished).arg(&source).args(libraries);
     match process::run(&mut cc, RUN)? {
         Ok(ended) if ended.status.success() => {}
         Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),

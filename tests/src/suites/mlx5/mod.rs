@@ -10,6 +10,7 @@
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
+//! | [`direct`] | a program that fills the queues by itself, on both libraries |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's own API: the suites `conformance`, `lifecycle`, `negative` and `fuzz` |
@@ -21,6 +22,7 @@
 pub mod control;
 pub mod devinfo;
 pub mod differential;
+pub mod direct;
 pub mod faults;
 pub mod interop;
 mod kernel_log;
@@ -139,6 +141,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(perftest::cases(setup)),
         linked(pyverbs::cases(setup)),
         differential::cases(setup),
+        direct::cases(setup),
         faults::cases(setup),
     ]
     .into_iter()

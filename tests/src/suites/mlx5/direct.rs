@@ -1,0 +1,46 @@
+//! `direct`: one program that fills the queues of a ConnectX device by itself, on rdma-core's
+//! libmlx5 and on this project's. Both runs must print the same.
+//!
+//! `tests/direct/direct.c` asks for the attributes of the device and where the queues of its objects
+//! lie (`mlx5dv_init_obj`), posts writes across the end of its send queue, rings the doorbell
+//! record and the register, and reads the completions from the queue's memory.
+
+use std::process::Command;
+
+use super::differential::{compiled, same_lines};
+use super::{Setup, device};
+use crate::process;
+use crate::runner::{Case, CaseResult, fail};
+use crate::tools::{LIMIT, Maker};
+
+const SUITE: &str = "direct";
+
+const SOURCE: &str = include_str!("../../../direct/direct.c");
+
+/// Returns the cases of the suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    vec![
+        Case::new(SUITE, "a program fills the queues by itself, the same on both libraries", move || {
+            let [theirs, ours] = [Maker::Theirs, Maker::Linked].map(|maker| run(setup, &maker));
+            same_lines(&theirs?, &ours?)
+        })
+        .within(3 * LIMIT),
+    ]
+}
+
+/// Runs the program on a library. Returns its output.
+fn run(setup: Setup, maker: &Maker) -> CaseResult<String> {
+    let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
+    let mut command = Command::new(compiled(SUITE, SOURCE, &["-libverbs", "-lmlx5"])?);
+    command.args([device(0), gid]).env_remove("LD_LIBRARY_PATH");
+    maker.prepare(&mut command)?;
+    match process::run(&mut command, LIMIT)? {
+        Ok(ended) if ended.status.success() && ended.stderr.is_empty() => Ok(ended.stdout),
+        Ok(ended) | Err(ended) => fail(format_args!(
+            "on the library {maker}: {}: {} (it printed {:?})",
+            ended.status,
+            ended.stderr.trim_end(),
+            ended.stdout
+        )),
+    }
+}
