@@ -17,6 +17,7 @@ use core::ptr::{null, null_mut};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ibverbs_c::c::mlx5dv::*;
 use ibverbs_c::c::*;
 use libc::{EINVAL, ENODATA, ENOENT, EOPNOTSUPP, ssize_t};
 
@@ -531,5 +532,57 @@ fn programs_of_2013_find_the_flow_operations_in_the_placeholders() {
         let t = table(context);
         assert_eq!(t.ABI_placeholder1.map(|f| f as usize), t.ibv_create_flow.map(|f| f as usize));
         assert_eq!(t.ABI_placeholder2.map(|f| f as usize), t.ibv_destroy_flow.map(|f| f as usize));
+    });
+}
+
+unsafe extern "C" {
+    fn mlx5dv_is_supported(device: *mut ibv_device) -> bool;
+    fn mlx5dv_open_device(device: *mut ibv_device, attr: *mut mlx5dv_context_attr) -> *mut ibv_context;
+    fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int;
+    fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut mlx5dv_clock_info) -> c_int;
+    fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, qpn: u32) -> c_int;
+    fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int;
+    fn mlx5dv_create_qp(
+        context: *mut ibv_context,
+        attr: *mut ibv_qp_init_attr_ex,
+        mlx5_attr: *mut mlx5dv_qp_init_attr,
+    ) -> *mut ibv_qp;
+    fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut mlx5dv_devx_uar;
+    fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar);
+}
+
+#[test]
+fn direct_access_to_another_providers_device_is_refused() {
+    on_soft(|context| {
+        // SAFETY: the device is open, and its objects are live; the structs have integers, null
+        // pointers and functions that may be absent.
+        unsafe {
+            let device = (*context).device;
+            assert!(!mlx5dv_is_supported(device) && !mlx5dv_is_supported(null_mut()));
+            assert!(mlx5dv_open_device(device, null_mut()).is_null());
+            assert_eq!(errno(), EOPNOTSUPP);
+            let mut attrs: mlx5dv_context = zeroed();
+            attrs.comp_mask = u64::MAX;
+            assert_eq!(mlx5dv_query_device(context, &raw mut attrs), EOPNOTSUPP);
+            assert_eq!((attrs.comp_mask, attrs.flags), (u64::MAX, 0));
+            assert_eq!(mlx5dv_query_device(null_mut(), &raw mut attrs), EINVAL);
+            let mut info: mlx5dv_clock_info = zeroed();
+            assert_eq!(mlx5dv_get_clock_info(context, &raw mut info), EOPNOTSUPP);
+            assert_eq!(mlx5dv_reserved_qpn_dealloc(context, 1), EOPNOTSUPP);
+            let mut init: ibv_qp_init_attr_ex = zeroed();
+            assert!(mlx5dv_create_qp(context, &raw mut init, null_mut()).is_null());
+            assert_eq!(errno(), EOPNOTSUPP);
+            assert!(mlx5dv_devx_alloc_uar(context, 0).is_null());
+            mlx5dv_devx_free_uar(null_mut());
+
+            let pd = ibv_alloc_pd(context);
+            let (mut obj, mut out): (mlx5dv_obj, mlx5dv_pd) = (zeroed(), zeroed());
+            (obj.pd.in_, obj.pd.out) = (pd, &raw mut out);
+            assert_eq!(mlx5dv_init_obj(&raw mut obj, 0), EINVAL, "no object");
+            assert_eq!(mlx5dv_init_obj(&raw mut obj, MLX5DV_OBJ_QP), EINVAL, "a null object");
+            assert_eq!(mlx5dv_init_obj(&raw mut obj, MLX5DV_OBJ_PD), EOPNOTSUPP);
+            assert_eq!(mlx5dv_init_obj(&raw mut obj, MLX5DV_OBJ_DEVX), EOPNOTSUPP);
+            assert_eq!(ibv_dealloc_pd(pd), 0);
+        }
     });
 }

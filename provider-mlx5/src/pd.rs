@@ -53,6 +53,10 @@ impl Destroy for Td {
 }
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.
+///
+/// The resource types that the allocator of a parent domain gets are those of `mlx5dv.h`, above the
+/// driver's number in the upper half: 1 a queue pair, 2 a work queue, 3 doorbell records, 4 a
+/// shared receive queue, 5 a completion queue.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,

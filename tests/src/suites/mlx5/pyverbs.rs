@@ -44,6 +44,13 @@ const REQUIRED: &[&str] = &[
     "test_qpex.QpExTestCase.test_qp_ex_xrc_send",
     "test_qpex.QpExTestCase.test_qp_ex_xrc_send_imm",
     "test_qp.QPTest.test_modify_ud_qp",
+    "test_mlx5_cq.DvCqTest.test_dv_cq_cqe_size_128",
+    "test_mlx5_cq.DvCqTest.test_dv_cq_traffic",
+    "test_mlx5_raw_wqe.RawWqeTest.test_mixed_raw_wqe_traffic",
+    "test_mlx5_timestamp.TimeStampTest.test_timestamp_free_running_rc_traffic",
+    "test_mlx5_uar.Mlx5UarTestCase.test_alloc_uar",
+    "test_parent_domain.ParentDomainTrafficTest.test_mem_align_rc_traffic",
+    "test_parent_domain.ParentDomainTrafficTest.test_mem_align_srq_excq_rc_traffic",
 ];
 
 /// Returns the cases of the suite.
