@@ -143,8 +143,8 @@ pub enum Mlx5 {}
 //   unwinds: locks that are poisoned are used as they are.
 // - 15: dropping an object unmaps memory at most, whose pages the kernel has pinned for the device.
 //   Doorbell records of an object that was not destroyed are never given to another one, nor is the
-//   number that its completions carry. Memory of an allocator goes back to it only if the kernel has
-//   confirmed the end of the object, and nothing of this process has it any more (`memory`).
+//   number that its completions carry. Memory of an allocator goes back to it only if the kernel
+//   has confirmed the end of the object, and nothing of this process has it any more (`memory`).
 // - 16: the descriptors come from the kernel's replies, checked in `cmd::context`.
 // - 17: a completion queue of another context is rejected. Other handles are numbers of one file:
 //   another context's number names nothing there, or an object that the caller could have passed as

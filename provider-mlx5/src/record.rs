@@ -32,7 +32,7 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::wqe::control;
+use crate::wqe::{control, opcode};
 
 /// The slots of a queue: a power of two.
 #[derive(Debug)]
@@ -73,13 +73,29 @@ impl Kind {
     pub(crate) const PLAIN: Self = Self(0);
     /// As `PLAIN`, with inline data.
     pub(crate) const INLINE: Self = Self(1);
+    /// A read or an atomic, whose completion has a length.
+    pub(crate) const FETCH: Self = Self(2);
     /// A bind of a memory window. The completion names the opcode of all operations on keys.
-    pub(crate) const BIND: Self = Self(2);
+    pub(crate) const BIND: Self = Self(3);
     /// The invalidation of a key of this side, as `BIND`.
-    pub(crate) const INVALIDATE: Self = Self(3);
-
+    pub(crate) const INVALIDATE: Self = Self(4);
     /// A request that the program has made, whose completion tells no operation.
-    pub(crate) const RAW: Self = Self(4);
+    pub(crate) const RAW: Self = Self(5);
+
+    /// Returns the kind of a request that moves data.
+    pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {
+        match opcode {
+            opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA => Self::FETCH,
+            _ if is_inline => Self::INLINE,
+            _ => Self::PLAIN,
+        }
+    }
+
+    /// Returns whether the completion has more than the operation that its opcode names.
+    #[inline(always)]
+    pub(crate) const fn has_more(self) -> bool {
+        self.0 > Self::INLINE.0
+    }
 
     /// Returns the fence of the request behind this one: a change of a key ends before it is used.
     pub(crate) const fn fence_behind(self) -> u8 {

@@ -251,9 +251,9 @@ impl Cqe<'_> {
     #[inline(always)]
     pub(crate) fn write_sent(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
         let sop_drop_qpn = field!(self, u32, at::SOP_DROP_QPN);
-        let Sent { opcode, length } = SENT[(sop_drop_qpn >> 24 & 0x3f) as usize];
+        let Sent { opcode, .. } = SENT[(sop_drop_qpn >> 24 & 0x3f) as usize];
         *wc = Wc { wr_id, opcode, qp_num: sop_drop_qpn & 0xff_ffff, ..Wc::default() };
-        if length != Length::None || kind == Kind::RAW {
+        if kind.has_more() {
             self.write_rest(kind, wc);
         }
     }

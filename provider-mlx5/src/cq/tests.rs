@@ -29,6 +29,13 @@ fn send(qp: &mut PaperQp, wr_id: u64) {
     unsafe { qp.sq.post_send(&[wr]) }.unwrap();
 }
 
+/// Posts an operation on 8 bytes.
+fn post(qp: &mut PaperQp, wr_id: u64, op: SendOp<'_>) {
+    let sge = [Sge { addr: 8, length: 8, lkey: 1 }];
+    // SAFETY: a paper device accesses no memory.
+    unsafe { qp.sq.post_send(&[SendWr { wr_id, op, sge: &sge, flags: SendFlags::SIGNALED }]) }.unwrap();
+}
+
 fn recv(qp: &mut PaperQp, wr_id: u64) {
     let sge = [Sge { addr: 1, length: 1, lkey: 1 }];
     // SAFETY: a paper device accesses no memory.
@@ -62,6 +69,9 @@ const SENT: PaperCqe = PaperCqe {
 
 #[test]
 fn each_operation_has_its_name_and_its_length() {
+    let (remote_addr, rkey) = (0, 1);
+    let swap = SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 1, swap: 2 };
+    let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 };
     for (wqe_opcode, opcode, byte_len) in [
         (0x0a, WcOpcode::SEND, 0),
         (0x0b, WcOpcode::SEND, 0),
@@ -74,7 +84,13 @@ fn each_operation_has_its_name_and_its_length() {
         (0x0e, WcOpcode::TSO, 0),
     ] {
         let mut qp = ready(PaperShape::default());
-        send(&mut qp, 5);
+        let op = match wqe_opcode {
+            0x10 => SendOp::RdmaRead { remote_addr, rkey },
+            0x11 => swap,
+            0x12 => add,
+            _ => SendOp::Send,
+        };
+        post(&mut qp, 5, op);
         qp.write(PaperCqe { wqe_opcode, byte_cnt: 77, ..SENT });
         let expected = Wc { wr_id: 5, opcode, byte_len, qp_num: QP_NUM, ..Wc::default() };
         assert_eq!(all(&mut qp), [expected], "{wqe_opcode:#x}");
@@ -142,7 +158,7 @@ fn a_receive_has_every_field() {
 fn every_reader_agrees_with_the_copy() {
     let mut qp = ready(PaperShape { blocks: 64, ..PaperShape::default() });
     for (at, opcode) in [0, 1, 2, 3, 4, 13, 14].into_iter().enumerate() {
-        send(&mut qp, 100 + at as u64);
+        post(&mut qp, 100 + at as u64, SendOp::RdmaRead { remote_addr: 0, rkey: 1 });
         recv(&mut qp, 200 + at as u64);
         let wqe_counter = at as u16;
         qp.write(PaperCqe {

@@ -357,10 +357,10 @@ impl Sq {
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
                 wqe::copy_short(from, at.add(size_of::<u32>()), sge.length as usize);
                 let ds = units as u32 + wqe::inline_units(sge.length);
-                self.finish(wr, block, opcode, imm, ds, Kind::INLINE);
+                self.finish(wr, block, opcode, imm, ds, Kind::of_data(opcode, true));
             } else {
                 wqe::store(at, wqe::data(sge));
-                self.finish(wr, block, opcode, imm, units as u32 + 1, Kind::PLAIN);
+                self.finish(wr, block, opcode, imm, units as u32 + 1, Kind::of_data(opcode, false));
             }
         }
         true

@@ -131,8 +131,7 @@ impl Sq {
             } else {
                 cursor.put_list(wr.sge.iter().copied());
             }
-            let kind = if is_inline { Kind::INLINE } else { Kind::PLAIN };
-            self.finish_any(wr, opcode, imm, cursor.ds, kind);
+            self.finish_any(wr, opcode, imm, cursor.ds, Kind::of_data(opcode, is_inline));
         }
         Ok(())
     }

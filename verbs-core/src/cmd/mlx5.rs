@@ -83,8 +83,8 @@ pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
 /// Returns the number of a protection domain in the device.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels without the query; `ENOENT` for a handle that no domain has; any other errno
-/// that the kernel returns.
+/// `EOPNOTSUPP` on kernels without the query; `ENOENT` for a handle that no domain has; any other
+/// errno that the kernel returns.
 pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
     let mut pdn = 0_u32;
     let mut attrs = [

@@ -87,8 +87,8 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         let qp = qp.to_init(&init_attr())?;
         let attr = queried(&qp)?;
         assert_eq!((attr.qp_state, attr.port_num, attr.pkey_index), (QpState::INIT, PORT, 0));
-        // ConnectX has the rights of reads and atomics only while the peer may have some outstanding:
-        // in RTR.
+        // ConnectX has the rights of reads and atomics only while the peer may have some
+        // outstanding: from RTR on.
         let rights = init_attr().access;
         let bare = if is_mlx5()? { rights & AccessFlags::REMOTE_WRITE } else { rights };
         assert_eq!(attr.qp_access_flags, bare);

@@ -178,8 +178,8 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(one).collect()
 }
 
-/// Returns the case with a check that fails if the model complained during it, but for the rule that
-/// the case breaks on purpose.
+/// Returns the case with a check that fails if the model complained during it, but for the rule
+/// that the case breaks on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
     let provoked = ours::provoked(&name);
