@@ -20,7 +20,7 @@ use verbs_core::Errno;
 use verbs_core::ring::Region;
 
 use crate::doorbell::Record;
-use crate::memory::{Allocator, Kind, Lent, QueueMemory};
+use crate::memory::{Allocator, Lent, QueueMemory, Resource};
 
 /// The size of a slot, in bytes.
 const SLOT: usize = 64;
@@ -78,7 +78,7 @@ impl RecordPool {
     /// As [`take`](Self::take); `ENOMEM` if the allocator has none.
     pub(crate) fn take_for(self: &Arc<Self>, allocator: Option<&Allocator>) -> Result<Slot, Errno> {
         if let Some(allocator) = allocator
-            && let Some((region, program)) = Lent::new(allocator, Kind::Records, RECORDS, RECORDS)?
+            && let Some((region, program)) = Lent::new(allocator, Resource::Records, RECORDS, RECORDS)?
         {
             let (is_lent, program) = (AtomicBool::new(false), Some(program));
             return Ok(Slot { region, place: 0, home: None, is_lent, program });

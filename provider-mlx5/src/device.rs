@@ -213,8 +213,13 @@ impl Device {
             let reason = "the device does not segment the sends of raw packet queue pairs".into();
             return Err(self.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason }));
         }
-        let has_ip_csum = self.caps().contains(DeviceCapFlags::RAW_IP_CSUM);
+        let has_ip_csum = self.has_ip_csum();
         Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
+    }
+
+    /// Returns whether the device computes the checksums of frames, and looks at them.
+    pub(crate) fn has_ip_csum(&self) -> bool {
+        self.caps().contains(DeviceCapFlags::RAW_IP_CSUM)
     }
 
     /// Returns the driver's part of the device's attributes.

@@ -40,7 +40,7 @@ pub(crate) type Allocator = Arc<dyn QueueAllocator>;
 
 /// The object that memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Resource {
     /// The queues of a queue pair.
     Qp = 1,
     /// A work queue.
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     Cq = 5,
 }
 
-impl Kind {
+impl Resource {
     /// Returns the resource type that the allocator gets.
     const fn resource_type(self) -> u64 {
         (RdmaDriverId::RDMA_DRIVER_MLX5.0 as u64) << 32 | self as u64
@@ -105,7 +105,7 @@ impl Pages {
 pub(crate) struct Lent {
     allocator: Allocator,
     memory: NonNull<u8>,
-    kind: Kind,
+    kind: Resource,
     is_known: AtomicBool,
 }
 
@@ -121,7 +121,7 @@ impl Lent {
     /// `ENOMEM` if it has none.
     pub(crate) fn new(
         allocator: &Allocator,
-        kind: Kind,
+        kind: Resource,
         len: usize,
         alignment: usize,
     ) -> Result<Option<(Region, Arc<Self>)>, Errno> {
@@ -184,7 +184,11 @@ impl QueueMemory {
     ///
     /// # Errors
     /// As [`new`](Self::new); `ENOMEM` if the allocator has none.
-    pub(crate) fn for_object(allocator: Option<&Allocator>, kind: Kind, len: usize) -> Result<Self, Errno> {
+    pub(crate) fn for_object(
+        allocator: Option<&Allocator>,
+        kind: Resource,
+        len: usize,
+    ) -> Result<Self, Errno> {
         let len = in_pages(len);
         if let Some(allocator) = allocator
             && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn memory_of_an_allocator_goes_back_when_nothing_has_it() {
         let (heap, allocator) = heap(page);
-        let memory = QueueMemory::for_object(Some(&allocator), Kind::Cq, 100).unwrap();
+        let memory = QueueMemory::for_object(Some(&allocator), Resource::Cq, 100).unwrap();
         assert_eq!(memory.region().len(), page_size());
         let region = memory.region().clone();
         memory.set_known(true);
@@ -292,21 +296,21 @@ mod tests {
     #[test]
     fn memory_that_the_device_knows_does_not_go_back() {
         let (heap, allocator) = heap(page);
-        let memory = QueueMemory::for_object(Some(&allocator), Kind::Qp, 1).unwrap();
+        let memory = QueueMemory::for_object(Some(&allocator), Resource::Qp, 1).unwrap();
         memory.set_known(true);
         let address = memory.region().pointer(0, 1);
         drop(memory);
         assert_eq!(heap.log.lock().unwrap().len(), 1);
         // SAFETY: the memory is of `alloc`, and no device knows it.
-        unsafe { allocator.free(address, Kind::Qp.resource_type()) };
+        unsafe { allocator.free(address, Resource::Qp.resource_type()) };
     }
 
     #[test]
     fn an_allocator_may_leave_memory_to_the_provider_or_have_none() {
         let (_, default) = heap(|| Reply::Default);
-        assert!(QueueMemory::for_object(Some(&default), Kind::Srq, 1).unwrap().lent.is_none());
+        assert!(QueueMemory::for_object(Some(&default), Resource::Srq, 1).unwrap().lent.is_none());
         let (_, exhausted) = heap(|| Reply::Exhausted);
-        let none = QueueMemory::for_object(Some(&exhausted), Kind::Srq, 1);
+        let none = QueueMemory::for_object(Some(&exhausted), Resource::Srq, 1);
         assert_eq!(none.map(drop), Err(Errno::NOMEM));
     }
 

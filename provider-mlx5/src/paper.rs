@@ -121,6 +121,8 @@ pub struct PaperCqe {
     pub timestamp: u64,
     /// The VLAN tag.
     pub vlan_info: u16,
+    /// The checksums of a frame, and its headers.
+    pub frame: [u8; 2],
 }
 
 /// A queue pair and its completion queue, in plain memory.
@@ -234,7 +236,7 @@ impl PaperQp {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
             None => Receives::Own(Arc::clone(self.rq.requests())),
         };
-        Queues { send: Some(Arc::clone(self.sq.requests())), recv: Some(recv) }
+        Queues { send: Some(Arc::clone(self.sq.requests())), recv: Some(recv), ..Queues::default() }
     }
 
     /// Moves the queue pair to a state. RESET begins a new life.
@@ -341,6 +343,7 @@ impl PaperQp {
         put(32, &user_index.to_be_bytes());
         put(36, &cqe.imm_inval_pkey.to_be_bytes());
         put(44, &cqe.byte_cnt.to_be_bytes());
+        put(28, &cqe.frame);
         put(30, &cqe.vlan_info.to_be_bytes());
         put(48, &cqe.timestamp.to_be_bytes());
         // An entry of an error has these at the end of the time.

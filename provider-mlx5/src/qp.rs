@@ -41,8 +41,8 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{QpDirect, QueueDirect, RawQpDirect};
 use crate::life::Life;
-use crate::memory::{Kind, QueueMemory};
-use crate::record::SrqRecord;
+use crate::memory::{QueueMemory, Resource};
+use crate::record::{Kind, SrqRecord};
 use crate::registers::Register;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
@@ -164,7 +164,7 @@ impl Qp {
         let shapes = Shapes::of(device, attr, max_tso_header, has_recv)?;
         let allocator = parents.pd.and_then(Pd::allocator);
         let len = shapes.send_at() + shapes.send_len();
-        let memory = QueueMemory::for_object(allocator, Kind::Qp, len).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator, Resource::Qp, len).map_err(error)?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let own = || Arc::new(device.registers.take(&device.kernel));
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
@@ -370,16 +370,18 @@ impl Qp {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
             None => Receives::Own(Arc::clone(rq.requests())),
         });
+        let has_frames = self.qp_type == QpType::RAW_PACKET && self.device.has_ip_csum();
+        let recv_kind = if has_frames { Kind::FRAME } else { Kind::PLAIN };
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
-                tell(one, user_index, Queues { send, recv });
+                tell(one, user_index, Queues { send, recv, recv_kind });
             }
             (send_cq, recv_cq) => {
                 if let Some(cq) = send_cq {
-                    tell(cq, user_index, Queues { send, recv: None });
+                    tell(cq, user_index, Queues { send, ..Queues::default() });
                 }
                 if let Some(cq) = recv_cq {
-                    tell(cq, user_index, Queues { send: None, recv });
+                    tell(cq, user_index, Queues { send: None, recv, recv_kind });
                 }
             }
         }

@@ -65,7 +65,7 @@ struct SendSlot {
 }
 
 /// A note of a queue about a request, beside its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
 impl Kind {
@@ -81,6 +81,8 @@ impl Kind {
     pub(crate) const INVALIDATE: Self = Self(4);
     /// A request that the program has made, whose completion tells no operation.
     pub(crate) const RAW: Self = Self(5);
+    /// A receive of a frame, whose checksums the device has looked at.
+    pub(crate) const FRAME: Self = Self(6);
 
     /// Returns the kind of a request that moves data.
     pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {

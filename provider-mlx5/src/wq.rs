@@ -32,7 +32,8 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::WqDirect;
 use crate::life::Life;
-use crate::memory::{Kind, QueueMemory};
+use crate::memory::{QueueMemory, Resource};
+use crate::record::Kind;
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
 
@@ -69,7 +70,7 @@ impl Wq {
             .ok_or_else(|| error(Errno::INVAL))?;
         let entry = shape.units * UNIT as u32;
         let (allocator, len) = (parents.pd.allocator(), shape.entries as usize * entry as usize);
-        let memory = QueueMemory::for_object(allocator, Kind::Wq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator, Resource::Wq, len).map_err(error)?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = device.user_index(VERB)?;
@@ -94,7 +95,7 @@ impl Wq {
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = Rq::new(shape, record, Arc::clone(&life));
         let cq = Arc::clone(&parents.cq.shared);
-        cq.begin(number, queues(&queue));
+        cq.begin(number, queues(device, &queue));
         let wq = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -125,8 +126,9 @@ impl Wq {
 }
 
 /// Returns the queues of a number that is a work queue's.
-fn queues(queue: &Rq) -> Queues {
-    Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))) }
+fn queues(device: &Device, queue: &Rq) -> Queues {
+    let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::PLAIN };
+    Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind }
 }
 
 /// Returns the state of a queue pair whose receive queue takes what that of a work queue takes.
@@ -176,7 +178,7 @@ impl WqOps for Wq {
             if state == WqState::RESET
                 && let Some(user_index) = self.life.user_index()
             {
-                self.cq.end(user_index, Some(queues(queue)));
+                self.cq.end(user_index, Some(queues(&self.device, queue)));
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{CqDirect, QueueDirect};
 use crate::doorbell::{ArmRegister, Record};
-use crate::memory::{Allocator, Kind, QueueMemory};
+use crate::memory::{Allocator, QueueMemory, Resource};
 
 /// The environment variable with the size of an entry, which is libmlx5's.
 const SIZE: &str = "MLX5_CQE_SIZE";
@@ -141,7 +141,7 @@ impl Cq {
         let (parent, allocator) = parent.unzip();
         let allocator = allocator.flatten();
         let len = entries as usize * stride;
-        let memory = QueueMemory::for_object(allocator.as_ref(), Kind::Cq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len).map_err(error)?;
         let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) };
@@ -218,7 +218,7 @@ impl Cq {
             return Err(error(Errno::BUSY).because(Cause::Other { reason: reason.into() }));
         }
         let len = entries as usize * self.stride;
-        let memory = QueueMemory::for_object(self.allocator.as_ref(), Kind::Cq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(self.allocator.as_ref(), Resource::Cq, len).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
         let cqe_size = self.stride as u16;

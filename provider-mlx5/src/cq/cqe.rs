@@ -11,7 +11,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use verbs_core::types::{Wc, WcOpcode, WcStatus};
+use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
 
 use crate::record::Kind;
 use crate::wqe::opcode;
@@ -49,6 +49,8 @@ pub(crate) mod at {
     pub(crate) const ML_PATH: usize = 17;
     pub(crate) const SLID: usize = 22;
     pub(crate) const FLAGS_RQPN: usize = 24;
+    pub(crate) const CHECKSUMS: usize = 28;
+    pub(crate) const HEADERS: usize = 29;
     pub(crate) const VLAN_INFO: usize = 30;
     pub(crate) const SRQN_UIDX: usize = 32;
     pub(crate) const IMM_INVAL_PKEY: usize = 36;
@@ -116,6 +118,20 @@ impl<'a> Cqe<'a> {
     #[inline(always)]
     pub(crate) fn timestamp(self) -> u64 {
         field!(self, u64, at::TIMESTAMP)
+    }
+
+    /// Returns whether the device found the checksums of a frame's IPv4 and transport headers right.
+    pub(crate) fn checksums(self) -> WcFlags {
+        const NETWORK_OK: u8 = 1 << 1;
+        const TRANSPORT_OK: u8 = 1 << 2;
+        const IPV4: u8 = 2;
+        let ok = field!(self, u8, at::CHECKSUMS) & (NETWORK_OK | TRANSPORT_OK);
+        let network = field!(self, u8, at::HEADERS) >> 2 & 3;
+        if ok == NETWORK_OK | TRANSPORT_OK && network == IPV4 {
+            WcFlags::IP_CSUM_OK
+        } else {
+            WcFlags::empty()
+        }
     }
 
     /// Returns the tag of the flow rule that a received packet matched.

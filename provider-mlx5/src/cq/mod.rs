@@ -237,7 +237,7 @@ impl Poller {
             }
             cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {
                 let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter())?;
-                Some(Completion::new(cqe, wr_id, status, Kind::PLAIN))
+                Some(Completion::new(cqe, wr_id, status, queues.recv_kind))
             }
             opcode => Self::failed(queues, cqe, opcode),
         }
@@ -436,6 +436,7 @@ impl CompletionOps for Completion<'_> {
         match self.cqe.op_own() >> 4 {
             cqe_opcode::RESP_WR_IMM | cqe_opcode::RESP_SEND_IMM => WcFlags::WITH_IMM | of_grh(&self.cqe),
             cqe_opcode::RESP_SEND_INV => WcFlags::WITH_INV | of_grh(&self.cqe),
+            cqe_opcode::RESP_SEND if self.kind == Kind::FRAME => self.cqe.checksums() | of_grh(&self.cqe),
             cqe_opcode::RESP_SEND => of_grh(&self.cqe),
             _ => WcFlags::empty(),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::record::{RecvRecord, SendRecord, SrqRecord};
+use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 
 /// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
 /// XRC has a number of its own, and no other queue.
@@ -10,6 +10,8 @@ use crate::record::{RecvRecord, SendRecord, SrqRecord};
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
     pub(crate) recv: Option<Receives>,
+    /// The kind of the receives.
+    pub(crate) recv_kind: Kind,
 }
 
 /// The receives of a queue pair.
@@ -162,8 +164,12 @@ mod tests {
     #[test]
     fn a_completion_of_a_former_life_frees_an_entry_of_the_queue_of_that_life() {
         let [first, second, last] = [(); 3].map(|()| SrqRecord::new(8));
-        let queues = |requests| Queues { send: None, recv: Some(Receives::Shared(Arc::clone(requests))) };
-        let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))) };
+        let queues = |requests| Queues {
+            send: None,
+            recv: Some(Receives::Shared(Arc::clone(requests))),
+            ..Queues::default()
+        };
+        let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))), ..Queues::default() };
         let mut entry = Entry::new(1, queues(&first));
         // Two lives with one shared receive queue, one with none, and another one.
         for (until, next) in [(u32::MAX, queues(&first)), (1, own), (3, queues(&second)), (5, queues(&last))]

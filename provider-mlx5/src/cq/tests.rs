@@ -65,6 +65,7 @@ const SENT: PaperCqe = PaperCqe {
     format: 0,
     timestamp: 0,
     vlan_info: 0,
+    frame: [0; 2],
 };
 
 #[test]
@@ -174,6 +175,7 @@ fn every_reader_agrees_with_the_copy() {
             format: 0,
             timestamp: 11,
             vlan_info: 12,
+            frame: [6, 8],
         });
         let completion = qp.lend().unwrap();
         let mut copy = Wc::default();
@@ -195,6 +197,29 @@ fn every_reader_agrees_with_the_copy() {
         };
         assert_eq!(copy, read, "{opcode}");
     }
+}
+
+#[test]
+fn a_frame_with_right_checksums_says_so() {
+    let mut qp = ready(PaperShape::default());
+    let requests = RecvRecord::new(8);
+    qp.begin(1, Queues { recv: Some(Receives::Own(requests)), recv_kind: Kind::FRAME, ..Queues::default() });
+    let right = WcFlags::IP_CSUM_OK;
+    for (frame, wc_flags) in [
+        ([0b110, 0b1000], right),
+        ([0b111, 0b1011], right),
+        ([0b010, 0b1000], WcFlags::empty()),
+        ([0b100, 0b1000], WcFlags::empty()),
+        ([0b110, 0b0100], WcFlags::empty()),
+        ([0b110, 0b0000], WcFlags::empty()),
+    ] {
+        qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, frame, ..SENT });
+        assert_eq!(all(&mut qp)[0].wc_flags, wc_flags, "{frame:?}");
+    }
+    // Another queue pair's bits mean nothing.
+    recv(&mut qp, 1);
+    qp.write(PaperCqe { opcode: cqe_opcode::RESP_SEND, frame: [0b110, 0b1000], ..SENT });
+    assert_eq!(all(&mut qp)[0].wc_flags, WcFlags::empty());
 }
 
 #[test]
@@ -321,8 +346,11 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
     let (send_record, recv_record) = (SendRecord::new(1), RecvRecord::new(1));
     send_record.put(0, 77, 1, Kind::PLAIN);
     recv_record.put(0, 78);
-    qp.begin(USER_INDEX + 1, Queues { send: Some(send_record), recv: None });
-    qp.begin(USER_INDEX + 300, Queues { send: None, recv: Some(Receives::Own(recv_record)) });
+    qp.begin(USER_INDEX + 1, Queues { send: Some(send_record), recv: None, ..Queues::default() });
+    qp.begin(
+        USER_INDEX + 300,
+        Queues { send: None, recv: Some(Receives::Own(recv_record)), ..Queues::default() },
+    );
     qp.write_of(USER_INDEX + 1, SENT);
     qp.write_of(USER_INDEX + 300, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
     assert_eq!(numbers(&mut qp), [77, 78]);
@@ -333,8 +361,9 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
 #[test]
 fn what_a_broken_device_writes_is_skipped() {
     let mut qp = ready(PaperShape::default());
-    let sends_only = Queues { send: Some(SendRecord::new(1)), recv: None };
-    let recvs_only = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(1))) };
+    let sends_only = Queues { send: Some(SendRecord::new(1)), recv: None, ..Queues::default() };
+    let recvs_only =
+        Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(1))), ..Queues::default() };
     qp.begin(1, sends_only);
     qp.begin(2, recvs_only);
     for (user_index, opcode) in [
@@ -381,7 +410,7 @@ fn a_number_that_is_used_again_at_once_has_no_completions_of_the_former_queue_pa
     qp.destroy();
     let record = SendRecord::new(4);
     record.put(0, 77, 1, Kind::PLAIN);
-    qp.begin(USER_INDEX, Queues { send: Some(record), recv: None });
+    qp.begin(USER_INDEX, Queues { send: Some(record), recv: None, ..Queues::default() });
     qp.write(SENT);
     assert_eq!(numbers(&mut qp), [77]);
 }
@@ -390,7 +419,7 @@ fn a_number_that_is_used_again_at_once_has_no_completions_of_the_former_queue_pa
 fn a_queue_that_is_polled_empty_releases_the_queue_pairs_that_ended() {
     let mut qp = ready(PaperShape::default());
     let record = SendRecord::new(4);
-    qp.begin(1, Queues { send: Some(Arc::clone(&record)), recv: None });
+    qp.begin(1, Queues { send: Some(Arc::clone(&record)), recv: None, ..Queues::default() });
     qp.end(1);
     assert_eq!(Arc::strong_count(&record), 2);
     assert_eq!(numbers(&mut qp), [0_u64; 0]);

@@ -35,7 +35,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{QueueDirect, SrqDirect};
 use crate::life::Life;
-use crate::memory::{Kind, QueueMemory};
+use crate::memory::{QueueMemory, Resource};
 use crate::record::SrqRecord;
 use crate::user_index::UserIndex;
 use crate::wqe::UNIT;
@@ -82,7 +82,7 @@ impl Srq {
         };
         let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let allocator = parents.pd.allocator();
-        let memory = QueueMemory::for_object(allocator, Kind::Srq, shape.len()).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator, Resource::Srq, shape.len()).map_err(error)?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = cq.map(|_| device.user_index(VERB)).transpose()?;
@@ -126,7 +126,7 @@ impl Srq {
         let xrc = cq.map(|cq| Xrc { srq_num: info.srq_num, cq: Arc::clone(&cq.shared) });
         if let (Some(Xrc { cq, .. }), Some(user_index)) = (&xrc, life.user_index()) {
             let recv = Some(Receives::Shared(Arc::clone(&requests)));
-            cq.begin(user_index, Queues { send: None, recv });
+            cq.begin(user_index, Queues { send: None, recv, ..Queues::default() });
         }
         let srq = Self {
             device: Arc::clone(device),

@@ -351,7 +351,14 @@ fn queue_pairs_with_one_number_leave_completions_of_several_queues_behind() {
     }
     // Both lives have completions of the entries 0 and 1, and then a third life has none.
     for srq in &mut srqs {
-        qp.begin(USER_INDEX, Queues { send: None, recv: Some(Receives::Shared(Arc::clone(srq.requests()))) });
+        qp.begin(
+            USER_INDEX,
+            Queues {
+                send: None,
+                recv: Some(Receives::Shared(Arc::clone(srq.requests()))),
+                ..Queues::default()
+            },
+        );
         for _ in 0..2 {
             receive(srq, &mut qp);
         }
@@ -373,7 +380,7 @@ fn receives_of_the_kind_xrc_have_the_number_of_their_queue() {
     // SAFETY: the test has one thread.
     let mut cq = unsafe { PaperQp::new(PaperShape::default()) };
     let receives = Receives::Shared(Arc::clone(srq.requests()));
-    cq.begin(XRC, Queues { send: None, recv: Some(receives) });
+    cq.begin(XRC, Queues { send: None, recv: Some(receives), ..Queues::default() });
     for wr_id in 0..100 {
         post(&mut srq.queue, wr_id).unwrap();
         receive_of(&mut srq, &mut cq, XRC);
@@ -390,7 +397,7 @@ fn receives_of_the_kind_xrc_have_the_number_of_their_queue() {
     cq.end(XRC);
     let mut other = PaperSrq::new(8, 2);
     let receives = Receives::Shared(Arc::clone(other.requests()));
-    cq.begin(XRC, Queues { send: None, recv: Some(receives) });
+    cq.begin(XRC, Queues { send: None, recv: Some(receives), ..Queues::default() });
     post(&mut other.queue, 77).unwrap();
     receive_of(&mut other, &mut cq, XRC);
     assert_eq!(numbers(&mut cq), [77]);

@@ -9,8 +9,8 @@ use verbs::{
     Context, CounterAttachAttr, CounterDescription, Counters, Cq, CqInit, DeviceCapFlags, Erased, Errno,
     Flow, FlowAttr, FlowEthFilter, FlowMatch, FlowSpec, FlowTcpUdpFilter, InitAttr, LinkLayer, OpKind, Pd,
     PostReason, Provider, Qp, QpCap, QpInit, QpType, ReadCountersFlags, RecvWr, Rss, RtrAttr, RtsAttr,
-    RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcOpcode, Wq, WqAttr, WqInit,
-    WqState,
+    RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcFlags, WcOpcode, Wq, WqAttr,
+    WqInit, WqState,
 };
 
 use super::SUITE;
@@ -243,7 +243,8 @@ fn the_device_computes_the_checksums_of_a_frame<P: Provider>(context: &Context<P
     }
     posted?;
     wait_for(&mut one.cq, 1, WcOpcode::SEND)?;
-    wait_for(&mut other.cq, 0, WcOpcode::RECV)?;
+    let wc = wait_for(&mut other.cq, 0, WcOpcode::RECV)?;
+    assert!(wc.wc_flags.contains(WcFlags::IP_CSUM_OK), "the receiver looks at them: {wc:?}");
     let got = other.received(0);
     assert_ne!(got[24..26], [0; 2]);
     assert_eq!(sum(words(&got[14..34])), 0, "the checksum of IPv4");
