@@ -190,6 +190,7 @@ impl Destroy for Ah {
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::channel::{Expect, Reply};
     use verbs_core::types::Gid;
 
     use super::*;
@@ -230,10 +231,31 @@ mod tests {
     }
 
     #[test]
+    fn a_handle_on_roce_has_the_drivers_address_and_in_version_2_a_source_port() {
+        let entry = |gid_type: GidType| {
+            let numbers = [0x12, 1, gid_type.0, 3].map(u32::to_ne_bytes).concat();
+            Expect::anything(Reply::outputs([&[[0; 16].as_slice(), &numbers].concat()]))
+        };
+        for (gid_type, source_port) in [(GidType::ROCE_V1, 0_u16), (GidType::ROCE_V2, 0xfcf4)] {
+            let (device, script) = crate::device::tests::ethernet();
+            let pd = KernelPd::import(&device.kernel, 3);
+            let reply = Mlx5IbCreateAhResp { dmac: [1, 2, 3, 4, 5, 6], ..Default::default() };
+            let created = Reply::outputs([&8_u32.to_ne_bytes(), reply.as_bytes()]);
+            script.expect([entry(gid_type), Expect::anything(created)]);
+            let ah = Ah::create(&device, &pd, &attr()).unwrap();
+            let bytes = ah.av().bytes(AV_TAG).unwrap();
+            assert_eq!(bytes[14..16], source_port.to_be_bytes(), "{gid_type:?}");
+            assert_eq!((&bytes[20..26], ah.handle), (&[1, 2, 3, 4, 5, 6][..], Some(8)));
+        }
+    }
+
+    #[test]
     fn the_source_port_follows_the_flow_label() {
         assert_eq!(udp_source_port(2).unwrap(), 0xc002);
         assert!(udp_source_port(0).unwrap() >= 0xc000);
         assert!(udp_source_port(1 << 20).unwrap() >= 0xc000);
+        // A label of 0 is none, so that the ports differ.
+        assert!((0..16).any(|_| udp_source_port(1 << 20).unwrap() != 0xc000));
     }
 
     #[test]

@@ -189,6 +189,9 @@ mod tests {
         assert_eq!(second.address(), address + SLOT as u64);
         // SAFETY: no other code has the record.
         unsafe { second.record(Slot::SECOND) }.store(7);
+        // SAFETY: as above.
+        let words = unsafe { second.region.read::<[u32; 3]>(second.place) };
+        assert_eq!(words.map(u32::from_be), [0, 7, 0], "the second record is the second word");
         second.lend();
         second.take_back();
         drop(second);

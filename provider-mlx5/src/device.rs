@@ -330,6 +330,16 @@ pub(crate) mod tests {
         (Device::new(kernel, &reply).unwrap(), script)
     }
 
+    /// A device with one Ethernet port, whose driver resolves Ethernet addresses.
+    pub(crate) fn ethernet() -> (Arc<Device>, Scripted) {
+        let (mut device, script) = device();
+        let one = Arc::get_mut(&mut device).expect("no object has it");
+        one.ports =
+            OnceLock::from(Box::from([Port { is_ethernet: true, needs_grh: true, gid_tbl_len: 256 }]));
+        one.resolves_ah = true;
+        (device, script)
+    }
+
     #[test]
     fn a_firmware_version_is_three_numbers_of_which_the_last_has_four_digits() {
         assert_eq!(fw_ver(0x0010_001c_07d6), "16.28.2006");

@@ -94,3 +94,32 @@ impl Life {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbs_core::channel::{Expect, Reply};
+
+    use super::*;
+    use crate::device::tests::device;
+
+    #[test]
+    fn the_register_of_an_object_that_has_ended_is_an_orphans() {
+        let (device, script) = device();
+        script.expect([Expect::anything(Reply::outputs([
+            &2_u32.to_ne_bytes(),
+            &0x4000_u64.to_ne_bytes(),
+            &4096_u32.to_ne_bytes(),
+            &7_u32.to_ne_bytes(),
+        ]))]);
+        script.expect_map(0x4000, 4096, Region::plain(4096));
+        let [own, other] = [(); 2].map(|()| Arc::new(device.registers.take(&device.kernel)));
+        assert_eq!([&own, &other].map(|register| register.page_id()), [7, 7]);
+        let (memory, records) = (QueueMemory::new(64).unwrap(), device.records.take().unwrap());
+        let life = Life::new(memory, records, Some(own), None);
+        assert!(!other.is_beside_orphan() && !life.is_over());
+        life.end();
+        assert!(other.is_beside_orphan() && life.is_over());
+        drop(life);
+        assert!(!other.is_beside_orphan(), "nothing rings it any more");
+    }
+}

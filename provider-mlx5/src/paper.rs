@@ -66,6 +66,8 @@ pub struct PaperShape {
     pub min_inline: u32,
     /// Bytes of the longest header of a segmented send, for raw packets.
     pub max_tso_header: u32,
+    /// Requests without inline data go into the register too.
+    pub prefers_blue_flame: bool,
     /// Entries of the receive queue.
     pub entries: u32,
     /// Elements of a receive.
@@ -86,6 +88,7 @@ impl Default for PaperShape {
             max_send_sge: 10,
             min_inline: 18,
             max_tso_header: 0,
+            prefers_blue_flame: true,
             entries: 8,
             max_recv_sge: 3,
             cqes: 16,
@@ -202,7 +205,7 @@ impl PaperQp {
             offset: sq_at,
             record: send_record,
             bell,
-            prefers_blue_flame: true,
+            prefers_blue_flame: shape.prefers_blue_flame,
             has_windows: true,
             frames: Frames {
                 min_inline: shape.min_inline,
@@ -353,7 +356,7 @@ impl PaperQp {
         put(56, &((u32::from(cqe.wqe_opcode) << 24) | QP_NUM).to_be_bytes());
         put(60, &cqe.wqe_counter.to_be_bytes());
         put(63, &[cqe.opcode << 4 | cqe.format | owner]);
-        self.written += 1;
+        self.written = self.written.wrapping_add(1);
     }
 
     /// Returns the bytes of `count` blocks of the send queue, which wraps.

@@ -15,6 +15,9 @@
 //! `drivers/infiniband/hw/mlx5/qp.c`
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{

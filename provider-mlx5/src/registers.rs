@@ -386,6 +386,23 @@ mod tests {
     }
 
     #[test]
+    fn each_register_has_its_place_in_the_page() {
+        let (registers, mut next) = (registers(2), 0);
+        let taken = [(); 3].map(|()| take(&registers, &mut next));
+        for (number, register) in taken.iter().enumerate() {
+            // SAFETY: each register makes one.
+            unsafe { register.bell() }.ring(number as u64 + 1);
+        }
+        registers.arm().ring(4, 5);
+        // SAFETY: one thread.
+        let at = |region: &Region, place| u64::from_be(unsafe { region.read::<u64>(place) });
+        let own = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[0].region, place));
+        assert_eq!(own, [0, 1, 0, 2]);
+        let shared = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[2].region, place));
+        assert_eq!(shared, [4 << 32 | 5, 3, 0, 0]);
+    }
+
+    #[test]
     fn a_device_without_a_free_page_lets_queue_pairs_share() {
         let registers = registers(8);
         let none = || Err(verbs_core::Error::new("alloc_uar", "mlx5_0", verbs_core::Errno::NOMEM));

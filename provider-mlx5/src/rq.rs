@@ -268,6 +268,46 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_queue_takes_as_many_receives_as_a_new_one() {
+        let mut qp = ready(PaperShape { entries: 4, ..PaperShape::default() });
+        for wr_id in 0..6_u16 {
+            post(&mut qp, wr_id.into(), &[]).unwrap();
+            if wr_id < 2 {
+                qp.write(PaperCqe { opcode: 2, wqe_counter: wr_id, ..PaperCqe::default() });
+                assert!(qp.lend().is_some());
+            }
+        }
+        assert_eq!(post(&mut qp, 6, &[]), Err(PostReason::QueueFull));
+        qp.move_to(QpState::RESET);
+        qp.move_to(QpState::INIT);
+        for wr_id in 0..4 {
+            post(&mut qp, wr_id, &[]).unwrap();
+        }
+        assert_eq!(post(&mut qp, 4, &[]), Err(PostReason::QueueFull));
+    }
+
+    #[test]
+    fn a_list_ends_inside_of_its_entry() {
+        for (max_recv_sge, is_full) in [(1, true), (2, true), (2, false), (4, true), (4, false)] {
+            let mut qp = ready(PaperShape { entries: 4, max_recv_sge, ..PaperShape::default() });
+            let sge = Sge { addr: 5, length: 6, lkey: 7 };
+            let count = if is_full { max_recv_sge as usize } else { 1 };
+            for wr_id in 0..4 {
+                post(&mut qp, wr_id, &vec![sge; count]).unwrap();
+            }
+            let element = [0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5];
+            for entry in 0..4 {
+                let mut expected = element.repeat(count);
+                if !is_full {
+                    expected.extend([&[0; 6][..], &[1, 0], &[0; 8]].concat());
+                }
+                assert_eq!(qp.entry(entry)[..expected.len()], expected, "{max_recv_sge}, {is_full}");
+            }
+            assert_eq!(qp.blocks(0, 1), [0; 64], "the send queue lies behind the last entry");
+        }
+    }
+
+    #[test]
     fn receives_of_raw_packets_are_held_back_until_rtr() {
         let shape = PaperShape { qp_type: verbs_core::types::QpType::RAW_PACKET, ..PaperShape::default() };
         for next in [QpState::RTR, QpState::ERR] {

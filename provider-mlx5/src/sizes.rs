@@ -213,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn a_completion_names_each_block_and_each_entry_by_16_bits() {
+        let limits =
+            Limits { max_send_wqebb: 1 << 20, max_recv_wr: 1 << 20, max_srq_recv_wr: 1 << 20, ..LIMITS };
+        let most = |cause: Cause| match cause {
+            Cause::Limit { max, .. } => max,
+            cause => panic!("{cause}"),
+        };
+        let many = QpCap { max_recv_wr: 1 << 17, ..cap(1 << 17, 1, 0) };
+        assert_eq!(most(send(QpType::UD, &many, 0, &limits).unwrap_err()), 1 << 14);
+        assert_eq!(most(recv(&many, &limits).unwrap_err()), 1 << 15);
+        assert_eq!(most(srq(&shared(1 << 17, 1), &limits).unwrap_err()), (1 << 16) - 1);
+    }
+
+    #[test]
     fn receive_queues_have_powers_of_two() {
         for (wr, sge, entries, units) in
             [(1, 1, 4, 1), (5, 1, 8, 1), (1, 0, 4, 1), (3, 3, 4, 4), (1, 9, 1, 16)]

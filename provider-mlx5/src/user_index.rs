@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn the_number_that_stands_for_none_is_never_given() {
-        let indices = Arc::new(UserIndices(Mutex::new(Numbers { free: Vec::new(), next: END - 1 })));
+        let indices = Arc::new(UserIndices(Mutex::new(Numbers { free: Vec::new(), next: 0xff_fffe })));
         let last = indices.take().unwrap();
-        assert_eq!(last.number(), END - 1);
+        assert_eq!(last.number(), 0xff_fffe);
         assert!(indices.take().is_none());
     }
 }

@@ -203,3 +203,63 @@ impl Destroy for Wq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbs_core::channel::{Expect, Reply};
+    use verbs_core::provider::RecvQueue as _;
+    use verbs_core::types::RecvWr;
+
+    use super::*;
+    use crate::device::tests::device;
+    use crate::qp::tests::{complete, cq, polled};
+
+    #[test]
+    fn a_reset_and_the_end_of_a_work_queue_leave_no_completion() {
+        let (device, script) = device();
+        let (mut poller, handle, of_cq) = cq(&device, 5);
+        let user_index = device.user_index("create_wq").unwrap();
+        let number = user_index.number();
+        let cap = QpCap { max_recv_wr: 4, max_recv_sge: 1, ..QpCap::default() };
+        let shape = sizes::recv(&cap, &device.limits).unwrap().unwrap();
+        let (memory, records) = (QueueMemory::new(64).unwrap(), device.records.take().unwrap());
+        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
+        // SAFETY: the record is made once, and no device reads it.
+        let record = unsafe { life.records().record(Slot::FIRST) };
+        let mut queue = Rq::new(shape, record, Arc::clone(&life));
+        // The device's properties, of which it has none.
+        script.expect([Expect::anything(Reply::Errno(Errno::NOSYS))]);
+        handle.shared.begin(number, queues(&device, &queue));
+        let wq = Wq {
+            device: Arc::clone(&device),
+            handle: 4,
+            wq_num: 1,
+            shape,
+            state: AtomicU32::new(WqState::RESET.0),
+            cq: Arc::clone(&handle.shared),
+            life,
+        };
+        let move_to = |queue: &mut Rq, state| {
+            script.expect([Expect::anything(Reply::ok())]);
+            wq.modify(queue, &WqAttr { wq_state: Some(state), ..WqAttr::default() }).unwrap();
+        };
+        let post = |queue: &mut Rq, wr_id| {
+            // SAFETY: no device knows the queue.
+            unsafe { queue.post_recv(&[RecvWr { wr_id, sge: &[] }]) }.unwrap();
+        };
+        move_to(&mut queue, WqState::RDY);
+        post(&mut queue, 7);
+        complete(&of_cq, 0, 2, number);
+        assert_eq!(polled(&mut poller), [7]);
+        post(&mut queue, 8);
+        complete(&of_cq, 1, 2, number);
+        move_to(&mut queue, WqState::RESET);
+        assert_eq!(polled(&mut poller), [0; 0], "after the reset");
+        move_to(&mut queue, WqState::RDY);
+        post(&mut queue, 9);
+        complete(&of_cq, 2, 2, number);
+        script.expect([Expect::anything(Reply::ok())]);
+        wq.destroy().map_err(|(_, error)| error).unwrap();
+        assert_eq!(polled(&mut poller), [0; 0], "after the end");
+    }
+}

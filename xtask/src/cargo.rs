@@ -132,7 +132,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
 
 /// Returns the value of a string field whose name occurs once in JSON text. This program needs no
 /// more of a JSON parser.
-fn string_field(json: &str, name: &str) -> Option<String> {
+pub(crate) fn string_field(json: &str, name: &str) -> Option<String> {
     let rest = json.split_once(&format!("\"{name}\":\""))?.1;
     let (mut value, mut characters) = (String::new(), rest.chars());
     loop {

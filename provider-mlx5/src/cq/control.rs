@@ -341,6 +341,8 @@ impl fmt::Debug for Cq {
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::ring::Region;
+
     use super::*;
 
     #[test]
@@ -351,6 +353,91 @@ mod tests {
         for cqe in [0, 1 << 22, u32::MAX] {
             assert!(matches!(entries_for(cqe), Err(Cause::Limit { name: "cqe", .. })), "{cqe}");
         }
+    }
+
+    /// The size of an entry of these tests, in bytes.
+    const STRIDE: usize = 64;
+
+    /// A queue of 8 entries that arms by the start of `registers`.
+    fn cq(device: &Arc<Device>, registers: &Region) -> Cq {
+        let slot = device.records.take().unwrap();
+        let memory = QueueMemory::new(8 * STRIDE).unwrap();
+        // SAFETY: all memory is this queue's, and no device knows it.
+        let (ring, consumer, arm_record, arm) = unsafe {
+            let ring = Ring::new(memory.region().clone(), 8, STRIDE);
+            (ring, slot.record(Slot::FIRST), slot.record(Slot::SECOND), ArmRegister::new(registers, 0))
+        };
+        Cq {
+            poller: Poller::new(ring, consumer),
+            handle: 5,
+            cqn: 0x12_3456,
+            entries: 8,
+            stride: STRIDE,
+            events: Arc::default(),
+            any_at: None,
+            arm_record,
+            arm,
+            slot,
+            memory,
+            allocator: None,
+            device: Arc::clone(device),
+            _parent: None,
+        }
+    }
+
+    #[test]
+    fn a_request_for_an_event_has_its_number_its_kind_and_the_place_of_the_next_completion() {
+        let ((device, _), registers) = (crate::device::tests::device(), Region::plain(64));
+        let mut cq = cq(&device, &registers);
+        for (events, solicited_only, index, expected) in [
+            (0, true, 0, 0x0100_0000),
+            (0, false, 0, 0),
+            // The wider request stays, until its event was read.
+            (0, true, 3, 3),
+            (1, true, 3, 0x1100_0003),
+            (3, false, 0x00ff_ffff, 0x30ff_ffff),
+            (4, true, 0x0100_0002, 0x0100_0002),
+            (7, true, 0xfe00_0002, 0x3100_0002),
+        ] {
+            cq.events.store(events, Ordering::Relaxed);
+            cq.poller.index = index;
+            cq.req_notify(solicited_only).unwrap();
+            // SAFETY: one thread.
+            let [word, cqn] = unsafe { registers.read::<[u32; 2]>(0) }.map(u32::from_be);
+            assert_eq!((word, cqn), (expected, 0x12_3456), "{events}, {solicited_only}, {index:#x}");
+            // SAFETY: as above.
+            let records = [Slot::FIRST, Slot::SECOND].map(|at| unsafe { cq.slot.record(at) }.load());
+            assert_eq!(records, [index & 0xff_ffff, expected]);
+        }
+    }
+
+    #[test]
+    fn the_record_of_a_request_is_stored_before_the_register_rings() {
+        let ((device, _), registers) = (crate::device::tests::device(), Region::plain(64));
+        let mut cq = cq(&device, &registers);
+        // SAFETY: one thread, which looks at the bytes that both write: the later store is left.
+        cq.arm_record = unsafe { Record::new(&registers, 4) };
+        cq.req_notify(true).unwrap();
+        // SAFETY: as above.
+        assert_eq!(u32::from_be(unsafe { registers.read::<u32>(4) }), 0x12_3456);
+    }
+
+    #[test]
+    fn a_queue_that_would_lose_completions_is_not_resized() {
+        let ((device, _), registers) = (crate::device::tests::device(), Region::plain(64));
+        let mut cq = cq(&device, &registers);
+        let arrive = |cq: &Cq, count: usize| {
+            for entry in 0..count {
+                // SAFETY: one thread; the last byte of an entry, of a send in the first round.
+                unsafe { cq.memory.region().write((entry + 1) * STRIDE - 1, 0_u8) };
+            }
+        };
+        arrive(&cq, 3);
+        let error = cq.resize(2).unwrap_err();
+        assert!(matches!(error.cause, Cause::Limit { name: "cqe", min: 3, .. }), "{error}");
+        cq.resize(7).unwrap();
+        arrive(&cq, 8);
+        assert_eq!(cq.resize(20).unwrap_err().errno, Errno::BUSY);
     }
 
     #[test]

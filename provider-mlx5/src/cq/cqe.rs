@@ -120,7 +120,8 @@ impl<'a> Cqe<'a> {
         field!(self, u64, at::TIMESTAMP)
     }
 
-    /// Returns whether the device found the checksums of a frame's IPv4 and transport headers right.
+    /// Returns whether the device found the checksums of a frame right: those of its IPv4 header and
+    /// its transport header.
     pub(crate) fn checksums(self) -> WcFlags {
         const NETWORK_OK: u8 = 1 << 1;
         const TRANSPORT_OK: u8 = 1 << 2;

@@ -132,7 +132,7 @@ fn a_receive_has_every_field() {
             opcode,
             byte_cnt: 1234,
             imm_inval_pkey: 0x0102_0304,
-            flags_rqpn: 0x1500_0042,
+            flags_rqpn: 0x2da0_0042,
             slid: 0x77,
             ml_path: 0x83,
             ..PaperCqe::default()
@@ -143,11 +143,11 @@ fn a_receive_has_every_field() {
             byte_len: 1234,
             imm_data,
             qp_num: QP_NUM,
-            src_qp: 0x42,
+            src_qp: 0xa0_0042,
             wc_flags,
             pkey_index: 0x0304,
             slid: 0x77,
-            sl: 5,
+            sl: 13,
             dlid_path_bits: 3,
             ..Wc::default()
         };
@@ -168,7 +168,7 @@ fn every_reader_agrees_with_the_copy() {
             wqe_counter,
             byte_cnt: 5,
             imm_inval_pkey: 6,
-            flags_rqpn: 0x3700_0008,
+            flags_rqpn: 0x3fa0_0008,
             slid: 9,
             ml_path: 10,
             syndromes: [0x51, 0x13],
@@ -246,8 +246,10 @@ fn each_syndrome_has_its_status() {
         for opcode in [cqe_opcode::REQ_ERR, cqe_opcode::RESP_ERR] {
             qp.write(PaperCqe { opcode, syndromes: [0xfe, syndrome], ..PaperCqe::default() });
         }
-        let failed: Vec<_> = all(&mut qp).iter().map(|wc| (wc.wr_id, wc.status, wc.vendor_err)).collect();
-        assert_eq!(failed, [(1, status, 0xfe), (2, status, 0xfe)]);
+        let failed: Vec<_> =
+            all(&mut qp).iter().map(|wc| (wc.wr_id, wc.opcode, wc.status, wc.vendor_err)).collect();
+        let expected = [(1, WcOpcode::SEND, status, 0xfe), (2, WcOpcode::RECV, status, 0xfe)];
+        assert_eq!(failed, expected);
     }
 }
 
@@ -286,6 +288,18 @@ fn entries_return_to_the_device_when_they_were_polled() {
     qp.lend();
     assert!(qp.lend().is_none());
     assert_eq!(qp.records()[2], 3);
+}
+
+#[test]
+fn entries_return_where_the_index_wraps_at_32_bits_too() {
+    let mut qp = ready(PaperShape { cqes: 4, ..PaperShape::default() });
+    qp.skip_to(u32::MAX - 1);
+    for expected in [0xff_ffff, 0, 1] {
+        send(&mut qp, 5);
+        qp.write(PaperCqe { wqe_counter: qp.records()[1] as u16 - 1, ..SENT });
+        assert_eq!(numbers(&mut qp), [5]);
+        assert_eq!(qp.records()[2], expected);
+    }
 }
 
 #[test]
@@ -439,7 +453,26 @@ fn places_wrap_at_24_bits_and_lives_end_there() {
         qp.move_to(QpState::RESET);
         to_rts(&mut qp);
         assert_eq!(numbers(&mut qp), [0_u64; 0], "{life}");
+        let index = 0xff_fffe + 3 * (life as u32 + 1);
+        assert_eq!(qp.records()[2], index & 0xff_ffff, "the record has 24 bits");
     }
+}
+
+#[test]
+fn the_number_of_a_queue_pair_has_24_bits_and_all_of_them_count() {
+    let mut qp = ready(PaperShape::default());
+    send(&mut qp, 5);
+    let others = [0x100, 0x200, 0x1_0000].map(|beyond| {
+        let record = SendRecord::new(1);
+        record.put(0, u64::from(beyond), 1, Kind::PLAIN);
+        qp.begin(USER_INDEX + beyond, Queues { send: Some(record), ..Queues::default() });
+        USER_INDEX + beyond
+    });
+    // The upper 8 bits are reserved.
+    for user_index in [others[0], USER_INDEX, others[1], others[2] | 0x7700_0000] {
+        qp.write_of(user_index, SENT);
+    }
+    assert_eq!(numbers(&mut qp), [0x100, 5, 0x200, 0x1_0000]);
 }
 
 #[test]
@@ -475,9 +508,12 @@ fn a_resize_keeps_the_completions_and_their_order() {
             }
             complete(&mut qp, 5);
             assert!(qp.resize(new_cqes, false), "{cqes} to {new_cqes} behind {polled}");
+            // The poller may come before the device's next completion, or behind it.
+            let mut got = if polled % 2 == 0 { numbers(&mut qp) } else { Vec::new() };
             complete(&mut qp, 2);
+            got.extend(numbers(&mut qp));
             let expected: Vec<u64> = (polled..polled + 7).collect();
-            assert_eq!(numbers(&mut qp), expected, "{cqes} to {new_cqes} behind {polled}");
+            assert_eq!(got, expected, "{cqes} to {new_cqes} behind {polled}");
             complete(&mut qp, 3);
             assert_eq!(numbers(&mut qp), [polled + 7, polled + 8, polled + 9]);
             assert_eq!(u64::from(qp.records()[2]), polled + 11);
@@ -504,6 +540,29 @@ fn a_resize_keeps_ended_lives_ended() {
     recv(&mut qp, 4);
     qp.write(PaperCqe { opcode: 2, wqe_counter: 0, ..PaperCqe::default() });
     assert_eq!(numbers(&mut qp), [4]);
+}
+
+#[test]
+fn a_resize_moves_the_end_of_a_life_that_the_poller_is_about_to_pass() {
+    let mut qp = ready(PaperShape { entries: 64, cqes: 8, ..PaperShape::default() });
+    let record = RecvRecord::new(1);
+    record.put(0, 77);
+    qp.begin(1, Queues { recv: Some(Receives::Own(record)), ..Queues::default() });
+    let received = PaperCqe { opcode: 2, ..PaperCqe::default() };
+    for wr_id in 0..2 {
+        recv(&mut qp, wr_id);
+        qp.write(PaperCqe { wqe_counter: wr_id as u16, ..received });
+        if wr_id == 0 {
+            qp.write_of(1, received);
+        }
+    }
+    qp.move_to(QpState::RESET);
+    to_rts(&mut qp);
+    assert_eq!(qp.lend().map(|one| one.wr_id()), Some(77));
+    assert!(qp.resize(16, false));
+    recv(&mut qp, 5);
+    qp.write(received);
+    assert_eq!(numbers(&mut qp), [5]);
 }
 
 #[test]

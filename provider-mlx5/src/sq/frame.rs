@@ -180,6 +180,7 @@ mod tests {
         max_send_sge: 3,
         min_inline: 18,
         max_tso_header: 34,
+        prefers_blue_flame: true,
         entries: 8,
         max_recv_sge: 3,
         cqes: 16,
@@ -315,6 +316,19 @@ mod tests {
         };
         assert_eq!(segmented(13), PostReason::FrameTooShort { given: 13, min: 14 });
         assert_eq!(segmented(35), PostReason::HeaderTooLong { given: 35, max: 34 });
+    }
+
+    #[test]
+    fn a_full_queue_refuses_frames() {
+        let (frame, mut qp) = ([0; 64], ready(SHAPE));
+        let list = list(&[&frame]);
+        let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &list, flags: SendFlags::empty() };
+        for _ in 0..8 {
+            // SAFETY: a paper device accesses no memory, and the list names borrowed bytes.
+            unsafe { qp.sq.post_one(&wr) }.unwrap();
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { qp.sq.post_one(&wr) }, Err(PostReason::QueueFull));
     }
 
     #[test]

@@ -230,3 +230,39 @@ impl Destroy for Srq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbs_core::channel::{Expect, Reply};
+
+    use super::*;
+    use crate::device::tests::device;
+    use crate::qp::tests::{complete, cq, polled};
+
+    #[test]
+    fn the_end_of_a_queue_of_the_kind_xrc_leaves_no_completion() {
+        let (device, script) = device();
+        let (mut poller, handle, of_cq) = cq(&device, 5);
+        let shape = Shape { entries: 8, units: 2 };
+        let user_index = device.user_index("create_srq").unwrap();
+        let number = user_index.number();
+        let (memory, records) = (QueueMemory::new(shape.len()).unwrap(), device.records.take().unwrap());
+        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
+        let requests = SrqRecord::new(8);
+        let recv = Some(Receives::Shared(Arc::clone(&requests)));
+        handle.shared.begin(number, Queues { recv, ..Queues::default() });
+        let xrc = Some(Xrc { srq_num: 1, cq: Arc::clone(&handle.shared) });
+        let srq = Srq { device: Arc::clone(&device), handle: 4, srqn: 7, shape, requests, xrc, life };
+        let received = |entry| {
+            srq.requests.put(0, 7);
+            srq.requests.mark(0, 1);
+            complete(&of_cq, entry, 2, number);
+        };
+        received(0);
+        assert_eq!(polled(&mut poller), [7]);
+        received(1);
+        script.expect([Expect::anything(Reply::ok())]);
+        srq.destroy().map_err(|(_, error)| error).unwrap();
+        assert_eq!(polled(&mut poller), [0; 0]);
+    }
+}

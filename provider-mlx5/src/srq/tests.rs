@@ -343,6 +343,19 @@ fn completions_that_a_queue_pair_leaves_behind_free_their_entries() {
 }
 
 #[test]
+fn a_receive_that_failed_and_is_left_behind_frees_its_entry() {
+    let mut srq = PaperSrq::new(8, 2);
+    let mut qp = ready(&srq);
+    assert_eq!(fill(&mut srq), 7);
+    let entry = srq.device.take().unwrap();
+    srq.device.complete(entry);
+    qp.write(PaperCqe { opcode: 14, wqe_counter: entry, syndromes: [0, 5], ..PaperCqe::default() });
+    qp.destroy();
+    assert_eq!(numbers(&mut qp), [0_u64; 0]);
+    assert_eq!(fill(&mut srq), 1);
+}
+
+#[test]
 fn queue_pairs_with_one_number_leave_completions_of_several_queues_behind() {
     let mut srqs = [(); 2].map(|()| PaperSrq::new(4, 2));
     let mut qp = ready(&srqs[0]);

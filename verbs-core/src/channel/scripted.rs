@@ -22,6 +22,7 @@ pub struct Scripted {
 #[derive(Debug, Default)]
 struct State {
     script: VecDeque<Expect>,
+    seen: Vec<String>,
     maps: VecDeque<(u64, usize, Region)>,
 }
 
@@ -104,6 +105,12 @@ impl Scripted {
         self.state().maps.push_back((offset, len, region));
     }
 
+    /// Returns the commands that came, in the notation of [`Expect::command`]: for inputs with
+    /// addresses, which no test knows before.
+    pub fn seen(&self) -> Vec<String> {
+        self.state().seen.clone()
+    }
+
     /// Returns the number of expected commands that have not come yet.
     pub fn remaining(&self) -> usize {
         self.state().script.len()
@@ -114,7 +121,11 @@ impl Scripted {
     }
 
     fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
-        let expect = self.state().script.pop_front();
+        let expect = {
+            let mut state = self.state();
+            state.seen.push(command.to_owned());
+            state.script.pop_front()
+        };
         let Some(Expect { command: wanted, reply }) = expect else {
             panic!("a command came after the last that was expected:\n  {command}")
         };

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
-use crate::{apt, c_abi, cargo, fuzz};
+use crate::{apt, c_abi, cargo, fuzz, mutants};
 
 /// Runs every stage of the host part.
 pub(super) fn stages() -> Vec<StageResult> {
@@ -53,6 +53,15 @@ pub(super) fn stages() -> Vec<StageResult> {
             let mut command = cargo::command();
             command.args(["test", "--package", package, "--lib", "--target-dir", "target/loom", "models"]);
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        }
+    }));
+    results.push(stage("mutants of the ConnectX provider, a few", |result| {
+        match mutants::mlx5::check(MUTANTS) {
+            Ok((killed, problems)) => {
+                result.counts.passed += killed;
+                problems.into_iter().for_each(|problem| result.fail(problem));
+            }
+            Err(error) => result.fail(format!("{error:#}")),
         }
     }));
     results.push(stage("10,000 simulated fabrics", |result| {
@@ -132,6 +141,10 @@ fn is_of(line: &str, case: &str) -> bool {
     let rest = line.split_once(' ').and_then(|(_, name)| name.strip_prefix(case));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
 }
+
+/// The number of mutants, each of which costs a build of the provider's tests. Every commit has
+/// others.
+const MUTANTS: usize = 6;
 
 /// Short, because few calls show that a sanitizer works, although it slows them down.
 const SANITIZER_SECONDS: u64 = 10;

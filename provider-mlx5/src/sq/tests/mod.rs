@@ -1,4 +1,6 @@
-//! Entries byte by byte, as libmlx5 writes them.
+//! Entries byte by byte, as libmlx5 writes them; in `doorbell` also what tells the device of them.
+
+mod doorbell;
 
 use verbs_core::provider::{SendQueue as _, WrBatch};
 use verbs_core::types::{
@@ -221,6 +223,126 @@ fn a_bind_and_an_invalidation_name_the_fields_that_they_change() {
 }
 
 #[test]
+fn a_window_of_type_1_belongs_to_no_queue_pair() {
+    let bind_info =
+        MwBindInfo { lkey: 0x55, addr: 0x7000, length: 0x2000, mw_access_flags: AccessFlags::REMOTE_WRITE };
+    let mut qp = ready(PaperShape { blocks: 16, ..PaperShape::default() });
+    let nothing = MwBindInfo { length: 0, ..bind_info };
+    let op =
+        |bind_info| SendOp::BindMw { mw_type: MwType::TYPE_1, rkey: 0x1101, new_rkey: 0x1102, bind_info };
+    let wr = |op| SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::FENCE };
+    post(&mut qp, &[wr(op(&bind_info)), wr(op(&nothing))]);
+    let expected = hex(&format!(
+        "00000025 00abcd0c 00000080 00001101 \
+         90000000 00040000 00000000203c2041 {zero32} \
+         00002000 ffffff02 0000000000000000 0000000000007000 0000000000002000 {zero32} \
+         00002000 00000055 0000000000007000 {zero32} {zero16}",
+        zero32 = "00".repeat(32),
+        zero16 = "00".repeat(16),
+    ));
+    assert_eq!(qp.blocks(0, 3), expected);
+    let expected = hex(&format!(
+        "00000325 00abcd08 00000080 00001101 90000000 00000000 0000000020002000 {zero32} \
+         40000000 ffffff02 {zero56}",
+        zero32 = "00".repeat(32),
+        zero56 = "00".repeat(56),
+    ));
+    assert_eq!(qp.blocks(3, 2), expected);
+}
+
+#[test]
+fn a_request_of_the_short_path_is_fenced_behind_a_key_too() {
+    let mut qp = ready(PaperShape::default());
+    let wr = |op, sge| SendWr { wr_id: 1, op, sge, flags: SendFlags::empty() };
+    let invalidate = SendOp::LocalInv { invalidate_rkey: 5 };
+    for request in [wr(invalidate, &[]), wr(SendOp::Send, &[SGE]), wr(SendOp::Send, &[SGE])] {
+        post(&mut qp, &[request]);
+    }
+    assert_eq!(qp.blocks(2, 1)[..12], hex("0000020a 00abcd02 00000020"));
+    assert_eq!(qp.blocks(3, 1)[..12], hex("0000030a 00abcd02 00000000"));
+    // So is one that replaces another one.
+    let mut qp = ready(PaperShape::default());
+    for request in [wr(invalidate, &[]), wr(SendOp::Send, &[SGE])] {
+        // SAFETY: a paper device accesses no memory.
+        unsafe { qp.sq.post_one(&request) }.unwrap();
+    }
+    assert_eq!(qp.sq.rollback(1), 1);
+    post(&mut qp, &[wr(SendOp::Send, &[SGE])]);
+    assert_eq!(qp.blocks(2, 1)[..12], hex("0000020a 00abcd02 00000020"));
+}
+
+#[test]
+fn a_reset_leaves_no_fence_behind() {
+    let mut qp = ready(PaperShape::default());
+    let wr = |op| SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::empty() };
+    post(&mut qp, &[wr(SendOp::LocalInv { invalidate_rkey: 5 })]);
+    for state in [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS] {
+        qp.move_to(state);
+    }
+    post(&mut qp, &[wr(SendOp::Send)]);
+    assert_eq!(qp.blocks(0, 1)[..12], hex("0000000a 00abcd01 00000000"));
+}
+
+#[test]
+fn the_long_path_stores_what_the_short_one_stores() {
+    let empty = Sge { length: 0, ..SGE };
+    for kind in ["send", "send imm", "write", "write imm", "read"] {
+        let stored = [&[SGE][..], &[SGE, empty]].map(|sge| {
+            let mut qp = ready(PaperShape::default());
+            post(&mut qp, &[SendWr { wr_id: 1, op: op_of(kind), sge, flags: SendFlags::SIGNALED }]);
+            qp.blocks(0, 1)
+        });
+        assert_eq!(stored[0], stored[1], "{kind}");
+    }
+}
+
+#[test]
+fn inline_data_of_one_piece_may_end_in_another_block() {
+    let bytes: Vec<u8> = (1..=64).collect();
+    for (kind, before) in [("send", hex("0a00abcd")), ("write", hex("0800abcd"))] {
+        for (len, first) in (1..=64).flat_map(|len| [(len, 0), (len, 15)]) {
+            let mut qp = ready(PaperShape::default());
+            skip(&mut qp, first);
+            let untouched = qp.blocks(first + 2, 1);
+            let sge = [inline(&bytes[..len])];
+            post(&mut qp, &[SendWr { wr_id: 1, op: op_of(kind), sge: &sge, flags: SendFlags::INLINE }]);
+            let at = if kind == "send" { 16 } else { 32 };
+            let stored = qp.blocks(first, 2);
+            assert_eq!(stored[3..7], before);
+            assert_eq!(stored[at..at + 4], (len as u32 | 1 << 31).to_be_bytes());
+            assert_eq!(stored[at + 4..at + 4 + len], bytes[..len], "{len} bytes of a {kind} at {first}");
+            assert_eq!(usize::from(stored[7]), at / 16 + (len + 4).div_ceil(16), "{len} bytes of a {kind}");
+            assert_eq!(qp.blocks(first + 2, 1), untouched);
+        }
+    }
+}
+
+#[test]
+fn inline_data_is_refused_where_a_request_cannot_have_it() {
+    let bytes = [7; 8];
+    let sge = [inline(&bytes)];
+    let mut qp = ready(PaperShape::default());
+    let read = SendWr { wr_id: 1, op: op_of("read"), sge: &sge, flags: SendFlags::INLINE };
+    // SAFETY: a paper device accesses no memory, and inline data is borrowed.
+    assert!(unsafe { qp.sq.post_one(&read) }.is_err());
+    let mut qp = ready(PaperShape { max_inline: 4, ..PaperShape::default() });
+    // SAFETY: as above.
+    let refused = unsafe { qp.sq.post_one(&SendWr { op: SendOp::Send, ..read }) };
+    assert_eq!(refused, Err(PostReason::InlineTooLong { given: 8, max: 4 }));
+}
+
+#[test]
+fn inline_data_of_no_bytes_is_no_segment() {
+    let path = [0; 48];
+    let av = Av::new(AV_TAG, &path);
+    let to = UdAddr { av: &av, remote_qpn: 1, remote_qkey: 1 };
+    let mut qp = ready(PaperShape { qp_type: QpType::UD, blocks_of_request: 5, ..PaperShape::default() });
+    post(&mut qp, &[SendWr { wr_id: 1, op: SendOp::UdSend { to }, sge: &[], flags: SendFlags::INLINE }]);
+    assert_eq!(qp.blocks(0, 1)[..8], hex("0000000a 00abcd04"));
+    assert_eq!(qp.blocks(1, 1), [0; 64], "the next block is no part of the entry");
+}
+
+#[test]
 fn the_programs_fence_replaces_that_of_a_key() {
     let mut qp = ready(PaperShape::default());
     let wr = |op, flags| SendWr { wr_id: 1, op, sge: &[], flags };
@@ -346,12 +468,12 @@ fn a_doorbell_for_one_request_carries_it_and_one_for_more_names_the_last() {
     let mut qp = ready(PaperShape::default());
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
     post(&mut qp, &[wr, wr]);
-    let second = qp.blocks(1, 1);
-    assert_eq!(qp.take_register(0, 64)[..8], second[..8]);
+    let (second, register) = (qp.blocks(1, 1), qp.take_register(0, 64));
+    assert_eq!((&register[..8], &register[8..]), (&second[..8], &[0; 56][..]));
     post(&mut qp, &[wr]);
     assert_eq!(qp.take_register(1, 64), qp.blocks(2, 1), "the halves alternate");
     // Without data there is nothing to carry.
-    post(&mut qp, &[SendWr { sge: &[], ..wr }]);
+    post(&mut qp, &[SendWr { sge: &[], flags: SendFlags::SIGNALED, ..wr }]);
     let register = qp.take_register(0, 64);
     assert_eq!((&register[..8], &register[8..]), (&qp.blocks(3, 1)[..8], &[0; 56][..]));
     post(&mut qp, &[]);
@@ -381,6 +503,18 @@ fn a_full_queue_refuses_until_a_completion_was_polled() {
     post(&mut qp, &[wr(4), wr(5)]);
     // SAFETY: as above.
     assert_eq!(unsafe { qp.sq.post_one(&wr(6)) }, Err(PostReason::QueueFull));
+}
+
+#[test]
+fn a_full_queue_refuses_operations_on_keys_too() {
+    let mut qp = ready(PaperShape::default());
+    let wr = |op| SendWr { wr_id: 1, op, sge: &[SGE], flags: SendFlags::empty() };
+    for _ in 0..4 {
+        post(&mut qp, &[wr(SendOp::Send)]);
+    }
+    let invalidation = SendWr { sge: &[], ..wr(SendOp::LocalInv { invalidate_rkey: 5 }) };
+    // SAFETY: a paper device accesses no memory.
+    assert_eq!(unsafe { qp.sq.post_one(&invalidation) }, Err(PostReason::QueueFull));
 }
 
 #[test]

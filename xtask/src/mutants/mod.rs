@@ -4,8 +4,13 @@
 //! default) in a copy of the tree, and runs the package's own tests. A surviving mutant is a line
 //! that could be wrong and no test would fail.
 //!
+//! `cargo xtask mutants mlx5` has mutants of the ConnectX provider that were chosen by hand, and
+//! tests them itself ([`mlx5`]).
+//!
 //! Invariant: the tree and its target directory stay unchanged; copies and reports are below
 //! `target/mutants`.
+
+pub(crate) mod mlx5;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -16,7 +21,11 @@ use crate::{apt, cache, cargo};
 
 /// Runs cargo-mutants on the files that a change touches.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    chosen: Option<Chosen>,
+
     /// Files and folders [default: the Rust files that differ from the merge base with --base]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -39,6 +48,13 @@ pub(crate) struct Args {
     list: bool,
 }
 
+/// Mutants that were chosen by hand.
+#[derive(clap::Subcommand)]
+enum Chosen {
+    /// Test mutants of the ConnectX provider that were chosen by hand
+    Mlx5(mlx5::Args),
+}
+
 /// The version to install where cargo-mutants is missing.
 const VERSION: &str = "27.1.0";
 
@@ -51,6 +67,9 @@ const TIMED_OUT: i32 = 3;
 /// # Errors
 /// cargo-mutants cannot be installed or run, or the tests fail without a mutant.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Chosen::Mlx5(args)) = &args.chosen {
+        return mlx5::run(args);
+    }
     let paths = if args.paths.is_empty() { changed(&args.base)? } else { args.paths.clone() };
     let paths: Vec<_> = paths.iter().filter(|path| is_mutated(path)).collect();
     if paths.is_empty() {

@@ -1,0 +1,167 @@
+//! Queue pairs over a scripted kernel: what the driver learns, and what the device would read.
+
+use core::mem::offset_of;
+
+use verbs_core::channel::{Expect, Reply, Scripted};
+use verbs_core::kernel::KernelPd;
+use verbs_core::provider::{RecvQueue as _, SendQueue as _};
+use verbs_core::ring::Region;
+use verbs_core::types::{RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
+
+use super::*;
+use crate::cq::{CQE_FIELDS, Poller, Ring};
+use crate::device::tests::device;
+use crate::doorbell::Record;
+
+/// A completion queue of 4 entries, and its memory.
+pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
+    let memory = Region::plain(4 * CQE_FIELDS);
+    // SAFETY: the memory is new, and no device knows it.
+    let (ring, consumer) =
+        unsafe { (Ring::new(memory.clone(), 4, CQE_FIELDS), Record::new(&Region::plain(64), 0)) };
+    let poller = Poller::new(ring, consumer);
+    let shared = Arc::clone(poller.shared());
+    (poller, CqHandle { handle, shared, device: Arc::clone(device) }, memory)
+}
+
+/// Writes the completion of a queue's first request, of the kind `opcode`.
+pub(crate) fn complete(cq: &Region, entry: usize, opcode: u8, user_index: u32) {
+    // SAFETY: one thread.
+    unsafe {
+        cq.write(entry * CQE_FIELDS + 32, user_index.to_be());
+        cq.write(entry * CQE_FIELDS + 63, opcode << 4);
+    }
+}
+
+/// Returns the numbers of the completions that a queue has.
+pub(crate) fn polled(poller: &mut Poller) -> Vec<u64> {
+    let mut wcs = [Wc::default(); 4];
+    let count = poller.poll(&mut wcs);
+    wcs[..count].iter().map(|wc| wc.wr_id).collect()
+}
+
+const ATTR: QpInitAttr = QpInitAttr {
+    user_handle: 0,
+    qp_type: QpType::RC,
+    cap: QpCap { max_send_wr: 2, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 3, max_inline_data: 0 },
+    sq_sig_all: true,
+};
+
+fn create(device: &Arc<Device>, script: &Scripted, send_cq: &CqHandle, recv_cq: &CqHandle) -> QpParts<Mlx5> {
+    let pd = Pd::new(device, KernelPd::import(&device.kernel, 3), None);
+    // SAFETY: the call accesses no memory. The context takes the file and closes it.
+    let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    script.expect([
+        // No register is left, so that it shares one.
+        Expect::anything(Reply::Errno(Errno::NOMEM)),
+        Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+        Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
+        // The device's properties: no windows.
+        Expect::anything(Reply::Errno(Errno::INVAL)),
+    ]);
+    let mut parts =
+        Qp::create(device, &QpParents::new(&pd, send_cq, recv_cq), &ATTR, &QpCreateAttr::default()).unwrap();
+    move_to(&mut parts, script, &[QpState::INIT, QpState::RTR, QpState::RTS]);
+    parts
+}
+
+fn move_to(parts: &mut QpParts<Mlx5>, script: &Scripted, states: &[QpState]) {
+    for &qp_state in states {
+        script.expect([Expect::anything(Reply::ok())]);
+        let attr = QpAttr { qp_state, ..QpAttr::default() };
+        parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, QpAttrMask::STATE).unwrap();
+    }
+}
+
+fn post(parts: &mut QpParts<Mlx5>, wr_id: u64) {
+    let sge = [Sge { addr: 1, length: 1, lkey: 1 }];
+    let wr = SendWr { wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::empty() };
+    // SAFETY: no device knows the queues.
+    unsafe {
+        parts.sq.post_send(&[wr]).unwrap();
+        parts.rq.post_recv(&[RecvWr { wr_id: wr_id + 1, sge: &sge }]).unwrap();
+        parts.rq.post_recv(&[RecvWr { wr_id: wr_id + 2, sge: &sge }]).unwrap();
+    }
+}
+
+#[test]
+fn the_driver_and_the_device_find_the_queues_where_they_are() {
+    let (device, script) = device();
+    let (_poller, handle, _) = cq(&device, 5);
+    // The number is not the first one.
+    let other = device.user_index("create_qp").unwrap();
+    let mut parts = create(&device, &script, &handle, &handle);
+    assert_eq!(parts.qp.life.user_index(), Some(other.number() + 1));
+    let command = &script.seen()[4];
+    let input = command.split_once("0x1000 in ").expect("the driver's input").1;
+    let word = |offset: usize| {
+        let byte = |at: usize| u8::from_str_radix(&input[2 * at..2 * at + 2], 16).unwrap();
+        u32::from_ne_bytes(core::array::from_fn(|at| byte(offset + at)))
+    };
+    assert_eq!(word(offset_of!(Mlx5IbCreateQp, uidx)), other.number() + 1);
+    assert_eq!(word(offset_of!(Mlx5IbCreateQp, rq_wqe_count)), 8);
+    assert_eq!(word(offset_of!(Mlx5IbCreateQp, rq_wqe_shift)), 6, "4 units of 16 bytes");
+    assert_eq!(word(offset_of!(Mlx5IbCreateQp, sq_wqe_count)), 8);
+    assert_eq!(word(offset_of!(Mlx5IbCreateQp, bfreg_index)), 9, "the shared register's page");
+    post(&mut parts, 1);
+    let life = &parts.qp.life;
+    // SAFETY: one thread.
+    let records = [Slot::FIRST, Slot::SECOND].map(|at| unsafe { life.records().record(at) }.load());
+    assert_eq!(records, [2, 1], "receives, then sends");
+    // SAFETY: as above.
+    let control = unsafe { life.memory().region().read::<[u8; 16]>(8 * 64) };
+    // Every request completes, because the queue pair asks for it.
+    assert_eq!(control, [0, 0, 0, 0x0a, 0, 0xab, 0xcd, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
+    script.expect([Expect::anything(Reply::ok())]);
+    parts.qp.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+#[test]
+fn the_sends_of_raw_packets_begin_at_a_page() {
+    let (device, _script) = device();
+    let attr = QpInitAttr { qp_type: QpType::RAW_PACKET, ..ATTR };
+    let shapes = Shapes::of(&device, &attr, 0, true).unwrap();
+    assert_eq!((shapes.recv_len(), shapes.send_at()), (512, page_size()));
+    let shapes = Shapes::of(&device, &ATTR, 0, true).unwrap();
+    assert_eq!((shapes.recv_len(), shapes.send_at()), (512, 512));
+}
+
+#[test]
+fn a_reset_and_the_end_of_a_queue_pair_leave_no_completion_in_either_queue() {
+    let (device, script) = device();
+    let (mut sends, send_cq, of_sends) = cq(&device, 5);
+    let (mut receives, recv_cq, of_receives) = cq(&device, 6);
+    let mut parts = create(&device, &script, &send_cq, &recv_cq);
+    let user_index = parts.qp.life.user_index().unwrap();
+    post(&mut parts, 10);
+    complete(&of_sends, 0, 0, user_index);
+    complete(&of_receives, 0, 2, user_index);
+    assert_eq!((polled(&mut sends), polled(&mut receives)), (vec![10], vec![11]));
+    for entry in [1, 2] {
+        complete(&of_sends, entry, 0, user_index);
+        complete(&of_receives, entry, 2, user_index);
+        if entry == 1 {
+            move_to(&mut parts, &script, &[QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS]);
+            assert_eq!((polled(&mut sends), polled(&mut receives)), (vec![], vec![]), "after the reset");
+            post(&mut parts, 20);
+        }
+    }
+    script.expect([Expect::anything(Reply::ok())]);
+    parts.qp.destroy().map_err(|(_, error)| error).unwrap();
+    assert_eq!((polled(&mut sends), polled(&mut receives)), (vec![], vec![]), "after the end");
+}
+
+#[test]
+fn a_queue_pair_without_receives_accepts_none() {
+    let (device, script) = device();
+    let (_poller, handle, _) = cq(&device, 5);
+    let parts = create(&device, &script, &handle, &handle);
+    let life = Arc::clone(&parts.qp.life);
+    // SAFETY: no device reads the record.
+    let record = unsafe { life.records().record(Slot::FIRST) };
+    let mut rq = Rq::empty(record, life);
+    rq.moved_to(QpState::INIT);
+    // SAFETY: no device knows the queue.
+    let refused = unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[] }]) }.unwrap_err();
+    assert_eq!(refused.reason, verbs_core::types::PostReason::QueueFull);
+}

@@ -1,0 +1,109 @@
+//! Doorbells: the record, and what goes into the register.
+
+use std::sync::Arc;
+
+use verbs_core::ring::Region;
+use verbs_core::types::QpCap;
+
+use super::*;
+use crate::doorbell::{BlueFlame, Record};
+use crate::life::Life;
+use crate::sq::{Frames, Parts, Shape, Sq};
+use crate::wqe::BLOCK;
+
+/// A send queue whose record lies in the first bytes 4 to 7 of the register: the later of two
+/// stores is left there.
+fn overlapping() -> (Sq, Region) {
+    let [memory, registers] = [16 * BLOCK, 512].map(Region::plain);
+    // SAFETY: the test has one thread, and looks at the bytes that both write.
+    let (record, bell) = unsafe { (Record::new(&registers, 4), BlueFlame::new(&registers, 0, 256, true)) };
+    let cap = QpCap { max_send_wr: 4, max_send_sge: 2, ..QpCap::default() };
+    let mut sq = Sq::new(Parts {
+        qp_num: QP_NUM,
+        qp_type: QpType::RC,
+        sq_sig_all: false,
+        shape: Shape { blocks: 16, blocks_of_request: 4, max_post: 4, cap },
+        offset: 0,
+        record,
+        bell,
+        prefers_blue_flame: true,
+        has_windows: true,
+        frames: Frames::default(),
+        life: Arc::new(Life::of_test(memory, Region::plain(64))),
+    });
+    for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
+        sq.moved_to(state);
+    }
+    (sq, registers)
+}
+
+#[test]
+fn the_record_is_stored_before_the_register_rings() {
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
+    for (requests, name) in [(&[wr][..], "a whole request"), (&[wr, wr], "a doorbell")] {
+        let (mut sq, registers) = overlapping();
+        // SAFETY: no device knows the queue.
+        unsafe { sq.post_send(requests) }.unwrap();
+        // SAFETY: one thread.
+        assert_eq!(unsafe { registers.read::<[u8; 4]>(4) }, [0, 0xab, 0xcd, 2], "{name}");
+    }
+}
+
+#[test]
+fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
+    let mut qp = ready(PaperShape::default());
+    qp.destroy();
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
+    post(&mut qp, &[wr]);
+    assert_eq!(qp.take_register(0, 64), [0; 64]);
+    assert_eq!(qp.records()[1], 0);
+}
+
+#[test]
+fn a_register_takes_inline_data_alone_where_the_program_prefers_doorbells() {
+    let bytes: Vec<u8> = (0..100).collect();
+    let shape = PaperShape { prefers_blue_flame: false, ..PaperShape::default() };
+    for (list, is_inline) in [
+        (&[SGE][..], false),
+        (&[SGE, SGE], false),
+        (&[inline(&bytes[..9])], true),
+        (&[inline(&bytes[..40]), inline(&bytes[40..])], true),
+    ] {
+        let mut qp = ready(shape);
+        let flags = if is_inline { SendFlags::INLINE } else { SendFlags::empty() };
+        post(&mut qp, &[SendWr { wr_id: 1, op: SendOp::Send, sge: list, flags }]);
+        let (register, stored) = (qp.take_register(0, 128), qp.blocks(0, 2));
+        assert_eq!(register[..8], stored[..8]);
+        let rest = if is_inline { &stored[8..16 + 4 + 9] } else { &[0; 21] };
+        assert_eq!(register[8..29], *rest, "{list:?}");
+    }
+}
+
+#[test]
+fn a_register_takes_no_request_that_is_longer_than_its_half() {
+    let bytes: Vec<u8> = (0..=255).collect();
+    let shape = PaperShape { blocks: 32, blocks_of_request: 8, max_inline: 400, ..PaperShape::default() };
+    for (len, is_carried) in [(220, true), (221, false), (256, false)] {
+        let mut qp = ready(shape);
+        let list = [inline(&bytes[..100]), inline(&bytes[100..len])];
+        post(&mut qp, &[SendWr { wr_id: 1, op: op_of("write"), sge: &list, flags: SendFlags::INLINE }]);
+        let (register, stored) = (qp.take_register(0, 256), qp.blocks(0, 4));
+        if is_carried {
+            assert_eq!(register, stored);
+        } else {
+            assert_eq!((&register[..8], &register[8..]), (&stored[..8], &[0; 248][..]));
+        }
+        assert_eq!(qp.take_register(1, 256), [0; 256], "{len} bytes");
+    }
+}
+
+#[test]
+fn a_doorbell_for_several_long_requests_carries_none() {
+    let bytes = [7; 100];
+    let mut qp = ready(PaperShape::default());
+    let list = [inline(&bytes)];
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &list, flags: SendFlags::INLINE };
+    post(&mut qp, &[wr, wr]);
+    let register = qp.take_register(0, 256);
+    assert_eq!((&register[..8], &register[8..]), (&qp.blocks(2, 1)[..8], &[0; 248][..]));
+}

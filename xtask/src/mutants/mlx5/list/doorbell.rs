@@ -1,0 +1,238 @@
+//! Mutants of doorbell records, of registers, and of requests for events.
+
+use super::Kind::{Arm, BlueFlame, Record, Register};
+use super::Mutant;
+
+const BELL: &str = "doorbell.rs";
+const QUEUE: &str = "sq/mod.rs";
+const REGISTERS: &str = "registers.rs";
+const CONTROL: &str = "cq/control.rs";
+
+pub(super) const LIST: &[Mutant] = &[
+    Mutant::new("record-send-bits", Record, QUEUE, "store(cur_post & 0xffff)", "store(cur_post)"),
+    Mutant::new("record-recv-bits", Record, "rq.rs", "COUNTER: u32 = 0xffff", "COUNTER: u32 = u32::MAX"),
+    Mutant::new(
+        "record-srq-bits",
+        Record,
+        "srq/mod.rs",
+        "store(self.counter & 0xffff)",
+        "store(self.counter)",
+    ),
+    Mutant::new("record-cq-bits", Record, "cq/mod.rs", "store(self.index & 0xff_ffff)", "store(self.index)"),
+    Mutant::new("record-order-of-bytes", Record, BELL, "store(counter.to_be(), ", "store(counter, "),
+    Mutant::new(
+        "record-halves",
+        Record,
+        "qp.rs",
+        "record(Slot::SECOND), life.records().record(Slot::FIRST)",
+        "record(Slot::FIRST), life.records().record(Slot::SECOND)",
+    ),
+    Mutant::new(
+        "record-before-entry",
+        Record,
+        QUEUE,
+        "let flags = self.flags[",
+        "self.record.store(self.cur_post.wrapping_add(1) & 0xffff);\n        let flags = self.flags[",
+    ),
+    Mutant::new(
+        "record-behind-register",
+        Record,
+        QUEUE,
+        "        self.record.store(cur_post & 0xffff);
+        // SAFETY: the last request is in the queue, and has been stored.
+        let ds = unsafe { wqe::size(last) };
+        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+            // SAFETY: as above; it is one block.
+            unsafe { self.bell.ring_block(last) };
+        } else {
+            self.ring_other(count == 1);
+        }
+",
+        "        // SAFETY: the last request is in the queue, and has been stored.
+        let ds = unsafe { wqe::size(last) };
+        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+            // SAFETY: as above; it is one block.
+            unsafe { self.bell.ring_block(last) };
+        } else {
+            self.ring_other(count == 1);
+        }
+        self.record.store(cur_post & 0xffff);
+",
+    ),
+    Mutant::new(
+        "record-send-at-reset",
+        Record,
+        QUEUE,
+        "self.requests = SendRecord::new(self.block_mask + 1);\n            self.record.store(0);",
+        "self.requests = SendRecord::new(self.block_mask + 1);",
+    ),
+    Mutant::new(
+        "record-recv-at-reset",
+        Record,
+        "rq.rs",
+        "self.requests = RecvRecord::new(self.entries.count());\n            self.record.store(0);",
+        "self.requests = RecvRecord::new(self.entries.count());",
+    ),
+    Mutant::new("record-held-back", Record, "rq.rs", "self.head & self.published", "self.head & COUNTER"),
+    Mutant::new(
+        "record-held-back-until",
+        Record,
+        "rq.rs",
+        "QpState::RESET | QpState::INIT",
+        "QpState::RESET",
+    ),
+    Mutant::new("record-second-place", Record, "dbrec.rs", "SECOND: usize = 4", "SECOND: usize = 8"),
+    Mutant::new(
+        "record-lent",
+        Record,
+        "dbrec.rs",
+        "\n            && !self.is_lent.load(Ordering::Acquire)",
+        "",
+    ),
+    Mutant::new(
+        "record-not-cleared",
+        Record,
+        "dbrec.rs",
+        "slot.record(record) }.store(0);",
+        "slot.record(record) }.load();",
+    ),
+    // Whole requests in registers.
+    Mutant::new("blueflame-half", BlueFlame, BELL, "self.offset ^= self.size;", ""),
+    Mutant::new(
+        "blueflame-size",
+        BlueFlame,
+        BELL,
+        "(size / crate::wqe::UNIT, BLOCK",
+        "(2 * size / crate::wqe::UNIT, BLOCK",
+    ),
+    Mutant::new("blueflame-blocks", BlueFlame, BELL, "1..units.div_ceil(4)", "1..units / 4"),
+    Mutant::new("blueflame-wrap", BlueFlame, BELL, "from = if from == end { start } else { from };", ""),
+    Mutant::new("blueflame-rest", BlueFlame, BELL, "if units > 4 {", "if units > 8 {"),
+    Mutant::new(
+        "blueflame-order-of-bytes",
+        BlueFlame,
+        BELL,
+        "register.store(value.to_be(), ",
+        "register.store(value, ",
+    ),
+    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if count == 1 && ds", "if ds"),
+    Mutant::new("blueflame-of-many-long", BlueFlame, QUEUE, "is_alone && ds > 1 &&", "ds > 1 &&"),
+    Mutant::new("blueflame-without-data", BlueFlame, QUEUE, "is_alone && ds > 1 &&", "is_alone &&"),
+    Mutant::new(
+        "blueflame-not-preferred",
+        BlueFlame,
+        QUEUE,
+        "&& (self.prefers_blue_flame || is_inline())",
+        "",
+    ),
+    Mutant::new(
+        "blueflame-inline",
+        BlueFlame,
+        QUEUE,
+        "&& (self.prefers_blue_flame || is_inline())",
+        "&& self.prefers_blue_flame",
+    ),
+    Mutant::new(
+        "blueflame-short-not-preferred",
+        BlueFlame,
+        QUEUE,
+        "if parts.prefers_blue_flame { bell",
+        "if true { bell",
+    ),
+    Mutant::new(
+        "blueflame-kind",
+        BlueFlame,
+        "record.rs",
+        "_ if is_inline => Self::INLINE,",
+        "_ if is_inline => Self::PLAIN,",
+    ),
+    Mutant::new(
+        "blueflame-too-long",
+        BlueFlame,
+        QUEUE,
+        "may_carry && ds <= self.bell.max_units",
+        "may_carry",
+    ),
+    Mutant::new("blueflame-after-end", BlueFlame, QUEUE, "if self.life.is_over() {", "if false {"),
+    // The choice of registers.
+    Mutant::new("register-place", Register, REGISTERS, "register * self.of.size;", "register * half;"),
+    Mutant::new("register-first", Register, REGISTERS, "FIRST: usize = 0x800", "FIRST: usize = 0xa00"),
+    Mutant::new(
+        "register-shared",
+        Register,
+        REGISTERS,
+        "self.base + FIRST, 0, false)",
+        "self.base + FIRST, half, true)",
+    ),
+    Mutant::new(
+        "register-of-orphan",
+        Register,
+        REGISTERS,
+        ".filter(|(_, uar)| !uar.uses.contains(&Use::Orphan))",
+        "",
+    ),
+    Mutant::new(
+        "register-lease-of-orphan",
+        Register,
+        REGISTERS,
+        "if uses.contains(&Use::Orphan) {",
+        "if false {",
+    ),
+    Mutant::new(
+        "register-lease-twice",
+        Register,
+        REGISTERS,
+        "strong_count(self) > 1",
+        "strong_count(self) > 2",
+    ),
+    Mutant::new(
+        "register-lease-own",
+        Register,
+        REGISTERS,
+        "uses[register] = Use::Own;\n            self",
+        "self",
+    ),
+    Mutant::new("register-beside", Register, REGISTERS, "*other != register", "*other == register"),
+    Mutant::new("register-returned", Register, REGISTERS, "self.of.set(place, Use::None);", ""),
+    Mutant::new("register-limit", Register, REGISTERS, "uars.len() * REGISTERS >=", "uars.len() >="),
+    Mutant::new("register-shut-up", Register, REGISTERS, "if is_shut_up { 0 }", "if !is_shut_up { 0 }"),
+    Mutant::new("register-orphan-at-end", Register, "life.rs", "self.set_orphan(true);", ""),
+    // Requests for events.
+    Mutant::new("arm-register", Arm, REGISTERS, "ARM: usize = 0x20", "ARM: usize = 0x28"),
+    Mutant::new("arm-swapped", Arm, BELL, "pair(word, cqn)", "pair(cqn, word)"),
+    Mutant::new("arm-number", Arm, CONTROL, "(events & 3) << 28", "events << 28"),
+    Mutant::new("arm-number-place", Arm, CONTROL, "(events & 3) << 28", "(events & 3) << 24"),
+    Mutant::new(
+        "arm-kind",
+        Arm,
+        CONTROL,
+        "Some(events) { 0 } else { SOLICITED_ONLY }",
+        "Some(events) { SOLICITED_ONLY } else { 0 }",
+    ),
+    Mutant::new(
+        "arm-kind-bit",
+        Arm,
+        CONTROL,
+        "SOLICITED_ONLY: u32 = 1 << 24",
+        "SOLICITED_ONLY: u32 = 1 << 25",
+    ),
+    Mutant::new("arm-wider", Arm, CONTROL, "if !solicited_only {", "if true {"),
+    Mutant::new(
+        "arm-wider-forgotten",
+        Arm,
+        CONTROL,
+        "if self.any_at == Some(events) {",
+        "if !solicited_only {",
+    ),
+    Mutant::new("arm-record", Arm, CONTROL, "self.arm_record.store(word);", ""),
+    Mutant::new(
+        "arm-order",
+        Arm,
+        CONTROL,
+        "self.arm_record.store(word);\n        self.arm.ring(word, self.cqn);",
+        "self.arm.ring(word, self.cqn);\n        self.arm_record.store(word);",
+    ),
+    Mutant::new("arm-consumer", Arm, CONTROL, "self.poller.finish();\n        let word", "let word"),
+    Mutant::new("arm-place", Arm, CONTROL, "number | kind | self.poller.place()", "number | kind"),
+    Mutant::new("arm-place-bits", Arm, "cq/resize.rs", "self.index & 0xff_ffff\n", "self.index\n"),
+];
