@@ -172,6 +172,22 @@ pub fn is_ethernet<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
     Ok(context.query_port(PORT)?.link_layer == LinkLayer::ETHERNET)
 }
 
+/// Returns the local id of multicast groups at the port under test: any where InfiniBand has some,
+/// 0 on Ethernet.
+///
+/// # Errors
+/// The kernel's.
+pub fn group_lid() -> CaseResult<u16> {
+    static LID: OnceLock<u16> = OnceLock::new();
+    match LID.get() {
+        Some(lid) => Ok(*lid),
+        None => {
+            let lid = if is_ethernet(&open()?)? { 0 } else { 0xc001 };
+            Ok(*LID.get_or_init(|| lid))
+        }
+    }
+}
+
 /// Cases that are generic over the provider, each once with it hidden and once with it named.
 #[macro_export]
 macro_rules! both {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use verbs::state::Rts;
 use verbs::{
-    Buf, ConnectAttr, Cq, CqInit, Memory, Pd, PostBufReason, PostReason, Qp, QpInit, QpType, SendFlags,
-    SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcStatus,
+    Buf, ConnectAttr, Cq, CqInit, Errno, Memory, Pd, PostBufReason, PostReason, Qp, QpInit, QpType,
+    SendFlags, SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcStatus,
 };
 
 use super::super::tally::Kind;
@@ -58,7 +58,13 @@ impl Actor<'_> {
                 }
                 7 if self.rarely(4) => {
                     let max_wr = shared.srq.query()?.max_wr + 8;
-                    shared.srq.modify(&SrqAttr { max_wr, ..SrqAttr::default() }, SrqAttrMask::MAX_WR)?;
+                    let is_fixed = self.world.contexts[0].provider_name() == "mlx5";
+                    let attr = SrqAttr { max_wr, ..SrqAttr::default() };
+                    match shared.srq.modify(&attr, SrqAttrMask::MAX_WR) {
+                        // ConnectX cannot change the size.
+                        Err(error) if error.errno == Errno::INVAL && is_fixed => {}
+                        changed => changed?,
+                    }
                     self.tally.add(Kind::SrqResize);
                 }
                 _ => {

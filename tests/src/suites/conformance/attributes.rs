@@ -763,8 +763,8 @@ fn a_rate_limit_is_refused_with_its_verb<P: Provider>(context: &Context<P>) -> C
     let pace = RateLimit { rate_limit: 1000, ..RateLimit::default() };
     let error = pair.a.qp.modify_rate_limit(&pace).unwrap_err();
     // ConnectX paces raw packets.
-    let errno = if is_mlx5()? { Errno::INVAL } else { Errno::OPNOTSUPP };
-    assert_eq!((error.verb, error.errno), ("modify_qp_rate_limit", errno));
+    let is_refused = error.errno == Errno::OPNOTSUPP || (is_mlx5()? && error.errno == Errno::INVAL);
+    assert!(error.verb == "modify_qp_rate_limit" && is_refused, "{error}");
     assert_eq!(*error.device, *context.device_name());
     let error = pair.a.qp.query(QpAttrMask::RATE_LIMIT).unwrap_err();
     assert_eq!((error.verb, error.errno), ("query_qp", Errno::OPNOTSUPP));

@@ -15,7 +15,9 @@ use verbs::{
 
 use super::thing::{Held, Thing};
 use super::{ARENA, Churn, ROOT, group_of};
-use crate::fabric::{Remote, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg, rxe_is_before};
+use crate::fabric::{
+    Remote, group_lid, has_sqd, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg, rxe_is_before,
+};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// A kind of object, or a way to make one.
@@ -508,7 +510,9 @@ impl<P: Provider> Churn<P> {
             match state {
                 1 => Thing::QpInit(qp),
                 2 => Thing::QpRtr(qp.to_rtr(&self.rtr(own))?),
-                3 => Thing::QpSqd(qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?.to_sqd(false)?),
+                3 if has_sqd().unwrap_or(true) => {
+                    Thing::QpSqd(qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?.to_sqd(false)?)
+                }
                 4 => Thing::QpErrored(qp.to_rtr(&self.rtr(own))?.to_error()?),
                 5 => Thing::QpReset(qp.to_rtr(&self.rtr(own))?.to_reset()?),
                 _ => {
@@ -539,11 +543,12 @@ impl<P: Provider> Churn<P> {
     fn member(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, qp, _) = self.new_qp(QpType::UD, of)?;
         let mut qp = qp.to_init(&init_attr())?;
+        let lid = group_lid().unwrap_or(0);
         for group in 0..1 + self.choices.below(3) as u32 {
-            qp.attach_mcast(&group_of(group), 0)?;
+            qp.attach_mcast(&group_of(group), lid)?;
         }
         if self.choices.below(2) == 0 {
-            qp.detach_mcast(&group_of(0), 0)?;
+            qp.detach_mcast(&group_of(0), lid)?;
         }
         Ok((of, Thing::QpInit(qp)))
     }

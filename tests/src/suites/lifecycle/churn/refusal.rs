@@ -10,7 +10,7 @@ use verbs::{
 
 use super::Churn;
 use super::thing::Thing;
-use crate::fabric::{PORT, init_attr, path, reg_mr_ex};
+use crate::fabric::{PORT, init_attr, is_ethernet, path, reg_mr_ex};
 use crate::runner::{CaseResult, fail};
 
 /// The number of calls of [`Churn::refusal`].
@@ -78,12 +78,14 @@ impl<P: Provider> Churn<P> {
                 let Some(own) = usual.grh.map(|grh| grh.dgid) else { return fail("no GRH") };
                 ("attach_mcast", qp.attach_mcast(&own, 0).err())
             }
-            12 => ("create_ah without GRH", pd.create_ah(&AhAttr::lid(PORT, 1)).err()),
+            12 if is_ethernet(&context)? => {
+                ("create_ah without GRH", pd.create_ah(&AhAttr::lid(PORT, 1)).err())
+            }
             13 => {
                 let grh = usual.grh.map(|grh| GlobalRoute { sgid_index: 200, ..grh });
                 ("create_ah of a GID", pd.create_ah(&AhAttr { grh, ..usual }).err())
             }
-            14 => ("create_ah of a port", pd.create_ah(&AhAttr { port_num: 9, ..usual }).err()),
+            12 | 14 => ("create_ah of a port", pd.create_ah(&AhAttr { port_num: 9, ..usual }).err()),
             15 => {
                 // To write for peers, the device has to write for itself.
                 let access = AccessFlags::REMOTE_WRITE;
