@@ -120,8 +120,7 @@ impl<'a> Cqe<'a> {
         field!(self, u64, at::TIMESTAMP)
     }
 
-    /// Returns whether the device found the checksums of a frame right: those of its IPv4 header and
-    /// its transport header.
+    /// Returns whether the device found the checksums of a frame right: of IPv4 and its transport.
     pub(crate) fn checksums(self) -> WcFlags {
         const NETWORK_OK: u8 = 1 << 1;
         const TRANSPORT_OK: u8 = 1 << 2;
