@@ -16,7 +16,8 @@ use verbs::{
 use super::thing::{Held, Thing};
 use super::{ARENA, Churn, ROOT, group_of};
 use crate::fabric::{
-    Remote, group_lid, has_sqd, init_attr, is_rxe, next_completed, path, reg_mr_ex, rereg, rxe_is_before,
+    Remote, group_lid, has_sqd, init_attr, is_mlx5, is_rxe, is_soft, next_completed, path, reg_mr_ex, rereg,
+    rxe_is_before,
 };
 use crate::runner::{CaseResult, Stop, fail};
 
@@ -445,7 +446,8 @@ impl<P: Provider> Churn<P> {
             0 => srq.arm(2)?,
             1 => {
                 let attr = SrqAttr { max_wr: max_wr + 40, ..SrqAttr::default() };
-                srq.modify(&attr, SrqAttrMask::MAX_WR)?;
+                let is_refused = srq.modify(&attr, SrqAttrMask::MAX_WR).is_err();
+                refused_as_listed("another size of a shared receive queue", is_refused, is_mlx5()?)?;
             }
             _ => {}
         }
@@ -603,8 +605,8 @@ fn refused_as_listed(what: impl fmt::Debug, is_refused: bool, is_lacking: bool) 
 /// Returns whether an error says that the device lacks a kind.
 fn is_told_missing(kind: Kind, error: &Error) -> CaseResult<bool> {
     Ok(match kind {
-        // rxe of some kernels calls rights that it does not know invalid (seen on Linux 6.1).
-        Kind::MrOnDemand if is_rxe()? => [Errno::INVAL, Errno::OPNOTSUPP].contains(&error.errno),
+        // Some kernels call rights that a device lacks invalid (seen on Linux 6.1).
+        Kind::MrOnDemand if !is_soft()? => [Errno::INVAL, Errno::OPNOTSUPP].contains(&error.errno),
         Kind::XrcInitiator => matches!(error.cause, Cause::QpType { .. }),
         _ => error.errno == Errno::OPNOTSUPP,
     })
