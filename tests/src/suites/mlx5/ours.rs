@@ -10,10 +10,16 @@ use crate::runner::{Case, skip};
 use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
 
 /// Cases that do not run: the reason, and their topics and names.
-const OTHERWISE: &[(&str, &[&str])] = &[(
-    "the model raises events at once, whatever the moderation is",
-    &["cq_events.moderation_waits_for_the_count", "cq_events.moderation_waits_for_the_period"],
-)];
+const OTHERWISE: &[(&str, &[&str])] = &[
+    (
+        "the model raises events at once, whatever the moderation is",
+        &["cq_events.moderation_waits_for_the_count", "cq_events.moderation_waits_for_the_period"],
+    ),
+    (
+        "the case does not ask yet which queues ConnectX stops once they overran",
+        &["fuzz.random_calls_change_no_buffer_that_the_program_holds"],
+    ),
+];
 
 /// Cases that break a rule of the model on purpose: the rule, and their topics and names.
 const PROVOKED: &[(&str, &[&str])] = &[
@@ -67,7 +73,7 @@ pub fn provoked(name: &str) -> Option<(&'static str, bool)> {
 
 /// Returns the head of the entry of a table that has a case.
 fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> {
-    let name = name.strip_prefix("conformance.")?;
+    let name = name.strip_prefix("conformance.").unwrap_or(name);
     let name = name.split_once(' ').map_or(name, |(name, _)| name);
     table.iter().find(|(_, cases)| cases.contains(&name)).map(|(head, _)| *head)
 }
@@ -86,10 +92,10 @@ mod tests {
     #[test]
     fn every_case_of_a_table_exists() {
         let name = |case: Case| {
-            let name = case.name.strip_prefix("conformance.").unwrap_or_default();
+            let name = case.name.strip_prefix("conformance.").unwrap_or(&case.name);
             name.split(' ').next().unwrap_or_default().to_owned()
         };
-        let names: BTreeSet<String> = conformance::cases().into_iter().map(name).collect();
+        let names: BTreeSet<String> = cases().into_iter().map(name).collect();
         for case in OTHERWISE.iter().chain(PROVOKED).chain(LET_THROUGH).flat_map(|(_, cases)| *cases) {
             assert!(names.contains(*case), "{case}");
         }
