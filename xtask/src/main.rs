@@ -12,7 +12,7 @@
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
-//! | `mutants` | [`mutants`] | mutants that no test detects: in what a change touches, or of a list |
+//! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
 //! | `c-abi` | [`c_abi`] | links `libibverbs.so.1` for C programs, and packages it |

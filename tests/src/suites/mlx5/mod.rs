@@ -13,7 +13,7 @@
 //! | [`direct`] | a program that fills the queues by itself, on both libraries |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
-//! | [`ours`] | this project's own API: the suites `conformance`, `lifecycle`, `negative` and `fuzz` |
+//! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
 //! | `c_abi` | `devinfo`, `pingpong`, `perftest` and `pyverbs` again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
