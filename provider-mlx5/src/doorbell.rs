@@ -82,22 +82,19 @@ impl fmt::Debug for Record {
 
 /// A doorbell register for sends, of which one queue is the owner.
 pub(crate) struct BlueFlame {
-    register: NonNull<u8>,
+    /// The half to use next, of a register that is aligned to its size.
+    half: NonNull<u8>,
     /// The size of a half, in bytes: a power of two, and at least 8; 0 for a register without
     /// halves, which several queues ring.
     size: usize,
-    /// The start of the half to use next: 0 or `size`.
-    offset: usize,
     /// The size of the longest request that a half takes, in units of 16 bytes; 0 if the register
     /// takes doorbells alone.
     pub(crate) max_units: u32,
-    /// The number of sizes, from 2 units on, of requests of one block that a half takes: 3 or 0.
-    pub(crate) block_sizes: u32,
     _region: Region,
 }
 
-// SAFETY: `register` blocked the auto impls. It points into `_region`, which is `Send + Sync` and
-// lives as long; it is written through `&mut` alone.
+// SAFETY: `half` blocked the auto impls. It points into `_region`, which is `Send + Sync` and lives
+// as long; it is written through `&mut` alone.
 unsafe impl Send for BlueFlame {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for BlueFlame {}
@@ -112,30 +109,16 @@ impl BlueFlame {
     /// takes no requests.
     ///
     /// # Panics
-    /// The register does not lie within the region, is not aligned to 8 bytes, or its halves are no
-    /// power of two of at least 8 bytes.
+    /// The register does not lie within the region, is not aligned to its size, or its halves are
+    /// no power of two of at least 8 bytes.
     pub(crate) unsafe fn new(region: &Region, offset: usize, size: usize, takes_requests: bool) -> Self {
         let is_size = size == 0 || size.is_power_of_two() && size >= size_of::<u64>();
         assert!(is_size, "halves of {size} bytes");
-        let register = region.pointer(offset, (2 * size).max(size_of::<u64>()));
-        assert!(
-            register.addr().get().is_multiple_of(align_of::<u64>()),
-            "a register at {offset} is not aligned"
-        );
-        let (max_units, block_sizes) = if takes_requests && size >= BLOCK {
-            (size / crate::wqe::UNIT, BLOCK / crate::wqe::UNIT - 1)
-        } else {
-            (0, 0)
-        };
-        let (max_units, block_sizes) = (max_units as u32, block_sizes as u32);
-        Self { register, size, offset: 0, max_units, block_sizes, _region: region.clone() }
-    }
-
-    /// The half that is used now.
-    #[inline(always)]
-    fn half(&self) -> NonNull<u8> {
-        // SAFETY: `offset` is 0 or `size`, and the register has two halves (`new`).
-        unsafe { self.register.add(self.offset) }
+        let len = (2 * size).max(size_of::<u64>());
+        let half = region.pointer(offset, len);
+        assert!(half.addr().get().is_multiple_of(len), "a register at {offset} is not aligned");
+        let units = if takes_requests && size >= BLOCK { size / crate::wqe::UNIT } else { 0 };
+        Self { half, size, max_units: units as u32, _region: region.clone() }
     }
 
     /// Rings with the first 8 bytes of a request, given as a number.
@@ -144,7 +127,7 @@ impl BlueFlame {
         barrier::mmio_wc_start();
         // SAFETY: aligned and within the region; a register that others ring too is accessed by
         // such stores alone.
-        unsafe { store(self.half().cast(), head) };
+        unsafe { store(self.half.cast(), head) };
         self.done();
     }
 
@@ -156,7 +139,7 @@ impl BlueFlame {
     pub(crate) unsafe fn ring_block(&mut self, at: NonNull<u8>) {
         barrier::mmio_wc_start();
         // SAFETY: the caller's promise.
-        unsafe { copy_block(at, self.half()) };
+        unsafe { copy_block(at, self.half) };
         self.done();
     }
 
@@ -177,7 +160,7 @@ impl BlueFlame {
         barrier::mmio_wc_start();
         // SAFETY: the caller's promise: a request has at least one block.
         unsafe {
-            copy_block(at, self.half());
+            copy_block(at, self.half);
             if units > 4 {
                 self.copy_rest(at, start, end, units);
             }
@@ -191,7 +174,7 @@ impl BlueFlame {
     /// As [`ring_request`](Self::ring_request).
     #[inline(never)]
     unsafe fn copy_rest(&self, at: NonNull<u8>, start: NonNull<u8>, end: NonNull<u8>, units: u32) {
-        let (mut from, mut to) = (at, self.half());
+        let (mut from, mut to) = (at, self.half);
         for _ in 1..units.div_ceil(4) {
             // SAFETY: `from` stays below the queue's end, and `to` within the half, which has room
             // for `max_units`.
@@ -207,7 +190,12 @@ impl BlueFlame {
     #[inline(always)]
     fn done(&mut self) {
         barrier::flush_wc();
-        self.offset ^= self.size;
+        // The other half differs in one bit, because the register is aligned.
+        self.half = self.half.map_addr(|half| {
+            // SAFETY: the first half starts at a multiple of both sizes that is not 0 (`new`), so
+            // that neither half starts at 0.
+            unsafe { core::num::NonZero::new_unchecked(half.get() ^ self.size) }
+        });
     }
 }
 
@@ -305,7 +293,7 @@ impl fmt::Debug for BlueFlame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BlueFlame")
             .field("size", &self.size)
-            .field("offset", &self.offset)
+            .field("half", &self.half)
             .finish_non_exhaustive()
     }
 }

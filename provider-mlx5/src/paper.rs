@@ -269,6 +269,12 @@ impl PaperQp {
         self.poller.shared().end(user_index, None);
     }
 
+    /// Announces that that queue pair was reset, and its new queues.
+    #[cfg(test)]
+    pub(crate) fn reset(&self, user_index: u32, queues: Queues) {
+        self.poller.shared().end(user_index, Some(queues));
+    }
+
     /// Continues at a place of the completion queue, before anything was written.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
@@ -471,4 +477,16 @@ impl PaperSrqDevice {
 fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
     // SAFETY: see the head of the file.
     (at..at + len).map(|at| unsafe { region.read::<u8>(at) }).collect()
+}
+
+/// Numbers that look random, below a limit.
+#[cfg(test)]
+pub(crate) struct Dice(pub(crate) u32);
+
+#[cfg(test)]
+impl Dice {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 8) as usize % limit
+    }
 }

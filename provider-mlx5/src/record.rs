@@ -47,21 +47,75 @@ impl<T: Default> Slots<T> {
         assert!(count.is_power_of_two(), "a queue has a power of two of slots");
         Self { slots: (0..count).map(|_| T::default()).collect(), mask: count - 1 }
     }
+}
 
+impl<T> Slots<T> {
     #[inline(always)]
     fn at(&self, index: u32) -> &T {
-        // SAFETY: the masked index is below the number of slots (`new`).
+        self.view().at(index)
+    }
+
+    #[inline(always)]
+    fn view(&self) -> View<'_, T> {
+        View { slots: &self.slots, mask: self.mask }
+    }
+}
+
+/// The slots of a queue, for a loop: they stay in registers.
+#[derive(Debug)]
+pub(crate) struct View<'a, T> {
+    slots: &'a [T],
+    mask: u32,
+}
+
+impl<'a, T> View<'a, T> {
+    #[inline(always)]
+    fn at(&self, index: u32) -> &'a T {
+        // SAFETY: the masked index is below the number of slots (`Slots::new`).
         unsafe { self.slots.get_unchecked((index & self.mask) as usize) }
+    }
+}
+
+impl View<'_, SendSlot> {
+    /// Returns the number of the request at a block, and its kind.
+    #[inline(always)]
+    pub(crate) fn request(&self, block: u16) -> (u64, Kind) {
+        let slot = self.at(block.into());
+        (slot.wr_id.load(Ordering::Relaxed), slot.kind())
+    }
+}
+
+impl View<'_, AtomicU64> {
+    /// Returns the number of the receive at an entry.
+    #[inline(always)]
+    pub(crate) fn receive(&self, entry: u16) -> u64 {
+        self.at(entry.into()).load(Ordering::Relaxed)
     }
 }
 
 /// A request of a send queue, at its first basic block.
 #[derive(Debug, Default)]
-struct SendSlot {
+pub(crate) struct SendSlot {
     wr_id: AtomicU64,
-    /// The number of requests in the queue's life up to this one, and the request's [`Kind`]
-    /// in the upper half.
-    head: AtomicU64,
+    /// The number of requests in the queue's life up to this one.
+    head: AtomicU32,
+    /// The request's [`Kind`].
+    kind: AtomicU32,
+}
+
+impl SendSlot {
+    /// Records a request. `head`: the number of requests up to it.
+    #[inline(always)]
+    pub(crate) fn put(&self, wr_id: u64, head: u32, kind: Kind) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        self.head.store(head, Ordering::Relaxed);
+        self.kind.store(kind.0.into(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn kind(&self) -> Kind {
+        Kind(self.kind.load(Ordering::Relaxed) as u8)
+    }
 }
 
 /// A note of a queue about a request, beside its number.
@@ -99,6 +153,12 @@ impl Kind {
         self.0 > Self::INLINE.0
     }
 
+    /// Returns whether the entry of the completion does not tell all of its operation.
+    #[inline(always)]
+    pub(crate) const fn is_special(self) -> bool {
+        self.0 > Self::FETCH.0
+    }
+
     /// Returns the fence of the request behind this one: a change of a key ends before it is used.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {
@@ -125,9 +185,12 @@ impl SendRecord {
     /// Records a request at a block. `head`: the number of requests up to it.
     #[inline(always)]
     pub(crate) fn put(&self, block: u32, wr_id: u64, head: u32, kind: Kind) {
-        let slot = self.slots.at(block);
-        slot.wr_id.store(wr_id, Ordering::Relaxed);
-        slot.head.store(u64::from(kind.0) << 32 | u64::from(head), Ordering::Relaxed);
+        self.slots.at(block).put(wr_id, head, kind);
+    }
+
+    /// Returns the slots: as many as blocks, which live as long as the record.
+    pub(crate) const fn slots(&self) -> &[SendSlot] {
+        &self.slots.slots
     }
 
     /// Returns the number of requests that have ended. What the poller did before is done.
@@ -136,18 +199,47 @@ impl SendRecord {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Ends the request at a block, and with it all before it. Returns its number.
+    /// Returns the requests, for a loop.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_, SendSlot> {
+        self.slots.view()
+    }
+
+    /// Ends the request at a block, and with it all before it.
+    #[inline(always)]
+    pub(crate) fn end(&self, block: u16) {
+        let head = self.slots.at(block.into()).head.load(Ordering::Relaxed);
+        self.tail.store(head, Ordering::Release);
+    }
+
+    /// Ends the request at a block, and with it all before it. Returns its number and its kind.
     #[inline(always)]
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
+        let request = self.view().request(block);
+        self.end(block);
+        request
+    }
+
+    /// As [`complete`](Self::complete), for a request that moves data from this side. Does nothing
+    /// for another one.
+    #[inline(always)]
+    pub(crate) fn complete_plain(&self, block: u16) -> Option<u64> {
         let slot = self.slots.at(block.into());
-        let (wr_id, head) = (slot.wr_id.load(Ordering::Relaxed), slot.head.load(Ordering::Relaxed));
-        self.tail.store(head as u32, Ordering::Release);
-        (wr_id, Kind((head >> 32) as u8))
+        if slot.kind().has_more() {
+            return None;
+        }
+        self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
+        Some(slot.wr_id.load(Ordering::Relaxed))
     }
 
     /// Returns what is remembered of the request at a block.
     pub(crate) fn kind(&self, block: u32) -> Kind {
-        Kind((self.slots.at(block).head.load(Ordering::Relaxed) >> 32) as u8)
+        self.slots.at(block).kind()
+    }
+
+    /// Returns the number of requests in the queue's life up to the one at a block.
+    pub(crate) fn head(&self, block: u32) -> u32 {
+        self.slots.at(block).head.load(Ordering::Relaxed)
     }
 }
 
@@ -177,11 +269,23 @@ impl RecvRecord {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Ends the request at an entry, and returns its number. Receives end in order.
+    /// Returns the requests, for a loop.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_, AtomicU64> {
+        self.slots.view()
+    }
+
+    /// Ends a number of requests. Receives end in order.
+    #[inline(always)]
+    pub(crate) fn end(&self, count: u32) {
+        self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
+    }
+
+    /// Ends the request at an entry, and returns its number.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> u64 {
-        let wr_id = self.slots.at(entry.into()).load(Ordering::Relaxed);
-        self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        let wr_id = self.view().receive(entry);
+        self.end(1);
         wr_id
     }
 }

@@ -132,26 +132,51 @@ pub(crate) unsafe fn store(at: NonNull<u8>, words: Words) {
     unsafe { at.cast::<Words>().write([words[0].to_be(), words[1].to_be()]) }
 }
 
-/// Copies a few bytes, at least one. 8 are copied at once.
+/// Copies 1 to 48 bytes, without a call. Copies overlap where no size fits.
 ///
 /// # Safety
 /// `length` bytes are readable at `from` and writable at `to`, and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
-    // SAFETY: the caller's promise.
+    debug_assert!((1..=48).contains(&length), "{length} bytes");
+    // SAFETY: each copy lies inside of the `length` bytes, by the comparison before it.
     unsafe {
-        if length == size_of::<u64>() {
-            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+        if length == 8 {
+            copy_at::<u64>(from, to, 0);
+        } else if length >= 16 {
+            copy_at::<u128>(from, to, 0);
+            if length > 32 {
+                copy_at::<u128>(from, to, 16);
+            }
+            copy_at::<u128>(from, to, length - 16);
+        } else if length > 8 {
+            copy_at::<u64>(from, to, 0);
+            copy_at::<u64>(from, to, length - 8);
+        } else if length >= 4 {
+            copy_at::<u32>(from, to, 0);
+            copy_at::<u32>(from, to, length - 4);
         } else {
-            core::ptr::copy_nonoverlapping(from, to.as_ptr(), length);
+            copy_at::<u8>(from, to, 0);
+            copy_at::<u8>(from, to, length / 2);
+            copy_at::<u8>(from, to, length - 1);
         }
     }
+}
+
+/// Copies a number, from and to `offset` bytes.
+///
+/// # Safety
+/// The bytes of the number are readable and writable there, and do not overlap.
+#[inline(always)]
+unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { to.add(offset).cast::<T>().write_unaligned(from.add(offset).cast::<T>().read_unaligned()) };
 }
 
 /// Returns the number of units that inline data of `length` bytes takes.
 #[inline(always)]
 pub(crate) const fn inline_units(length: u32) -> u32 {
-    if length == 0 { 0 } else { (length + 4).div_ceil(UNIT as u32) }
+    if length == 0 { 0 } else { (length + 4 + (UNIT as u32 - 1)) / UNIT as u32 }
 }
 
 /// The place of an entry's next segment in a send queue. It continues at the start of the queue

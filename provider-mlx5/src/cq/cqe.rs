@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
@@ -255,7 +256,10 @@ impl Cqe<'_> {
 
     /// Returns the length of the data of a request that succeeded.
     #[inline(always)]
-    pub(crate) fn sent_len(self) -> u32 {
+    pub(crate) fn sent_len(self, kind: Kind) -> u32 {
+        if !kind.has_more() {
+            return 0;
+        }
         match SENT[(self.wqe_opcode() & 0x3f) as usize].length {
             Length::Read => self.byte_cnt(),
             Length::Atomic => 8,
@@ -266,18 +270,137 @@ impl Cqe<'_> {
     /// Writes the completion of a request that succeeded.
     #[inline(always)]
     pub(crate) fn write_sent(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
-        let sop_drop_qpn = field!(self, u32, at::SOP_DROP_QPN);
-        let Sent { opcode, .. } = SENT[(sop_drop_qpn >> 24 & 0x3f) as usize];
-        *wc = Wc { wr_id, opcode, qp_num: sop_drop_qpn & 0xff_ffff, ..Wc::default() };
-        if kind.has_more() {
-            self.write_rest(kind, wc);
+        self.write_plain(wr_id, kind, wc);
+        if kind.is_special() {
+            wc.opcode = self.sent_opcode(kind);
         }
     }
 
-    /// Writes what only some operations have.
-    #[inline(never)]
-    fn write_rest(self, kind: Kind, wc: &mut Wc) {
-        wc.opcode = self.sent_opcode(kind);
-        wc.byte_len = self.sent_len();
+    /// As [`write_sent`](Self::write_sent), for a request that is not special.
+    #[inline(always)]
+    pub(crate) fn write_plain(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
+        self.write_operation(wr_id, wc);
+        wc.byte_len = self.sent_len(kind);
+    }
+
+    /// Writes the completion of a request that succeeded, and whose entry names its operation, which
+    /// has nothing else.
+    #[inline(always)]
+    pub(crate) fn write_operation(self, wr_id: u64, wc: &mut Wc) {
+        let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
+        let words = [wr_id, sent, 0, self.qp_num_word(), 0, 0];
+        // Fewer and wider stores than one a field.
+        // SAFETY: the words are as long as the completion and need no wider alignment; every bit
+        // pattern is a completion, whose fields are integers.
+        unsafe { core::ptr::from_mut(wc).cast::<[u64; 6]>().write(words) };
+    }
+}
+
+impl Cqe<'_> {
+    /// Returns the number of the queue pair as the second of two fields of a completion that lie
+    /// side by side, behind a 0.
+    #[inline(always)]
+    fn qp_num_word(self) -> u64 {
+        if cfg!(target_endian = "little") {
+            // The bytes of the entry, reversed: the shift is part of it.
+            let opcode_and_number = u64::from(field!(self, u32, at::SOP_DROP_QPN).to_be());
+            (opcode_and_number & !0xff).swap_bytes()
+        } else {
+            joined(0, self.qp_num())
+        }
+    }
+}
+
+/// Joins two fields that lie side by side.
+const fn joined(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") {
+        (second as u64) << 32 | first as u64
+    } else {
+        (first as u64) << 32 | second as u64
+    }
+}
+
+/// The status of a success, and the operations of [`SENT`], by the first byte of the field.
+const SENT_WORDS: [u64; 256] = {
+    assert!(size_of::<Wc>() == size_of::<[u64; 6]>() && align_of::<Wc>() >= align_of::<u64>());
+    assert!(offset_of!(Wc, status) == 8 && offset_of!(Wc, opcode) == 12 && offset_of!(Wc, qp_num) == 28);
+    let mut words = [0; 256];
+    let mut at = 0;
+    while at < words.len() {
+        words[at] = joined(WcStatus::SUCCESS.0, SENT[at & 0x3f].opcode.0);
+        at += 1;
+    }
+    words
+};
+
+/// A receive that succeeded: what the kind of its entry says.
+#[derive(Clone, Copy)]
+struct Received {
+    opcode: WcOpcode,
+    flags: WcFlags,
+    /// The bits of the immediate data or of the key that it has: all or none.
+    imm: u32,
+}
+
+/// The receives by the kind of their entry.
+const RECEIVED: [Received; 8] = {
+    let sent = Received { opcode: WcOpcode::RECV, flags: WcFlags::empty(), imm: 0 };
+    let mut received = [sent; 8];
+    let with_imm = Received { flags: WcFlags::WITH_IMM, imm: u32::MAX, ..sent };
+    received[cqe_opcode::RESP_SEND_IMM as usize] = with_imm;
+    received[cqe_opcode::RESP_WR_IMM as usize] =
+        Received { opcode: WcOpcode::RECV_RDMA_WITH_IMM, ..with_imm };
+    received[cqe_opcode::RESP_SEND_INV as usize] = Received { flags: WcFlags::WITH_INV, ..with_imm };
+    received
+};
+
+impl Cqe<'_> {
+    /// Returns whether a received packet had a global route header.
+    fn grh(flags_rqpn: u32) -> WcFlags {
+        if flags_rqpn >> 28 & 3 != 0 { WcFlags::GRH } else { WcFlags::empty() }
+    }
+
+    /// Returns the operation of a receive that succeeded. `opcode`: the kind of the entry.
+    #[inline(always)]
+    pub(crate) fn received_opcode(opcode: u8) -> WcOpcode {
+        RECEIVED[usize::from(opcode & 7)].opcode
+    }
+
+    /// Returns the immediate data, or the key, of a receive that succeeded; 0 without.
+    #[inline(always)]
+    pub(crate) fn received_imm(self, opcode: u8) -> u32 {
+        self.imm_inval_pkey() & RECEIVED[usize::from(opcode & 7)].imm
+    }
+
+    /// Returns the flags of a receive that succeeded.
+    #[inline(always)]
+    pub(crate) fn received_flags(self, opcode: u8, kind: Kind) -> WcFlags {
+        let flags = RECEIVED[usize::from(opcode & 7)].flags | Self::grh(self.flags_rqpn());
+        if kind == Kind::FRAME && opcode == cqe_opcode::RESP_SEND { flags | self.checksums() } else { flags }
+    }
+
+    /// Writes the completion of a receive that succeeded. `opcode`: the kind of the entry.
+    #[inline(always)]
+    pub(crate) fn write_received(self, opcode: u8, wr_id: u64, kind: Kind, wc: &mut Wc) {
+        let Received { opcode: operation, flags, imm } = RECEIVED[usize::from(opcode & 7)];
+        let (flags_rqpn, imm_inval_pkey) = (self.flags_rqpn(), self.imm_inval_pkey());
+        *wc = Wc {
+            wr_id,
+            status: WcStatus::SUCCESS,
+            opcode: operation,
+            vendor_err: 0,
+            byte_len: self.byte_cnt(),
+            imm_data: imm_inval_pkey & imm,
+            qp_num: self.qp_num(),
+            src_qp: flags_rqpn & 0xff_ffff,
+            wc_flags: flags | Self::grh(flags_rqpn),
+            pkey_index: imm_inval_pkey as u16,
+            slid: self.slid(),
+            sl: (flags_rqpn >> 24 & 0xf) as u8,
+            dlid_path_bits: self.ml_path() & 0x7f,
+        };
+        if kind == Kind::FRAME && opcode == cqe_opcode::RESP_SEND {
+            wc.wc_flags |= self.checksums();
+        }
     }
 }

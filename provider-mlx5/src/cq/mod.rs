@@ -2,7 +2,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `mod` | polling |
+//! | `mod` | polling, one by one |
+//! | `runs` | polling several completions of one queue pair at once |
 //! | `control` | [`Cq`], the kernel's object, and its requests for events |
 //! | `resize` | replacing the ring |
 //! | `cqe` | an entry's fields |
@@ -25,6 +26,7 @@
 mod control;
 mod cqe;
 mod resize;
+mod runs;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -47,7 +49,7 @@ use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
 use crate::device::Device;
 use crate::doorbell::Record;
-use crate::record::{Kind, SendRecord};
+use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 
 /// The polled end of a completion queue.
 pub(crate) struct Poller {
@@ -67,16 +69,26 @@ pub(crate) struct Poller {
     ending: Vec<u32>,
 }
 
-/// A queue pair of the table, as the short path finds it: forgotten when the table changes.
+/// A queue pair of the table, as the short paths find it: forgotten when the table changes.
 #[derive(Clone, Copy)]
 struct Current {
     /// The number that its completions carry, as they have it; `u32::MAX` is no such number.
     user_index: u32,
     /// The same for completions of sends: `u32::MAX` where the sends complete elsewhere.
     of_sends: u32,
+    /// The same for those of its own receive queue.
+    of_receives: u32,
+    /// The same for those of a shared receive queue.
+    of_shared: u32,
+    /// The kind of the receives.
+    recv_kind: Kind,
     entry: NonNull<Entry>,
     /// The record of `of_sends`.
     send: *const SendRecord,
+    /// The record of `of_receives`.
+    recv: *const RecvRecord,
+    /// The record of `of_shared`.
+    srq: *const SrqRecord,
 }
 
 impl Current {
@@ -84,9 +96,35 @@ impl Current {
     const NONE: Self = Self {
         user_index: u32::MAX,
         of_sends: u32::MAX,
+        of_receives: u32::MAX,
+        of_shared: u32::MAX,
+        recv_kind: Kind::PLAIN,
         entry: NonNull::dangling(),
         send: core::ptr::null(),
+        recv: core::ptr::null(),
+        srq: core::ptr::null(),
     };
+
+    /// Returns the queue pair of an entry, whose completions carry `user_index`.
+    fn of(entry: &Entry, user_index: u32) -> Self {
+        let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
+        // A former life takes the long path.
+        let Some(queues) = entry.queues.as_ref().filter(|_| entry.since.is_none()) else { return current };
+        let current = Self { recv_kind: queues.recv_kind, ..current };
+        let current = match &queues.send {
+            Some(record) => Self { of_sends: user_index, send: Arc::as_ptr(record), ..current },
+            None => current,
+        };
+        match &queues.recv {
+            Some(Receives::Own(record)) => {
+                Self { of_receives: user_index, recv: Arc::as_ptr(record), ..current }
+            }
+            Some(Receives::Shared(record)) => {
+                Self { of_shared: user_index, srq: Arc::as_ptr(record), ..current }
+            }
+            None => current,
+        }
+    }
 }
 
 // SAFETY: `current` blocked the auto impls. It points to an entry of `table`, which is boxed and of
@@ -127,9 +165,15 @@ impl Poller {
     #[inline(always)]
     pub(crate) fn finish(&mut self) {
         if self.returned != self.index {
-            self.returned = self.index;
-            self.shared.consumer.store(self.index & 0xff_ffff);
+            self.finish_all();
         }
+    }
+
+    /// As [`finish`](Self::finish), where entries were polled.
+    #[inline(always)]
+    fn finish_all(&mut self) {
+        self.returned = self.index;
+        self.shared.consumer.store(self.index & 0xff_ffff);
     }
 
     /// Lends the next completion.
@@ -192,23 +236,6 @@ impl Poller {
         None
     }
 
-    /// Copies completions out, and returns their number.
-    #[inline]
-    pub(crate) fn poll(&mut self, wcs: &mut [Wc]) -> usize {
-        let mut count = 0;
-        for wc in &mut *wcs {
-            if let Some((cqe, wr_id, kind)) = self.short() {
-                cqe.write_sent(wr_id, kind, wc);
-            } else {
-                let Some(completion) = self.advance_any() else { break };
-                completion.write_to(wc);
-            }
-            count += 1;
-        }
-        self.finish();
-        count
-    }
-
     /// Returns the completion of an entry; `None` if it is to be skipped.
     fn resolve<'a>(&mut self, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
         let user_index = cqe.raw_user_index();
@@ -259,15 +286,7 @@ impl Poller {
     fn look_up(&mut self, user_index: u32) -> Option<()> {
         self.current = Current::NONE;
         let entry = self.table.get(u32::from_be(user_index))?;
-        // A former life takes the long path.
-        let send = entry.queues.as_ref().and_then(|queues| queues.send.as_ref());
-        let send = send.filter(|_| entry.since.is_none());
-        self.current = Current {
-            user_index,
-            of_sends: if send.is_some() { user_index } else { u32::MAX },
-            entry: NonNull::from(entry),
-            send: send.map_or(core::ptr::null(), Arc::as_ptr),
-        };
+        self.current = Current::of(entry, user_index);
         Some(())
     }
 
@@ -388,9 +407,8 @@ impl CompletionOps for Completion<'_> {
     fn opcode(&self) -> WcOpcode {
         match self.cqe.op_own() >> 4 {
             cqe_opcode::REQ => self.cqe.sent_opcode(self.kind),
-            cqe_opcode::RESP_WR_IMM => WcOpcode::RECV_RDMA_WITH_IMM,
             cqe_opcode::REQ_ERR => WcOpcode::SEND,
-            _ => WcOpcode::RECV,
+            opcode => Cqe::received_opcode(opcode),
         }
     }
 
@@ -402,7 +420,7 @@ impl CompletionOps for Completion<'_> {
     #[inline(always)]
     fn byte_len(&self) -> u32 {
         match self.cqe.op_own() >> 4 {
-            cqe_opcode::REQ => self.cqe.sent_len(),
+            cqe_opcode::REQ => self.cqe.sent_len(self.kind),
             _ if self.is_receive() => self.cqe.byte_cnt(),
             _ => 0,
         }
@@ -410,12 +428,7 @@ impl CompletionOps for Completion<'_> {
 
     #[inline(always)]
     fn imm_data(&self) -> u32 {
-        match self.cqe.op_own() >> 4 {
-            cqe_opcode::RESP_WR_IMM | cqe_opcode::RESP_SEND_IMM | cqe_opcode::RESP_SEND_INV => {
-                self.cqe.imm_inval_pkey()
-            }
-            _ => 0,
-        }
+        if self.is_receive() { self.cqe.received_imm(self.cqe.op_own() >> 4) } else { 0 }
     }
 
     #[inline(always)]
@@ -430,15 +443,10 @@ impl CompletionOps for Completion<'_> {
 
     #[inline(always)]
     fn wc_flags(&self) -> WcFlags {
-        let of_grh = |cqe: &Cqe<'_>| {
-            if cqe.flags_rqpn() >> 28 & 3 != 0 { WcFlags::GRH } else { WcFlags::empty() }
-        };
-        match self.cqe.op_own() >> 4 {
-            cqe_opcode::RESP_WR_IMM | cqe_opcode::RESP_SEND_IMM => WcFlags::WITH_IMM | of_grh(&self.cqe),
-            cqe_opcode::RESP_SEND_INV => WcFlags::WITH_INV | of_grh(&self.cqe),
-            cqe_opcode::RESP_SEND if self.kind == Kind::FRAME => self.cqe.checksums() | of_grh(&self.cqe),
-            cqe_opcode::RESP_SEND => of_grh(&self.cqe),
-            _ => WcFlags::empty(),
+        if self.is_receive() {
+            self.cqe.received_flags(self.cqe.op_own() >> 4, self.kind)
+        } else {
+            WcFlags::empty()
         }
     }
 
@@ -485,19 +493,13 @@ impl CompletionOps for Completion<'_> {
     /// As each reader on its own, with one look at the kind of the entry.
     #[inline(always)]
     fn write_to(&self, wc: &mut Wc) {
-        *wc = Wc { wr_id: self.wr_id, status: self.status, qp_num: self.cqe.qp_num(), ..Wc::default() };
         if self.status != WcStatus::SUCCESS {
+            let (wr_id, status, qp_num) = (self.wr_id, self.status, self.cqe.qp_num());
+            *wc = Wc { wr_id, status, qp_num, ..Wc::default() };
             wc.vendor_err = self.vendor_err();
             wc.opcode = self.opcode();
         } else if self.is_receive() {
-            wc.opcode = self.opcode();
-            wc.byte_len = self.cqe.byte_cnt();
-            wc.imm_data = self.imm_data();
-            wc.wc_flags = self.wc_flags();
-            let (flags_rqpn, pkey) = (self.cqe.flags_rqpn(), self.cqe.imm_inval_pkey());
-            (wc.src_qp, wc.sl) = (flags_rqpn & 0xff_ffff, (flags_rqpn >> 24 & 0xf) as u8);
-            (wc.pkey_index, wc.slid) = (pkey as u16, self.cqe.slid());
-            wc.dlid_path_bits = self.dlid_path_bits();
+            self.cqe.write_received(self.cqe.op_own() >> 4, self.wr_id, self.kind, wc);
         } else {
             self.cqe.write_sent(self.wr_id, self.kind, wc);
         }

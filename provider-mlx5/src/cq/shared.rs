@@ -96,6 +96,21 @@ impl Ring {
         (fields, op_own, u8::from(index & (self.mask + 1) != 0))
     }
 
+    /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
+    /// and the owner bit that the device writes into these.
+    #[inline(always)]
+    pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
+        let place = index & self.mask;
+        let round = u8::from(index & (self.mask + 1) != 0);
+        (self.fields(index), (self.mask + 1 - place) as usize, round)
+    }
+
+    /// The distance from an entry to the next one is two to this.
+    #[inline(always)]
+    pub(super) const fn log_stride(&self) -> u32 {
+        self.log_stride
+    }
+
     /// Returns the entry at a place, if the device has written it in this round.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {

@@ -1,3 +1,5 @@
+mod runs;
+
 use std::sync::Arc;
 
 use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue as _};

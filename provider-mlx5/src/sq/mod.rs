@@ -36,14 +36,14 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_core::Errno;
-use verbs_core::checks::SendChecks;
+use verbs_core::checks::{PlainLimits, SendChecks};
 use verbs_core::provider::SendQueue;
 use verbs_core::ring::barrier;
-use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
+use verbs_core::types::{OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
 
 use crate::doorbell::{BlueFlame, Record};
 use crate::life::Life;
-use crate::record::{Kind, SendRecord};
+use crate::record::{Kind, SendRecord, SendSlot};
 use crate::wqe::{self, BLOCK, UNIT, control};
 
 /// The size of a send queue.
@@ -79,6 +79,37 @@ pub(crate) struct Parts {
     pub(crate) life: Arc<Life>,
 }
 
+/// The lengths of the requests that the short path takes.
+#[derive(Clone, Copy)]
+struct Limits {
+    write: PlainLimits,
+    write_imm: PlainLimits,
+    send: PlainLimits,
+    send_imm: PlainLimits,
+    read: PlainLimits,
+}
+
+impl Limits {
+    fn new(checks: &SendChecks) -> Self {
+        let limits = |op, units| {
+            let PlainLimits { max_length, max_inline } = checks.plain_limits(op);
+            PlainLimits { max_length, max_inline: max_inline.min(Self::room(units)) }
+        };
+        Self {
+            write: limits(OpKind::RDMA_WRITE, 2),
+            write_imm: limits(OpKind::RDMA_WRITE_WITH_IMM, 2),
+            send: limits(OpKind::SEND, 1),
+            send_imm: limits(OpKind::SEND_WITH_IMM, 1),
+            read: limits(OpKind::RDMA_READ, 2),
+        }
+    }
+
+    /// Returns the most bytes of inline data behind a number of units that end in the first block.
+    const fn room(units: usize) -> u32 {
+        (BLOCK - units * UNIT - size_of::<u32>()) as u32
+    }
+}
+
 /// The send queue of a queue pair.
 pub struct Sq {
     start: NonNull<u8>,
@@ -96,20 +127,22 @@ pub struct Sq {
     /// The queue pair's number as control segments have it.
     qpn: u32,
     checks: SendChecks,
+    limits: Limits,
     /// The flags of a control segment, by those of a request.
     flags: [u8; 16],
     requests: Arc<SendRecord>,
-    /// `head` and `cur_post` at the last doorbell.
-    rung_head: u32,
+    /// The slots of `requests`, one for each block.
+    slots: NonNull<SendSlot>,
+    /// `cur_post` at the last doorbell.
     rung_post: u32,
-    /// `head` and `fence` at the last doorbell behind a request that the short way does not ring.
+    /// `cur_post` and `fence` at the last doorbell behind a request that the short way does not
+    /// ring.
     rung_fence: (u32, u8),
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
-    /// The number of sizes, from 2 units on, of requests of one block that the doorbell carries
-    /// whether or not their data is inline.
-    short_sizes: u32,
+    /// The doorbell carries requests of one block whether or not their data is inline.
+    carries_blocks: bool,
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
@@ -119,8 +152,8 @@ pub struct Sq {
     life: Arc<Life>,
 }
 
-// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, which is
-// `Send + Sync` and lives as long; the queue is written through `&mut` alone.
+// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, and to the slots
+// of `requests`; both are `Send + Sync` and live as long. The queue is written through `&mut` alone.
 unsafe impl Send for Sq {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Sq {}
@@ -173,6 +206,7 @@ impl Sq {
         if parts.frames.max_tso_header > 0 {
             checks = checks.with_tso();
         }
+        let requests = SendRecord::new(shape.blocks);
         Self {
             start,
             last: start,
@@ -181,13 +215,14 @@ impl Sq {
             head: 0,
             limit: shape.max_post,
             qpn: qp_num << 8,
+            limits: Limits::new(&checks),
             checks,
             flags: control_flags(sq_sig_all),
-            requests: SendRecord::new(shape.blocks),
-            rung_head: 0,
+            slots: NonNull::from(requests.slots()).cast(),
+            requests,
             rung_post: 0,
             rung_fence: (0, 0),
-            short_sizes: if parts.prefers_blue_flame { bell.block_sizes } else { 0 },
+            carries_blocks: parts.prefers_blue_flame && bell.max_units >= (BLOCK / UNIT) as u32,
             record,
             bell,
             prefers_blue_flame: parts.prefers_blue_flame,
@@ -215,10 +250,12 @@ impl Sq {
     /// a doorbell record of 0, which the device expects.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
+        self.limits = Limits::new(&self.checks);
         if state == QpState::RESET {
             (self.cur_post, self.head, self.limit, self.fence) = (0, 0, self.max_post, 0);
-            (self.last, self.rung_head, self.rung_post, self.rung_fence) = (self.start, 0, 0, (0, 0));
+            (self.last, self.rung_post, self.rung_fence) = (self.start, 0, (0, 0));
             self.requests = SendRecord::new(self.block_mask + 1);
+            self.slots = NonNull::from(self.requests.slots()).cast();
             self.record.store(0);
         }
     }
@@ -303,15 +340,18 @@ impl Sq {
         unsafe {
             match wr.op {
                 SendOp::RdmaWrite { remote_addr, rkey } => {
-                    self.put_plain(wr, RDMA_WRITE, 0, Some((remote_addr, rkey)))
+                    self.put_plain(wr, self.limits.write, RDMA_WRITE, 0, Some((remote_addr, rkey)))
                 }
-                SendOp::Send => self.put_plain(wr, SEND, 0, None),
-                SendOp::SendWithImm { imm_data } => self.put_plain(wr, SEND_IMM, imm_data, None),
+                SendOp::Send => self.put_plain(wr, self.limits.send, SEND, 0, None),
+                SendOp::SendWithImm { imm_data } => {
+                    self.put_plain(wr, self.limits.send_imm, SEND_IMM, imm_data, None)
+                }
                 SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
-                    self.put_plain(wr, RDMA_WRITE_IMM, imm_data, Some((remote_addr, rkey)))
+                    let remote = Some((remote_addr, rkey));
+                    self.put_plain(wr, self.limits.write_imm, RDMA_WRITE_IMM, imm_data, remote)
                 }
                 SendOp::RdmaRead { remote_addr, rkey } => {
-                    self.put_plain(wr, RDMA_READ, 0, Some((remote_addr, rkey)))
+                    self.put_plain(wr, self.limits.read, RDMA_READ, 0, Some((remote_addr, rkey)))
                 }
                 _ => false,
             }
@@ -327,24 +367,24 @@ impl Sq {
     unsafe fn put_plain(
         &mut self,
         wr: &SendWr<'_>,
+        limits: PlainLimits,
         opcode: u8,
         imm: u32,
         remote: Option<(u64, u32)>,
     ) -> bool {
-        let [sge] = wr.sge else { return false };
-        let units = if remote.is_some() { 2 } else { 1 };
-        let is_inline = wr.flags.contains(SendFlags::INLINE);
-        let is_plain = if is_inline {
-            // The data ends in the first block.
-            let room = (BLOCK - units * UNIT - size_of::<u32>()) as u32;
-            sge.length.wrapping_sub(1) < room && self.checks.is_plain_inline(wr)
-        } else {
-            sge.length > 0 && self.checks.is_plain(wr)
-        };
-        if !is_plain {
+        let &[sge] = wr.sge else { return false };
+        let flags = wr.flags.bits();
+        if flags > CONTROL_FLAGS {
+            return false;
+        }
+        let is_inline = flags & SendFlags::INLINE.bits() != 0;
+        let max = if is_inline { limits.max_inline } else { limits.max_length };
+        // An element of no bytes takes the other path, too.
+        if sge.length.wrapping_sub(1) >= max {
             return false;
         }
         let block = self.block(self.cur_post);
+        let units = if remote.is_some() { 2 } else { 1 };
         // SAFETY: the segments lie in the block, which no unfinished request has; the caller
         // promises that inline memory is readable.
         unsafe {
@@ -352,16 +392,16 @@ impl Sq {
                 wqe::store(block.add(UNIT), wqe::remote(remote_addr, rkey));
             }
             let at = block.add(units * UNIT);
-            if is_inline {
+            let (ds, kind) = if is_inline {
                 at.cast::<u32>().write((sge.length | wqe::INLINE).to_be());
                 let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
                 wqe::copy_short(from, at.add(size_of::<u32>()), sge.length as usize);
-                let ds = units as u32 + wqe::inline_units(sge.length);
-                self.finish(wr, block, opcode, imm, ds, Kind::of_data(opcode, true));
+                (units as u32 + wqe::inline_units(sge.length), Kind::of_data(opcode, true))
             } else {
-                wqe::store(at, wqe::data(sge));
-                self.finish(wr, block, opcode, imm, units as u32 + 1, Kind::of_data(opcode, false));
-            }
+                wqe::store(at, wqe::data(&sge));
+                (units as u32 + 1, Kind::of_data(opcode, false))
+            };
+            self.finish(wr, block, opcode, imm, ds, kind);
         }
         true
     }
@@ -374,12 +414,16 @@ impl Sq {
     /// block at `cur_post`.
     #[inline(always)]
     unsafe fn finish(&mut self, wr: &SendWr<'_>, at: NonNull<u8>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
-        let flags = self.flags[(wr.flags.bits() & 0xf) as usize];
+        let flags = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize];
         let (block, head) = (self.cur_post, self.head.wrapping_add(1));
         let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];
-        // SAFETY: the caller has made sure that the block belongs to this request.
-        unsafe { wqe::store(at, control) };
-        self.requests.put(block, wr.wr_id, head, kind);
+        // SAFETY: the caller has made sure that the block belongs to this request. The record has a
+        // slot for each block (`new`), and lives as long as the queue.
+        unsafe {
+            wqe::store(at, control);
+            let slot = self.slots.add((block & self.block_mask) as usize);
+            slot.as_ref().put(wr.wr_id, head, kind);
+        }
         self.head = head;
         self.cur_post = block.wrapping_add(1);
         self.last = at;
@@ -402,43 +446,46 @@ impl Sq {
             accepted += 1;
         }
         if accepted > 0 {
-            self.ring_all();
+            self.ring_all::<false>();
         }
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Publishes all requests since the last doorbell.
+    /// Publishes all requests since the last doorbell. `PLAIN`: the last one, which is not empty,
+    /// took the short path.
     #[inline(always)]
-    fn ring_all(&mut self) {
-        let (count, last) = (self.head.wrapping_sub(self.rung_head), self.last);
-        if count == 0 {
+    fn ring_all<const PLAIN: bool>(&mut self) {
+        let (cur_post, last) = (self.cur_post, self.last);
+        let blocks = cur_post.wrapping_sub(self.rung_post);
+        if !PLAIN && blocks == 0 {
             return;
         }
-        let cur_post = self.cur_post;
-        (self.rung_head, self.rung_post) = (self.head, cur_post);
+        self.rung_post = cur_post;
         if self.life.is_over() {
             return;
         }
         barrier::to_device();
         self.record.store(cur_post & 0xffff);
         // SAFETY: the last request is in the queue, and has been stored.
-        let ds = unsafe { wqe::size(last) };
-        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
+        // One block is one request.
+        if blocks == 1 && self.carries_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
         } else {
-            self.ring_other(count == 1);
+            self.ring_other(blocks);
         }
     }
 
     /// Rings where the short way of [`ring_all`](Self::ring_all) does not apply.
     #[inline(never)]
-    fn ring_other(&mut self, is_alone: bool) {
-        self.rung_fence = (self.head, self.fence);
+    fn ring_other(&mut self, blocks: u32) {
+        self.rung_fence = (self.cur_post, self.fence);
         let (last, start, end) = (self.last, self.start, self.end());
         // SAFETY: the last request is in the queue, and has been stored.
         let (head, ds) = unsafe { (wqe::head(last), wqe::size(last)) };
         let is_inline = || self.requests.kind((head >> 40) as u32 & 0xffff) == Kind::INLINE;
+        let is_alone = ds.div_ceil(4) == blocks;
         let may_carry = is_alone && ds > 1 && (self.prefers_blue_flame || is_inline());
         if may_carry && ds <= self.bell.max_units {
             // SAFETY: as above.
@@ -471,20 +518,24 @@ impl SendQueue for Sq {
 
     #[inline(always)]
     fn ring(&mut self) -> Result<(), Errno> {
-        self.ring_all();
+        self.ring_all::<false>();
         Ok(())
     }
 
     fn rollback(&mut self, count: usize) -> usize {
-        let pending = self.head.wrapping_sub(self.rung_head);
+        if self.cur_post == self.rung_post {
+            return 0;
+        }
+        let before = self.requests.head(self.rung_post).wrapping_sub(1);
+        let pending = self.head.wrapping_sub(before);
         let count = pending.min(u32::try_from(count).unwrap_or(u32::MAX));
         if count == 0 {
             return 0;
         }
         // Entries vary in size, and each contains its own: walk from the last doorbell.
         let mut block = self.rung_post;
-        let (head, mut fence) = self.rung_fence;
-        fence = if head == self.rung_head { fence } else { 0 };
+        let (rung_post, mut fence) = self.rung_fence;
+        fence = if rung_post == block { fence } else { 0 };
         for _ in 0..pending - count {
             self.last = self.block(block);
             fence = self.requests.kind(block).fence_behind();
@@ -510,7 +561,7 @@ impl SendQueue for Sq {
                 return unsafe { self.post_rest(wrs, accepted) };
             }
         }
-        self.ring_all();
+        self.ring_all::<true>();
         Ok(())
     }
 }
@@ -545,7 +596,10 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     (1 + address + data).max(of_key)
 }
 
-/// Returns the flags of a control segment, by the low bits of [`SendFlags`].
+/// The flags of a request of which control segments, or their lengths, know.
+const CONTROL_FLAGS: u32 = 0xf;
+
+/// Returns the flags of a control segment, by those of [`CONTROL_FLAGS`].
 fn control_flags(sq_sig_all: bool) -> [u8; 16] {
     core::array::from_fn(|bits| {
         let flags = SendFlags::from_bits_retain(bits as u32);

@@ -7,7 +7,7 @@ use verbs_core::types::{QpState, SendFlags, SendOp, SendWr, Sge, Wc, WcOpcode, W
 
 use super::*;
 use crate::cq::{Queues, Receives};
-use crate::paper::{PaperCqe, PaperQp, PaperShape, PaperSrq, PaperSrqDevice, USER_INDEX};
+use crate::paper::{Dice, PaperCqe, PaperQp, PaperShape, PaperSrq, PaperSrqDevice, USER_INDEX};
 
 /// Puts a receive in whose element names its number.
 fn put(queue: &mut SrqQueue, wr_id: u64) -> Result<(), PostReason> {
@@ -41,16 +41,6 @@ fn complete(srq: &mut PaperSrq, entry: u16) -> Option<u64> {
 /// Posts receives until the queue is full, and returns the number of them.
 fn fill(srq: &mut PaperSrq) -> usize {
     (0..).find(|&wr_id| post(&mut srq.queue, wr_id) == Err(PostReason::QueueFull)).unwrap() as usize
-}
-
-/// Numbers that look random, below a limit.
-struct Dice(u32);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (self.0 >> 8) as usize % limit
-    }
 }
 
 #[test]

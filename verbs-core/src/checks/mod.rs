@@ -53,6 +53,15 @@ pub enum DeviceFault {
     Operation,
 }
 
+/// The lengths of common requests of an operation that pass all checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainLimits {
+    /// The most bytes of a request with one SGE; 0 where no request is a common one.
+    pub max_length: u32,
+    /// The most bytes of one with inline data; 0 where there is none.
+    pub max_inline: u32,
+}
+
 /// The checks of a send queue, which know its type, its capacity and its state.
 #[derive(Clone, Copy, Debug)]
 pub struct SendChecks {
@@ -219,6 +228,18 @@ impl SendChecks {
         self.accepts_plain & INLINE_OPERATIONS & bit(wr.op.kind()) != 0
             && wr.flags.difference(COMMON_FLAGS) == SendFlags::INLINE
             && matches!(wr.sge, [sge] if sge.length <= self.max_inline)
+    }
+
+    /// Returns the most bytes with which [`is_plain`](Self::is_plain) lets an operation pass, and
+    /// with which [`is_plain_inline`](Self::is_plain_inline) does, for requests of one SGE whose
+    /// flags are common but for [`INLINE`](SendFlags::INLINE). They hold until the next
+    /// [`moved_to`](Self::moved_to).
+    pub const fn plain_limits(&self, op: OpKind) -> PlainLimits {
+        let accepts = self.accepts_plain & bit(op);
+        PlainLimits {
+            max_length: if accepts != 0 { MAX_MESSAGE as u32 } else { 0 },
+            max_inline: if accepts & INLINE_OPERATIONS != 0 { self.max_inline } else { 0 },
+        }
     }
 
     /// Checks a request, and returns the length of its message in bytes; for a flush, the length of

@@ -15,6 +15,7 @@ use core::any::Any;
 use core::fmt;
 use core::mem::{align_of, size_of};
 use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -45,23 +46,26 @@ pub struct Region {
 #[derive(Clone)]
 enum Backing {
     Mapped { _map: Arc<MmapRaw> },
-    Plain { _words: Arc<PlainWords> },
+    Plain { _memory: Arc<PlainMemory> },
     Lent { _owner: Arc<dyn Any + Send + Sync> },
 }
 
 /// Plain memory, owned as a raw allocation, because a `Box` would promise exclusive access.
-struct PlainWords(NonNull<[u128]>);
+struct PlainMemory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
 
 // SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop`
 // touches.
-unsafe impl Send for PlainWords {}
-// SAFETY: as for `Send`; `&PlainWords` gives access to nothing.
-unsafe impl Sync for PlainWords {}
+unsafe impl Send for PlainMemory {}
+// SAFETY: as for `Send`; `&PlainMemory` gives access to nothing.
+unsafe impl Sync for PlainMemory {}
 
-impl Drop for PlainWords {
+impl Drop for PlainMemory {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` in `Region::plain` and released only here.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        // SAFETY: allocated with this layout in `Region::plain`, and released only here.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
@@ -163,14 +167,19 @@ impl Region {
         Self::over(base, len, Backing::Lent { _owner: owner })
     }
 
-    /// Allocates zeroed plain memory of at least `len` bytes, aligned to 16, for tests without a
-    /// device.
+    /// Allocates zeroed plain memory of at least `len` bytes, aligned to a page, for tests without
+    /// a device.
+    ///
+    /// # Panics
+    /// `len` is longer than the address space.
     pub fn plain(len: usize) -> Self {
-        let words: Box<[u128]> = vec![0; len.div_ceil(size_of::<u128>()).max(1)].into_boxed_slice();
-        let len = size_of_val(&*words);
-        // SAFETY: `Box::into_raw` never returns null.
-        let words = unsafe { NonNull::new_unchecked(Box::into_raw(words)) };
-        Self::over(words.cast(), len, Backing::Plain { _words: Arc::new(PlainWords(words)) })
+        const PAGE: usize = 4096;
+        let len = len.next_multiple_of(size_of::<u128>()).max(size_of::<u128>());
+        let layout = Layout::from_size_align(len, PAGE).expect("a length in memory");
+        // SAFETY: the length is not 0.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        Self::over(base, len, Backing::Plain { _memory: Arc::new(PlainMemory { base, layout }) })
     }
 
     fn over(base: NonNull<u8>, len: usize, backing: Backing) -> Self {

@@ -5,6 +5,7 @@ use super::Mutant;
 
 const CQE: &str = "cq/cqe.rs";
 const POLLER: &str = "cq/mod.rs";
+const RUNS: &str = "cq/runs.rs";
 const SHARED: &str = "cq/shared.rs";
 const RESIZE: &str = "cq/resize.rs";
 
@@ -74,7 +75,7 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "completion-opcode-received",
         Completion,
-        POLLER,
+        CQE,
         "WcOpcode::RECV_RDMA_WITH_IMM",
         "WcOpcode::RECV",
     ),
@@ -117,15 +118,15 @@ pub(super) const LIST: &[Mutant] = &[
         "completion-qp-num",
         Completion,
         CQE,
-        "qp_num: sop_drop_qpn & 0xff_ffff",
-        "qp_num: sop_drop_qpn",
+        "(opcode_and_number & !0xff).swap_bytes()",
+        "opcode_and_number.swap_bytes()",
     ),
     Mutant::new(
         "completion-src-qp",
         Completion,
-        POLLER,
-        "(wc.src_qp, wc.sl) = (flags_rqpn & 0xff_ffff,",
-        "(wc.src_qp, wc.sl) = (flags_rqpn & 0xffff,",
+        CQE,
+        "src_qp: flags_rqpn & 0xff_ffff",
+        "src_qp: flags_rqpn & 0xffff",
     ),
     Mutant::new(
         "completion-src-qp-lent",
@@ -137,9 +138,9 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "completion-sl",
         Completion,
-        POLLER,
-        "(flags_rqpn >> 24 & 0xf) as u8);",
-        "(flags_rqpn >> 24 & 7) as u8);",
+        CQE,
+        "sl: (flags_rqpn >> 24 & 0xf) as u8",
+        "sl: (flags_rqpn >> 24 & 7) as u8",
     ),
     Mutant::new(
         "completion-sl-lent",
@@ -151,9 +152,9 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "completion-pkey",
         Completion,
-        POLLER,
-        "(wc.pkey_index, wc.slid) = (pkey as u16,",
-        "(wc.pkey_index, wc.slid) = ((pkey >> 16) as u16,",
+        CQE,
+        "pkey_index: imm_inval_pkey as u16",
+        "pkey_index: (imm_inval_pkey >> 16) as u16",
     ),
     Mutant::new(
         "completion-path-bits",
@@ -162,13 +163,13 @@ pub(super) const LIST: &[Mutant] = &[
         "self.cqe.ml_path() & 0x7f",
         "self.cqe.ml_path()",
     ),
-    Mutant::new("completion-grh", Completion, POLLER, ">> 28 & 3 != 0", ">> 28 & 1 != 0"),
+    Mutant::new("completion-grh", Completion, CQE, ">> 28 & 3 != 0", ">> 28 & 1 != 0"),
     Mutant::new(
         "completion-with-key",
         Completion,
-        POLLER,
-        "WcFlags::WITH_INV | of_grh",
-        "WcFlags::WITH_IMM | of_grh",
+        CQE,
+        "flags: WcFlags::WITH_INV",
+        "flags: WcFlags::WITH_IMM",
     ),
     Mutant::new(
         "completion-tag",
@@ -276,7 +277,7 @@ pub(super) const LIST: &[Mutant] = &[
         "Some(entry) => entry.queues = Some(queues),\n                            None =>",
         "_ =>",
     ),
-    Mutant::new("clean-current", Clean, POLLER, "send.filter(|_| entry.since.is_none())", "send")
+    Mutant::new("clean-current", Clean, POLLER, "filter(|_| entry.since.is_none())", "filter(|_| true)")
         .equivalent("Lives that the poller has not passed count as news, and news end the short path."),
     Mutant::new(
         "clean-dropped",
@@ -357,8 +358,8 @@ pub(super) const LIST: &[Mutant] = &[
         "overflow-send-tail",
         Overflow,
         "record.rs",
-        "self.tail.store(head as u32, ",
-        "self.tail.store(head as u32 + 1, ",
+        "self.tail.store(head, ",
+        "self.tail.store(head + 1, ",
     ),
     Mutant::new(
         "overflow-recv",
@@ -371,8 +372,8 @@ pub(super) const LIST: &[Mutant] = &[
         "overflow-recv-tail",
         Overflow,
         "record.rs",
-        "load(Ordering::Relaxed).wrapping_add(1)",
-        "load(Ordering::Relaxed).wrapping_add(2)",
+        "load(Ordering::Relaxed).wrapping_add(count)",
+        "load(Ordering::Relaxed).wrapping_add(count + 1)",
     ),
     Mutant::new(
         "overflow-recv-at-reset",
@@ -387,5 +388,54 @@ pub(super) const LIST: &[Mutant] = &[
         "rq.rs",
         "Self { limit: 0, capacity: 0, ..self }",
         "Self { limit: 1, capacity: 1, ..self }",
+    ),
+    // Runs of completions.
+    Mutant::new("run-solicited", Completion, RUNS, "(op_own ^ round) & !SOLICITED", "op_own ^ round")
+        .equivalent("The long path takes such a receive as well."),
+    Mutant::new("run-round", Completion, RUNS, "(op_own ^ round)", "(op_own & !1)"),
+    Mutant::new(
+        "run-sent-round",
+        Completion,
+        RUNS,
+        "self.last_byte() == cqe_opcode::REQ << 4 | self.round",
+        "self.last_byte() >> 4 == cqe_opcode::REQ",
+    ),
+    Mutant::new(
+        "run-kinds",
+        Completion,
+        RUNS,
+        "cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV",
+        "cqe_opcode::RESP_WR_IMM..=5",
+    ),
+    Mutant::new("run-of-another", Clean, RUNS, "if cqe.raw_user_index() != of_sends {", "if false {"),
+    Mutant::new(
+        "run-of-another-receiver",
+        Clean,
+        RUNS,
+        "if cqe.raw_user_index() != of_receives {",
+        "if false {",
+    ),
+    Mutant::new("run-of-another-shared", Clean, RUNS, "if cqe.raw_user_index() != of_shared ||", "if"),
+    Mutant::new("run-news-shared", Clean, RUNS, "!= of_shared || self.shared.has_news()", "!= of_shared"),
+    Mutant::new("run-special", Completion, RUNS, "if FETCHES && !kind.is_special() {", "if FETCHES {"),
+    Mutant::new("run-fetch", Completion, RUNS, "} else if !kind.has_more() {", "} else if true {"),
+    Mutant::new("run-end", Completion, RUNS, "wcs.len().min(len)", "wcs.len()"),
+    Mutant::new("run-tail", Overflow, RUNS, "record.end(run.last().wqe_counter());", ""),
+    Mutant::new("run-tail-receives", Overflow, RUNS, "record.end(count as u32);", "record.end(1);"),
+    Mutant::new("run-one-kind", Completion, "record.rs", "if slot.kind().has_more() {", "if false {"),
+    Mutant::new("run-one-shared", Completion, RUNS, "} else if number == of_shared", "} else if true"),
+    Mutant::new(
+        "run-one-return",
+        Overflow,
+        RUNS,
+        "cqe.write_operation(wr_id, wc);\n        self.index = at.wrapping_add(1);\n        self.finish_all();",
+        "cqe.write_operation(wr_id, wc);\n        self.index = at.wrapping_add(1);",
+    ),
+    Mutant::new(
+        "run-one-receive-return",
+        Overflow,
+        RUNS,
+        "recv_kind, wc);\n        self.index = at.wrapping_add(1);\n        self.finish_all();",
+        "recv_kind, wc);\n        self.index = at.wrapping_add(1);",
     ),
 ];

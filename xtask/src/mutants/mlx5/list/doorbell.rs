@@ -40,21 +40,23 @@ pub(super) const LIST: &[Mutant] = &[
         QUEUE,
         "        self.record.store(cur_post & 0xffff);
         // SAFETY: the last request is in the queue, and has been stored.
-        let ds = unsafe { wqe::size(last) };
-        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
+        // One block is one request.
+        if blocks == 1 && self.carries_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
         } else {
-            self.ring_other(count == 1);
+            self.ring_other(blocks);
         }
 ",
         "        // SAFETY: the last request is in the queue, and has been stored.
-        let ds = unsafe { wqe::size(last) };
-        if count == 1 && ds.wrapping_sub(2) < self.short_sizes {
+        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
+        // One block is one request.
+        if blocks == 1 && self.carries_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
         } else {
-            self.ring_other(count == 1);
+            self.ring_other(blocks);
         }
         self.record.store(cur_post & 0xffff);
 ",
@@ -63,8 +65,8 @@ pub(super) const LIST: &[Mutant] = &[
         "record-send-at-reset",
         Record,
         QUEUE,
-        "self.requests = SendRecord::new(self.block_mask + 1);\n            self.record.store(0);",
-        "self.requests = SendRecord::new(self.block_mask + 1);",
+        "self.slots = NonNull::from(self.requests.slots()).cast();\n            self.record.store(0);",
+        "self.slots = NonNull::from(self.requests.slots()).cast();",
     ),
     Mutant::new(
         "record-recv-at-reset",
@@ -97,13 +99,13 @@ pub(super) const LIST: &[Mutant] = &[
         "slot.record(record) }.load();",
     ),
     // Whole requests in registers.
-    Mutant::new("blueflame-half", BlueFlame, BELL, "self.offset ^= self.size;", ""),
+    Mutant::new("blueflame-half", BlueFlame, BELL, "half.get() ^ self.size", "half.get()"),
     Mutant::new(
         "blueflame-size",
         BlueFlame,
         BELL,
-        "(size / crate::wqe::UNIT, BLOCK",
-        "(2 * size / crate::wqe::UNIT, BLOCK",
+        "{ size / crate::wqe::UNIT }",
+        "{ 2 * size / crate::wqe::UNIT }",
     ),
     Mutant::new("blueflame-blocks", BlueFlame, BELL, "1..units.div_ceil(4)", "1..units / 4"),
     Mutant::new("blueflame-wrap", BlueFlame, BELL, "from = if from == end { start } else { from };", ""),
@@ -115,7 +117,10 @@ pub(super) const LIST: &[Mutant] = &[
         "register.store(value.to_be(), ",
         "register.store(value, ",
     ),
-    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if count == 1 && ds", "if ds"),
+    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if blocks == 1 && self", "if self"),
+    Mutant::new("blueflame-empty", BlueFlame, QUEUE, "&& has_data()", ""),
+    Mutant::new("blueflame-of-some", BlueFlame, QUEUE, "ds.div_ceil(4) == blocks", "ds <= blocks"),
+    Mutant::new("blueflame-small", BlueFlame, QUEUE, "&& bell.max_units >= (BLOCK / UNIT) as u32", ""),
     Mutant::new("blueflame-of-many-long", BlueFlame, QUEUE, "is_alone && ds > 1 &&", "ds > 1 &&"),
     Mutant::new("blueflame-without-data", BlueFlame, QUEUE, "is_alone && ds > 1 &&", "is_alone &&"),
     Mutant::new(
@@ -136,8 +141,8 @@ pub(super) const LIST: &[Mutant] = &[
         "blueflame-short-not-preferred",
         BlueFlame,
         QUEUE,
-        "if parts.prefers_blue_flame { bell",
-        "if true { bell",
+        "parts.prefers_blue_flame && bell",
+        "bell",
     ),
     Mutant::new(
         "blueflame-kind",

@@ -81,8 +81,8 @@ pub(super) const LIST: &[Mutant] = &[
         "inline-units",
         Inline,
         WQE,
-        "(length + 4).div_ceil(UNIT as u32)",
-        "length.div_ceil(UNIT as u32)",
+        "(length + 4 + (UNIT as u32 - 1))",
+        "(length + (UNIT as u32 - 1))",
     ),
     Mutant::new("inline-wrap", Inline, WQE, "let count = left.min(room);", "let count = left;"),
     Mutant::new("inline-length", Inline, WQE, "write((length | INLINE).to_be())", "write(length | INLINE)"),
@@ -101,7 +101,13 @@ pub(super) const LIST: &[Mutant] = &[
         "(sge.length | wqe::INLINE).to_be()",
         "(sge.length | wqe::INLINE)",
     ),
-    Mutant::new("inline-short-check", Inline, QUEUE, "< room && self.checks.is_plain_inline(wr)", "< room"),
+    Mutant::new(
+        "inline-short-check",
+        Inline,
+        QUEUE,
+        "max_inline.min(Self::room(units))",
+        "Self::room(units)",
+    ),
     Mutant::new("inline-behind", Inline, WQE, "self.skip(units);", "")
         .equivalent("Inline data is the last segment of every entry, so nothing is stored behind it."),
     // Lists.
@@ -110,13 +116,7 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("list-wrap", List, WQE, "if self.at == self.end {", "if self.at == self.start {"),
     Mutant::new("list-size", List, WQE, "self.ds += 1;", "self.ds += 2;"),
     Mutant::new("list-blocks", List, SPECIAL, "ds.div_ceil(4) - 1", "ds / 4"),
-    Mutant::new(
-        "list-short-empty",
-        List,
-        QUEUE,
-        "sge.length > 0 && self.checks.is_plain(wr)",
-        "self.checks.is_plain(wr)",
-    ),
+    Mutant::new("list-short-empty", List, QUEUE, "sge.length.wrapping_sub(1) >= max", "sge.length > max"),
     Mutant::new(
         "list-remote-swapped",
         List,
@@ -170,8 +170,14 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("signal-solicited", Signal, QUEUE, "control::SOLICITED)", "control::CQ_UPDATE)"),
     Mutant::new("signal-all", Signal, QUEUE, "let all = if sq_sig_all {", "let all = if !sq_sig_all {"),
     Mutant::new("signal-all-of-program", Signal, "qp.rs", "sq_sig_all: attr.sq_sig_all", "sq_sig_all: false"),
-    Mutant::new("signal-flags", Signal, QUEUE, "(wr.flags.bits() & 0xf)", "(wr.flags.bits() & 0x7)")
-        .equivalent("Bit 3 says that data is inline, and has no bit in the control segment."),
+    Mutant::new(
+        "signal-flags",
+        Signal,
+        QUEUE,
+        "(wr.flags.bits() & CONTROL_FLAGS)",
+        "(wr.flags.bits() & 0x7)",
+    )
+    .equivalent("Bit 3 says that data is inline, and has no bit in the control segment."),
     // Immediate data, operands.
     Mutant::new(
         "immediate-order",
@@ -184,8 +190,8 @@ pub(super) const LIST: &[Mutant] = &[
         "immediate-of-write",
         Immediate,
         QUEUE,
-        "self.put_plain(wr, RDMA_WRITE_IMM, imm_data, Some",
-        "self.put_plain(wr, RDMA_WRITE_IMM, 0, Some",
+        "RDMA_WRITE_IMM, imm_data, remote)",
+        "RDMA_WRITE_IMM, 0, remote)",
     ),
     Mutant::new(
         "immediate-of-long-write",

@@ -1,0 +1,312 @@
+//! Runs: completions in a row of the current queue pair, of one kind, which are copied out at once.
+//!
+//! What the entries of a run have in common is looked up once, the queue's tail moves once, and the
+//! flag of news is read once behind the last entry: it covers all before. With news, nothing of the
+//! run has happened yet, and the long path takes its first completion. A receive of a shared
+//! receive queue frees its entry at once, so that the flag is read before each of those.
+//!
+//! A run ends at the end of the ring, where the owner bit changes.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use verbs_core::ring::barrier;
+use verbs_core::types::Wc;
+
+use super::cqe::{self, Cqe, cqe_opcode};
+use super::{CompletionOps as _, Current, Poller};
+
+/// The bit of an entry's last byte that says that the sender asked for an event.
+const SOLICITED: u8 = 2;
+
+/// A run: the entries of it that were passed, and what is known of the next one.
+struct Run {
+    first: NonNull<u8>,
+    /// The fields of the next entry.
+    next: NonNull<u8>,
+    log_stride: u32,
+    round: u8,
+}
+
+impl Run {
+    /// Returns the next entry's kind if it is of a receive that succeeded, whose data is where it
+    /// belongs; otherwise a number that is no such kind.
+    #[inline(always)]
+    fn receive(&self) -> u8 {
+        receive(self.last_byte(), self.round)
+    }
+
+    /// Returns whether the next entry is of a send, a write and so on that succeeded, whose data is
+    /// where it belongs.
+    #[inline(always)]
+    fn is_sent(&self) -> bool {
+        self.last_byte() == cqe_opcode::REQ << 4 | self.round
+    }
+
+    #[inline(always)]
+    fn last_byte(&self) -> u8 {
+        // SAFETY: inside of an entry of the ring; the byte is read by value.
+        unsafe { self.next.add(cqe::at::OP_OWN).read_volatile() }
+    }
+
+    /// Returns the next entry, which the device has written.
+    #[inline(always)]
+    fn entry(&self) -> Cqe<'_> {
+        barrier::from_device();
+        // SAFETY: the device has handed the entry over, and gets it back when the poller is used
+        // again.
+        unsafe { Cqe::new(self.next) }
+    }
+
+    #[inline(always)]
+    fn pass(&mut self) {
+        // SAFETY: at most the end of the ring: the loops pass as many entries as there are up to
+        // it.
+        self.next = unsafe { self.next.add(1 << self.log_stride) };
+    }
+
+    /// Returns the number of entries that were passed.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        // SAFETY: `next` was `first`, and has moved on inside of the ring.
+        unsafe { self.next.offset_from_unsigned(self.first) >> self.log_stride }
+    }
+
+    /// Returns the last entry that was passed; some was.
+    #[inline(always)]
+    fn last(&self) -> Cqe<'_> {
+        // SAFETY: the entry before the next one, which was passed.
+        unsafe { Cqe::new(self.next.sub(1 << self.log_stride)) }
+    }
+}
+
+/// Returns the kind of an entry by its last byte, if it is of a receive that succeeded, whose data
+/// is where it belongs; otherwise a number that is no such kind.
+#[inline(always)]
+const fn receive(op_own: u8, round: u8) -> u8 {
+    // The rest of the byte is 0 then.
+    ((op_own ^ round) & !SOLICITED).rotate_right(4)
+}
+
+/// Returns whether the kind of an entry is of a receive that succeeded.
+#[inline(always)]
+const fn is_receive(opcode: u8) -> bool {
+    matches!(opcode, cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV)
+}
+
+impl Poller {
+    /// Copies completions out, and returns their number.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, wcs: &mut [Wc]) -> usize {
+        if let [wc] = wcs {
+            if self.one_send(wc) { 1 } else { self.poll_one(wc) }
+        } else {
+            self.poll_runs(wcs)
+        }
+    }
+
+    /// Takes one completion of a send or a write that succeeded, without the preparations of a run,
+    /// and returns its entry to the device.
+    #[inline(always)]
+    fn one_send(&mut self, wc: &mut Wc) -> bool {
+        let at = self.index;
+        let (fields, op_own, round) = self.ring.peek(at);
+        if op_own != cqe_opcode::REQ << 4 | round {
+            return false;
+        }
+        barrier::from_device();
+        // SAFETY: the device has handed the entry over, and gets it back below.
+        let cqe = unsafe { Cqe::new(fields) };
+        if self.shared.has_news() || cqe.raw_user_index() != self.current.of_sends {
+            return false;
+        }
+        // SAFETY: the record of the current queue pair, which its entry keeps alive.
+        let record = unsafe { &*self.current.send };
+        let Some(wr_id) = record.complete_plain(cqe.wqe_counter()) else { return false };
+        cqe.write_operation(wr_id, wc);
+        self.index = at.wrapping_add(1);
+        self.finish_all();
+        true
+    }
+
+    /// Copies one completion out, of any kind, and returns their number.
+    #[inline(never)]
+    fn poll_one(&mut self, wc: &mut Wc) -> usize {
+        if self.one_receive(wc) {
+            return 1;
+        }
+        let completion = self.advance_any();
+        let count = usize::from(completion.is_some());
+        if let Some(completion) = completion {
+            completion.write_to(wc);
+        }
+        self.finish();
+        count
+    }
+
+    /// As [`one_send`](Self::one_send), for a receive.
+    #[inline(always)]
+    fn one_receive(&mut self, wc: &mut Wc) -> bool {
+        let at = self.index;
+        let (fields, op_own, round) = self.ring.peek(at);
+        let opcode = receive(op_own, round);
+        if !is_receive(opcode) {
+            return false;
+        }
+        barrier::from_device();
+        // SAFETY: the device has handed the entry over, and gets it back below.
+        let cqe = unsafe { Cqe::new(fields) };
+        if self.shared.has_news() {
+            return false;
+        }
+        let (number, entry) = (cqe.raw_user_index(), cqe.wqe_counter());
+        let Current { of_receives, of_shared, recv, srq, recv_kind, .. } = self.current;
+        let wr_id = if number == of_receives {
+            // SAFETY: the record of the current queue pair, which its entry keeps alive.
+            unsafe { &*recv }.complete(entry)
+        } else if number == of_shared
+            // SAFETY: as above.
+            && let Some(wr_id) = unsafe { &*srq }.complete(entry)
+        {
+            wr_id
+        } else {
+            return false;
+        };
+        cqe.write_received(opcode, wr_id, recv_kind, wc);
+        self.index = at.wrapping_add(1);
+        self.finish_all();
+        true
+    }
+
+    /// Copies completions out, and returns their number.
+    #[inline(never)]
+    fn poll_runs(&mut self, wcs: &mut [Wc]) -> usize {
+        let count = self.run_of_sends::<false>(wcs);
+        if count == wcs.len() && count > 0 {
+            self.finish_all();
+            return count;
+        }
+        self.poll_on(wcs, count)
+    }
+
+    /// Continues behind a run.
+    #[inline(never)]
+    fn poll_on(&mut self, wcs: &mut [Wc], mut count: usize) -> usize {
+        while let Some(rest) = wcs.get_mut(count..).filter(|rest| !rest.is_empty()) {
+            let mut run = self.run_of_receives(rest);
+            if run == 0 {
+                run = self.run_of_shared_receives(rest);
+            }
+            if run == 0 {
+                run = self.run_of_sends::<true>(rest);
+            }
+            if run == 0 {
+                let Some(completion) = self.advance_any() else { break };
+                completion.write_to(&mut rest[0]);
+                run = 1;
+            }
+            count += run;
+        }
+        self.finish();
+        count
+    }
+
+    /// Prepares a run, and returns it with the places for its completions.
+    #[inline(always)]
+    fn run<'a>(&self, wcs: &'a mut [Wc]) -> (Run, &'a mut [Wc]) {
+        let (first, len, round) = self.ring.stretch(self.index);
+        let len = wcs.len().min(len);
+        let run = Run { first, next: first, log_stride: self.ring.log_stride(), round };
+        // SAFETY: not beyond its length.
+        (run, unsafe { wcs.get_unchecked_mut(..len) })
+    }
+
+    /// Takes a run of sends and writes that succeeded; with `FETCHES` also reads and atomics.
+    #[inline(always)]
+    fn run_of_sends<const FETCHES: bool>(&mut self, wcs: &mut [Wc]) -> usize {
+        // SAFETY: the record of the current queue pair, which its entry keeps alive.
+        let Some(record) = (unsafe { self.current.send.as_ref() }) else { return 0 };
+        let (mut run, wcs) = self.run(wcs);
+        let (of_sends, requests) = (self.current.of_sends, record.view());
+        for wc in wcs {
+            if !run.is_sent() {
+                break;
+            }
+            let cqe = run.entry();
+            if cqe.raw_user_index() != of_sends {
+                break;
+            }
+            let (wr_id, kind) = requests.request(cqe.wqe_counter());
+            if FETCHES && !kind.is_special() {
+                cqe.write_plain(wr_id, kind, wc);
+            } else if !kind.has_more() {
+                cqe.write_operation(wr_id, wc);
+            } else {
+                break;
+            }
+            run.pass();
+        }
+        let count = run.count();
+        if count == 0 || self.shared.has_news() {
+            return 0;
+        }
+        self.index = self.index.wrapping_add(count as u32);
+        record.end(run.last().wqe_counter());
+        count
+    }
+
+    /// Takes a run of receives of the queue pair's own queue that succeeded.
+    #[inline(always)]
+    fn run_of_receives(&mut self, wcs: &mut [Wc]) -> usize {
+        // SAFETY: the record of the current queue pair, which its entry keeps alive.
+        let Some(record) = (unsafe { self.current.recv.as_ref() }) else { return 0 };
+        let (mut run, wcs) = self.run(wcs);
+        let (of_receives, requests) = (self.current.of_receives, record.view());
+        let kind = self.current.recv_kind;
+        for wc in wcs {
+            let opcode = run.receive();
+            if !is_receive(opcode) {
+                break;
+            }
+            let cqe = run.entry();
+            if cqe.raw_user_index() != of_receives {
+                break;
+            }
+            cqe.write_received(opcode, requests.receive(cqe.wqe_counter()), kind, wc);
+            run.pass();
+        }
+        let count = run.count();
+        if count == 0 || self.shared.has_news() {
+            return 0;
+        }
+        self.index = self.index.wrapping_add(count as u32);
+        record.end(count as u32);
+        count
+    }
+
+    /// Takes a run of receives of a shared receive queue that succeeded.
+    #[inline(always)]
+    fn run_of_shared_receives(&mut self, wcs: &mut [Wc]) -> usize {
+        // SAFETY: the record of the current queue pair, which its entry keeps alive.
+        let Some(record) = (unsafe { self.current.srq.as_ref() }) else { return 0 };
+        let (mut run, wcs) = self.run(wcs);
+        let of_shared = self.current.of_shared;
+        let kind = self.current.recv_kind;
+        for wc in wcs {
+            let opcode = run.receive();
+            if !is_receive(opcode) {
+                break;
+            }
+            let cqe = run.entry();
+            if cqe.raw_user_index() != of_shared || self.shared.has_news() {
+                break;
+            }
+            let Some(wr_id) = record.complete(cqe.wqe_counter()) else { break };
+            cqe.write_received(opcode, wr_id, kind, wc);
+            run.pass();
+        }
+        let count = run.count();
+        self.index = self.index.wrapping_add(count as u32);
+        count
+    }
+}
