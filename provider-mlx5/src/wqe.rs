@@ -176,7 +176,8 @@ unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
 /// Returns the number of units that inline data of `length` bytes takes.
 #[inline(always)]
 pub(crate) const fn inline_units(length: u32) -> u32 {
-    if length == 0 { 0 } else { (length + 4 + (UNIT as u32 - 1)) / UNIT as u32 }
+    // A shift, because a division that rounds up takes more instructions.
+    if length == 0 { 0 } else { (length + 4 + (UNIT as u32 - 1)) >> UNIT.trailing_zeros() }
 }
 
 /// The place of an entry's next segment in a send queue. It continues at the start of the queue

@@ -172,7 +172,7 @@ fn every_reader_agrees_with_the_copy() {
             imm_inval_pkey: 6,
             flags_rqpn: 0x3fa0_0008,
             slid: 9,
-            ml_path: 10,
+            ml_path: 0x8a,
             syndromes: [0x51, 0x13],
             format: 0,
             timestamp: 11,

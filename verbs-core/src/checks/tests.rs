@@ -312,6 +312,26 @@ fn inline_data_takes_the_short_way_if_it_is_short_and_read_only() {
 }
 
 #[test]
+fn the_limits_of_common_requests_are_those_of_the_short_ways() {
+    let av = Av::new(1, &[]);
+    for qp_type in [QpType::RC, QpType::UC, QpType::UD, QpType::XRC_SEND, QpType::RAW_PACKET] {
+        for state in [QpState::RESET, QpState::RTR, QpState::RTS, QpState::ERR] {
+            let checks = at(qp_type, state);
+            for op in operations_of_all_kinds(&av) {
+                let limits = checks.plain_limits(op.kind());
+                for length in [1, 16, 17, MAX_MESSAGE as u32, MAX_MESSAGE as u32 + 1] {
+                    let sge = [Sge { length, ..ONE[0] }];
+                    let wr = |flags| SendWr { op, sge: &sge, flags, ..WR };
+                    let (listed, inline) = (wr(SendFlags::FENCE), wr(SendFlags::INLINE));
+                    assert_eq!(length <= limits.max_length, checks.is_plain(&listed), "{listed:?}");
+                    assert_eq!(length <= limits.max_inline, checks.is_plain_inline(&inline), "{inline:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn faults_that_no_provider_of_c_looks_for_are_left_to_the_device() {
     let huge = [Sge { addr: 0, length: u32::MAX, lkey: 1 }];
     let long = SendWr { sge: &huge, ..WR };

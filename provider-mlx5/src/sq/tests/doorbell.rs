@@ -13,10 +13,10 @@ use crate::wqe::BLOCK;
 
 /// A send queue whose record lies in the first bytes 4 to 7 of the register: the later of two
 /// stores is left there.
-fn overlapping() -> (Sq, Region) {
+fn overlapping(half: usize) -> (Sq, Region) {
     let [memory, registers] = [16 * BLOCK, 512].map(Region::plain);
     // SAFETY: the test has one thread, and looks at the bytes that both write.
-    let (record, bell) = unsafe { (Record::new(&registers, 4), BlueFlame::new(&registers, 0, 256, true)) };
+    let (record, bell) = unsafe { (Record::new(&registers, 4), BlueFlame::new(&registers, 0, half, true)) };
     let cap = QpCap { max_send_wr: 4, max_send_sge: 2, ..QpCap::default() };
     let mut sq = Sq::new(Parts {
         qp_num: QP_NUM,
@@ -41,11 +41,24 @@ fn overlapping() -> (Sq, Region) {
 fn the_record_is_stored_before_the_register_rings() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
     for (requests, name) in [(&[wr][..], "a whole request"), (&[wr, wr], "a doorbell")] {
-        let (mut sq, registers) = overlapping();
+        let (mut sq, registers) = overlapping(256);
         // SAFETY: no device knows the queue.
         unsafe { sq.post_send(requests) }.unwrap();
         // SAFETY: one thread.
         assert_eq!(unsafe { registers.read::<[u8; 4]>(4) }, [0, 0xab, 0xcd, 2], "{name}");
+    }
+}
+
+#[test]
+fn a_register_without_room_for_a_block_takes_doorbells_alone() {
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
+    for half in [0, 8, 32] {
+        let (mut sq, registers) = overlapping(half);
+        // SAFETY: no device knows the queue.
+        unsafe { sq.post_send(&[wr]) }.unwrap();
+        // SAFETY: one thread.
+        let [first, rest @ ..] = unsafe { registers.read::<[u64; 16]>(0) };
+        assert_eq!((first != 0, rest), (true, [0; 15]), "halves of {half} bytes");
     }
 }
 

@@ -9,8 +9,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PATIENCE, Pair, Shape, has_sqd, hold, is_empty, is_rxe, pattern, post_recv, post_send, signalled,
-    wait, wait_for,
+    Arena, PATIENCE, Pair, Shape, eventually, has_sqd, hold, is_empty, is_rxe, pattern, post_recv, post_send,
+    signalled, wait, wait_for,
 };
 use crate::runner::{Case, CaseResult, fail};
 
@@ -59,6 +59,12 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
         into.write(0, &[0; 8 * 128]);
         // Requests wait, so that none makes room for another: in SQD, or behind a send.
         hold(&mut a.qp)?;
+        if drains {
+            // The way out of SQD is open once the queue is drained.
+            eventually("the send queue is drained", || {
+                a.qp.query(QpAttrMask::STATE).is_ok_and(|(attr, _)| !attr.sq_draining)
+            })?;
+        }
         let count = fill(|n| {
             let is_send = n == 0 && !drains;
             let write = SendOp::RdmaWrite { remote_addr: remote_addr + 8 * n, rkey };

@@ -400,13 +400,6 @@ pub(super) const LIST: &[Mutant] = &[
         "self.last_byte() == cqe_opcode::REQ << 4 | self.round",
         "self.last_byte() >> 4 == cqe_opcode::REQ",
     ),
-    Mutant::new(
-        "run-kinds",
-        Completion,
-        RUNS,
-        "cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV",
-        "cqe_opcode::RESP_WR_IMM..=5",
-    ),
     Mutant::new("run-of-another", Clean, RUNS, "if cqe.raw_user_index() != of_sends {", "if false {"),
     Mutant::new(
         "run-of-another-receiver",
