@@ -283,8 +283,8 @@ impl Cqe<'_> {
         wc.byte_len = self.sent_len(kind);
     }
 
-    /// Writes the completion of a request that succeeded, and whose entry names its operation, which
-    /// has nothing else.
+    /// Writes the completion of a request that succeeded. Its entry names its operation, which has
+    /// nothing else.
     #[inline(always)]
     pub(crate) fn write_operation(self, wr_id: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];

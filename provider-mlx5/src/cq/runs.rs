@@ -1,7 +1,7 @@
 //! Runs: completions in a row of the current queue pair, of one kind, which are copied out at once.
 //!
-//! What the entries of a run have in common is looked up once, the queue's tail moves once, and the
-//! flag of news is read once behind the last entry: it covers all before. With news, nothing of the
+//! The queue pair of a run is looked up once, the queue's tail moves once, and the flag of news is
+//! read once behind the last entry: it covers all before. With news, nothing of the
 //! run has happened yet, and the long path takes its first completion. A receive of a shared
 //! receive queue frees its entry at once, so that the flag is read before each of those.
 //!

@@ -152,8 +152,9 @@ pub struct Sq {
     life: Arc<Life>,
 }
 
-// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, and to the slots
-// of `requests`; both are `Send + Sync` and live as long. The queue is written through `&mut` alone.
+// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, and to the
+// slots of `requests`; both are `Send + Sync` and live as long. The queue is written through `&mut`
+// alone.
 unsafe impl Send for Sq {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Sq {}

@@ -49,7 +49,7 @@ struct World {
     wr_id: u64,
 }
 
-/// What happens to a queue pair.
+/// An event of a queue pair.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Sent { kind: Kind, wqe_opcode: u8, opcode: u8, format: u8, unsignaled: u32 },
