@@ -1,6 +1,6 @@
 //! [`Memory`], which holds payload, and [`Sink`], which receives completions and events.
 
-use super::types::{Completion, CqId, Event, Qpn, SrqId};
+use super::types::{Completion, CqId, Event, Qpn, SrqId, Stall};
 
 /// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
 /// a test.
@@ -65,6 +65,15 @@ pub trait Memory {
         if persistent { Err(Fault) } else { Ok(()) }
     }
 
+    /// Checks that the range can be read now. A read request is postponed if it cannot
+    /// ([`Sink::postpone`]); its response reads the range later.
+    ///
+    /// # Errors
+    /// [`Fault`] if the bytes cannot be reached. Without a body, a response finds out.
+    fn present(&mut self, _region: &Self::Region, _offset: u64, _length: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// Reports that a work request of this side or of a peer has invalidated this registration: no
     /// access follows until it is changed. An implementor that reaches the same bytes in other ways
     /// closes those now.
@@ -119,4 +128,14 @@ pub trait Sink {
 
     /// Reports an event.
     fn event(&mut self, event: Event);
+
+    /// Returns whether the access to memory that has just failed will succeed later: its pages are
+    /// not present, and someone brings them. Otherwise it fails like any other.
+    ///
+    /// The engine stops the queue pair's half until [`Engine::resume`](super::Engine::resume), or
+    /// lets the peer repeat its request, as [`Stall`] documents. The sink may be asked again before
+    /// that. Without a body, no access is postponed.
+    fn postpone(&mut self, _qpn: Qpn, _stall: &Stall) -> bool {
+        false
+    }
 }

@@ -75,8 +75,8 @@ pub use random::Random;
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, Gid,
     InlineCompletion, MemoryAttr, MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit,
-    Qpn, RecvWr, Refused, SendFlags, SendOp, SendWr, Service, Sge, SrqId, State, Status, Time, Transmit,
-    UdDestination, Urgency, XrcDomain,
+    Qpn, RecvWr, Refused, SendFlags, SendOp, SendWr, Service, Sge, SrqId, Stall, State, Status, Time,
+    Transmit, UdDestination, Urgency, WindowRange, XrcDomain,
 };
 
 use objects::Objects;

@@ -11,6 +11,7 @@
 mod faults;
 mod registration;
 mod shared;
+mod stalls;
 
 use alloc::boxed::Box;
 

@@ -1,7 +1,7 @@
 //! [`MrChange`]: changes that the owner of a region makes later, under the same index.
 
-use super::{Entry, INVALID, KeyRefused, Keys, check_range};
-use crate::engine::types::{Access, MemoryAttr, Pd, Refused};
+use super::{Entry, INVALID, KeyRefused, Keys, Window, check_range};
+use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
 
 /// A change of a region: attributes that are `None` stay.
 ///
@@ -17,7 +17,7 @@ pub struct MrChange<R> {
     pub access: Option<Access>,
     /// The first address that work requests use for it, and its length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The region as the memory knows it. The previous one is dropped.
+    /// The region as the memory knows it, for windows on it, too. The previous one is dropped.
     pub region: Option<R>,
     /// Whether the region is valid. An invalid one refuses all access, like an unknown key.
     pub valid: Option<bool>,
@@ -51,6 +51,17 @@ impl<R> Keys<R> {
         }
     }
 
+    /// Returns the memory that a bound window shows.
+    pub(crate) fn window_at(&self, index: u32) -> Option<WindowRange> {
+        let Entry::Window(Window { variant, bound: Some(bound), .. }) = self.entries.get(index)? else {
+            return None;
+        };
+        let (lkey, attr, _) = self.region_at(bound.region)?;
+        let addr = attr.iova.wrapping_add(bound.offset);
+        let rkey = index << 8 | u32::from(*variant);
+        Some(WindowRange { rkey, iova: bound.iova, length: bound.length, lkey, addr })
+    }
+
     /// Returns a region as the memory knows it.
     pub(crate) fn memory_at(&self, index: u32) -> Option<&R> {
         match self.entries.get(index)? {
@@ -64,8 +75,8 @@ impl<R> Keys<R> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // A window shows a part of the region, in its own domain.
-        let moves = change.pd.is_some() || change.iova_and_length.is_some() || change.region.is_some();
+        // A window shows a part of the region, in its own domain, wherever its pages are.
+        let moves = change.pd.is_some() || change.iova_and_length.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);
         }
@@ -226,10 +237,9 @@ mod tests {
         let access = Access::REMOTE_READ;
         let bind = Bind { window, new_rkey: window ^ 1, lkey: key, addr: 0x1010, length: 16, access };
         keys.bind(PD, QPN, &bind).unwrap();
-        let changes: [MrChange<char>; 4] = [
+        let changes: [MrChange<char>; 3] = [
             MrChange { pd: Some(PD), ..MrChange::default() },
             MrChange { iova_and_length: Some((0x1000, 8)), ..MrChange::default() },
-            MrChange { region: Some('b'), ..MrChange::default() },
             MrChange { valid: Some(false), ..MrChange::default() },
         ];
         for change in changes {
@@ -240,7 +250,14 @@ mod tests {
         assert!(through(&keys));
         keys.change(key >> 8, MrChange { new_variant: Some(1), ..MrChange::default() }).unwrap();
         assert!(through(&keys), "the owner's key is not the key of the window");
-        keys.invalidate(PD, QPN, window ^ 1).unwrap();
+        keys.change(key >> 8, MrChange { region: Some('b'), ..MrChange::default() }).unwrap();
+        let shown = keys.remote(PD, QPN, window ^ 1, 0x1010, 16, access).map(|(region, _)| *region);
+        assert_eq!(shown, Some('b'), "other pages at the same addresses");
+        keys.drop_windows_on(window >> 8);
+        keys.drop_windows_on(u32::MAX);
+        assert!(through(&keys), "these are no regions");
+        keys.drop_windows_on(key >> 8);
+        assert!(!through(&keys));
         assert_eq!(
             keys.change(key >> 8, MrChange { valid: Some(false), ..MrChange::default() }),
             Ok(key & !0xff | 1)

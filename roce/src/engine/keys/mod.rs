@@ -193,6 +193,21 @@ impl<R> Keys<R> {
         }
     }
 
+    /// Unbinds the windows on a region, by the upper 24 bits of its key.
+    pub(crate) fn drop_windows_on(&mut self, index: u32) {
+        let mut position = 0;
+        while matches!(self.entries.get(index), Some(Entry::Region(region)) if region.windows > 0)
+            && let Some(number) = self.entries.number_at(position)
+        {
+            position += 1;
+            if let Some(Entry::Window(Window { bound: Some(bound), .. })) = self.entries.get(number)
+                && bound.region == index
+            {
+                self.unbind(number);
+            }
+        }
+    }
+
     /// Binds a window for a work request of this queue pair.
     ///
     /// # References

@@ -41,6 +41,9 @@ pub(crate) struct Responses {
     /// The oldest that is due, if one is.
     next: u64,
     due: u32,
+    /// The memory of the next answer is not present: nothing is sent before
+    /// [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
+    pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
     /// The peer asked for an acknowledgement of this packet or a later one.
     pub(crate) ack: Option<Psn>,
@@ -238,7 +241,7 @@ impl Responses {
 
     /// Drops all responses to reads and atomics: none is due, and none can be asked for again.
     pub(crate) fn forget(&mut self) {
-        (self.begin, self.next, self.due) = (self.end, self.end, 0);
+        (self.begin, self.next, self.due, self.stalled) = (self.end, self.end, 0, false);
     }
 
     /// Returns the last packet, of those up to `psn`, that an acknowledgement may name, and its
@@ -264,7 +267,7 @@ impl Responses {
     #[inline(always)]
     pub(crate) fn pending(&self) -> Option<ResponseKind> {
         if self.head().is_some() {
-            return Some(ResponseKind::Answer);
+            return if self.stalled { None } else { Some(ResponseKind::Answer) };
         }
         if self.nak.is_some() {
             return Some(ResponseKind::Refusal);

@@ -34,6 +34,9 @@ pub(crate) struct SendState {
     pub(crate) halted: Option<Status>,
     /// Nothing can be sent before a response arrives or a timer ends.
     pub(crate) waiting: bool,
+    /// The bytes of the work request at the cursor are not present: nothing is sent before
+    /// [`Engine::resume`](crate::engine::Engine::resume).
+    pub(crate) stalled: bool,
     /// The cost of the packets in flight.
     pub(crate) flight: u64,
     /// The share of the window that this queue pair may use: smaller after a loss.
@@ -70,6 +73,7 @@ impl Default for SendState {
             fresh: 0,
             halted: None,
             waiting: false,
+            stalled: false,
             flight: 0,
             allowance: u64::MAX,
             unasked: 0,

@@ -9,7 +9,7 @@ use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
-use crate::engine::types::{Service, State, Status};
+use crate::engine::types::{Service, Stall, State, Status};
 use crate::wire::aeth::Kind;
 use crate::wire::{self, Headers, NakCode, Opcode, Psn};
 
@@ -204,7 +204,7 @@ fn read_response<M: Memory, S: Sink>(
     }
     let inline = qp.is_answered_inline(&wqe, wqe.psns);
     if !inline && let Err(status) = payload::spread(qp, env, position, offset, data) {
-        fail::fail_oldest(qp, env, status);
+        lose(qp, env, wqe.wr_id, offset, status);
         return;
     }
     qp.req.una = psn.next();
@@ -218,6 +218,24 @@ fn read_response<M: Memory, S: Sink>(
         send::succeed(qp, env, &mut quiet);
     }
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
+}
+
+/// Drops a response that cannot be stored: until its memory is present, or for good.
+#[cold]
+fn lose<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    wr_id: u64,
+    done: u32,
+    status: Status,
+) {
+    let stall = Stall::Response { wr_id, done };
+    if status == Status::LocalProtection && env.sink.postpone(qp.qpn, &stall) {
+        retry::go_back(qp, env);
+        qp.req.stalled = true;
+    } else {
+        fail::fail_oldest(qp, env, status);
+    }
 }
 
 /// Handles the response to a flush or an atomic write, which `una` waits for: a read response of a
@@ -257,7 +275,7 @@ fn atomic_response<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M,
     }
     let (inline, found) = (qp.is_answered_inline(&wqe, wqe.psns), found.to_ne_bytes());
     if !inline && let Err(status) = payload::spread(qp, env, position, 0, &found) {
-        fail::fail_oldest(qp, env, status);
+        lose(qp, env, wqe.wr_id, 0, status);
         return;
     }
     qp.req.una += 1;

@@ -8,7 +8,7 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
-use crate::engine::types::{Access, Path, SendOp, Service, State, Status, Transmit};
+use crate::engine::types::{Access, Path, SendOp, Service, Stall, State, Status, Transmit};
 use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
@@ -65,15 +65,31 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
         if qp.is_reliable() && !admit(qp, env, &wqe) {
             return None;
         }
+        let unasked = qp.req.unasked;
         return match emit(qp, env, &wqe, buf) {
             Ok(transmit) => Some(transmit),
             Err(status) => {
-                fail::halt(qp, env, status);
+                qp.req.unasked = unasked;
+                stop(qp, env, &wqe, status);
                 None
             }
         };
     }
     None
+}
+
+/// Stops at the work request at the cursor, whose next packet cannot be written: until its bytes
+/// are present, or for good.
+#[cold]
+fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
+    let nth = qp.req.next.offset_from(wqe.first_psn);
+    let done = nth.saturating_mul(qp.send_mtu()).min(wqe.length);
+    let stall = Stall::Send { wr_id: wqe.wr_id, done };
+    if status == Status::LocalProtection && env.sink.postpone(qp.qpn, &stall) {
+        qp.req.stalled = true;
+    } else {
+        fail::halt(qp, env, status);
+    }
 }
 
 /// Returns whether a request packet may leave.
@@ -89,7 +105,8 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
     // A queue pair whose requests were answered meanwhile stays listed as blocked, and need not
     // wait any more.
     let blocked = qp.in_blocked && req.awaits_answer();
-    req.cursor != last && !req.waiting && !blocked && req.halted.is_none() && req.rnr_until.is_none()
+    let waits = req.waiting || req.stalled || blocked;
+    req.cursor != last && !waits && req.halted.is_none() && req.rnr_until.is_none()
 }
 
 /// Starts the work request at the cursor.

@@ -13,8 +13,8 @@ use crate::engine::finish::recv;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Answer, MAX_MESSAGE, Message, Qp, Write, packets};
 use crate::engine::scatter::SgeError;
-use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Status};
-use crate::wire::{Headers, feth, opcode::operation, packet::pad_for};
+use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Stall, Status};
+use crate::wire::{Headers, feth, opcode::operation, packet::pad_for, reth};
 
 /// The protection domain of the keys that a request names, and the shared receive queue that it
 /// takes receives from.
@@ -115,7 +115,7 @@ fn send<M: Memory, S: Sink>(
     let put = if inline { receive::count(qp, len) } else { receive::put(qp, env, payload) };
     put.map_err(|error| match error {
         SgeError::Length => Refusal::ReceiveTooShort,
-        SgeError::Protection => Refusal::ReceiveForbidden,
+        SgeError::Protection => forbidden(qp, env, len),
     })?;
     if !opcode.ends_message() {
         qp.resp.message = Message::Send;
@@ -170,7 +170,10 @@ fn write<M: Memory, S: Sink>(
             .keys
             .remote(scope.pd, qp.qpn, write.rkey, write.addr, u64::from(len), Access::REMOTE_WRITE)
             .ok_or(Refusal::Access)?;
-        env.memory.write(region, offset, payload).map_err(|_| Refusal::Unreachable)?;
+        if env.memory.write(region, offset, payload).is_err() {
+            let Write { rkey, addr, left, .. } = write;
+            return Err(unreachable(qp, env, Stall::Remote { rkey, addr, left, packet: len, write: true }));
+        }
         write.addr = write.addr.wrapping_add(u64::from(len));
         write.left -= len;
     }
@@ -240,11 +243,44 @@ fn read<M: Memory, S: Sink>(
         return Err(Refusal::Invalid);
     }
     check_remote(qp, env, scope, reth.rkey, reth.va, reth.dmalen, Access::REMOTE_READ)?;
+    check_present(qp, env, scope, &reth)?;
     let msn = qp.resp.count_message();
     let packets = packets(reth.dmalen, qp.recv_mtu());
     let answer = Answer::Read { pd: scope.pd, rkey: reth.rkey, addr: reth.va, length: reth.dmalen };
     qp.resp.responses.push(headers.bth.psn, packets, msn, answer);
     Ok(packets)
+}
+
+/// Postpones or refuses a read request whose memory is not present.
+fn check_present<M: Memory, S: Sink>(
+    qp: &Qp,
+    env: &mut Environment<'_, M, S>,
+    scope: Scope,
+    reth: &reth::Repr,
+) -> Result<(), Refusal> {
+    let (addr, left, rkey) = (reth.va, reth.dmalen, reth.rkey);
+    let found = env.keys.remote(scope.pd, qp.qpn, rkey, addr, left.into(), Access::REMOTE_READ);
+    let Some((region, offset)) = found.filter(|_| left > 0) else { return Ok(()) };
+    let stall = Stall::Remote { rkey, addr, left, packet: 0, write: false };
+    match env.memory.present(region, offset, left.into()) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(unreachable(qp, env, stall)),
+    }
+}
+
+/// Returns the refusal of a message whose receive cannot be written.
+#[cold]
+fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
+    let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
+    let (wr_id, srq, done) = (taken.wr_id, taken.srq, taken.received as u32);
+    let stall = Stall::Receive { wr_id, srq, done, packet: packet as u32 };
+    if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::ReceiveForbidden }
+}
+
+/// Returns the refusal of a request whose memory cannot be reached.
+#[cold]
+fn unreachable<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, stall: Stall) -> Refusal {
+    if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::Unreachable }
 }
 
 /// IBTA 9.4.5: executed exactly once, on 8 aligned bytes; the result is kept for duplicates.
@@ -270,7 +306,10 @@ fn atomic<M: Memory, S: Sink>(
     } else {
         env.memory.fetch_add(region, offset, eth.swap_add)
     };
-    let orig = found.map_err(|_| Refusal::Unreachable)?;
+    let Ok(orig) = found else {
+        let stall = Stall::Remote { rkey: eth.rkey, addr: eth.va, left: 8, packet: 8, write: true };
+        return Err(unreachable(qp, env, stall));
+    };
     let msn = qp.resp.count_message();
     qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Atomic { orig });
     Ok(1)

@@ -8,7 +8,7 @@ use crate::engine::environment::Environment;
 use crate::engine::finish::recv::outcome;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Answer, Due, Qp, Resource, ResponseKind};
-use crate::engine::types::{Access, Event, Pd, Service, Status, Transmit};
+use crate::engine::types::{Access, Event, Pd, Service, Stall, Status, Transmit};
 use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for,
 };
@@ -111,7 +111,7 @@ fn confirm(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
 }
 
 /// Writes the next packet of a read response, straight from memory. Returns 0 if the buffer is too
-/// short.
+/// short, or the memory is not present.
 fn respond<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -143,9 +143,14 @@ fn respond<M: Memory, S: Sink>(
             .keys
             .remote(pd, qp.qpn, rkey, due.addr, u64::from(len), Access::REMOTE_READ)
             .ok_or((NakCode::REMOTE_ACCESS_ERROR, Event::QpAccessError(qp.qpn)))?;
-        env.memory
-            .read(region, offset, payload)
-            .map_err(|_| (NakCode::REMOTE_OPERATIONAL_ERROR, Event::QpFatal(qp.qpn)))?;
+        if env.memory.read(region, offset, payload).is_err() {
+            let stall = Stall::Answer { rkey, addr: due.addr, left: due.left };
+            if env.sink.postpone(qp.qpn, &stall) {
+                qp.resp.responses.stalled = true;
+                return Ok(0);
+            }
+            return Err((NakCode::REMOTE_OPERATIONAL_ERROR, Event::QpFatal(qp.qpn)));
+        }
     }
     let left = due.left - len;
     let addr = due.addr.wrapping_add(u64::from(len));

@@ -39,6 +39,74 @@ pub struct CqId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SrqId(pub u32);
 
+/// The memory that a bound window shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowRange {
+    /// The window's key.
+    pub rkey: u32,
+    /// The address of its first byte in requests.
+    pub iova: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The key of the region.
+    pub lkey: u32,
+    /// The address of its first byte in the region.
+    pub addr: u64,
+}
+
+/// An access to memory whose pages are not present ([`Sink::postpone`](super::Sink::postpone)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// The bytes of a send, a write or a datagram. Its send queue stops.
+    Send {
+        /// The number of the work request.
+        wr_id: u64,
+        /// The number of its bytes that were sent before.
+        done: u32,
+    },
+    /// The memory that takes the response to a read or an atomic. Its send queue stops, and sends
+    /// the request again.
+    Response {
+        /// The number of the work request.
+        wr_id: u64,
+        /// The number of its bytes that arrived before.
+        done: u32,
+    },
+    /// The memory of a receive. The peer is told that the receiver is not ready.
+    Receive {
+        /// The number of the receive.
+        wr_id: u64,
+        /// The shared receive queue that it comes from.
+        srq: Option<SrqId>,
+        /// The number of its bytes that arrived before.
+        done: u32,
+        /// The number of bytes of the packet.
+        packet: u32,
+    },
+    /// Memory that a peer's request names. The peer is told that the receiver is not ready.
+    Remote {
+        /// The key.
+        rkey: u32,
+        /// The first address that the packet names.
+        addr: u64,
+        /// The number of bytes from there to the end of the message.
+        left: u32,
+        /// The number of bytes of the packet.
+        packet: u32,
+        /// Whether it is written.
+        write: bool,
+    },
+    /// The memory of a read response that has begun, or was about to. Responses stop.
+    Answer {
+        /// The key.
+        rkey: u32,
+        /// The first address that the packet would carry.
+        addr: u64,
+        /// The number of bytes from there to the end of the response.
+        left: u32,
+    },
+}
+
 /// An XRC domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XrcDomain(pub u32);

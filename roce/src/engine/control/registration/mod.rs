@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::keys::MrChange;
 use crate::engine::memory::Memory;
 use crate::engine::scatter;
-use crate::engine::types::{MemoryAttr, MwType, Pd, Refused, Sge};
+use crate::engine::types::{MemoryAttr, MwType, Pd, Refused, Sge, WindowRange};
 
 impl<M: Memory> Engine<M> {
     /// Registers memory. The key is both local and remote.
@@ -67,6 +67,18 @@ impl<M: Memory> Engine<M> {
     /// Returns the present key and attributes of a registration, by the upper 24 bits of its key.
     pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
         self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
+    }
+
+    /// Unbinds all windows on a registration, by the upper 24 bits of its key: its owner takes the
+    /// memory back, whatever its users think of it.
+    pub fn unbind_windows(&mut self, index: u32) {
+        self.objects.keys.drop_windows_on(index);
+    }
+
+    /// Returns the memory that a window shows, by the upper 24 bits of its key. `None`: it is not
+    /// bound.
+    pub fn window_by_index(&self, index: u32) -> Option<WindowRange> {
+        self.objects.keys.window_at(index)
     }
 
     /// Returns a registration as the memory knows it, by the upper 24 bits of its key.

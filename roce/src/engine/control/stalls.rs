@@ -1,0 +1,19 @@
+//! The end of a [`Stall`].
+
+use crate::engine::Engine;
+use crate::engine::memory::{Memory, Sink};
+use crate::engine::types::{Qpn, Stall, Time};
+
+impl<M: Memory> Engine<M> {
+    /// Continues after a stall that [`Sink::postpone`] reported: the access is repeated, and stalls
+    /// again if its memory is still not present.
+    ///
+    /// Does nothing for a receive and for memory that a peer named: the peer repeats its request.
+    pub fn resume(&mut self, qpn: Qpn, stall: &Stall, now: Time, sink: &mut impl Sink) {
+        self.objects.with(qpn.0, now, sink, |qp, _| match stall {
+            Stall::Send { .. } | Stall::Response { .. } => qp.req.stalled = false,
+            Stall::Answer { .. } => qp.resp.responses.stalled = false,
+            Stall::Receive { .. } | Stall::Remote { .. } => {}
+        });
+    }
+}
