@@ -73,6 +73,19 @@ impl Context {
         &self.device.kernel
     }
 
+    /// Refuses a region of no bytes. The driver refuses it, too, but warns in the kernel's log where it
+    /// registers memory by work requests.
+    ///
+    /// # References
+    /// Linux `drivers/infiniband/hw/mlx5/mr.c`, `alloc_cacheable_mr`
+    fn check_length(&self, verb: &'static str, length: usize) -> Result<()> {
+        if length > 0 {
+            return Ok(());
+        }
+        let cause = Cause::Other { reason: "the region has no bytes".into() };
+        Err(self.device.error(verb, Errno::INVAL).because(cause))
+    }
+
     /// Describes the device for direct access: see [`direct`](crate::direct).
     pub fn direct(&self) -> ContextDirect {
         self.device.direct()
@@ -160,12 +173,14 @@ impl ContextOps<Mlx5> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
+        self.check_length("reg_mr", length)?;
         // SAFETY: the caller's promise is the same.
         unsafe { pd.kernel().reg_mr(addr, length, iova, access) }.map(Mr::from)
     }
 
     unsafe fn reg_mr_ex(&self, pd: &Pd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        self.check_length("reg_mr_ex", length)?;
         // SAFETY: the caller's promise is the same.
         unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }.map(Mr::from)
     }
@@ -185,6 +200,9 @@ impl ContextOps<Mlx5> for Context {
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
         let MrChange { memory, pd, access } = *change;
+        if let Some((_, length, _)) = memory {
+            self.check_length("rereg_mr", length).map_err(ReregError::unchanged)?;
+        }
         // SAFETY: the caller's promise is the same.
         unsafe { mr.rereg((memory, pd.map(Pd::kernel), access)) }
     }
