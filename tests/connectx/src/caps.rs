@@ -8,15 +8,19 @@
 
 use std::ops::RangeInclusive;
 
+use roce::engine::Stall;
+
 use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::config::Config;
 use crate::layout::caps::{
-    atomic_caps, cmd_hca_cap as general, per_protocol_networking_offload_caps as ethernet, qos_cap, roce_cap,
+    atomic_caps, cmd_hca_cap as general, odp_cap as odp, per_protocol_networking_offload_caps as ethernet,
+    qos_cap, roce_cap,
 };
 use crate::layout::flow_caps::flow_table_nic_cap as flow;
 use crate::layout::{Field, Part, Table};
 use crate::port::PortKind;
+use crate::qp::Service;
 
 /// Frequency of the internal timer.
 pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
@@ -86,6 +90,7 @@ struct Group {
 /// Numbers of the groups.
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
+const ODP: u32 = 2;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
@@ -101,8 +106,36 @@ const CHOSEN: &[Field] = &[
     general::LOG_MAX_CURRENT_UC_LIST,
 ];
 
+/// Paging capabilities that a driver may set: all that Linux does.
+const CHOSEN_OF_PAGING: &[Field] = &[
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE,
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND,
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_WRITE,
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_READ,
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_ATOMIC,
+    odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE,
+];
+
 /// Atomic capability that a driver may set: the byte order of the operands.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
+
+/// On-demand paging, which a driver may restrict: of reliable connections and their extension all
+/// operations, of datagrams the sending side. Page faults of memory keys, without a queue, are not
+/// offered.
+const PAGED: &[(Field, u32)] = &[
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SEND, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_RECEIVE, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_WRITE, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_READ, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_ATOMIC, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_UD_ODP_CAPS_SEND, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_WRITE, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_READ, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_ATOMIC, 1),
+    (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE, 1),
+];
 
 /// Entries of the list of a memory key that refers to other keys, log2.
 pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
@@ -152,9 +185,12 @@ const COMMON: &[(Field, u32)] = &[
     (general::QKV, 1),
     (general::PKV, 1),
     (general::BLOCK_LB_MC, 1),
-    // Without this capability the driver registers user memory by a work request instead of a page
-    // list.
-    (general::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
+    (general::PG, 1),
+    (general::NULL_MKEY, 1),
+    (general::FIXED_BUFFER_SIZE, 1),
+    (general::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
+    // Windows refer to keys, which do not refer to others.
+    (general::MAX_INDIRECTION, 1),
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
     (general::UAR_4K, 1),
@@ -278,7 +314,8 @@ impl Capabilities {
         let mut atomics = Group::new(ATOMIC, &atomic_caps::TABLE, ATOMICS);
         atomics.chosen = CHOSEN_OF_ATOMICS;
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut atomics.now, 0u32);
-        let mut groups = Vec::new();
+        let mut groups = vec![Group::new(ODP, &odp::TABLE, PAGED)];
+        groups[0].chosen = CHOSEN_OF_PAGING;
         match config.port {
             PortKind::Ib => first.offer_all(IB),
             PortKind::Roce => {
@@ -326,6 +363,39 @@ impl Capabilities {
             field.set(&mut group.now, field.get(wanted));
         }
         Ok(())
+    }
+
+    /// Returns whether queue pairs of this service may cause page faults by sending, by receiving
+    /// into their own queue or a shared one, and at the request of a peer.
+    pub(crate) fn pages_on_demand(&self, service: Service, stall: &Stall) -> bool {
+        use odp::*;
+        let Some(group) = self.group(ODP) else { return false };
+        let field = match (service, stall) {
+            (Service::Ud, Stall::Send { .. }) => TRANSPORT_PAGE_FAULT_SCHEME_CAP_UD_ODP_CAPS_SEND,
+            (Service::Rc, Stall::Send { .. }) => TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SEND,
+            (Service::Rc, Stall::Receive { srq: None, .. }) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_RECEIVE
+            }
+            (Service::Rc, Stall::Receive { srq: Some(_), .. }) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE
+            }
+            (Service::Rc, Stall::Remote { write: true, .. }) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_WRITE
+            }
+            (Service::Rc, _) => TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_READ,
+            (Service::XrcInitiator, Stall::Send { .. }) => TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND,
+            (Service::XrcTarget, Stall::Receive { .. }) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE
+            }
+            (Service::XrcTarget, Stall::Remote { write: true, .. }) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_WRITE
+            }
+            (Service::XrcInitiator | Service::XrcTarget, _) => {
+                TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_READ
+            }
+            _ => return false,
+        };
+        field.is_set(&group.now)
     }
 
     fn group(&self, number: u32) -> Option<&Group> {

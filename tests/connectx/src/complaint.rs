@@ -129,6 +129,7 @@ rules! {
     SrqLink: "a shared receive queue's links stay inside the queue and form no cycle",
     // Memory.
     DmaFault: "the device is given only addresses of existing memory",
+    PageFaultResume: "a page fault is resumed once, with its token, its type and its queue",
     // Completion queues.
     CqOverrun: "a completion queue has room for every completion",
     EqOverrun: "an event queue has room for every event",

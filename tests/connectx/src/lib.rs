@@ -22,6 +22,7 @@
 //! | `cmd` | the command interface |
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
+//! | `paging` | page faults: memory whose pages are not present |
 //! | `eth` | Ethernet queues of a RoCE port |
 //! | `destination` | destination MAC addresses of RoCE senders |
 //! | `ids` | allocation of object numbers |
@@ -55,6 +56,7 @@ pub mod function;
 mod ids;
 pub mod layout;
 mod mkey;
+mod paging;
 pub mod port;
 mod qp;
 mod srq;

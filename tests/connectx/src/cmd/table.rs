@@ -120,6 +120,8 @@ table! {
               = set_driver_version;
         0x203 "QUERY_SPECIAL_CONTEXTS" query_special_contexts_in -> query_special_contexts_out
               = query_special_contexts;
+        0x204 "PAGE_FAULT_RESUME"      page_fault_resume_in      -> 8
+              = page_fault_resume;
         0x771 "ALLOC_Q_COUNTER"        alloc_q_counter_in        -> alloc_q_counter_out
               = alloc_q_counter;
         0x772 "DEALLOC_Q_COUNTER"      dealloc_q_counter_in      -> 8

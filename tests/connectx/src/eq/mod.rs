@@ -65,6 +65,7 @@ pub(crate) enum EventType {
     PortChange = 0x09,
     Command = 0x0a,
     PageRequest = 0x0b,
+    PageFault = 0x0c,
     NicVportChange = 0x0d,
     WqInvalidRequest = 0x10,
     WqAccess = 0x11,

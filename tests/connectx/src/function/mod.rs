@@ -41,6 +41,7 @@ use crate::eth::Ethernet;
 use crate::fault::Faults;
 use crate::ids::{Ascending, Ids};
 use crate::mkey::{Mkeys, Translated};
+use crate::paging::Paging;
 use crate::port::Port;
 use crate::qp::{Attention, Qp};
 use crate::srq::Srq;
@@ -81,6 +82,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) cqns: Ids,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
+    pub(crate) paging: Paging,
     pub(crate) destinations: Destinations,
     pub(crate) srqs: BTreeMap<u32, Srq>,
     pub(crate) mkeys: Mkeys,
@@ -168,6 +170,7 @@ impl<B: Bus> Function<B> {
         core.cqns = fresh.cqns;
         core.qps = fresh.qps;
         core.attention = fresh.attention;
+        core.paging = fresh.paging;
         core.srqs = fresh.srqs;
         core.mkeys = fresh.mkeys;
         core.pds = fresh.pds;
@@ -208,6 +211,7 @@ impl<B: Bus> Core<B> {
             cqns: Ids::new(1..=(1 << LOG_MAX_CQ) - 1),
             qps: BTreeMap::new(),
             attention: Attention::default(),
+            paging: Paging::default(),
             destinations: Destinations::default(),
             srqs: BTreeMap::new(),
             mkeys: Mkeys::default(),

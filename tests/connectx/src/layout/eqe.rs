@@ -42,6 +42,27 @@ layout! {
         VECTOR 0x00 31 0;
     }
 
+    /// Data of a page fault event of a work request.
+    wqe_page_fault: 0x1c {
+        BYTES_COMMITTED 0x00 31 0;
+        WQE_INDEX 0x04 15 0;
+        PACKET_LENGTH 0x08 15 0;
+        TOKEN 0x0c 31 0;
+        PFTYPE 0x18 26 24;
+        WQ 0x18 23 0;
+    }
+
+    /// Data of a page fault event of memory that a peer named.
+    rdma_page_fault: 0x1c {
+        BYTES_COMMITTED 0x00 31 0;
+        R_KEY 0x04 31 0;
+        PACKET_LENGTH 0x08 15 0;
+        RDMA_OP_LEN 0x0c 31 0;
+        RDMA_VA 0x10 63 0;
+        PFTYPE 0x18 31 24;
+        TOKEN 0x18 23 0;
+    }
+
     /// Data of a page request event.
     page_request: 0x1c {
         EC_FUNCTION 0x00 31 16;

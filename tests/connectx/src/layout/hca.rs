@@ -163,6 +163,16 @@ layout! {
         REPEATED_MKEY 0x18 31 0;
     }
 
+    /// Input of PAGE_FAULT_RESUME.
+    page_fault_resume_in: 0x10 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        ERROR 0x08 31 31;
+        PAGE_FAULT_TYPE 0x08 26 24;
+        WQ_NUMBER 0x08 23 0;
+        TOKEN 0x0c 23 0;
+    }
+
     /// Input of SET_DRIVER_VERSION.
     set_driver_version_in: 0x50 {
         OPCODE 0x00 31 16;

@@ -1,5 +1,8 @@
 //! [`List`]: the pages or pieces of a memory key, as its driver wrote them.
 //!
+//! The low 2 bits of a page's entry say whether the page may be read and written. A page without
+//! the bit that an access needs is not present: the access causes a page fault.
+//!
 //! Invariant: the time to change entries depends on their number, not on the list's length, because
 //! properties of the pages are kept per block. A list of pieces is short; the start of each piece
 //! is kept.
@@ -7,12 +10,13 @@
 use super::AccessMode;
 use crate::layout::{dword, qword};
 
-/// A list of pages (8 bytes each) or pieces (16 bytes each).
+/// A list of pages (8 bytes each) or pieces (16 bytes each), of different or of equal lengths.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// Of pages: for each block, the or of its pages' addresses. Of pieces: the start of each.
+    /// Of pages: for each block, the or of its pages' addresses. Of pieces of different lengths: the
+    /// start of each.
     index: Vec<u64>,
 }
 
@@ -33,15 +37,41 @@ pub(super) struct Piece {
     pub(super) inside: u64,
 }
 
+/// A page, and what may be done with it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) address: u64,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
 /// Bytes of an octword of a list.
 pub(crate) const OCTWORD: usize = 16;
 const PAGE: usize = 8;
+/// Bits of a page's entry.
+///
+/// # References
+/// Linux `include/linux/mlx5/device.h` (`MLX5_PERM_LOCAL_READ`), `drivers/infiniband/hw/mlx5/mlx5_ib.h`
+/// (`MLX5_IB_MTT_READ`)
+const READABLE: u64 = 1;
+const WRITABLE: u64 = 2;
 /// Bytes of a block of pages.
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// Returns a list of these entries.
+    /// Returns a list of these entries, whose pages are all present.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
+        let mut list = Self::with_rights(mode, entries);
+        if mode == AccessMode::Pages {
+            for entry in list.bytes.chunks_exact_mut(PAGE) {
+                entry[PAGE - 1] |= (READABLE | WRITABLE) as u8;
+            }
+        }
+        list
+    }
+
+    /// Returns a list of these entries, which say what may be done with each page.
+    pub(crate) fn with_rights(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
         list.look(0, entries.len());
         list
@@ -90,7 +120,7 @@ impl List {
     /// Updates the index for the changed entries.
     fn look(&mut self, from: usize, to: usize) {
         match self.mode {
-            AccessMode::Physical => {}
+            AccessMode::Physical | AccessMode::Fixed => {}
             AccessMode::Pages => {
                 self.index.resize(self.bytes.len().div_ceil(BLOCK), 0);
                 let blocks = self.bytes.chunks(BLOCK).zip(&mut self.index);
@@ -115,10 +145,19 @@ impl List {
         self.bytes.get(piece * OCTWORD..).map_or(0, |entry| u64::from(dword(entry, 0)))
     }
 
-    /// Returns a page's address.
-    pub(super) fn page(&self, number: usize) -> Option<u64> {
+    /// Returns a page.
+    pub(super) fn page(&self, number: usize) -> Option<Page> {
         let at = number.checked_mul(PAGE)?;
-        self.bytes.get(at..at.checked_add(PAGE)?).map(page)
+        let entry = self.bytes.get(at..at.checked_add(PAGE)?)?;
+        let bits = qword(entry, 0);
+        Some(Page { address: page(entry), readable: bits & READABLE != 0, writable: bits & WRITABLE != 0 })
+    }
+
+    /// Returns the key and the address of a piece in a list of pieces of equal length.
+    pub(super) fn fixed(&self, number: usize) -> Option<(u32, u64)> {
+        let at = number.checked_mul(OCTWORD)?;
+        let entry = self.bytes.get(at..at.checked_add(OCTWORD)?)?;
+        Some((dword(entry, 4), qword(entry, 8)))
     }
 
     /// Returns the number of pages.

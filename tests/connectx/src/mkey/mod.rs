@@ -3,6 +3,7 @@
 //! ```text
 //! CREATE_MKEY ─┬─ PA:  physical addresses ───────────────┐
 //!              ├─ MTT: a list of pages ──────────────────┼─► a region of the engine
+//!              ├─ KSM: a list of pieces of equal length ─┤
 //!              ├─ KLM: a list of pieces of other keys ───┘
 //!              └─ KLM, free, of at most 4 pieces ─────────► a window; a bind fills it
 //! free ──UMR──► valid ──UMR, invalidation──► free
@@ -10,6 +11,8 @@
 //! The engine checks keys, access rights, domains and ranges; this module locates the bytes. Each
 //! region has a [`Mapping`] for that, which shares the key's list and is rebuilt whenever the key
 //! changes ([`Function::remap`]).
+//!
+//! Pages need not be present, and pieces may name [`NULL_MKEY`]: see [`paging`](crate::paging).
 //!
 //! Invariant: a list grows only by entries that the driver has supplied; an announced length
 //! allocates nothing. Each list exists once, and its length counts towards a limit.
@@ -77,6 +80,8 @@ pub(crate) enum AccessMode {
     Pages,
     /// Through a list of pieces of other keys.
     Pieces,
+    /// Through a list of pieces of other keys, all of the length that the page size says.
+    Fixed,
 }
 
 impl AccessMode {
@@ -86,6 +91,7 @@ impl AccessMode {
             (0, 0) => Some(Self::Physical),
             (0, 1) => Some(Self::Pages),
             (0, 2) => Some(Self::Pieces),
+            (0, 3) => Some(Self::Fixed),
             _ => None,
         }
     }
@@ -114,15 +120,29 @@ impl Mkey {
         match self.mode {
             AccessMode::Physical => Some(Mapping::Physical(iova)),
             AccessMode::Pieces => Some(Mapping::Pieces(Arc::clone(&self.list))),
+            AccessMode::Fixed => {
+                let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
+                let offset = iova & (1u64.checked_shl(shift)? - 1);
+                PAGE_SIZES.contains(&shift).then(|| Mapping::Fixed {
+                    list: Arc::clone(&self.list),
+                    shift,
+                    offset,
+                })
+            }
             AccessMode::Pages => {
                 let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
                 let offset = iova & (1u64.checked_shl(shift)? - 1);
-                let covered = Pages::needed(shift, offset, length)? <= self.list.pages();
+                let len = if mkc::LENGTH64.is_set(&self.context) {
+                    self.list.pages().checked_mul(1 << shift)?.saturating_sub(offset)
+                } else {
+                    length
+                };
+                let covered = Pages::needed(shift, offset, len)? <= self.list.pages();
                 (covered && PAGE_SIZES.contains(&shift)).then(|| Mapping::Pages {
                     list: Arc::clone(&self.list),
                     shift,
                     offset,
-                    len: length,
+                    len,
                 })
             }
         }
@@ -133,10 +153,18 @@ impl Mkey {
     }
 }
 
+/// Key to which no memory belongs: an access through a piece of it causes a page fault, for which
+/// the driver replaces the piece.
+///
+/// # References
+/// Linux `drivers/infiniband/hw/mlx5/odp.c`, `populate_klm`
+pub(crate) const NULL_MKEY: u32 = 0x200;
+
 /// Page sizes, log2.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
 /// Returns the number of pages that the range of a context needs, after a check of their alignment.
+/// A key without a length is as long as its list: such are the parts of a region that is all memory.
 ///
 /// # Errors
 /// The violation as text.
@@ -146,7 +174,11 @@ pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
         return Err(format!("pages of 2^{shift} bytes"));
     }
     let MemoryAttr { iova, length, .. } = attr(context);
-    let needed = Pages::needed(shift, iova & ((1 << shift) - 1), length);
+    let needed = if mkc::LENGTH64.is_set(context) {
+        Some(list.pages())
+    } else {
+        Pages::needed(shift, iova & ((1 << shift) - 1), length)
+    };
     let needed = needed.ok_or_else(|| format!("{length} bytes"))?;
     match list.misaligned(shift, usize::try_from(needed).unwrap_or(usize::MAX)) {
         Some(page) => Err(format!("page {page:#x} is not aligned to 2^{shift}")),
@@ -173,6 +205,11 @@ impl Mkeys {
     /// Returns the keys to which other keys may refer.
     pub(crate) fn targets(&self) -> Targets {
         self.targets.clone()
+    }
+
+    /// Returns whether the last failed access met a page that is not present, and forgets it.
+    pub(crate) fn take_absent(&self) -> bool {
+        self.targets.take_absent()
     }
 
     /// Adds a key.
@@ -285,7 +322,7 @@ impl<B: Bus> Function<B> {
         };
         let key = self.engine.update_mr(index << 8, change)?;
         let targets = &self.core.mkeys.targets;
-        if free || mode == AccessMode::Pieces {
+        if free || matches!(mode, AccessMode::Pieces | AccessMode::Fixed) {
             // Pieces of pieces are not offered (max_indirection): a chain of them could be endless.
             targets.remove(index);
         } else {

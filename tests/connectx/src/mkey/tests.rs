@@ -2,6 +2,7 @@
 
 use roce::engine::{Fault, Memory};
 
+use super::translate::{Miss, READ};
 use super::*;
 use crate::bus::PlainBus;
 use crate::layout::put;
@@ -37,18 +38,18 @@ fn an_address_is_found_in_the_page_that_its_low_bits_and_the_start_say() {
     // 0x20 bytes, of which 0x10 are in the first page.
     let key = key(context(1, 0xdead_0ff0, 0x20, 12), 1, &words(&[0x8000 | 3, 0x3000 | 3]));
     let mapping = key.mapping().unwrap();
-    assert_eq!(mapping.locate(0), Some((0x8ff0, 0x10)));
-    assert_eq!(mapping.locate(0xf), Some((0x8fff, 1)));
-    assert_eq!(mapping.locate(0x10), Some((0x3000, 0x10)));
-    assert_eq!(mapping.locate(0x1f), Some((0x300f, 1)));
-    assert_eq!(mapping.locate(0x20), None);
+    assert_eq!(mapping.locate(0, READ), Ok((0x8ff0, 0x10)));
+    assert_eq!(mapping.locate(0xf, READ), Ok((0x8fff, 1)));
+    assert_eq!(mapping.locate(0x10, READ), Ok((0x3000, 0x10)));
+    assert_eq!(mapping.locate(0x1f, READ), Ok((0x300f, 1)));
+    assert_eq!(mapping.locate(0x20, READ), Err(Miss::Outside));
 }
 
 #[test]
 fn large_pages_are_as_large_as_they_say() {
     let key = key(context(1, 0x1_0000_0000, 3 << 21, 21), 2, &words(&[2 << 21, 9 << 21, 5 << 21, 0]));
     let mapping = key.mapping().unwrap();
-    assert_eq!(mapping.locate((1 << 21) + 5), Some(((9 << 21) + 5, (1 << 21) - 5)));
+    assert_eq!(mapping.locate((1 << 21) + 5, READ), Ok(((9 << 21) + 5, (1 << 21) - 5)));
 }
 
 #[test]
@@ -184,10 +185,10 @@ fn a_list_grows_by_supplied_entries_up_to_its_capacity() {
         keys.get(1).unwrap().list().peek(&mut all);
         all
     };
-    assert_eq!(peek(&keys)[..32].to_vec(), words(&[0x1000, 0x7000, 0x3000, 0x4000]));
+    assert_eq!(peek(&keys)[..32].to_vec(), words(&[0x1003, 0x7000, 0x3000, 0x4000]));
     assert_eq!((peek(&keys)[32], keys.listed), (0xff, listed + 16));
     keys.undo(1, &undo);
-    assert_eq!(peek(&keys)[..16].to_vec(), words(&[0x1000, 0x2000]));
+    assert_eq!(peek(&keys)[..16].to_vec(), words(&[0x1003, 0x2003]));
     assert_eq!((peek(&keys)[16], keys.listed), (0xff, listed));
 }
 

@@ -3,15 +3,17 @@
 //!
 //! The engine checks the key that a work request or a peer names. This file checks the keys to
 //! which that key refers, at each access: a key that was destroyed, changed or invalidated gives no
-//! access. [`Targets`] holds these keys.
+//! access. [`Targets`] holds these keys, and whether an access failed because a page is not present.
 //!
 //! Invariant: targets are valid keys without pieces, so that no chain of keys exists.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::engine::{Fault, Memory, Pd};
 
+use super::NULL_MKEY;
 use super::list::List;
 use crate::bus::Bus;
 
@@ -33,28 +35,44 @@ pub(crate) enum Mapping {
     Pages { list: Arc<List>, shift: u32, offset: u64, len: u64 },
     /// In consecutive pieces of other keys.
     Pieces(Arc<List>),
+    /// In consecutive pieces of other keys, all of this size, at this offset in the first.
+    Fixed { list: Arc<List>, shift: u32, offset: u64 },
     /// Nowhere: the key is free.
     Nothing,
+}
+
+/// The reason why a byte is not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// The key has no such byte, or does not allow the access.
+    Outside,
+    /// The page is not present.
+    Absent,
 }
 
 impl Mapping {
     /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
     /// [`Translated`] does so for pieces.
-    pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
+    pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(u64, u64), Miss> {
         match self {
             Self::Physical(base) => {
-                let address = base.checked_add(at)?;
-                Some((address, u64::MAX - address))
+                let address = base.checked_add(at).ok_or(Miss::Outside)?;
+                Ok((address, u64::MAX - address))
             }
             Self::Pages { list, shift, offset, len } => {
-                let left = len.checked_sub(at).filter(|left| *left > 0)?;
-                let position = offset.checked_add(at)?;
-                let page = list.page(usize::try_from(position >> shift).ok()?)?;
+                let left = len.checked_sub(at).filter(|left| *left > 0).ok_or(Miss::Outside)?;
+                let position = offset.checked_add(at).ok_or(Miss::Outside)?;
+                let number = usize::try_from(position >> shift).ok();
+                let page = number.and_then(|number| list.page(number)).ok_or(Miss::Outside)?;
+                if (need.read && !page.readable) || (need.write && !page.writable) {
+                    return Err(Miss::Absent);
+                }
                 let size = 1 << shift;
                 let inside = position & (size - 1);
-                Some((page.checked_add(inside)?, (size - inside).min(left)))
+                let address = page.address.checked_add(inside).ok_or(Miss::Outside)?;
+                Ok((address, (size - inside).min(left)))
             }
-            Self::Pieces(_) | Self::Nothing => None,
+            Self::Pieces(_) | Self::Fixed { .. } | Self::Nothing => Err(Miss::Outside),
         }
     }
 }
@@ -73,11 +91,15 @@ pub(super) struct Target {
 
 /// Keys to which other keys may refer, by index.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Targets(Arc<Mutex<BTreeMap<u32, Target>>>);
+pub(crate) struct Targets {
+    entries: Arc<Mutex<BTreeMap<u32, Target>>>,
+    /// Whether the last access met a page that is not present.
+    absent: Arc<AtomicBool>,
+}
 
 impl Targets {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<u32, Target>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn insert(&self, target: Target) {
@@ -88,27 +110,35 @@ impl Targets {
         self.entries().remove(&index);
     }
 
+    pub(super) fn take_absent(&self) -> bool {
+        self.absent.swap(false, Ordering::Relaxed)
+    }
+
     /// Returns the mapping and position of `len` bytes of a key, if the key has this domain and
-    /// allows the access.
-    fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Option<(Mapping, u64)> {
+    /// allows the access, and the number of bytes to its end.
+    fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Result<(Mapping, u64, u64), Miss> {
+        if key == NULL_MKEY {
+            return Err(Miss::Absent);
+        }
         let entries = self.entries();
-        let target = entries.get(&(key >> 8)).filter(|target| target.key == key && target.pd == pd)?;
+        let target = entries.get(&(key >> 8)).filter(|target| target.key == key && target.pd == pd);
+        let target = target.ok_or(Miss::Outside)?;
         let allowed = (target.readable || !need.read) && (target.writable || !need.write);
-        let offset = addr.checked_sub(target.iova)?;
-        let holds = target.length.checked_sub(offset)? >= len;
-        (allowed && holds).then(|| (target.mapping.clone(), offset))
+        let offset = addr.checked_sub(target.iova).ok_or(Miss::Outside)?;
+        let left = target.length.checked_sub(offset).ok_or(Miss::Outside)?;
+        if allowed && left >= len { Ok((target.mapping.clone(), offset, left)) } else { Err(Miss::Outside) }
     }
 }
 
 /// Access rights that an access needs.
 #[derive(Clone, Copy, Debug)]
-struct Need {
+pub(crate) struct Need {
     read: bool,
     write: bool,
 }
 
-const READ: Need = Need { read: true, write: false };
-const WRITE: Need = Need { read: false, write: true };
+pub(super) const READ: Need = Need { read: true, write: false };
+pub(super) const WRITE: Need = Need { read: false, write: true };
 const ATOMIC: Need = Need { read: true, write: true };
 
 /// Guest memory for the transport engine, by memory key.
@@ -120,12 +150,36 @@ pub(crate) struct Translated<B: Bus> {
 
 impl<B: Bus> Translated<B> {
     /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
-    fn locate(&self, region: &Region, at: u64, need: Need) -> Option<(u64, u64)> {
-        let Mapping::Pieces(list) = &region.mapping else { return region.mapping.locate(at) };
-        let piece = list.piece(at)?;
-        let (mapping, offset) = self.targets.find(region.pd, piece.key, piece.addr, piece.len, need)?;
-        let (address, count) = mapping.locate(offset.checked_add(piece.inside)?)?;
-        Some((address, count.min(piece.len - piece.inside)))
+    fn locate(&self, region: &Region, at: u64, need: Need) -> Result<(u64, u64), Miss> {
+        match &region.mapping {
+            Mapping::Pieces(list) => {
+                let piece = list.piece(at).ok_or(Miss::Outside)?;
+                let (mapping, offset, _) =
+                    self.targets.find(region.pd, piece.key, piece.addr, piece.len, need)?;
+                let inside = offset.checked_add(piece.inside).ok_or(Miss::Outside)?;
+                let (address, count) = mapping.locate(inside, need)?;
+                Ok((address, count.min(piece.len - piece.inside)))
+            }
+            Mapping::Fixed { list, shift, offset } => {
+                let position = offset.checked_add(at).ok_or(Miss::Outside)?;
+                let number = usize::try_from(position >> shift).ok();
+                let (key, addr) = number.and_then(|number| list.fixed(number)).ok_or(Miss::Outside)?;
+                let size = 1 << shift;
+                let inside = position & (size - 1);
+                let addr = addr.checked_add(inside).ok_or(Miss::Outside)?;
+                let (mapping, offset, left) = self.targets.find(region.pd, key, addr, 1, need)?;
+                let (address, count) = mapping.locate(offset, need)?;
+                Ok((address, count.min(left).min(size - inside)))
+            }
+            mapping => mapping.locate(at, need),
+        }
+    }
+
+    /// As [`locate`](Self::locate); remembers whether the page is not present.
+    fn find(&self, region: &Region, at: u64, need: Need) -> Result<(u64, u64), Fault> {
+        let found = self.locate(region, at, need);
+        self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);
+        found.map_err(|_| Fault)
     }
 
     /// Calls `each` with every contiguous part of `len` bytes from `at`: its guest-physical address
@@ -141,9 +195,11 @@ impl<B: Bus> Translated<B> {
         let mut done = 0;
         while done < len {
             let from = at.checked_add(done as u64).ok_or(Fault)?;
-            let found = self.locate(region, from, need);
-            let (address, count) = found.filter(|(_, count)| *count > 0).ok_or(Fault)?;
+            let (address, count) = self.find(region, from, need)?;
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(len - done);
+            if count == 0 {
+                return Err(Fault);
+            }
             each(address, done..done + count)?;
             done += count;
         }
@@ -152,8 +208,8 @@ impl<B: Bus> Translated<B> {
 
     /// Returns the guest-physical address of 8 contiguous bytes.
     fn word(&self, region: &Region, at: u64) -> Result<u64, Fault> {
-        match self.locate(region, at, ATOMIC) {
-            Some((address, 8..)) => Ok(address),
+        match self.find(region, at, ATOMIC)? {
+            (address, 8..) => Ok(address),
             _ => Err(Fault),
         }
     }
@@ -185,6 +241,11 @@ impl<B: Bus> Memory for Translated<B> {
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         // The bus stores aligned words whole.
         self.bus.write(self.word(region, offset)?, &data).map_err(|_| Fault)
+    }
+
+    fn present(&mut self, region: &Region, offset: u64, length: u64) -> Result<(), Fault> {
+        let length = usize::try_from(length).map_err(|_| Fault)?;
+        self.runs(region, offset, length, READ, |_, _| Ok(()))
     }
 
     fn invalidated(&mut self, region: &Region) {

@@ -3,7 +3,7 @@
 //! # References
 //! PRM, "CQE format", "completion with error", "event types"
 
-use roce::engine::{Completion, CqFull, CqId, Event, Opcode, Qpn, Sink, SrqId, Status};
+use roce::engine::{Completion, CqFull, CqId, Event, Opcode, Qpn, Sink, SrqId, Stall, Status};
 
 use super::{Receives, Service, wqe::opcode};
 use crate::bus::Bus;
@@ -258,6 +258,10 @@ impl<B: Bus> Sink for Core<B> {
         if let Some(qp) = taker.filter(|qp| qp.rq == Receives::Named) {
             qp.run.recv.taken_from = Some(srq.0);
         }
+    }
+
+    fn postpone(&mut self, qpn: Qpn, stall: &Stall) -> bool {
+        self.page_fault(qpn.0, *stall)
     }
 
     fn event(&mut self, event: Event) {

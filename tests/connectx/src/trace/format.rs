@@ -224,6 +224,8 @@ pub fn eqe(eqn: u32, index: u32, entry: &[u8]) -> String {
         0x09 => &eqe::port::TABLE,
         0x0a => &eqe::command::TABLE,
         0x0b => &eqe::page_request::TABLE,
+        0x0c if eqe::eqe::EVENT_SUB_TYPE.get(entry) == 0 => &eqe::wqe_page_fault::TABLE,
+        0x0c => &eqe::rdma_page_fault::TABLE,
         _ => return line,
     };
     describe(&mut line, "", table, eqe::eqe::EVENT_DATA.of(entry));

@@ -19,6 +19,7 @@ use crate::complaint::Rule;
 use crate::function::{BAR0_SIZE, Core, Function, ISEG_SIZE, UAR_SIZE};
 use crate::ids::Ids;
 use crate::layout::{hca, put, qword};
+use crate::mkey::NULL_MKEY;
 
 use super::refusal::{Refusal, Status};
 
@@ -334,7 +335,7 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// Key that ends a scatter list. The function offers no other special keys.
+/// Key that ends a scatter list. The null key is the only other special key.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(
@@ -343,7 +344,18 @@ pub(super) fn query_special_contexts<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     hca::query_special_contexts_out::TERMINATE_SCATTER_LIST_MKEY.set(output, TERMINATE_LKEY);
+    hca::query_special_contexts_out::NULL_MKEY.set(output, NULL_MKEY);
     Ok(())
+}
+
+pub(super) fn page_fault_resume<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    use hca::page_fault_resume_in::{ERROR, PAGE_FAULT_TYPE, TOKEN, WQ_NUMBER};
+    let (kind, wq) = (PAGE_FAULT_TYPE.get32(input), WQ_NUMBER.get32(input));
+    function.resume_page_fault(TOKEN.get32(input), kind, wq, ERROR.is_set(input))
 }
 
 pub(super) fn alloc_uar<B: Bus>(

@@ -180,8 +180,8 @@ fn a_driver_sets_capabilities_up_to_the_maximum() {
     atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(capability, 1u32);
     driver.ok(&wanted, 8);
     // A group and bits that do not exist.
-    driver.refused(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 2 << 1), 0x1010, Rule::CommandModifier);
-    driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x04, 2 << 1), 8, Rule::CommandModifier);
+    driver.refused(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 5 << 1), 0x1010, Rule::CommandModifier);
+    driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x04, 5 << 1), 8, Rule::CommandModifier);
     driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x10 + 8, 1), 8, Rule::CommandReserved);
 }
 

@@ -13,6 +13,7 @@ use crate::function::Function;
 use crate::layout::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
+use crate::layout::wqe::klm;
 use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
 /// Queue pair number of a key that every queue pair of its domain may use.
@@ -39,7 +40,11 @@ pub(super) fn create<B: Bus>(
         let what = format!("{} bytes of list, {actual} octwords in use of {capacity}", list.len());
         return Err(Refusal::broken(Status::BadParam, Rule::CommandPages, what));
     }
-    let list = List::new(mode, list);
+    let list = if create_mkey_in::PG_ACCESS.is_set(input) {
+        List::with_rights(mode, list)
+    } else {
+        List::new(mode, list)
+    };
     let free = mkc::FREE.is_set(&context);
     let (kind, index) = if mode == AccessMode::Pieces && free && capacity <= WINDOW_OCTWORDS {
         let kind = if mkc::EN_RINVAL.is_set(&context) { MwType::Two } else { MwType::One };
@@ -74,10 +79,7 @@ pub(super) fn create<B: Bus>(
 /// Checks a context by itself, without its list.
 fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     reserved(&mkc::TABLE, context)?;
-    none_of(
-        &[create_mkey_in::PG_ACCESS, create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT],
-        input,
-    )?;
+    none_of(&[create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT], input)?;
     none_of(
         &[
             mkc::BSF_EN,
@@ -117,7 +119,8 @@ fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
     let needed = mkey::check_pages(context, list).map_err(wrong)?;
     // Lists consist of whole octwords of two pages each.
-    if needed.checked_next_multiple_of(2) != Some(list.pages()) && !free {
+    let endless = mkc::LENGTH64.is_set(context);
+    if (endless || needed.checked_next_multiple_of(2) != Some(list.pages())) && !free {
         return Err(wrong(format!("{} pages for a range that needs {needed}", list.pages())));
     }
     Ok(())
@@ -137,8 +140,19 @@ pub(super) fn query<B: Bus>(
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
-    query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(output).copy_from_slice(&context);
     key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
+    // The driver asks for the memory of a window that has met a page fault.
+    if let Some(window) = function.engine.window_by_index(index) {
+        mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
+        mkc::FREE.set(&mut context, 0u32);
+        mkc::START_ADDR.set(&mut context, window.iova);
+        mkc::LEN.set(&mut context, window.length);
+        let piece = query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output);
+        klm::BYTE_COUNT.set(piece, window.length);
+        klm::MKEY.set(piece, window.lkey);
+        klm::VA.set(piece, window.addr);
+    }
+    query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(output).copy_from_slice(&context);
     Ok(())
 }
 

@@ -102,6 +102,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
         srq.users = srq.users.saturating_sub(1);
     }
     core.attention.forget(qpn);
+    core.paging.forget(qpn);
     gone.map_err(|refused| engine(refused, &name(qpn)))
 }
 

@@ -225,8 +225,8 @@ fn a_list_is_changed_in_its_place() {
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
     let before = place(&bed);
     let mut pages = [0; 64];
-    pages[..8].copy_from_slice(&(memory.address + 2 * PAGE).to_be_bytes());
-    pages[8..16].copy_from_slice(&(memory.address + 3 * PAGE).to_be_bytes());
+    pages[..8].copy_from_slice(&((memory.address + 2 * PAGE) | 3).to_be_bytes());
+    pages[8..16].copy_from_slice(&((memory.address + 3 * PAGE) | 3).to_be_bytes());
     let change = Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(&bed, &one, key, &pages);
     bed.post(&mut one, &change);
     assert_eq!(bed.drain(&mut cq).len(), 1);

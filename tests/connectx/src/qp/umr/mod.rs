@@ -250,7 +250,7 @@ impl<B: Bus> Function<B> {
                 field.set(&mut context, field.get(&umr.context));
             }
         }
-        let list = self.list(pd, umr)?;
+        let list = self.list((!any_domain).then_some(pd), umr)?;
         let Some(key) = self.core.mkeys.get(index) else { return refused };
         // Lists come in units of 64 bytes; the padding may exceed the key's list.
         let offset = umr.offset.saturating_mul(OCTWORD);
@@ -262,6 +262,10 @@ impl<B: Bus> Function<B> {
                 format!("the list of key {:#x} has no room for the entries", umr.key),
             );
             return refused;
+        }
+        // The driver takes memory back from the users of windows, too.
+        if any_domain && umr.frees() {
+            self.engine.unbind_windows(index);
         }
         match self.put(index, context, offset, list) {
             Ok(()) => Ok(()),
@@ -327,14 +331,17 @@ impl<B: Bus> Function<B> {
         done.map(|_| ())
     }
 
-    /// Returns the list that a UMR contains or points to.
-    fn list(&mut self, pd: u32, umr: &Umr) -> Result<Vec<u8>, Status> {
+    /// Returns the list that a UMR contains or points to. `pd`: the domain of the queue pair; the
+    /// driver's own has none.
+    fn list(&mut self, pd: Option<u32>, umr: &Umr) -> Result<Vec<u8>, Status> {
         match &umr.list {
             List::Nothing => Ok(Vec::new()),
             List::Inline(bytes) => Ok(bytes.clone()),
             List::At(sge) => {
                 let mut bytes = vec![0; umr.list.len()];
-                let found = self.engine.gather(roce::engine::Pd(pd), &[*sge], &mut bytes);
+                let of_key = || self.engine.mr_by_index(sge.lkey >> 8).map(|(_, attr)| attr.pd);
+                let pd = pd.map(roce::engine::Pd).or_else(of_key).ok_or(Status::LocalProtection)?;
+                let found = self.engine.gather(pd, &[*sge], &mut bytes);
                 found.map_err(|_| Status::LocalProtection)?;
                 Ok(bytes)
             }

@@ -1,0 +1,239 @@
+//! [`Paging`]: page faults of queue pairs, and their end.
+//!
+//! ```text
+//!   access to a page that is not present ──► event with a token ──► the driver brings the pages
+//!     │                                                             (a UMR of the key's list)
+//!     │ the half of the queue pair waits                                      │
+//!     └───────── the access is repeated ◄────────── PAGE_FAULT_RESUME ◄───────┘
+//! ```
+//!
+//! | access | event | meanwhile |
+//! |---|---|---|
+//! | bytes of a send | work request, requester | the send queue stops |
+//! | result of a read or an atomic | work request, requester | as above; the request is sent again |
+//! | a receive | work request, responder or shared queue | the peer is told "receiver not ready" |
+//! | a peer's write, atomic or read | RDMA | as above |
+//! | a read response under way | RDMA | the response stops |
+//!
+//! A fault that is resumed with an error fails the access when it is repeated.
+//!
+//! Invariant: each half of a queue pair has at most one fault, and faults of destroyed queue pairs
+//! are limited in number.
+//!
+//! # References
+//! Linux `drivers/infiniband/hw/mlx5/odp.c`; Lesokhin et al., "Page Fault Support for Network
+//! Controllers", ASPLOS 2017; Fukuoka et al., "Pitfalls of InfiniBand with On-Demand Paging", 2021
+
+use std::collections::BTreeMap;
+
+use roce::engine::{Qpn, Stall};
+
+use crate::bus::Bus;
+use crate::cmd::refusal::{Refusal, Status};
+use crate::complaint::Rule;
+use crate::eq::EventType;
+use crate::function::{Core, Function};
+use crate::layout::eqe::{rdma_page_fault, wqe_page_fault};
+
+/// Page faults that wait for the driver, and those that it could not resolve.
+#[derive(Debug, Default)]
+pub(crate) struct Paging {
+    pending: BTreeMap<u32, PageFault>,
+    last_token: u32,
+    /// Accesses that fail when they are repeated.
+    lost: BTreeMap<(u32, Half), Stall>,
+}
+
+/// A page fault that waits for the driver.
+#[derive(Clone, Copy, Debug)]
+struct PageFault {
+    kind: u32,
+    /// Number of the queue that the driver resumes.
+    wq: u32,
+    qpn: u32,
+    stall: Stall,
+    /// Whether the queue pair was destroyed or reset meanwhile.
+    orphan: bool,
+}
+
+/// Part of a queue pair that waits for pages on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Half {
+    Requester,
+    Responder,
+    Answers,
+}
+
+/// Bits of a fault's type.
+///
+/// # References
+/// Linux `include/linux/mlx5/driver.h`, `MLX5_PFAULT_REQUESTOR`; `device.h`, `MLX5_WQE_PF_TYPE_RMP`
+const REQUESTER: u32 = 1;
+const WRITE: u32 = 2;
+const RDMA: u32 = 4;
+const SHARED_QUEUE: u32 = 0;
+/// Subtypes of the event.
+const OF_WQE: u8 = 0;
+const OF_RDMA: u8 = 1;
+/// Tokens have 24 bits.
+const TOKEN: u32 = 0x00ff_ffff;
+/// Maximum faults of destroyed queue pairs: the driver forgets a fault whose queue pair is gone.
+const MAX_ORPHANS: usize = 1024;
+
+impl Paging {
+    /// Forgets the faults of a queue pair that was destroyed or restarts. The driver may still
+    /// resume them.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        self.lost.retain(|(of, _), _| *of != qpn);
+        for fault in self.pending.values_mut().filter(|fault| fault.qpn == qpn) {
+            fault.orphan = true;
+        }
+        let orphans: Vec<u32> =
+            self.pending.iter().filter(|(_, fault)| fault.orphan).map(|(token, _)| *token).collect();
+        for token in orphans.iter().take(orphans.len().saturating_sub(MAX_ORPHANS)) {
+            self.pending.remove(token);
+        }
+    }
+
+    fn waits(&self, qpn: u32, half: Half) -> bool {
+        self.pending.values().any(|fault| fault.qpn == qpn && !fault.orphan && Half::of(&fault.stall) == half)
+    }
+
+    /// Returns a number that no pending fault has.
+    fn token(&mut self) -> u32 {
+        // Fewer faults are pending than there are tokens.
+        loop {
+            self.last_token = self.last_token.wrapping_add(1) & TOKEN;
+            if !self.pending.contains_key(&self.last_token) {
+                return self.last_token;
+            }
+        }
+    }
+}
+
+impl Half {
+    fn of(stall: &Stall) -> Self {
+        match stall {
+            Stall::Send { .. } | Stall::Response { .. } => Self::Requester,
+            Stall::Receive { .. } | Stall::Remote { .. } => Self::Responder,
+            Stall::Answer { .. } => Self::Answers,
+        }
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// Reports a page fault to the driver, if a page was not present and the queue pair may wait
+    /// for it. Returns whether the access will be repeated.
+    pub(crate) fn page_fault(&mut self, qpn: u32, stall: Stall) -> bool {
+        let absent = self.mkeys.take_absent();
+        let half = Half::of(&stall);
+        if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
+            return false;
+        }
+        let Some(service) = self.qps.get(&qpn).map(|qp| qp.service) else { return false };
+        // Without a queue for the event, nothing would end the fault.
+        let reported = self.eqs.values().any(|eq| eq.takes(EventType::PageFault as u8));
+        if !reported || !self.caps.pages_on_demand(service, &stall) {
+            return false;
+        }
+        if self.paging.waits(qpn, half) {
+            return true;
+        }
+        let token = self.paging.token();
+        let mut data = [0; 28];
+        let (sub_type, kind, wq) = match stall {
+            Stall::Send { wr_id, done } => (OF_WQE, REQUESTER, of_wqe(&mut data, qpn, wr_id, done, 0)),
+            Stall::Response { wr_id, done } => {
+                (OF_WQE, REQUESTER | WRITE, of_wqe(&mut data, qpn, wr_id, done, 0))
+            }
+            Stall::Receive { wr_id, srq, done, packet } => match srq {
+                None => (OF_WQE, WRITE, of_wqe(&mut data, qpn, wr_id, done, packet)),
+                Some(srq) => (OF_WQE, SHARED_QUEUE, of_wqe(&mut data, srq.0, wr_id, done, packet)),
+            },
+            Stall::Remote { rkey, addr, left, packet, write } => {
+                of_rdma(&mut data, rkey, addr, left, packet);
+                (OF_RDMA, RDMA | if write { WRITE } else { 0 }, token)
+            }
+            Stall::Answer { rkey, addr, left } => {
+                of_rdma(&mut data, rkey, addr, left, left);
+                (OF_RDMA, RDMA, token)
+            }
+        };
+        if sub_type == OF_WQE {
+            wqe_page_fault::PFTYPE.set(&mut data, kind);
+            wqe_page_fault::TOKEN.set(&mut data, token);
+        } else {
+            rdma_page_fault::PFTYPE.set(&mut data, kind);
+            rdma_page_fault::TOKEN.set(&mut data, token);
+        }
+        self.paging.pending.insert(token, PageFault { kind, wq, qpn, stall, orphan: false });
+        self.event(EventType::PageFault, sub_type, &data);
+        true
+    }
+}
+
+/// Fills the event of a work request's fault. Returns the number of its queue.
+fn of_wqe(data: &mut [u8; 28], wq: u32, wr_id: u64, done: u32, packet: u32) -> u32 {
+    wqe_page_fault::BYTES_COMMITTED.set(data, done);
+    wqe_page_fault::WQE_INDEX.set(data, wr_id as u16);
+    wqe_page_fault::PACKET_LENGTH.set(data, packet);
+    wqe_page_fault::WQ.set(data, wq);
+    wq
+}
+
+/// Fills the event of a fault in memory that a peer named.
+fn of_rdma(data: &mut [u8; 28], rkey: u32, addr: u64, left: u32, packet: u32) {
+    rdma_page_fault::R_KEY.set(data, rkey);
+    rdma_page_fault::PACKET_LENGTH.set(data, packet.min(u16::MAX.into()));
+    rdma_page_fault::RDMA_OP_LEN.set(data, left);
+    rdma_page_fault::RDMA_VA.set(data, addr);
+}
+
+impl<B: Bus> Function<B> {
+    /// Ends a page fault: the access is repeated, and fails if the driver reports an error.
+    pub(crate) fn resume_page_fault(
+        &mut self,
+        token: u32,
+        kind: u32,
+        wq: u32,
+        error: bool,
+    ) -> Result<(), Refusal> {
+        let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::PageFaultResume, what);
+        let paging = &mut self.core.paging;
+        let Some(fault) = paging.pending.get(&token).copied() else {
+            return Err(wrong(format!("token {token:#x}, which no fault has")));
+        };
+        if (fault.kind, fault.wq) != (kind, wq) {
+            let PageFault { kind: its_kind, wq: its_wq, .. } = fault;
+            let what = format!(
+                "token {token:#x}: type {kind} of queue {wq:#x}, the fault has type {its_kind} of {its_wq:#x}"
+            );
+            return Err(wrong(what));
+        }
+        paging.pending.remove(&token);
+        if fault.orphan {
+            return Ok(());
+        }
+        if error {
+            paging.lost.insert((fault.qpn, Half::of(&fault.stall)), fault.stall);
+        }
+        let now = self.core.now;
+        self.engine.resume(Qpn(fault.qpn), &fault.stall, now, &mut self.core);
+        self.settle();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Paging {
+    /// Adds a fault without an event.
+    pub(crate) fn pretend(&mut self, qpn: u32, stall: Stall) {
+        let token = self.token();
+        self.pending.insert(token, PageFault { kind: REQUESTER, wq: qpn, qpn, stall, orphan: false });
+    }
+
+    /// Returns the number of pending faults.
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+}
