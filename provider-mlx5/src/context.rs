@@ -73,8 +73,8 @@ impl Context {
         &self.device.kernel
     }
 
-    /// Refuses a region of no bytes. The driver refuses it, too, but warns in the kernel's log where it
-    /// registers memory by work requests.
+    /// Refuses a region of no bytes. The driver refuses it, too, but warns in the kernel's log
+    /// where it registers memory by work requests.
     ///
     /// # References
     /// Linux `drivers/infiniband/hw/mlx5/mr.c`, `alloc_cacheable_mr`

@@ -162,8 +162,8 @@ fn serial_port(name: &str) -> String {
 
 /// Returns the kernel's command line. oops=panic and panic=-1 make QEMU end when the kernel dies.
 /// The lockup and stall detectors are off, because they would report a busy host as a failure of
-/// the guest; the time limit finds real hangs. With five levels of page tables, mlx5 would register all
-/// memory with a list of 1 GiB.
+/// the guest; the time limit finds real hangs. With five levels of page tables, mlx5 would register
+/// all memory with a list of 1 GiB.
 fn command_line(verbose: bool) -> String {
     let level = if verbose { 7 } else { 5 };
     format!(

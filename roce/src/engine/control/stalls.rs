@@ -8,7 +8,7 @@ impl<M: Memory> Engine<M> {
     /// Continues after a stall that [`Sink::postpone`] reported: the access is repeated, and stalls
     /// again if its memory is still not present.
     ///
-    /// Does nothing for a receive and for memory that a peer named: the peer repeats its request.
+    /// A receive, and memory that a peer named, need nothing: the peer repeats its request.
     pub fn resume(&mut self, qpn: Qpn, stall: &Stall, now: Time, sink: &mut impl Sink) {
         self.objects.with(qpn.0, now, sink, |qp, _| match stall {
             Stall::Send { .. } | Stall::Response { .. } => qp.req.stalled = false,

@@ -15,8 +15,8 @@ use crate::layout::{dword, qword};
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// Of pages: for each block, the or of its pages' addresses. Of pieces of different lengths: the
-    /// start of each.
+    /// Of pages: for each block, the or of its pages' addresses. Of pieces of different lengths:
+    /// the start of each.
     index: Vec<u64>,
 }
 
@@ -51,8 +51,8 @@ const PAGE: usize = 8;
 /// Bits of a page's entry.
 ///
 /// # References
-/// Linux `include/linux/mlx5/device.h` (`MLX5_PERM_LOCAL_READ`), `drivers/infiniband/hw/mlx5/mlx5_ib.h`
-/// (`MLX5_IB_MTT_READ`)
+/// Linux `include/linux/mlx5/device.h` (`MLX5_PERM_LOCAL_READ`),
+/// `drivers/infiniband/hw/mlx5/mlx5_ib.h` (`MLX5_IB_MTT_READ`)
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
 /// Bytes of a block of pages.

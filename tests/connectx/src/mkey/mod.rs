@@ -164,7 +164,8 @@ pub(crate) const NULL_MKEY: u32 = 0x200;
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
 /// Returns the number of pages that the range of a context needs, after a check of their alignment.
-/// A key without a length is as long as its list: such are the parts of a region that is all memory.
+/// A key without a length is as long as its list: such are the parts of a region that is all
+/// memory.
 ///
 /// # Errors
 /// The violation as text.

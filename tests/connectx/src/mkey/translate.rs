@@ -3,7 +3,7 @@
 //!
 //! The engine checks the key that a work request or a peer names. This file checks the keys to
 //! which that key refers, at each access: a key that was destroyed, changed or invalidated gives no
-//! access. [`Targets`] holds these keys, and whether an access failed because a page is not present.
+//! access. [`Targets`] holds these keys, and whether an access failed because a page is absent.
 //!
 //! Invariant: targets are valid keys without pieces, so that no chain of keys exists.
 

@@ -20,7 +20,8 @@ const PRESENT: u64 = 3;
 /// Enough for a peer to repeat a request.
 const REPEAT: u64 = 2_000_000;
 
-/// Two connected queue pairs with memory whose pages come and go, and a queue pair that brings them.
+/// Two connected queue pairs with memory whose pages come and go, and a queue pair that brings
+/// them.
 struct Paged {
     bed: Bed,
     cq: Cq,
