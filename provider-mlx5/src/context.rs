@@ -11,11 +11,11 @@ use uverbs_abi::mlx5_abi::Mlx5IbAllocPdResp;
 use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiQueryPort;
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
-use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelPd, KernelRwqIndTable};
+use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMr, KernelMw, KernelPd, KernelRwqIndTable};
 use verbs_core::provider::{
-    ContextOps, DeviceOps, DmOps, Driver, FlowRule, MrChange, MrInitAttr, NamedProvider, OpenedContext,
-    ParentDomainAttr, QpExtras, QpParents, QpParts, ReregError, SrqParents, SrqParts, WqParents, WqParts,
-    XrcdOps, erase,
+    ContextOps, DeviceOps, DmOps, Driver, FlowRule, MrChange, MrInitAttr, MrMemory, NamedProvider,
+    OpenedContext, ParentDomainAttr, PdOps as _, QpExtras, QpParents, QpParts, ReregError, SrqParents,
+    SrqParts, WqParents, WqParts, XrcdOps, erase,
 };
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr,
@@ -26,7 +26,8 @@ use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
 use crate::direct::{ClockInfo, ContextDirect, UarDirect};
-use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, Srq, Td, Wq, Xrcd};
+use crate::regions::Place;
+use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -116,6 +117,36 @@ impl Context {
         Cq::create(&self.device, parent, attr, cqe_size)
     }
 
+    /// Creates a queue pair, and says whether its data may come with completions.
+    ///
+    /// # Errors
+    /// As [`create_qp_ex`](ContextOps::create_qp_ex).
+    pub fn create_qp_scattering(
+        &self,
+        parents: &QpParents<'_, Mlx5>,
+        attr: &QpInitAttr,
+        extras: &QpExtras<'_, Mlx5>,
+        scatter: ScatterToCqe,
+    ) -> Result<QpParts<Mlx5>> {
+        match extras.rss {
+            Some(rss) => Qp::create_rss(&self.device, parents, attr, &extras.attr, rss),
+            None => Qp::create(&self.device, parents, attr, &extras.attr, scatter),
+        }
+    }
+
+    /// Returns a region of the kernel, whose memory is at an address of this process.
+    fn placed(
+        &self,
+        region: KernelMr,
+        pd: &Pd,
+        addr: Option<usize>,
+        length: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Mr {
+        Mr::new(&self.device, region, Place::new(pd.handle(), addr, length, iova, access))
+    }
+
     /// Takes a doorbell register that no queue pair has, for whole requests.
     ///
     /// # Errors
@@ -175,14 +206,21 @@ impl ContextOps<Mlx5> for Context {
     ) -> Result<Mr> {
         self.check_length("reg_mr", length)?;
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.kernel().reg_mr(addr, length, iova, access) }.map(Mr::from)
+        let region = unsafe { pd.kernel().reg_mr(addr, length, iova, access) }?;
+        let own = Some(addr.expose_provenance());
+        Ok(self.placed(region, pd, own, length as u64, iova, access))
     }
 
     unsafe fn reg_mr_ex(&self, pd: &Pd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         self.check_length("reg_mr_ex", length)?;
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }.map(Mr::from)
+        let region = unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }?;
+        let own = match memory {
+            MrMemory::Addr(addr) => Some(addr.expose_provenance()),
+            MrMemory::DmaBuf { .. } => None,
+        };
+        Ok(self.placed(region, pd, own, length as u64, iova, access))
     }
 
     unsafe fn reg_dmabuf_mr(
@@ -195,7 +233,8 @@ impl ContextOps<Mlx5> for Context {
         access: AccessFlags,
     ) -> Result<Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { pd.kernel().reg_dmabuf_mr(fd, offset, length, iova, access) }.map(Mr::from)
+        let region = unsafe { pd.kernel().reg_dmabuf_mr(fd, offset, length, iova, access) }?;
+        Ok(self.placed(region, pd, None, length as u64, iova, access))
     }
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Mlx5>) -> Result<(), ReregError> {
@@ -228,7 +267,8 @@ impl ContextOps<Mlx5> for Context {
                 .because(Cause::Foreign { what: "device memory" }));
         }
         dm.check(VERB, offset, length)?;
-        pd.kernel().reg_dm_mr(dm.handle(), offset, length, access).map(Mr::from)
+        let region = pd.kernel().reg_dm_mr(dm.handle(), offset, length, access)?;
+        Ok(self.placed(region, pd, None, length, 0, access))
     }
 
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<KernelDmah> {
@@ -253,7 +293,8 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
-        pd.kernel().import_mr(handle).map(|(region, attr)| (region.into(), attr))
+        let (region, attr) = pd.kernel().import_mr(handle)?;
+        Ok((self.placed(region, pd, None, attr.length, attr.iova, AccessFlags::empty()), attr))
     }
 
     fn import_dm(&self, handle: u32) -> Result<Dm> {
@@ -265,7 +306,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn create_qp(&self, parents: &QpParents<'_, Mlx5>, attr: &QpInitAttr) -> Result<QpParts<Mlx5>> {
-        Qp::create(&self.device, parents, attr, &QpCreateAttr::default())
+        Qp::create(&self.device, parents, attr, &QpCreateAttr::default(), ScatterToCqe::Usual)
     }
 
     fn create_qp_ex(
@@ -274,10 +315,7 @@ impl ContextOps<Mlx5> for Context {
         attr: &QpInitAttr,
         extras: &QpExtras<'_, Mlx5>,
     ) -> Result<QpParts<Mlx5>> {
-        match extras.rss {
-            Some(rss) => Qp::create_rss(&self.device, parents, attr, &extras.attr, rss),
-            None => Qp::create(&self.device, parents, attr, &extras.attr),
-        }
+        self.create_qp_scattering(parents, attr, extras, ScatterToCqe::Usual)
     }
 
     fn create_srq(&self, parents: &SrqParents<'_, Mlx5>, attr: &SrqInitAttr) -> Result<SrqParts<Mlx5>> {

@@ -33,6 +33,7 @@ use crate::clock::Clock;
 use crate::dbrec::RecordPool;
 use crate::direct::ContextDirect;
 use crate::kernel::Kernel;
+use crate::regions::Regions;
 use crate::registers::Registers;
 use crate::sizes::Limits;
 use crate::sq::{Frames, L2_HEADER};
@@ -54,6 +55,9 @@ pub(crate) struct Device {
     pub(crate) limits: Limits,
     pub(crate) registers: Arc<Registers>,
     pub(crate) clock: Clock,
+    pub(crate) regions: Arc<Regions>,
+    /// Another owner of its file may have registered memory, and imports it here.
+    pub(crate) is_imported: bool,
     pub(crate) records: Arc<RecordPool>,
     /// Held for reading while an object is created that completes to a queue, and for writing while
     /// a completion queue is destroyed: the kernel gives its handle again at once.
@@ -116,7 +120,11 @@ impl Device {
         // SAFETY: the attribute is the driver's, and lends the reply for the time of the command.
         let attrs = unsafe { DriverAttrs::new([attr]) };
         let kernel = KernelContext::import_with(info, file, DRIVER_ID, fw_ver, attrs)?;
-        Self::new(kernel, &reply)
+        let mut device = Self::new(kernel, &reply)?;
+        if let Some(device) = Arc::get_mut(&mut device) {
+            device.is_imported = true;
+        }
+        Ok(device)
     }
 
     /// Creates a context over the kernel's, whose driver replied.
@@ -145,6 +153,8 @@ impl Device {
         let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
         let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0);
         let registers = Registers::new(&kernel, size as usize, reply.num_uars_per_page.max(1) as usize)?;
+        let null_key = has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY)
+            .then_some(reply.dump_fill_mkey);
         Ok(Arc::new(Self {
             limits: Limits {
                 max_sq_desc_sz: reply.max_sq_desc_sz.into(),
@@ -155,6 +165,8 @@ impl Device {
             },
             registers: Arc::new(registers),
             clock: Clock::new(&kernel, reply),
+            regions: Arc::new(Regions::new(null_key)),
+            is_imported: false,
             records: Arc::default(),
             cq_names: RwLock::default(),
             user_indices: Arc::default(),
@@ -164,8 +176,7 @@ impl Device {
             } else {
                 L2_HEADER
             },
-            null_key: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY)
-                .then_some(reply.dump_fill_mkey),
+            null_key,
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
             caps: OnceLock::new(),

@@ -17,6 +17,7 @@
 //! | `xrcd` | [`Xrcd`] |
 //! | `pd` | [`Pd`], also a parent domain, and [`Td`] |
 //! | `mr` | [`Mr`], also the null region |
+//! | `regions` | the regions of a context by their keys |
 //! | `dm` | [`Dm`], memory of the device |
 //! | `wqe` | the segments of a work queue entry |
 //! | `record` | the requests in a queue, shared by poster and poller |
@@ -66,6 +67,7 @@ mod pd;
 mod qp;
 mod query;
 mod record;
+mod regions;
 mod registers;
 mod rq;
 mod sizes;
@@ -87,7 +89,7 @@ pub use dm::Dm;
 pub use flow::Flow;
 pub use mr::Mr;
 pub use pd::{Pd, Td};
-pub use qp::Qp;
+pub use qp::{Qp, ScatterToCqe};
 pub use rq::Rq;
 pub use sq::Sq;
 pub use srq::{Srq, SrqQueue};

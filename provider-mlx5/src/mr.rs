@@ -16,6 +16,7 @@ use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::Device;
+use crate::regions::{Place, Regions};
 
 /// A memory region.
 #[derive(Debug)]
@@ -23,20 +24,21 @@ pub struct Mr(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Kernel(KernelMr),
+    Kernel { region: KernelMr, regions: Arc<Regions> },
     Null { device: Arc<Device>, lkey: u32 },
 }
 
 /// A change of a region: memory, domain and rights.
 pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
 
-impl From<KernelMr> for Mr {
-    fn from(region: KernelMr) -> Self {
-        Self(Kind::Kernel(region))
-    }
-}
-
 impl Mr {
+    /// Returns a region of the kernel, which is at a place.
+    pub(crate) fn new(device: &Device, region: KernelMr, place: Place) -> Self {
+        let regions = Arc::clone(&device.regions);
+        regions.add(region.lkey(), place);
+        Self(Kind::Kernel { region, regions })
+    }
+
     /// Returns the null region. All of a device have one key, which needs no protection domain, and
     /// which the kernel has without a command.
     ///
@@ -61,9 +63,21 @@ impl Mr {
     pub(crate) unsafe fn rereg(&mut self, change: Change<'_>) -> Result<(), ReregError> {
         let (memory, pd, access) = change;
         match &mut self.0 {
-            // SAFETY: the caller's promise is the same.
-            Kind::Kernel(region) => unsafe { region.rereg(memory, pd, access) }
-                .map_err(|error| ReregError { region: state_after(error.errno, change), error }),
+            Kind::Kernel { region, regions } => {
+                let before = regions.remove(region.lkey());
+                // SAFETY: the caller's promise is the same.
+                let changed = unsafe { region.rereg(memory, pd, access) }
+                    .map_err(|error| ReregError { region: state_after(error.errno, change), error });
+                let after =
+                    before.map(|before| if changed.is_ok() { before.changed(change) } else { before });
+                // What is unusable has no target.
+                let is_usable =
+                    !changed.as_ref().is_err_and(|error| matches!(error.region, RegionState::Unusable));
+                if let Some(place) = after.filter(|_| is_usable) {
+                    regions.add(region.lkey(), place);
+                }
+                changed
+            }
             Kind::Null { device, .. } => {
                 let reason = "the null region does not change".into();
                 let error = device.error("rereg_mr", Errno::INVAL).because(Cause::Other { reason });
@@ -96,18 +110,38 @@ fn state_after(errno: Errno, (memory, pd, access): Change<'_>) -> RegionState {
     }
 }
 
+impl Place {
+    /// Returns the place of a region after a change.
+    fn changed(self, (memory, pd, access): Change<'_>) -> Self {
+        use verbs_core::provider::PdOps as _;
+        let mut place = self;
+        if let Some(access) = access {
+            place.is_writable = access.contains(AccessFlags::LOCAL_WRITE);
+        }
+        if let Some((addr, length, iova)) = memory {
+            (place.addr, place.length) = (Some(addr.expose_provenance()), length as u64);
+            let is_zero_based = access.is_some_and(|access| access.contains(AccessFlags::ZERO_BASED));
+            place.iova = if is_zero_based { 0 } else { iova };
+        }
+        if let Some(pd) = pd {
+            place.pd = pd.handle();
+        }
+        place
+    }
+}
+
 impl MrOps for Mr {
     /// Of the null region: a number that no region has.
     fn handle(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel(region) => region.handle(),
+            Kind::Kernel { region, .. } => region.handle(),
             Kind::Null { .. } => u32::MAX,
         }
     }
 
     fn lkey(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel(region) => region.lkey(),
+            Kind::Kernel { region, .. } => region.lkey(),
             Kind::Null { lkey, .. } => *lkey,
         }
     }
@@ -115,7 +149,7 @@ impl MrOps for Mr {
     /// Of the null region: 0, which no region has.
     fn rkey(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel(region) => region.rkey(),
+            Kind::Kernel { region, .. } => region.rkey(),
             Kind::Null { .. } => 0,
         }
     }
@@ -124,7 +158,15 @@ impl MrOps for Mr {
 impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
         match self.0 {
-            Kind::Kernel(region) => region.destroy().map_err(|(region, error)| (region.into(), error)),
+            Kind::Kernel { region, regions } => {
+                let place = regions.remove(region.lkey());
+                region.destroy().map_err(|(region, error)| {
+                    if let Some(place) = place {
+                        regions.add(region.lkey(), place);
+                    }
+                    (Self(Kind::Kernel { region, regions }), error)
+                })
+            }
             Kind::Null { .. } => Ok(()),
         }
     }

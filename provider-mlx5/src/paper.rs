@@ -24,10 +24,12 @@ use std::sync::Arc;
 use verbs_core::ring::Region;
 use verbs_core::types::{QpCap, QpState, QpType, Wc};
 
+use crate::cq::scatter::{Lists, RecvLists, SendLists};
 use crate::cq::{CQE_FIELDS, Poller, Queues, Receives, Ring};
 use crate::doorbell::{BlueFlame, Record};
 use crate::life::Life;
 use crate::record::SrqRecord;
+use crate::regions::Regions;
 use crate::sq::Frames;
 use crate::sq::Parts;
 use crate::srq::{self, SrqQueue};
@@ -39,6 +41,9 @@ pub const QP_NUM: u32 = 0x00_abcd;
 
 /// The number that completions of a paper queue pair carry.
 pub const USER_INDEX: u32 = 0x12;
+
+/// The handle of its protection domain.
+pub(crate) const PD: u32 = 3;
 
 /// Offsets of the doorbell records in their region.
 const RECV_RECORD: usize = 0;
@@ -143,6 +148,9 @@ pub struct PaperQp {
     registers: Region,
     /// The receives of the shared receive queue that it uses.
     srq: Option<Arc<SrqRecord>>,
+    srq_lists: Option<RecvLists>,
+    /// The regions that requests name, of the protection domain [`PD`].
+    pub(crate) regions: Arc<Regions>,
     /// The number of completions that were written.
     written: u32,
     _one_thread: PhantomData<*const ()>,
@@ -155,7 +163,7 @@ impl PaperQp {
     /// Its queues stay on the thread that it is on, also if they are taken out of it.
     pub unsafe fn new(shape: PaperShape) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { Self::build(shape, None) }
+        unsafe { Self::build(shape, None, None) }
     }
 
     /// Creates a queue pair in RESET that takes its receives from a shared receive queue.
@@ -164,12 +172,12 @@ impl PaperQp {
     /// As [`new`](Self::new).
     pub unsafe fn of_srq(shape: PaperShape, srq: &PaperSrq) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { Self::build(shape, Some(Arc::clone(&srq.requests))) }
+        unsafe { Self::build(shape, Some(Arc::clone(&srq.requests)), Some(srq.lists())) }
     }
 
     /// # Safety
     /// As [`new`](Self::new).
-    unsafe fn build(shape: PaperShape, srq: Option<Arc<SrqRecord>>) -> Self {
+    unsafe fn build(shape: PaperShape, srq: Option<Arc<SrqRecord>>, srq_lists: Option<RecvLists>) -> Self {
         let units = shape.max_recv_sge.next_power_of_two();
         let sq_at = shape.entries as usize * units as usize * UNIT;
         let [buffer, records, registers] =
@@ -227,6 +235,8 @@ impl PaperQp {
             records,
             registers,
             srq,
+            srq_lists,
+            regions: Arc::default(),
             written: 0,
             _one_thread: PhantomData,
         };
@@ -239,7 +249,28 @@ impl PaperQp {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
             None => Receives::Own(Arc::clone(self.rq.requests())),
         };
-        Queues { send: Some(Arc::clone(self.sq.requests())), recv: Some(recv), ..Queues::default() }
+        let own = || Arc::downgrade(self.sq.life());
+        let send = SendLists {
+            life: own(),
+            pd: PD,
+            offset: self.buffer.len() - self.shape.blocks as usize * BLOCK,
+            blocks: self.shape.blocks,
+        };
+        let units = self.shape.max_recv_sge.next_power_of_two();
+        let recv_lists = self.srq_lists.clone().unwrap_or_else(|| RecvLists {
+            life: own(),
+            pd: PD,
+            entries: self.shape.entries,
+            units,
+            head: 0,
+        });
+        let lists = Lists { regions: Arc::clone(&self.regions), send: Some(send), recv: Some(recv_lists) };
+        Queues {
+            send: Some(Arc::clone(self.sq.requests())),
+            recv: Some(recv),
+            lists: Some(Arc::new(lists)),
+            ..Queues::default()
+        }
     }
 
     /// Moves the queue pair to a state. RESET begins a new life.
@@ -365,6 +396,20 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
+    /// Writes a completion with data: in the fields for a format of 4, else in the half before
+    /// them.
+    #[cfg(test)]
+    pub(crate) fn write_with(&mut self, cqe: PaperCqe, data: &[u8]) {
+        let (place, size) = (self.written & (self.shape.cqes - 1), self.shape.cqe_size);
+        let before = if cqe.format == 4 { size - CQE_FIELDS } else { 0 };
+        let at = place as usize * size + before;
+        self.write(cqe);
+        for (byte, value) in data.iter().enumerate() {
+            // SAFETY: one thread, see the head of the file.
+            unsafe { self.cqes.write(at + byte, *value) };
+        }
+    }
+
     /// Returns the bytes of `count` blocks of the send queue, which wraps.
     pub fn blocks(&self, first: u32, count: u32) -> Vec<u8> {
         let start = self.buffer.len() - self.shape.blocks as usize * BLOCK;
@@ -440,6 +485,11 @@ impl PaperSrq {
     #[cfg(test)]
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
+    }
+
+    fn lists(&self) -> RecvLists {
+        let srq::Shape { entries, units } = self.device.shape;
+        RecvLists { life: Arc::downgrade(self.queue.life()), pd: PD, entries, units, head: 1 }
     }
 }
 

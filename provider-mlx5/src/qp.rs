@@ -18,11 +18,12 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::env;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp, Mlx5IbCreateQpResp, Mlx5IbCreateQpRespMask,
-    Mlx5IbCreateQpRss, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp,
+    Mlx5IbCreateQpResp, Mlx5IbCreateQpRespMask, Mlx5IbCreateQpRss, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
 };
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpExtra, QpHandles, QpInfo};
@@ -39,6 +40,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
+use crate::cq::scatter::{Lists, RecvLists, SendLists};
 use crate::cq::{CqHandle, Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
@@ -50,13 +52,52 @@ use crate::registers::Register;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
-use crate::{Mlx5, Pd, Rq, Sq, rq, sizes};
+use crate::{Mlx5, Pd, Rq, Sq, Srq, rq, sizes};
 
 /// The number of the vendor in the options of connections.
 const VENDOR_ID: u32 = 0x15b3;
 
 /// The request for the options of connections that the device offers.
 const ECE_VERSION_1: u32 = 1 << 28;
+
+/// The environment variable that lets data come with completions unless it is 0: libmlx5's, where
+/// that is also so without the variable.
+const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
+
+/// Whether the device may put the data of short receives, and of short answers to reads and
+/// atomics, into completions, from which polling copies it to the request's memory.
+///
+/// The device compares no key then. Polling does, and knows the regions that this context has
+/// registered: a request with another key completes with the status `LOC_PROT_ERR`, and the queue
+/// pair stays as it is. The same becomes of memory that this process does not reach. So this is
+/// for programs that ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScatterToCqe {
+    /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value that is not
+    /// 0. With it, as in libmlx5: receives of RC and UC, and reads and atomics of an RC queue pair
+    /// all of whose requests complete; but not while the context has regions of memory that this
+    /// process does not reach, or is imported.
+    #[default]
+    Usual,
+    /// No data.
+    Never,
+    /// As `Usual` with the variable, whatever the regions, and reads and atomics also if some
+    /// requests do not complete.
+    Always,
+}
+
+impl ScatterToCqe {
+    /// Returns the flags of the command.
+    fn flags(self, device: &Device) -> u32 {
+        let is_on = || env::var_os(SCATTER_TO_CQE).is_some_and(|value| value != "0");
+        match self {
+            Self::Usual if !is_on() || device.is_imported || !device.regions.all_in_reach() => 0,
+            Self::Usual => MLX5_QP_FLAG_SCATTER_CQE,
+            Self::Never => 0,
+            Self::Always => MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
+        }
+    }
+}
 
 /// A queue pair.
 #[derive(Debug)]
@@ -74,6 +115,8 @@ pub struct Qp {
     recv_cq: Option<Arc<Shared>>,
     /// The receives of its shared receive queue.
     srq: Option<Arc<SrqRecord>>,
+    /// The lists of its requests, if data may come with completions.
+    lists: Option<Arc<Lists>>,
     groups: Groups,
     /// Options for the next transitions, and those that the device has.
     set_ece: u32,
@@ -141,6 +184,7 @@ impl Qp {
         parents: &QpParents<'_, Mlx5>,
         attr: &QpInitAttr,
         ex: &QpCreateAttr,
+        scatter: ScatterToCqe,
     ) -> Result<QpParts<Mlx5>> {
         let verb = if *ex == QpCreateAttr::default() { "create_qp" } else { "create_qp_ex" };
         let error = |errno| device.error(verb, errno);
@@ -173,13 +217,14 @@ impl Qp {
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
+        let scatter_flags = scatter.flags(device);
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
             db_addr: records.address(),
             sq_wqe_count: shapes.send.map_or(0, |shape| shape.blocks),
             rq_wqe_count: shapes.recv.map_or(0, |shape| shape.entries),
             rq_wqe_shift: shapes.recv.map_or(0, |shape| (shape.units * UNIT as u32).trailing_zeros()),
-            flags: MLX5_QP_FLAG_UAR_PAGE_INDEX,
+            flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | scatter_flags,
             uidx: user_index.as_ref().map_or(0, UserIndex::number),
             bfreg_index: register.page_id(),
             sq_buf_addr: if is_raw { memory.address() + shapes.send_at() as u64 } else { 0 },
@@ -213,11 +258,13 @@ impl Qp {
                 core::mem::forget(Life::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
-            return Self::create(device, parents, attr, ex);
+            return Self::create(device, parents, attr, ex, scatter);
         }
         let life = Arc::new(Life::new(memory, records, Some(register), user_index));
         let is_shared = parents.srq.is_some() || !has_recv;
         let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);
+        let lists = (scatter_flags != 0 && matches!(attr.qp_type, QpType::RC | QpType::UC))
+            .then(|| Arc::new(lists(device, parents, &shapes, &life)));
         let qp = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -230,6 +277,7 @@ impl Qp {
             send_cq: parents.send_cq.map(shared),
             recv_cq: parents.recv_cq.map(shared),
             srq: parents.srq.map(|srq| Arc::clone(srq.requests())),
+            lists,
             groups: Groups::default(),
             set_ece: 0,
             get_ece: reply.ece_options,
@@ -334,6 +382,7 @@ impl Qp {
             send_cq: None,
             recv_cq: None,
             srq: None,
+            lists: None,
             groups: Groups::default(),
             set_ece: 0,
             get_ece: 0,
@@ -375,16 +424,17 @@ impl Qp {
         });
         let has_frames = self.qp_type == QpType::RAW_PACKET && self.device.has_ip_csum();
         let recv_kind = if has_frames { Kind::FRAME } else { Kind::PLAIN };
+        let lists = self.lists.clone();
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
-                tell(one, user_index, Queues { send, recv, recv_kind });
+                tell(one, user_index, Queues { send, recv, recv_kind, lists });
             }
             (send_cq, recv_cq) => {
                 if let Some(cq) = send_cq {
-                    tell(cq, user_index, Queues { send, ..Queues::default() });
+                    tell(cq, user_index, Queues { send, lists: lists.clone(), ..Queues::default() });
                 }
                 if let Some(cq) = recv_cq {
-                    tell(cq, user_index, Queues { send: None, recv, recv_kind });
+                    tell(cq, user_index, Queues { send: None, recv, recv_kind, lists });
                 }
             }
         }
@@ -439,6 +489,27 @@ fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
         sqn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_SQN, reply.sqn),
         tir_icm_addr: if has_address { reply.tir_icm_addr } else { 0 },
     }
+}
+
+/// Returns the lists of a new queue pair's requests.
+fn lists(device: &Device, parents: &QpParents<'_, Mlx5>, shapes: &Shapes, life: &Arc<Life>) -> Lists {
+    let pd = parents.pd.map_or(0, PdOps::handle);
+    let own = || Arc::downgrade(life);
+    let send = shapes.send.map(|shape| SendLists {
+        life: own(),
+        pd,
+        offset: shapes.send_at(),
+        blocks: shape.blocks,
+    });
+    let recv = shapes.recv.map(|shape| RecvLists {
+        life: own(),
+        pd,
+        entries: shape.entries,
+        units: shape.units,
+        head: 0,
+    });
+    let recv = parents.srq.map(Srq::lists).or(recv);
+    Lists { regions: Arc::clone(&device.regions), send, recv }
 }
 
 fn shared(cq: &CqHandle) -> Arc<Shared> {

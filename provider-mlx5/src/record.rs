@@ -330,6 +330,13 @@ impl SrqRecord {
         self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);
     }
 
+    /// Returns whether an entry has a receive.
+    pub(crate) fn is_posted(&self, entry: u16) -> bool {
+        let entry = u32::from(entry);
+        let word = self.posted.get((entry / WORD) as usize);
+        word.is_some_and(|word| word.load(Ordering::Acquire) & bit(entry) != 0)
+    }
+
     /// Ends the receive at an entry, which the poster may use again at once, and returns its
     /// number; `None` if the entry has no receive.
     #[inline(always)]

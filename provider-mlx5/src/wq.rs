@@ -128,7 +128,7 @@ impl Wq {
 /// Returns the queues of a number that is a work queue's.
 fn queues(device: &Device, queue: &Rq) -> Queues {
     let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::PLAIN };
-    Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind }
+    Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind, lists: None }
 }
 
 /// Returns the state of a queue pair whose receive queue takes what that of a work queue takes.

@@ -98,6 +98,25 @@ impl<'a> Cqe<'a> {
         Self { fields, _queue: PhantomData }
     }
 
+    /// Returns the place of the fields.
+    pub(super) const fn fields(self) -> NonNull<u8> {
+        self.fields
+    }
+
+    /// Clears the fields that data has replaced.
+    pub(super) fn forget_data(self) {
+        for byte in 0..at::SRQN_UIDX {
+            // SAFETY: inside of the entry, which the poller alone accesses until it returns it.
+            unsafe { self.fields.add(byte).write_volatile(0) };
+        }
+    }
+
+    /// Clears the vendor's syndrome, which a completion without an error does not have.
+    pub(super) fn forget_syndrome(self) {
+        // SAFETY: as above.
+        unsafe { self.fields.add(at::VENDOR_SYNDROME).write_volatile(0) };
+    }
+
     /// Returns the kind of the entry, and its owner bit.
     #[inline(always)]
     pub(crate) fn op_own(self) -> u8 {

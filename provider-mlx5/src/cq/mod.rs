@@ -6,12 +6,12 @@
 //! | `runs` | polling several completions of one queue pair at once |
 //! | `control` | [`Cq`], the kernel's object, and its requests for events |
 //! | `resize` | replacing the ring |
+//! | `scatter` | data in completions |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared` | news of these queues, from other threads |
 //!
-//! Queues are created for entries of version 1, which carry the program's number of the queue pair,
-//! and without data in entries and compressed entries.
+//! Queues are created for entries of version 1, which carry the program's number of the queue pair.
 //!
 //! A completion names its queue pair by a number, and its request by a place in the queue. The
 //! poller finds the request's `wr_id` there, and moves the queue's tail. A receive of a shared
@@ -27,6 +27,7 @@ mod control;
 mod cqe;
 mod resize;
 mod runs;
+pub(crate) mod scatter;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -67,6 +68,8 @@ pub(crate) struct Poller {
     /// The numbers of lives that ended, whose completions the poller has not passed: of each entry
     /// with `since`, once.
     ending: Vec<u32>,
+    /// Data in completions is copied: somebody polls.
+    copies: bool,
 }
 
 /// A queue pair of the table, as the short paths find it: forgotten when the table changes.
@@ -146,6 +149,7 @@ impl Poller {
             current: Current::NONE,
             optional: Optional::default(),
             ending: Vec::new(),
+            copies: true,
         }
     }
 
@@ -254,17 +258,17 @@ impl Poller {
             return None;
         }
         let queues = entry.queues.as_ref()?;
-        // No queue asks the device to put data or several completions into an entry.
-        let is_whole = op_own & cqe::FORMAT == 0;
-        let status = if is_whole { WcStatus::SUCCESS } else { WcStatus::GENERAL_ERR };
+        if op_own & cqe::FORMAT != 0 {
+            return self.scattered(queues, cqe, at);
+        }
         match op_own >> 4 {
             cqe_opcode::REQ => {
                 let (wr_id, kind) = queues.send.as_ref()?.complete(cqe.wqe_counter());
-                Some(Completion::new(cqe, wr_id, status, kind))
+                Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
             }
             cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {
                 let wr_id = queues.recv.as_ref()?.complete(cqe.wqe_counter())?;
-                Some(Completion::new(cqe, wr_id, status, queues.recv_kind))
+                Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, queues.recv_kind))
             }
             opcode => Self::failed(queues, cqe, opcode),
         }
@@ -337,6 +341,7 @@ impl Drop for Poller {
     /// receive queues that they are of may live on.
     fn drop(&mut self) {
         let start = self.index;
+        self.copies = false;
         // One round is enough, see `advance_any`.
         while self.index.wrapping_sub(start) <= self.ring.mask() && self.advance_any().is_some() {}
     }

@@ -79,6 +79,11 @@ impl Ring {
         self.mask
     }
 
+    /// The size of an entry, in bytes.
+    pub(super) const fn stride(&self) -> usize {
+        1 << self.log_stride
+    }
+
     #[inline(always)]
     fn fields(&self, index: u32) -> NonNull<u8> {
         // SAFETY: the masked index is below the number of entries, which lie within the memory
@@ -256,6 +261,11 @@ impl Shared {
         change(&mut Pending(&mut inner.news))?;
         inner.ring = new.clone();
         Ok(())
+    }
+
+    /// Looks at the news. No life ends meanwhile.
+    pub(super) fn with_news<T>(&self, look: impl FnOnce(&[News]) -> T) -> T {
+        look(&self.inner().news)
     }
 
     /// Takes the news. `more`: whether the poller has to look again at the next completion.

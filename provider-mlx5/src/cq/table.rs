@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::scatter::Lists;
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 
 /// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
@@ -12,6 +13,8 @@ pub(crate) struct Queues {
     pub(crate) recv: Option<Receives>,
     /// The kind of the receives.
     pub(crate) recv_kind: Kind,
+    /// The lists of the requests, of a queue pair whose data may come with completions.
+    pub(crate) lists: Option<Arc<Lists>>,
 }
 
 /// The receives of a queue pair.

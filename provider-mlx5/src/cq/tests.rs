@@ -407,6 +407,12 @@ fn data_in_an_entry_that_nobody_asked_for_is_an_error() {
     for opcode in [cqe_opcode::REQ, cqe_opcode::RESP_SEND] {
         for format in [4, 8, 12] {
             let mut qp = ready(PaperShape::default());
+            let queues = Queues {
+                send: Some(Arc::clone(qp.sq.requests())),
+                recv: Some(Receives::Own(Arc::clone(qp.rq.requests()))),
+                ..Queues::default()
+            };
+            qp.begin(USER_INDEX, queues);
             send(&mut qp, 1);
             recv(&mut qp, 1);
             qp.write(PaperCqe { opcode, format, ..SENT });

@@ -59,8 +59,8 @@ fn create(device: &Arc<Device>, script: &Scripted, send_cq: &CqHandle, recv_cq: 
         // The device's properties: no windows.
         Expect::anything(Reply::Errno(Errno::INVAL)),
     ]);
-    let mut parts =
-        Qp::create(device, &QpParents::new(&pd, send_cq, recv_cq), &ATTR, &QpCreateAttr::default()).unwrap();
+    let (parents, ex) = (QpParents::new(&pd, send_cq, recv_cq), QpCreateAttr::default());
+    let mut parts = Qp::create(device, &parents, &ATTR, &ex, ScatterToCqe::Usual).unwrap();
     move_to(&mut parts, script, &[QpState::INIT, QpState::RTR, QpState::RTS]);
     parts
 }

@@ -29,7 +29,8 @@ use verbs_core::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use super::{Shape, SrqQueue};
+use super::{LINK, Shape, SrqQueue};
+use crate::cq::scatter::RecvLists;
 use crate::cq::{Queues, Receives, Shared};
 use crate::dbrec::Slot;
 use crate::device::Device;
@@ -48,6 +49,8 @@ pub struct Srq {
     handle: u32,
     /// The number of the queue in the device.
     srqn: u32,
+    /// The handle of its protection domain.
+    pd: u32,
     shape: Shape,
     requests: Arc<SrqRecord>,
     /// Of the kind XRC.
@@ -132,6 +135,7 @@ impl Srq {
             device: Arc::clone(device),
             handle: info.handle,
             srqn: reply.srqn,
+            pd: handles.pd,
             shape,
             requests,
             xrc,
@@ -159,6 +163,12 @@ impl Srq {
             tail,
             srqn: self.srqn,
         })
+    }
+
+    /// Returns the lists of its receives.
+    pub(crate) fn lists(&self) -> RecvLists {
+        let Shape { entries, units } = self.shape;
+        RecvLists { life: Arc::downgrade(&self.life), pd: self.pd, entries, units, head: LINK }
     }
 
     /// Returns the receives in the queue, for the completion queues of queue pairs that take them.
@@ -252,7 +262,7 @@ mod tests {
         let recv = Some(Receives::Shared(Arc::clone(&requests)));
         handle.shared.begin(number, Queues { recv, ..Queues::default() });
         let xrc = Some(Xrc { srq_num: 1, cq: Arc::clone(&handle.shared) });
-        let srq = Srq { device: Arc::clone(&device), handle: 4, srqn: 7, shape, requests, xrc, life };
+        let srq = Srq { device: Arc::clone(&device), handle: 4, srqn: 7, pd: 3, shape, requests, xrc, life };
         let received = |entry| {
             srq.requests.put(0, 7);
             srq.requests.mark(0, 1);

@@ -37,7 +37,7 @@ impl Pair {
             Some(srq) => Receives::Shared(Arc::clone(srq)),
             None => Receives::Own(Arc::clone(&self.recv)),
         };
-        Queues { send: Some(Arc::clone(&self.send)), recv: Some(recv), recv_kind }
+        Queues { send: Some(Arc::clone(&self.send)), recv: Some(recv), recv_kind, lists: None }
     }
 }
 

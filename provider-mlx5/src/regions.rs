@@ -1,0 +1,152 @@
+//! [`Regions`]: the memory regions of a context by their local keys.
+//!
+//! Data that comes with a completion is copied by this process, and the device has compared no key.
+//! So the poller does what the device does otherwise: it finds the region of the element's key, and
+//! compares the protection domain, the range and the rights. It also finds the bytes, which lie at
+//! the element's address only if the region was registered so.
+//!
+//! A region is known from its registration until its end is asked for. Requests that name it after
+//! that are faults of the program, and end in an error.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use verbs_core::types::AccessFlags;
+
+/// A region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The handle of its protection domain.
+    pub(crate) pd: u32,
+    /// The address of its first byte in requests.
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    /// The address of that byte in this process; `None` for memory that the process does not reach:
+    /// of a device, of a dma-buf, or of another process.
+    pub(crate) addr: Option<usize>,
+    pub(crate) is_writable: bool,
+}
+
+impl Place {
+    /// Memory at an address of this process, or out of its reach.
+    pub(crate) const fn new(
+        pd: u32,
+        addr: Option<usize>,
+        length: u64,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Self {
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        Self { pd, iova, length, addr, is_writable: access.contains(AccessFlags::LOCAL_WRITE) }
+    }
+}
+
+/// The target of the bytes of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// This address.
+    At(usize),
+    /// None: the key is that of the null region.
+    Discard,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    by_key: RwLock<BTreeMap<u32, Place>>,
+    /// The key of null regions.
+    null_key: Option<u32>,
+}
+
+impl Regions {
+    /// Returns a table without regions, of a device whose null regions have a key.
+    pub(crate) fn new(null_key: Option<u32>) -> Self {
+        Self { by_key: RwLock::default(), null_key }
+    }
+
+    /// Adds a region, before any request names it.
+    pub(crate) fn add(&self, lkey: u32, place: Place) {
+        self.by_key.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, place);
+    }
+
+    /// Removes a region, before the kernel may give its key again.
+    pub(crate) fn remove(&self, lkey: u32) -> Option<Place> {
+        self.by_key.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
+    }
+
+    /// Returns whether this process reaches the memory of all regions.
+    pub(crate) fn all_in_reach(&self) -> bool {
+        self.view().by_key.values().all(|place| place.addr.is_some())
+    }
+
+    /// Looks at the regions, of which none ends meanwhile.
+    pub(crate) fn view(&self) -> View<'_> {
+        let by_key = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
+        View { by_key, null_key: self.null_key }
+    }
+}
+
+/// The regions at a moment.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    by_key: RwLockReadGuard<'a, BTreeMap<u32, Place>>,
+    null_key: Option<u32>,
+}
+
+impl View<'_> {
+    /// Returns the target of `length` bytes of an element, if the device had written them for a
+    /// queue of a protection domain.
+    pub(crate) fn target(&self, pd: u32, lkey: u32, address: u64, length: u32) -> Option<Target> {
+        if Some(lkey) == self.null_key {
+            return Some(Target::Discard);
+        }
+        let place = self.by_key.get(&lkey)?;
+        let offset = address.checked_sub(place.iova)?;
+        let is_inside = offset.checked_add(length.into()).is_some_and(|end| end <= place.length);
+        if !is_inside || place.pd != pd || !place.is_writable {
+            return None;
+        }
+        Some(Target::At(place.addr?.checked_add(usize::try_from(offset).ok()?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RIGHTS: AccessFlags = AccessFlags::LOCAL_WRITE;
+
+    #[test]
+    fn an_element_has_a_target_where_the_device_had_written() {
+        let regions = Regions::new(Some(7));
+        regions.add(1, Place::new(5, Some(0x1000), 64, 0x8000, RIGHTS));
+        regions.add(2, Place::new(5, Some(0x1000), 64, 0x1000, AccessFlags::empty()));
+        regions.add(3, Place::new(5, Some(0x2000), 64, 0x2000, RIGHTS | AccessFlags::ZERO_BASED));
+        regions.add(4, Place::new(5, Some(0), u64::MAX, 0, RIGHTS));
+        for (pd, lkey, address, length, target) in [
+            (5, 1, 0x8000, 64, Some(Target::At(0x1000))),
+            (5, 1, 0x8004, 60, Some(Target::At(0x1004))),
+            (5, 1, 0x8004, 61, None),
+            (5, 1, 0x7fff, 2, None),
+            (5, 1, u64::MAX, 2, None),
+            (6, 1, 0x8000, 64, None),
+            (5, 2, 0x1000, 1, None),
+            (5, 3, 8, 8, Some(Target::At(0x2008))),
+            (5, 4, 0x7fff_0000, 8, Some(Target::At(0x7fff_0000))),
+            (5, 8, 0x8000, 1, None),
+            (9, 7, 1, 64, Some(Target::Discard)),
+        ] {
+            assert_eq!(regions.view().target(pd, lkey, address, length), target, "{lkey} at {address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_region_out_of_reach_has_no_target() {
+        let regions = Regions::new(None);
+        assert!(regions.all_in_reach());
+        regions.add(1, Place::new(5, None, 64, 0, RIGHTS));
+        assert!(!regions.all_in_reach() && regions.view().target(5, 1, 0, 8).is_none());
+        assert!(regions.remove(1).is_some() && regions.all_in_reach());
+        assert_eq!(regions.remove(1), None);
+    }
+}
