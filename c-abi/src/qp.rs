@@ -7,11 +7,13 @@
 //! As the crate. The locks guard the provider's objects.
 #![allow(unsafe_code)]
 
+use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, null_mut};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use provider_mlx5::ScatterToCqe;
 use verbs_core::provider::{
     ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
     QpParts, SendQueue as _,
@@ -37,7 +39,7 @@ use crate::c::{
     ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_qp_rate_limit_attr,
     ibv_rx_hash_conf,
 };
-use crate::context::{Provided, verbs};
+use crate::context::{Provided, Verbs as _, verbs};
 use crate::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
 use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
@@ -135,6 +137,7 @@ pub(crate) trait QpVerbs {
         &self,
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
+        scatter: ScatterToCqe,
     ) -> Result<*mut ibv_qp, Error>;
     unsafe fn open_qp(
         &self,
@@ -271,11 +274,50 @@ fn finish<P: Provider>(
     Box::into_raw(object).cast()
 }
 
+/// Returns an object as one of ConnectX's, which it is on such a device.
+fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
+    let other = || refused("create_qp", Errno::OPNOTSUPP);
+    object.map(|object| (object as &dyn Any).downcast_ref::<U>().ok_or_else(other)).transpose()
+}
+
+impl<P: Provider> Provided<P> {
+    /// Creates a queue pair that says whether its data may come with completions.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` on a device that is no ConnectX device.
+    fn create_scattering(
+        &self,
+        parents: &QpParents<'_, P>,
+        init: &QpInitAttr,
+        extras: Extras<'_, P>,
+        scatter: ScatterToCqe,
+    ) -> Result<QpParts<P>, Error> {
+        let other = || refused("create_qp", Errno::OPNOTSUPP);
+        let context = self.mlx5().ok_or_else(other)?;
+        let (attr, rss) = extras.unwrap_or_default();
+        let table = as_mlx5(rss.as_ref().map(|(table, _)| &**table))?;
+        let rss = table.zip(rss.as_ref().map(|(_, conf)| conf));
+        let parents = QpParents {
+            pd: as_mlx5(parents.pd)?,
+            send_cq: as_mlx5(parents.send_cq)?,
+            recv_cq: as_mlx5(parents.recv_cq)?,
+            srq: as_mlx5(parents.srq)?,
+            xrcd: as_mlx5(parents.xrcd)?,
+        };
+        let extras = QpExtras { attr, rss };
+        let mut made = Some(context.create_qp_scattering(&parents, init, &extras, scatter)?);
+        let made: &mut dyn Any = &mut made;
+        // The provider is ConnectX's, so the types are the same.
+        made.downcast_mut::<Option<QpParts<P>>>().and_then(Option::take).ok_or_else(other)
+    }
+}
+
 impl<P: Provider> QpVerbs for Provided<P> {
     unsafe fn create_qp(
         &self,
         context: *mut ibv_context,
         attr: &mut ibv_qp_init_attr_ex,
+        scatter: ScatterToCqe,
     ) -> Result<*mut ibv_qp, Error> {
         const VERB: &str = "create_qp";
         let own = without_ignored(attr);
@@ -324,6 +366,9 @@ impl<P: Provider> QpVerbs for Provided<P> {
         // SAFETY: the hash and the table are those of the attributes.
         let parts = unsafe {
             match extras::<P>(attr)? {
+                extras if scatter != ScatterToCqe::Usual => {
+                    self.create_scattering(&parents, &init, extras, scatter)?
+                }
                 None => self.context().create_qp(&parents, &init)?,
                 Some((attr, rss)) => {
                     let rss = rss.as_ref().map(|(table, conf)| (&**table, conf));
@@ -530,7 +575,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
         ex.comp_mask = IBV_QP_INIT_ATTR_PD;
         ex.pd = pd;
         let context = (*pd).context;
-        let made = verbs(context).create_qp(context, &mut ex);
+        let made = verbs(context).create_qp(context, &mut ex, ScatterToCqe::Usual);
         if made.is_ok() {
             init.cap = ex.cap;
         }
@@ -546,6 +591,19 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    unsafe { create_qp_scattering(context, attr, ScatterToCqe::Usual) }
+}
+
+/// As [`create_qp_ex`], for a queue pair of a ConnectX device unless `scatter` is the usual value.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn create_qp_scattering(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+    scatter: ScatterToCqe,
+) -> *mut ibv_qp {
     const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
         | IBV_QP_INIT_ATTR_XRCD
         | IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -559,7 +617,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         if (*attr).comp_mask & !KNOWN != 0 {
             Err(refused("create_qp_ex", Errno::INVAL))
         } else {
-            verbs(context).create_qp(context, &mut *attr)
+            verbs(context).create_qp(context, &mut *attr, scatter)
         }
     })
 }

@@ -90,7 +90,7 @@ struct request {
 
 static struct {
 	enum transport transport;
-	bool has_wr_api;
+	bool has_wr_api, signals_all, has_data_in_completions;
 	int gid_index;
 	struct ibv_context *context;
 	struct ibv_port_attr port;
@@ -167,6 +167,7 @@ static struct ibv_qp *create_qp(enum ibv_qp_type type, struct ibv_srq *srq)
 {
 	bool sends = type != IBV_QPT_XRC_RECV, receives = type != IBV_QPT_XRC_RECV && type != IBV_QPT_XRC_SEND;
 	struct ibv_qp_init_attr_ex attr = { .qp_type = type, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = w.pd };
+	attr.sq_sig_all = w.signals_all;
 	if (sends) {
 		attr.send_cq = w.send_cq;
 		attr.cap.max_send_wr = SENDS;
@@ -367,6 +368,9 @@ static void print_success(int opcode, uint32_t bytes, unsigned flags, __be32 imm
 	printf(" opcode=%d", opcode);
 	if (opcode & IBV_WC_RECV || opcode == IBV_WC_RDMA_READ)
 		printf(" bytes=%u", bytes);
+	/* libmlx5 takes it from a field that the data has replaced. */
+	if (w.has_data_in_completions)
+		flags &= ~IBV_WC_GRH;
 	/* Without a meaning in completions of sends. */
 	if (!(opcode & IBV_WC_RECV))
 		return;
@@ -979,7 +983,7 @@ static unsigned below(unsigned limit)
 
 static struct request any(void)
 {
-	struct request request = { .is_signalled = below(2) };
+	struct request request = { .is_signalled = below(2) || w.signals_all };
 	do
 		request.kind = below(KINDS);
 	while (!is_supported(request.kind));
@@ -1039,6 +1043,8 @@ int main(int argc, char **argv)
 	w.gid_index = atoi(argv[2]);
 	w.transport = (enum transport)index_of(argv[3], TRANSPORTS);
 	w.has_wr_api = index_of(argv[4], APIS);
+	w.signals_all = getenv("DIFFERENTIAL_SIGNALS_ALL") != NULL;
+	w.has_data_in_completions = strcmp(getenv("MLX5_SCATTER_TO_CQE"), "0") != 0;
 	int script = index_of(argv[5], SCRIPTS);
 	open_device(argv[1]);
 	create_world();

@@ -8,6 +8,7 @@
 
 use core::ffi::c_int;
 
+use provider_mlx5::ScatterToCqe;
 use verbs_core::{Errno, Error};
 
 use super::mlx5;
@@ -21,7 +22,7 @@ use crate::cq::create_cq_sized;
 use crate::dm::alloc_dm;
 use crate::errno::{fail_null, not_null_or_null, refused};
 use crate::mr::ibv_reg_dmabuf_mr;
-use crate::qp::create_qp_ex;
+use crate::qp::{create_qp_ex, create_qp_scattering};
 use crate::wq::create_wq;
 
 /// Returns from a function that returns a pointer if a check fails.
@@ -104,18 +105,25 @@ unsafe extern "C" fn mlx5dv_create_cq(
     }
 }
 
-/// Checks that the attributes of a queue pair ask for nothing special, and returns whether they ask
-/// for requests of the program's own making.
+/// What the attributes of a queue pair ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct QpAsks {
+    /// Requests of the program's own making.
+    has_own: bool,
+    /// Data in completions.
+    scatter: ScatterToCqe,
+}
+
+/// Returns what the attributes of a queue pair ask for.
 ///
 /// # Errors
 /// As libmlx5: `EINVAL` for unknown bits, and for a type that needs others. `EOPNOTSUPP` for what
 /// is special.
-fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<bool, Errno> {
+fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpAsks, Errno> {
     const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DC
         | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
-    // No queue pair here has data in entries of its completion queue, which the flags let be.
     const IN_ENTRIES: u32 = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
     const FLAGS: u32 = (MLX5DV_QP_CREATE_OOO_DP << 1) - 1;
     let asks = |bit| attr.comp_mask & bit != 0;
@@ -132,7 +140,12 @@ fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<bool, Errno> 
     if asks_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops & !MLX5DV_QP_EX_WITH_RAW_WQE != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    Ok(send_ops != 0)
+    let scatter = match flags & IN_ENTRIES {
+        MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE => ScatterToCqe::Never,
+        MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE => ScatterToCqe::Always,
+        _ => ScatterToCqe::Usual,
+    };
+    Ok(QpAsks { has_own: send_ops != 0, scatter })
 }
 
 /// `mlx5dv_create_qp(3)`.
@@ -154,9 +167,9 @@ unsafe extern "C" fn mlx5dv_create_qp(
             return create_qp_ex(context, attr);
         }
         let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
-        let has_own = checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
-        if !has_own {
-            return create_qp_ex(context, attr);
+        let asks = checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
+        if !asks.has_own {
+            return create_qp_scattering(context, attr, asks.scatter);
         }
         // The operations of the device's own need those that begin and end a batch.
         let mut with_ops = attr.read();
@@ -164,7 +177,7 @@ unsafe extern "C" fn mlx5dv_create_qp(
             with_ops.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
             with_ops.send_ops_flags = 0;
         }
-        let qp = create_qp_ex(context, &raw mut with_ops);
+        let qp = create_qp_scattering(context, &raw mut with_ops, asks.scatter);
         if !qp.is_null() {
             (*attr).cap = with_ops.cap;
             add_raw(qp);
@@ -283,18 +296,20 @@ mod tests {
         let dc_init_attr = mlx5dv_dc_init_attr { dc_type: 0, dct_access_key: 0 };
         let attr = mlx5dv_qp_init_attr { comp_mask: 0, create_flags: 0, dc_init_attr, send_ops_flags: 8 };
         let flags = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+        let usual = QpAsks::default();
+        let scatters = |scatter| QpAsks { scatter, ..usual };
         for (comp_mask, create_flags, is_driver, expected) in [
-            (0, 0xff, false, Ok(false)),
-            (flags, 0, false, Ok(false)),
-            (flags, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, false, Ok(false)),
-            (flags, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, false, Ok(false)),
+            (0, 0xff, false, Ok(usual)),
+            (flags, 0, false, Ok(usual)),
+            (flags, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, false, Ok(scatters(ScatterToCqe::Never))),
+            (flags, MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, false, Ok(scatters(ScatterToCqe::Always))),
             (flags, 3 << 3, false, Err(Errno::INVAL)),
             (flags, 1 << 8, false, Err(Errno::INVAL)),
             (flags, 1 << 5, false, Err(Errno::OPNOTSUPP)),
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, false, Err(Errno::INVAL)),
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, true, Err(Errno::OPNOTSUPP)),
             (0, 0, true, Err(Errno::INVAL)),
-            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Ok(true)),
+            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Ok(QpAsks { has_own: true, ..usual })),
             (1 << 4, 0, false, Err(Errno::INVAL)),
         ] {
             let attr = mlx5dv_qp_init_attr { comp_mask, create_flags, ..attr };

@@ -9,7 +9,8 @@
 //!
 //! | what differs | why it is not compared |
 //! |---|---|
-//! | data in completions | libmlx5 asks for it unless `MLX5_SCATTER_TO_CQE=0`, this project never |
+//! | data in completions, unless asked for | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
+//! | the GRH flag of receives with it | libmlx5 takes the flag from bytes of the data |
 //! | the errno of rejected requests | `ENOMEM` of libmlx5, `EINVAL` here |
 //! | flags in completions of sends | libmlx5 sets "with immediate"; they have no meaning there |
 //! | rejection of a later request of a list | libmlx5 rings with the rejected request |
@@ -45,13 +46,29 @@ const REQUESTS: u32 = 500;
 const SEEDS: u32 = 2;
 
 /// A setting of both libraries: only requests with inline data are stored into a register.
-const FEW_BLUE_FLAMES: (&str, &str) = ("MLX5_POST_SEND_PREFER_BF", "0");
+const FEW_BLUE_FLAMES: Env = &[("MLX5_POST_SEND_PREFER_BF", "0")];
+
+/// A setting of both libraries: data of short receives comes in completions. Without the variable
+/// libmlx5 does so, and this project does not.
+const DATA_IN_COMPLETIONS: Env = &[(SCATTER, "1")];
+
+/// The same for queue pairs all of whose requests complete: answers to reads and atomics, too.
+const ALL_COMPLETE: Env = &[(SCATTER, "1"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
+
+/// The same with more data.
+const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
+
+/// The variable of both libraries.
+const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
+
+/// Variables of a program.
+type Env = &'static [(&'static str, &'static str)];
 
 /// A program's arguments and its environment.
 #[derive(Clone, Debug)]
 struct Script {
     words: String,
-    env: Option<(&'static str, &'static str)>,
+    env: Env,
 }
 
 /// Returns the cases of the suite.
@@ -61,20 +78,26 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     for transport in TRANSPORTS {
         for api in APIS {
             for script in ["shapes", "wraps", "events", "refusals"] {
-                add(format!("{transport} {api} {script}"), None);
+                add(format!("{transport} {api} {script}"), &[]);
             }
             // Requests to a wrong key fail on these alone.
             if ["rc", "xrc", "srq"].contains(&transport) {
-                add(format!("{transport} {api} errors"), None);
+                add(format!("{transport} {api} errors"), &[]);
             }
             for seed in 1..=SEEDS {
-                add(format!("{transport} {api} random {seed} {REQUESTS}"), None);
+                add(format!("{transport} {api} random {seed} {REQUESTS}"), &[]);
             }
         }
     }
     for api in APIS {
-        add(format!("rc {api} windows"), None);
-        add(format!("rc {api} random 7 200"), Some(FEW_BLUE_FLAMES));
+        add(format!("rc {api} windows"), &[]);
+        for setting in [FEW_BLUE_FLAMES, DATA_IN_COMPLETIONS, ALL_COMPLETE, LONG_ENTRIES] {
+            add(format!("rc {api} random 7 200"), setting);
+        }
+        for transport in ["rc", "uc", "srq"] {
+            add(format!("{transport} {api} shapes"), DATA_IN_COMPLETIONS);
+        }
+        add(format!("srq {api} random 7 200"), LONG_ENTRIES);
     }
     let mut cases: Vec<Case> = scripts
         .into_iter()
@@ -85,7 +108,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         })
         .collect();
     let twice = move || {
-        let script = Script { words: "rc post random 3 100".to_owned(), env: None };
+        let script = Script { words: "rc post random 3 100".to_owned(), env: &[] };
         script.compare(setup, [Maker::Theirs, Maker::Theirs])
     };
     cases.push(Case::new(SUITE, "two runs on one library are the same", twice));
@@ -95,10 +118,8 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 
 impl Script {
     fn name(&self) -> String {
-        match self.env {
-            Some((name, value)) => format!("{} with {name}={value}", self.words),
-            None => self.words.clone(),
-        }
+        let settings = self.env.iter().map(|(name, value)| format!(" with {name}={value}"));
+        [self.words.clone()].into_iter().chain(settings).collect()
     }
 
     /// Runs the script on one library, in a section of the trace. Returns its output.
@@ -107,11 +128,9 @@ impl Script {
         let mut command = Command::new(program);
         let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
         command.args([device(0), gid]).args(self.words.split(' '));
-        command.env("MLX5_SCATTER_TO_CQE", "0").env_remove("LD_LIBRARY_PATH");
+        command.env(SCATTER, "0").env_remove("LD_LIBRARY_PATH");
         maker.prepare(&mut command)?;
-        if let Some((name, value)) = self.env {
-            command.env(name, value);
-        }
+        command.envs(self.env.iter().copied());
         Control::tell(&format!("trace mark {mark}"))?;
         let ended = process::run(&mut command, RUN)?;
         Control::tell("trace mark end")?;
@@ -158,7 +177,7 @@ pub(super) fn same_lines(one: &str, other: &str) -> CaseResult {
 /// Checks that the comparison finds a difference where there is one.
 fn differ(setup: Setup) -> CaseResult {
     for (mark, seed) in [("first", 3), ("second", 4)] {
-        let script = Script { words: format!("rc post random {seed} 20"), env: None };
+        let script = Script { words: format!("rc post random {seed} 20"), env: &[] };
         script.run(setup, &Maker::Theirs, mark)?;
     }
     if Control::tell("trace compare first second")?.is_empty() {
@@ -171,7 +190,7 @@ fn differ(setup: Setup) -> CaseResult {
 fn warm_up(setup: Setup) -> CaseResult {
     let done = Path::new("/tmp/differential.warm");
     if !done.exists() {
-        let script = Script { words: "rc post random 1 1".to_owned(), env: None };
+        let script = Script { words: "rc post random 1 1".to_owned(), env: &[] };
         script.run(setup, &Maker::Theirs, "warm-up")?;
         fs::write(done, "")?;
     }
