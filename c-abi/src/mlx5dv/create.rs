@@ -105,7 +105,7 @@ unsafe extern "C" fn mlx5dv_create_cq(
     }
 }
 
-/// What the attributes of a queue pair ask for.
+/// The wishes of the attributes of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QpAsks {
     /// Requests of the program's own making.

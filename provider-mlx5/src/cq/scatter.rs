@@ -14,16 +14,17 @@
 //!
 //! The elements are those of the entry that the request still has: the poller copies before it
 //! frees the entry. It copies to where a [region](crate::regions) of this process has an element's
-//! bytes, which a deregistration waits for, and an element without such a region ends in the status `LOC_PROT_ERR`. Unlike an error
-//! that the device finds, that leaves the queue pair as it is, and the peer has its success.
+//! bytes; no region ends meanwhile. An element without such a region ends in the status
+//! `LOC_PROT_ERR`. Unlike an error that the device finds, that leaves the queue pair as it is, and
+//! the peer has its success.
 //!
 //! # Safety
 //! A request's memory is the device's until its completion was polled, or its queue pair was
-//! destroyed or reset. The copy is a part of polling. The end of a life takes the lock of [`Shared`]
-//! before it returns, and the copy is made under this lock, for a life that has not ended. A
-//! completion is believed only if it names a request that is in the queue: the next receive, an
-//! entry that was posted, or an entry whose control segment has the completion's number and
-//! operation.
+//! destroyed or reset. The copy is a part of polling. The end of a life takes the lock of
+//! [`Shared`](super::Shared) before it returns, and the copy is made under this lock, for a life
+//! that has not ended. A completion is believed only if it names a request that is in the queue:
+//! the next receive, an entry that was posted, or an entry whose control segment has the
+//! completion's number and operation.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_copy_to_recv_wqe`, `mlx5_copy_to_send_wqe`), `verbs.c`
