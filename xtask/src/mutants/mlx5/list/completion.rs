@@ -8,6 +8,8 @@ const POLLER: &str = "cq/mod.rs";
 const RUNS: &str = "cq/runs.rs";
 const SHARED: &str = "cq/shared.rs";
 const RESIZE: &str = "cq/resize.rs";
+const SCATTER: &str = "cq/scatter.rs";
+const REGIONS: &str = "regions.rs";
 
 pub(super) const LIST: &[Mutant] = &[
     Mutant::new("completion-byte-len", Completion, CQE, "BYTE_CNT: usize = 44", "BYTE_CNT: usize = 40"),
@@ -107,13 +109,46 @@ pub(super) const LIST: &[Mutant] = &[
         "0x05 => WcStatus::WR_FLUSH_ERR",
         "0x05 => WcStatus::GENERAL_ERR",
     ),
+    Mutant::new("data-format", Completion, POLLER, "op_own & cqe::FORMAT != 0", "op_own & 4 != 0"),
+    Mutant::new("data-room", Completion, SCATTER, "ROOM_IN_FIELDS: usize = 32", "ROOM_IN_FIELDS: usize = 40"),
+    Mutant::new("data-before-fields", Completion, SCATTER, "fields.sub(CQE64)", "fields"),
     Mutant::new(
-        "completion-status-format",
+        "data-end-of-list",
         Completion,
-        POLLER,
-        "op_own & cqe::FORMAT == 0",
-        "op_own & 4 == 0",
+        SCATTER,
+        "length == 0 && lkey == INVALID_LKEY",
+        "length == 0",
     ),
+    Mutant::new("data-part", Completion, SCATTER, "left.min(length as usize)", "left"),
+    Mutant::new(
+        "data-short-list",
+        Completion,
+        SCATTER,
+        "if left == 0 { WcStatus::SUCCESS }",
+        "if left < 256 { WcStatus::SUCCESS }",
+    ),
+    Mutant::new("data-atomic-list", Completion, SCATTER, "opcode::ATOMIC_FA => 3", "opcode::ATOMIC_FA => 2"),
+    Mutant::new(
+        "data-of-another-request",
+        Completion,
+        SCATTER,
+        "index != cqe.wqe_counter() || operation",
+        "operation",
+    ),
+    Mutant::new(
+        "data-not-next",
+        Completion,
+        SCATTER,
+        "own.is_next(cqe.wqe_counter(), lists.entries)",
+        "true",
+    ),
+    Mutant::new("data-not-posted", Completion, SCATTER, "shared.is_posted(cqe.wqe_counter())", "true"),
+    Mutant::new("data-of-former-life", Completion, SCATTER, "has_ended || !self.copies", "!self.copies"),
+    Mutant::new("data-when-dropped", Completion, SCATTER, "has_ended || !self.copies", "has_ended"),
+    Mutant::new("data-in-fields", Completion, SCATTER, "cqe.forget_data();", ""),
+    Mutant::new("data-domain", Completion, REGIONS, "|| place.pd != pd ", ""),
+    Mutant::new("data-rights", Completion, REGIONS, " || !place.is_writable", ""),
+    Mutant::new("data-range", Completion, REGIONS, "end <= place.length", "end <= place.length + 1"),
     Mutant::new(
         "completion-qp-num",
         Completion,
