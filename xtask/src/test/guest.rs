@@ -11,11 +11,12 @@
 //! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
 //! | mlx5 | 6.1 InfiniBand, 7.2 RoCE | 6.1, 6.12 and 7.2, both ports |
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -434,13 +435,59 @@ fn follow_guest(command: &mut Command, label: &str, mut line: impl FnMut(&str)) 
 }
 
 /// The lines that a guest's suites have printed so far.
-#[derive(Default)]
 struct SuiteLines {
     counted: Counts,
     closing: Option<Counts>,
+    /// The time of the last one.
+    last: Instant,
+    /// The time that each part of a suite took.
+    parts: BTreeMap<String, Duration>,
+}
+
+impl Default for SuiteLines {
+    fn default() -> Self {
+        let (counted, closing) = (Counts::default(), None);
+        Self { counted, closing, last: Instant::now(), parts: BTreeMap::new() }
+    }
+}
+
+/// The number of parts of suites that the summary names.
+const SLOWEST: usize = 12;
+
+/// Returns the part of a suite that a line's case belongs to, `conformance.srq` or `fork`; the time
+/// up to the first case is that of the start.
+fn part(line: &str, is_first: bool) -> Option<&str> {
+    let mut words = line.split(' ').skip(1);
+    let name = words.next().filter(|_| !is_first)?.trim_end_matches(':');
+    let mut dots = name.match_indices('.').map(|(at, _)| at);
+    let (first, second) = (dots.next(), dots.next());
+    let end = match (first, second) {
+        (_, Some(second)) => second,
+        (Some(_), None) if line.starts_with("ok ") && words.next().is_some() => name.len(),
+        (Some(first), None) => first,
+        (None, None) => name.len(),
+    };
+    Some(&name[..end])
 }
 
 impl SuiteLines {
+    /// Takes the time since the last line of a case.
+    fn take_time(&mut self, line: &str) {
+        let took = self.last.elapsed();
+        self.last += took;
+        let part = part(line, self.parts.is_empty()).unwrap_or("the start");
+        *self.parts.entry(part.to_owned()).or_default() += took;
+    }
+
+    /// Returns the parts that took longest, with their times.
+    fn slowest(&self) -> String {
+        let mut parts: Vec<_> = self.parts.iter().map(|(part, took)| (took.as_secs(), part)).collect();
+        parts.sort_unstable_by(|one, other| other.cmp(one));
+        let texts: Vec<_> =
+            parts.into_iter().take(SLOWEST).map(|(seconds, part)| format!("{part} {seconds} s")).collect();
+        texts.join(", ")
+    }
+
     fn take(&mut self, line: &str, result: &mut StageResult) {
         self.closing = Counts::parse(line);
         if line.starts_with("ok ") {
@@ -452,12 +499,14 @@ impl SuiteLines {
         } else {
             return;
         }
+        self.take_time(line);
         result.case(line);
     }
 
     fn finish(self, status: Option<i32>, result: &mut StageResult) {
         let counts = self.closing.unwrap_or(self.counted);
         result.counts.add(counts);
+        result.times = Some(self.slowest());
         match (status, self.closing) {
             (Some(0), Some(closing)) if closing != self.counted => {
                 result.fail(format!("the closing line does not match the cases: {} were seen", self.counted));
@@ -480,6 +529,21 @@ impl SuiteLines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_belongs_to_a_part_of_its_suite() {
+        for (line, is_first, expected) in [
+            ("ok conformance.srq.a_case erased", false, Some("conformance.srq")),
+            ("skip fork.a_case: why", false, Some("fork")),
+            ("ok fork.a_case", false, Some("fork")),
+            ("ok c_abi.perftest ib_write_bw -s 8", false, Some("c_abi.perftest")),
+            ("FAIL pyverbs.test_cq.CQTest.test_poll: why", false, Some("pyverbs.test_cq")),
+            ("ok fork.a_case", true, None),
+            ("ok", false, None),
+        ] {
+            assert_eq!(part(line, is_first), expected, "{line}");
+        }
+    }
 
     fn counts(passed: u64, failed: u64, skipped: u64) -> Counts {
         Counts { passed, failed, skipped }

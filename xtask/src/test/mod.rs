@@ -131,6 +131,9 @@ fn summary(results: &[StageResult], took: Duration) -> ExitCode {
     for result in results {
         total.add(result.counts);
         println!("{:32} {} ({:.0} s)", result.name, result.counts, result.took.as_secs_f64());
+        if let Some(times) = &result.times {
+            println!("    slowest: {times}");
+        }
         for note in &result.notes {
             println!("    {}", note.replace('\n', "\n        "));
         }

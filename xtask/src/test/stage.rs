@@ -47,6 +47,8 @@ pub(super) struct StageResult {
     pub(super) took: Duration,
     /// Lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
+    /// The parts that took longest, with their times.
+    pub(super) times: Option<String>,
     /// The device whose conformance cases were all run, and their results.
     pub(super) device: Option<String>,
     /// `ok NAME` and `skip NAME: why` lines of conformance cases.
