@@ -288,6 +288,20 @@ impl PaperQp {
         self.poller.shared().end(USER_INDEX, None);
     }
 
+    /// Returns the poller, and the queues as it knows them.
+    #[cfg(test)]
+    pub(crate) fn poller(&mut self) -> (&mut Poller, Queues) {
+        let queues = self.queues();
+        (&mut self.poller, queues)
+    }
+
+    /// Ends the completion queue, and keeps the others.
+    #[cfg(test)]
+    pub(crate) fn without_cq(self) -> (Sq, Rq) {
+        drop(self.poller);
+        (self.sq, self.rq)
+    }
+
     /// Announces another queue pair to the completion queue.
     #[cfg(test)]
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {

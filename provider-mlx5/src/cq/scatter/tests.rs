@@ -208,12 +208,28 @@ fn nothing_is_copied_for_a_queue_pair_that_has_ended() {
 }
 
 #[test]
+fn nothing_is_copied_for_a_queue_pair_that_ends_meanwhile() {
+    let mut qp = ready(PaperShape::default());
+    let memory = Memory::writable(&qp);
+    recv(&mut qp, 1, &[sge(0, 64)]);
+    qp.write_with(received(0, 8, 4), &bytes(8));
+    let (poller, queues) = qp.poller();
+    poller.read_news(0);
+    // SAFETY: the entry is used before the poller returns it.
+    let cqe = unsafe { poller.ring.entry(0).unwrap().lent() };
+    qp.move_to(QpState::RESET);
+    let (poller, _) = qp.poller();
+    assert!(poller.scattered(&queues, cqe, 0).is_none(), "the poller has not read these news");
+    assert_eq!(memory.part(0, 8), [0; 8]);
+}
+
+#[test]
 fn nothing_is_copied_after_the_last_poll() {
     let mut qp = ready(PaperShape::default());
     let memory = Memory::writable(&qp);
     recv(&mut qp, 1, &[sge(0, 64)]);
     qp.write_with(received(0, 8, 4), &bytes(8));
-    drop(qp);
+    let _queues = qp.without_cq();
     assert_eq!(memory.part(0, 8), [0; 8]);
 }
 
@@ -240,7 +256,9 @@ fn receives_of_a_shared_queue_have_their_data() {
         }
         memory.0.iter().for_each(|byte| byte.store(0, Ordering::Relaxed));
     }
-    qp.write_with(received(3, 6, 4), &bytes(6));
-    assert!(qp.lend().is_none(), "the entry has no receive");
-    assert_eq!(memory.part(0, 2), [0, 0]);
+    for entry in 0..8 {
+        qp.write_with(received(entry, 6, 4), &bytes(6));
+        assert!(qp.lend().is_none(), "the entry has no receive");
+    }
+    assert_eq!(memory.part(0, 256), [0; 256]);
 }

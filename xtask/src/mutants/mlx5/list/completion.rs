@@ -112,13 +112,6 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("data-format", Completion, POLLER, "op_own & cqe::FORMAT != 0", "op_own & 4 != 0"),
     Mutant::new("data-room", Completion, SCATTER, "ROOM_IN_FIELDS: usize = 32", "ROOM_IN_FIELDS: usize = 40"),
     Mutant::new("data-before-fields", Completion, SCATTER, "fields.sub(CQE64)", "fields"),
-    Mutant::new(
-        "data-end-of-list",
-        Completion,
-        SCATTER,
-        "length == 0 && lkey == INVALID_LKEY",
-        "length == 0",
-    ),
     Mutant::new("data-part", Completion, SCATTER, "left.min(length as usize)", "left"),
     Mutant::new(
         "data-short-list",
