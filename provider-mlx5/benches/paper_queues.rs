@@ -27,7 +27,9 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use provider_mlx5::paper::{PaperCqe, PaperQp, PaperShape, PaperSrq};
-use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue, WrBatch};
+use verbs_core::provider::{
+    Completion as _, ErasedRecvQueue, ErasedSendQueue, RecvQueue as _, SendQueue, WrBatch,
+};
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use callgrind::count_instructions;
@@ -39,6 +41,9 @@ const COUNTED_CALLS: u32 = 256;
 
 struct World {
     qp: PaperQp,
+    /// The queues of another queue pair, erased.
+    erased_sq: ErasedSendQueue,
+    erased_rq: ErasedRecvQueue,
     srq: PaperSrq,
     /// A queue pair that takes its receives from `srq`.
     sharer: PaperQp,
@@ -66,12 +71,13 @@ impl World {
             ..PaperShape::default()
         };
         // SAFETY: there is one thread.
-        let mut qp = unsafe { PaperQp::new(shape) };
+        let [mut qp, mut erased] = [(); 2].map(|()| unsafe { PaperQp::new(shape) });
         let srq = PaperSrq::new(SLOTS, 4);
         // SAFETY: as above.
         let sharer = unsafe { PaperQp::of_srq(PaperShape { cqes: SLOTS, ..PaperShape::default() }, &srq) };
         for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
             qp.move_to(state);
+            erased.move_to(state);
         }
         let sge = Sge { addr: 0x1000, length: 64, lkey: 7 };
         let inline = Sge { addr: DATA.as_ptr().expose_provenance() as u64, length: 8, lkey: 0 };
@@ -81,6 +87,8 @@ impl World {
         let send = |list: &'static [Sge], flags| SendWr { wr_id: 0, op, sge: list, flags };
         Self {
             qp,
+            erased_sq: ErasedSendQueue::new(erased.sq),
+            erased_rq: ErasedRecvQueue::new(erased.rq),
             srq,
             sharer,
             sge,
@@ -169,6 +177,14 @@ cases! {
         }
         batch.complete().unwrap();
     }
+    "write, 8 bytes inline", "erased", 1, nothing, None, 156.0 => mlx5_bench_inline_1_erased(w) {
+        // SAFETY: as above.
+        unsafe { w.erased_sq.post_send(&w.inlines[..1]) }.unwrap();
+    }
+    "write, 1 SGE", "erased", 16, nothing, None, 88.0 => mlx5_bench_sge_16_erased(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        unsafe { w.erased_sq.post_send(&w.sends) }.unwrap();
+    }
     "post_recv, 1 SGE", "static", 1, nothing, Some(60.0), 53.0 => mlx5_bench_recv_1_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.rq.post_recv(&w.recvs[..1]) }.unwrap();
@@ -176,6 +192,10 @@ cases! {
     "post_recv, 1 SGE", "static", 16, nothing, Some(35.0), 47.0 => mlx5_bench_recv_16_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.rq.post_recv(&w.recvs) }.unwrap();
+    }
+    "post_recv, 1 SGE", "erased", 1, nothing, None, 95.0 => mlx5_bench_recv_1_erased(w) {
+        // SAFETY: a paper device accesses no memory of work requests.
+        unsafe { w.erased_rq.post_recv(&w.recvs[..1]) }.unwrap();
     }
     "post_srq_recv, 1 SGE", "static", 1, nothing, None, 84.0 => mlx5_bench_srq_1_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.

@@ -55,8 +55,9 @@ const DATA_IN_COMPLETIONS: Env = &[(SCATTER, "1")];
 /// The same for queue pairs all of whose requests complete: answers to reads and atomics, too.
 const ALL_COMPLETE: Env = &[(SCATTER, "1"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
 
-/// The same with more data.
-const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
+/// More data of receives. Of answers not: libmlx5 of rdma-core 44 copies an atomic's answer from
+/// the wrong half of such an entry.
+const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128")];
 
 /// The variable of both libraries.
 const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
@@ -189,15 +190,17 @@ fn differ(setup: Setup) -> CaseResult {
 /// Registers memory once: at the first time, newer kernels create a queue pair of their own.
 fn warm_up(setup: Setup) -> CaseResult {
     let done = Path::new("/tmp/differential.warm");
-    if !done.exists() {
-        let script = Script { words: "rc post random 1 1".to_owned(), env: &[] };
-        script.run(setup, &Maker::Theirs, "warm-up")?;
-        fs::write(done, "")?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    if fs::read_to_string(done).is_ok_and(|last| last == boot) {
+        return Ok(());
     }
-    Ok(())
+    let script = Script { words: "rc post random 1 1".to_owned(), env: &[] };
+    script.run(setup, &Maker::Theirs, "warm-up")?;
+    Ok(fs::write(done, boot)?)
 }
 
-/// Returns a compiled program. The first case compiles it, unless the host had it of the same source.
+/// Returns a compiled program. The first case compiles it, unless the host had it of the same
+/// source.
 pub(super) fn compiled(name: &str, source_text: &str, libraries: &[&str]) -> CaseResult<PathBuf> {
     let binary = Path::new("/tmp").join(name);
     let source = binary.with_extension("c");
