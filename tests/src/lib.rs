@@ -9,6 +9,7 @@
 //! | [`port`] | TCP ports for servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`pair`] | two programs that connect over TCP |
+//! | [`pattern`] | bytes and choices that follow from a number |
 //! | [`peer`] | two processes that try everything on each other |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
@@ -16,19 +17,34 @@
 //! | [`suites`] | the cases themselves |
 //! | [`compare`] | what our tools say next to what rdma-core's say |
 //! | [`tools`] | the tools, ours and rdma-core's |
+//!
+//! Without the feature `suites`, on by default, there is only what `api-fuzz` needs: it is built
+//! for sanitizers, which takes long.
 
 pub mod api_fuzz;
+#[cfg(feature = "suites")]
 pub mod compare;
+#[cfg(feature = "suites")]
 pub mod fabric;
 pub mod forked;
+#[cfg(feature = "suites")]
 pub mod pair;
+pub mod pattern;
+#[cfg(feature = "suites")]
 pub mod peer;
+#[cfg(feature = "suites")]
 pub mod perftest;
+#[cfg(feature = "suites")]
 pub mod port;
 pub mod process;
+#[cfg(feature = "suites")]
 pub mod pyverbs;
+#[cfg(feature = "suites")]
 pub mod refuse;
 pub mod runner;
+#[cfg(feature = "suites")]
 pub mod sandbox;
+#[cfg(feature = "suites")]
 pub mod suites;
+#[cfg(feature = "suites")]
 pub mod tools;

@@ -91,8 +91,8 @@ fn totals(profile: &str) -> Option<[f64; 2]> {
     Some([sum("Ir")?, sum("Ge")?])
 }
 
-/// Returns the number of calls that a function and its callees made. Names are numbers, `(7)`, which
-/// the first mention explains, `(7) main`.
+/// Returns the number of calls that a function and its callees made. Names are numbers, `(7)`,
+/// which the first mention explains, `(7) main`.
 fn calls_below(profile: &str, symbol: &str) -> u32 {
     let number = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
     let (mut caller, mut callee) = (String::new(), String::new());

@@ -7,6 +7,7 @@
 
 use std::ops::Bound;
 
+use verbs::mlx5::Mlx5;
 use verbs::rxe::Rxe;
 use verbs::soft::Soft;
 use verbs::state::{Errored, Init, Reset, Rtr, Rts, Sqd};
@@ -271,14 +272,17 @@ impl Handle<Erased> {
 #[derive(Debug)]
 pub(super) enum AnyQp {
     Erased(Handle<Erased>),
+    Mlx5(Handle<Mlx5>),
     Rxe(Handle<Rxe>),
     Soft(Handle<Soft>),
 }
 
 /// A completion queue of any provider, hidden or named.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum AnyCq {
     Erased(Cq),
+    Mlx5(Cq<Mlx5>),
     Rxe(Cq<Rxe>),
     Soft(Cq<Soft>),
 }
@@ -287,6 +291,7 @@ pub(super) enum AnyCq {
 #[derive(Clone, Debug)]
 pub(super) enum AnyPd {
     Erased(Pd),
+    Mlx5(Pd<Mlx5>),
     Rxe(Pd<Rxe>),
     Soft(Pd<Soft>),
 }
@@ -296,6 +301,7 @@ macro_rules! any {
     ($type:ident, $any:expr, $handle:ident => $body:expr) => {
         match $any {
             $type::Erased($handle) => $body,
+            $type::Mlx5($handle) => $body,
             $type::Rxe($handle) => $body,
             $type::Soft($handle) => $body,
         }
@@ -310,6 +316,10 @@ macro_rules! map_any {
             $type::Erased($handle) => {
                 let (handle, rest) = $body;
                 ($type::Erased(handle), rest)
+            }
+            $type::Mlx5($handle) => {
+                let (handle, rest) = $body;
+                ($type::Mlx5(handle), rest)
             }
             $type::Rxe($handle) => {
                 let (handle, rest) = $body;
@@ -337,6 +347,9 @@ impl AnyQp {
             (AnyPd::Erased(pd), AnyCqHandle::Erased(send_cq), AnyCqHandle::Erased(recv_cq)) => pd
                 .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
                 .map(|qp| Self::Erased(qp.into())),
+            (AnyPd::Mlx5(pd), AnyCqHandle::Mlx5(send_cq), AnyCqHandle::Mlx5(recv_cq)) => pd
+                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
+                .map(|qp| Self::Mlx5(qp.into())),
             (AnyPd::Rxe(pd), AnyCqHandle::Rxe(send_cq), AnyCqHandle::Rxe(recv_cq)) => pd
                 .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
                 .map(|qp| Self::Rxe(qp.into())),
@@ -424,6 +437,7 @@ impl AnyQp {
     pub(super) fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         match self {
             Self::Erased(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Mlx5(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Mlx5)),
             Self::Rxe(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Rxe)),
             Self::Soft(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Soft)),
         }
@@ -432,6 +446,7 @@ impl AnyQp {
     pub(super) fn close(self) -> Result<(), HandleError<Self>> {
         match self {
             Self::Erased(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Mlx5(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Mlx5)),
             Self::Rxe(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Rxe)),
             Self::Soft(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Soft)),
         }
@@ -489,6 +504,7 @@ impl AnyQp {
     pub(super) fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
         match self {
             Self::Erased(handle) => handle.wr_start(|batch| run.run::<Erased>(batch)),
+            Self::Mlx5(handle) => handle.wr_start(|batch| run.run::<Mlx5>(batch)),
             Self::Rxe(handle) => handle.wr_start(|batch| run.run::<Rxe>(batch)),
             Self::Soft(handle) => handle.wr_start(|batch| run.run::<Soft>(batch)),
         }
@@ -499,7 +515,10 @@ impl AnyQp {
         match self {
             Self::Erased(handle) => match handle.downcast::<Soft>() {
                 Ok(handle) => Self::Soft(handle),
-                Err(handle) => handle.downcast::<Rxe>().map_or_else(Self::Erased, Self::Rxe),
+                Err(handle) => match handle.downcast::<Mlx5>() {
+                    Ok(handle) => Self::Mlx5(handle),
+                    Err(handle) => handle.downcast::<Rxe>().map_or_else(Self::Erased, Self::Rxe),
+                },
             },
             other => other,
         }
@@ -510,6 +529,9 @@ impl AnyQp {
         match self {
             Self::Erased(handle) => {
                 handle.split().map(|(send, recv)| AnyHalves::Erased(send, recv)).map_err(Self::Erased)
+            }
+            Self::Mlx5(handle) => {
+                handle.split().map(|(send, recv)| AnyHalves::Mlx5(send, recv)).map_err(Self::Mlx5)
             }
             Self::Rxe(handle) => {
                 handle.split().map(|(send, recv)| AnyHalves::Rxe(send, recv)).map_err(Self::Rxe)
@@ -550,6 +572,7 @@ pub(super) type Halves<P> = (SendHalf<Rts, P>, RecvHalf<Rts, P>);
 #[allow(clippy::large_enum_variant)]
 pub(super) enum AnyHalves {
     Erased(SendHalf<Rts, Erased>, RecvHalf<Rts, Erased>),
+    Mlx5(SendHalf<Rts, Mlx5>, RecvHalf<Rts, Mlx5>),
     Rxe(SendHalf<Rts, Rxe>, RecvHalf<Rts, Rxe>),
     Soft(SendHalf<Rts, Soft>, RecvHalf<Rts, Soft>),
 }
@@ -559,6 +582,7 @@ macro_rules! any_halves {
     ($any:expr, $send:ident, $recv:ident => $body:expr) => {
         match $any {
             AnyHalves::Erased($send, $recv) => $body,
+            AnyHalves::Mlx5($send, $recv) => $body,
             AnyHalves::Rxe($send, $recv) => $body,
             AnyHalves::Soft($send, $recv) => $body,
         }
@@ -572,6 +596,9 @@ impl AnyHalves {
             Self::Erased(send, recv) => Qp::from_halves(send, recv)
                 .map(|qp| AnyQp::Erased(qp.into()))
                 .map_err(|HandleError { handle: (send, recv), .. }| Self::Erased(send, recv)),
+            Self::Mlx5(send, recv) => Qp::from_halves(send, recv)
+                .map(|qp| AnyQp::Mlx5(qp.into()))
+                .map_err(|HandleError { handle: (send, recv), .. }| Self::Mlx5(send, recv)),
             Self::Rxe(send, recv) => Qp::from_halves(send, recv)
                 .map(|qp| AnyQp::Rxe(qp.into()))
                 .map_err(|HandleError { handle: (send, recv), .. }| Self::Rxe(send, recv)),
@@ -585,6 +612,7 @@ impl AnyHalves {
     pub(super) fn swap_recv(&mut self, other: &mut Self) -> bool {
         match (self, other) {
             (Self::Erased(_, one), Self::Erased(_, other)) => std::mem::swap(one, other),
+            (Self::Mlx5(_, one), Self::Mlx5(_, other)) => std::mem::swap(one, other),
             (Self::Rxe(_, one), Self::Rxe(_, other)) => std::mem::swap(one, other),
             (Self::Soft(_, one), Self::Soft(_, other)) => std::mem::swap(one, other),
             _ => return false,
@@ -608,6 +636,7 @@ impl AnyHalves {
 #[derive(Clone, Debug)]
 pub(super) enum AnyCqHandle {
     Erased(CqHandle),
+    Mlx5(CqHandle<Mlx5>),
     Rxe(CqHandle<Rxe>),
     Soft(CqHandle<Soft>),
 }
@@ -630,6 +659,7 @@ impl AnyCq {
     pub(super) fn handle(&self) -> AnyCqHandle {
         match self {
             Self::Erased(cq) => AnyCqHandle::Erased(cq.handle()),
+            Self::Mlx5(cq) => AnyCqHandle::Mlx5(cq.handle()),
             Self::Rxe(cq) => AnyCqHandle::Rxe(cq.handle()),
             Self::Soft(cq) => AnyCqHandle::Soft(cq.handle()),
         }
@@ -642,6 +672,7 @@ impl AnyCq {
     pub(super) fn close(self) -> Result<(), HandleError<Self>> {
         match self {
             Self::Erased(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Erased)),
+            Self::Mlx5(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Mlx5)),
             Self::Rxe(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Rxe)),
             Self::Soft(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Soft)),
         }
@@ -653,9 +684,12 @@ impl AnyCq {
         match self {
             Self::Erased(cq) => match cq.downcast::<Soft>() {
                 Ok(cq) => Self::Soft(cq),
-                Err(failed) => match failed.handle.downcast::<Rxe>() {
-                    Ok(cq) => Self::Rxe(cq),
-                    Err(failed) => Self::Erased(failed.handle),
+                Err(failed) => match failed.handle.downcast::<Mlx5>() {
+                    Ok(cq) => Self::Mlx5(cq),
+                    Err(failed) => match failed.handle.downcast::<Rxe>() {
+                        Ok(cq) => Self::Rxe(cq),
+                        Err(failed) => Self::Erased(failed.handle),
+                    },
                 },
             },
             other => other,
@@ -668,9 +702,12 @@ impl AnyPd {
     pub(super) fn named(pd: Pd) -> Self {
         match pd.downcast::<Soft>() {
             Ok(pd) => Self::Soft(pd),
-            Err(failed) => match failed.handle.downcast::<Rxe>() {
-                Ok(pd) => Self::Rxe(pd),
-                Err(failed) => Self::Erased(failed.handle),
+            Err(failed) => match failed.handle.downcast::<Mlx5>() {
+                Ok(pd) => Self::Mlx5(pd),
+                Err(failed) => match failed.handle.downcast::<Rxe>() {
+                    Ok(pd) => Self::Rxe(pd),
+                    Err(failed) => Self::Erased(failed.handle),
+                },
             },
         }
     }

@@ -15,7 +15,7 @@ use verbs::{
 };
 
 use super::handle::AnyRange;
-use crate::peer::pattern::{check, fill, filled, seed_of};
+use crate::pattern::{check, fill, filled, seed_of};
 
 /// A buffer that is in no queue. Only its owner may change its bytes; `expected` is a copy of them.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 pub use tally::{Tally, missing};
 
-use crate::peer::pattern::{Choices, seed_of};
+use crate::pattern::{Choices, seed_of};
 use crate::runner::{CaseResult, fail};
 use actor::Actor;
 use world::World;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Fuzz, Tally, missing};
-use crate::peer::pattern::seed_of;
+use crate::pattern::seed_of;
 use crate::process::{self, Finished};
 use crate::runner::{CaseResult, Stop, fail};
 

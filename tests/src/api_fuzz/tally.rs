@@ -46,7 +46,7 @@ kinds! {
     QpOdd = "QP connected to anything",
     QpReset = "QP reset",
     QpError = "QP to error",
-    QpSqd = "QP to SQD and back",
+    QpSqd = "QP to SQD and back, or refused",
     QpModify = "QP modified at random",
     QpQuery = "QP queried",
     QpReclaimAll = "QP emptied after reset",

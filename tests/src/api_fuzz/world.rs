@@ -296,6 +296,23 @@ impl World {
         std::mem::take(&mut locked(&self.market))
     }
 
+    /// Returns whether the devices are those of ConnectX.
+    pub(super) fn is_mlx5(&self) -> bool {
+        self.contexts[0].provider_name() == "mlx5"
+    }
+
+    /// Returns whether a completion queue that overran, a fault of the program, is of no use any
+    /// more. Other devices lose completions and go on.
+    pub(super) fn stops_at_overruns(&self) -> bool {
+        self.is_mlx5()
+    }
+
+    /// Returns whether the driver believes what a program says of a queue pair's present state, and
+    /// the device refuses the transition.
+    pub(super) fn believes_states(&self) -> bool {
+        self.is_mlx5()
+    }
+
     /// After all that was done to them, the devices carry a message from each context to each.
     pub(super) fn still_works(&self, tally: &Tally) -> CaseResult {
         for from in 0..self.contexts.len() {

@@ -3,7 +3,6 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`pattern`] | bytes and choices that follow from a number |
 //! | [`link`] | the TCP connection over which peers keep step |
 //! | [`session`] | two peers that know of each other, and their connections |
 //! | [`steps`] | what they try, one thing after the other |
@@ -13,7 +12,6 @@
 //! All of it is safe code: memory is posted to queues or exposed.
 
 pub mod link;
-pub mod pattern;
 pub mod session;
 pub mod soak;
 pub mod steps;

@@ -10,7 +10,7 @@ use verbs::{
 };
 
 use super::link::Link;
-use super::pattern::{Choices, fill};
+use crate::pattern::{Choices, fill};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// The port that is used.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use verbs::{Context, Mtu, Pd, Provider, RemoteAccess};
 
-use super::pattern::{Choices, seed_of};
 use super::session::loopback;
 use super::traffic::{Flow, Limits};
+use crate::pattern::{Choices, seed_of};
 use crate::runner::{CaseResult, fail};
 
 /// The size of a soak.

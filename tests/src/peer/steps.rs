@@ -12,9 +12,9 @@ use verbs::{
     WcOpcode, WcStatus,
 };
 
-use super::pattern::{check, fill, filled, seed_of};
 use super::session::{DEPTH, End, INLINE, QKEY, Role, Session, Shape, buf_of};
 use super::traffic::{self, Limits};
+use crate::pattern::{check, fill, filled, seed_of};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// A thing to try.

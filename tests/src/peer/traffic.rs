@@ -23,8 +23,8 @@ use verbs::{
     SendOp, WcFlags, WcOpcode, WcStatus,
 };
 
-use super::pattern::{Choices, check, fill, filled, seed_of};
 use super::session::{End, INLINE, Role, Session, Shape, buf_of};
+use crate::pattern::{Choices, check, fill, filled, seed_of};
 use crate::runner::{CaseResult, Stop, fail};
 
 /// Number, length and concurrency of operations.

@@ -22,6 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 pub(crate) use self::sanitizer::Sanitizer;
+use crate::vm::connectx::Port;
 use crate::vm::{self, kernel};
 use crate::{apt, cargo};
 
@@ -38,8 +39,12 @@ pub(crate) struct Args {
     sanitizer: Option<Which>,
 
     /// Run the target api in a guest, on this device
-    #[arg(long, value_parser = ["rxe"])]
+    #[arg(long, value_parser = ["rxe", "mlx5"])]
     device: Option<String>,
+
+    /// Kind of the port of an mlx5 device
+    #[arg(long, value_enum, default_value_t = Port::Ib, requires = "device")]
+    port: Port,
 
     /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL", requires = "device")]
@@ -111,8 +116,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         };
         let mut crashed = false;
         for sanitizer in sanitizers {
-            let guest = args.device.is_some().then_some(&args.kernel);
-            crashed |= api(args.seconds, args.seed, sanitizer, guest)?.is_some();
+            let guest =
+                args.device.as_deref().map(|device| Guest { kernel: &args.kernel, device, port: args.port });
+            crashed |= api(args.seconds, args.seed, sanitizer, guest.as_ref())?.is_some();
         }
         return Ok(ExitCode::from(u8::from(crashed)));
     }
@@ -137,8 +143,16 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
     }
 }
 
+/// A guest for random calls.
+struct Guest<'a> {
+    kernel: &'a kernel::Choice,
+    /// The kind of its device, and of the port if that is of ConnectX.
+    device: &'a str,
+    port: Port,
+}
+
 /// Runs random calls of the public API for `seconds`, on soft devices of the host or on a guest's
-/// rxe device, and returns what failed: its status, and the beginning of its report.
+/// device, and returns what failed: its status, and the beginning of its report.
 ///
 /// # Errors
 /// The program cannot be built or run.
@@ -146,7 +160,7 @@ fn api(
     seconds: u64,
     seed: Option<u64>,
     sanitizer: Option<Sanitizer>,
-    guest: Option<&kernel::Choice>,
+    guest: Option<&Guest<'_>>,
 ) -> Result<Option<String>> {
     const PROGRAM: &str = "api-fuzz";
     /// The program says first what failed, and a sanitizer where; stacks follow.
@@ -163,15 +177,21 @@ fn api(
             command.envs(environment);
             command
         }
-        Some(kernel) => {
+        Some(Guest { kernel, device, port }) => {
             let mut command = Command::new("/proc/self/exe");
             // A sanitizer's shadow memory needs more than a guest usually has.
-            command.args(["vm", "--kernel", &kernel.to_string(), "--memory", "3072"]);
+            command.args(["vm", "--kernel", &kernel.to_string(), "--memory", "3072", "--device", device]);
+            let name = if *device == "mlx5" {
+                command.args(["--port", port.name()]);
+                "mlx5_0"
+            } else {
+                "rxe0"
+            };
             command.args(["--timeout", &(2 * seconds + 600).to_string()]);
             if let Some((name, value)) = environment {
                 command.args(["--env", &format!("{name}={value}")]);
             }
-            command.arg("--").arg(&program).args(["--device", "rxe0"]);
+            command.arg("--").arg(&program).args(["--device", name]);
             command
         }
     };

@@ -65,6 +65,8 @@ impl Sanitizer {
             .current_dir(cargo::root())
             .stdin(Stdio::null())
             .args(["build", "--quiet", "--release", "--package", package, "--bin", program])
+            // The rest of the tests takes minutes to build.
+            .arg("--no-default-features")
             .args(["--target", &target, "--target-dir"])
             .arg(&dir)
             .env("RUSTFLAGS", self.flags())

@@ -7,7 +7,7 @@ use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpTy
 use super::super::tally::Kind;
 use super::super::world::{PORT, QKEY, Station, rtr_attr};
 use super::Actor;
-use crate::runner::CaseResult;
+use crate::runner::{CaseResult, fail};
 
 /// The destination of a queue pair's connection.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,12 @@ impl Actor<'_> {
         };
         let Station { qp, .. } = station;
         let (mut qp, error) = qp.to_sqd();
-        if error.is_none() {
+        // Linux's mlx5 refuses the state.
+        let is_refused = self.world.is_mlx5();
+        if error.is_none() && is_refused {
+            return fail("a queue pair of ConnectX was drained");
+        }
+        if error.is_none() || is_refused {
             self.tally.add(Kind::QpSqd);
         }
         if !self.rarely(3) {
@@ -228,6 +233,9 @@ impl Actor<'_> {
         let mut mask = QpAttrMask::empty();
         for _ in 0..self.choices.below(4) {
             mask |= self.choices.one_of(&masks);
+        }
+        if self.world.believes_states() {
+            mask -= QpAttrMask::CUR_STATE;
         }
         // Refusals are as good.
         let modified = station.qp.modify(&attr, mask);

@@ -122,6 +122,8 @@ impl Actor<'_> {
         let done = match halves {
             AnyHalves::Erased(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
                 .map(|((send, recv), did, pollers)| (AnyHalves::Erased(send, recv), did, pollers)),
+            AnyHalves::Mlx5(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
+                .map(|((send, recv), did, pollers)| (AnyHalves::Mlx5(send, recv), did, pollers)),
             AnyHalves::Rxe(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
                 .map(|((send, recv), did, pollers)| (AnyHalves::Rxe(send, recv), did, pollers)),
             AnyHalves::Soft(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)

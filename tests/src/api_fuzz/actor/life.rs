@@ -171,6 +171,7 @@ impl Actor<'_> {
         }
         let channel = if self.rarely(2) { self.channel_in(context) } else { None };
         let cqe = self.choices.one_of(&[1, 16, 256, 256, 256, 256, 256, 256, 256, 256]);
+        let cqe = if self.world.stops_at_overruns() { cqe.max(256) } else { cqe };
         let parent = if self.rarely(4) { self.parent_domain_in(context) } else { None };
         let channel = channel.map(|at| &self.channels[at].1);
         let init = CqInit { channel, parent_domain: parent.as_ref(), ..CqInit::new(cqe) };

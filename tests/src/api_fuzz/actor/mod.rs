@@ -40,7 +40,7 @@ use verbs::{Ah, CompChannel};
 use super::memory::{Frozen, Held, Plain, Region, Target};
 use super::tally::{Kind, Tally};
 use super::world::{Number, Poller, Station, Stray, Thing, World};
-use crate::peer::pattern::Choices;
+use crate::pattern::Choices;
 use crate::runner::{CaseResult, Stop};
 
 /// The numbers of objects that a thread keeps.

@@ -7,7 +7,7 @@ use verbs::{DeviceCapFlags, FlushPlacement, PostBufReason, PostReason, RemoteAcc
 use super::super::tally::Kind;
 use super::Actor;
 use super::windows::{End, next};
-use crate::peer::pattern::filled;
+use crate::pattern::filled;
 use crate::runner::{CaseResult, fail};
 
 const LEN: usize = 64;

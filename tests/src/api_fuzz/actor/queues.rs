@@ -22,7 +22,7 @@ impl Actor<'_> {
     pub(super) fn change_queue(&mut self) -> CaseResult {
         let Some(at) = self.place(self.pollers.len()) else { return Ok(()) };
         let (way, more) = (self.choices.below(4), 1 + self.choices.below(100) as u32);
-        let is_mlx5 = self.world.contexts[0].provider_name() == "mlx5";
+        let is_mlx5 = self.world.is_mlx5();
         let cq = &mut self.pollers[at].cq;
         any!(AnyCq, cq, cq => match way {
             0 if cq.cqe() < MOST => {
@@ -66,7 +66,7 @@ impl Actor<'_> {
         let cq = context.create_cq(&CqInit::new(4))?;
         let qp = pd.create_qp(&QpInit::new(QpType::UD, &cq))?;
         let rule = FlowAttr::new(PORT).with(FlowSpec::ActionDrop);
-        let is_mlx5 = context.provider_name() == "mlx5";
+        let is_mlx5 = self.world.is_mlx5();
         let refused: Option<Error> = match self.choices.below(8) {
             0 => pd.create_wq(&WqInit::new(&cq)).err(),
             1 => context.create_rwq_ind_table(&[]).err(),

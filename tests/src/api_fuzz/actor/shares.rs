@@ -12,7 +12,7 @@ use super::super::tally::Kind;
 use super::super::world::Station;
 use super::post::{Op, into_any};
 use super::{Actor, PLAIN};
-use crate::peer::pattern::filled;
+use crate::pattern::filled;
 use crate::runner::{CaseResult, Stop, fail};
 
 impl Actor<'_> {

@@ -14,7 +14,7 @@ use verbs::{
 use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
-use crate::peer::pattern::{check, filled};
+use crate::pattern::{check, filled};
 use crate::runner::{CaseResult, Stop, fail};
 
 const NONE: SendFlags = SendFlags::empty();

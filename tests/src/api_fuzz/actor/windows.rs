@@ -15,7 +15,7 @@ use verbs::{
 use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
-use crate::peer::pattern::fill;
+use crate::pattern::fill;
 use crate::runner::{CaseResult, fail};
 use Ending::{ByPeer, Close, Drop, Forget, QueuePair, Revoke};
 

@@ -13,7 +13,7 @@ use super::control::Control;
 use super::{Port, Setup, device, read_sysfs};
 use crate::process::{self, Finished, Running};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
-use crate::tools::{LIMIT, Maker};
+use crate::tools::{LIMIT, Maker, is_linked};
 
 const SUITE: &str = "faults";
 
@@ -46,6 +46,7 @@ fn program(setup: Setup, name: &str) -> CaseResult<Vec<String>> {
     let gid = setup.usual_gid(0)?.unwrap_or(0).to_string();
     let mut python = Command::new("/usr/bin/python3");
     python.arg(&script).args([name, &*device(0), &*setup.port.to_string(), &*gid]);
+    Maker::Theirs.prepare(&mut python)?;
     let ended = process::run(&mut python, LIMIT)?;
     fs::remove_file(&script)?;
     match ended {
@@ -65,7 +66,8 @@ fn tell_lines(what: &str, said: &[String], wanted: &[String]) -> CaseResult {
         let verdict =
             if line == wanted { Ok(()) } else { fail(format_args!("{line:?} rather than {wanted:?}")) };
         let name = wanted.split(' ').take(2).collect::<Vec<_>>().join(" ");
-        runner::part(format_args!("{SUITE}.{what} {name}"), verdict);
+        let library = if is_linked() { "c_abi." } else { "" };
+        runner::part(format_args!("{library}{SUITE}.{what} {name}"), verdict);
     }
     if said.len() == wanted.len() {
         Ok(())
@@ -87,6 +89,7 @@ fn port(_: Setup) -> CaseResult {
     // Into a pipe, the program would buffer its output until its end, which never comes.
     let mut watch = Command::new("stdbuf");
     watch.arg("-oL").arg(asyncwatch.get_program()).args(["-d", &device(0)]);
+    Maker::Theirs.prepare(&mut watch)?;
     let mut watch = Running::start(&mut watch)?;
     let mut said = |text: &str| {
         if watch.wait_for_output(LIMIT, |all| all.contains(text)) {

@@ -14,7 +14,7 @@
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
-//! | `c_abi` | `devinfo`, `pingpong`, `perftest` and `pyverbs` again, on this project's library |
+//! | `c_abi` | `devinfo`, `pingpong`, `perftest`, `pyverbs` and `faults` again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
 //! fails the case that caused it; the kernel's messages are shown with a failure.
@@ -142,6 +142,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(pyverbs::cases(setup)),
         differential::cases(setup),
         direct::cases(setup),
+        linked(faults::cases(setup)),
         faults::cases(setup),
     ]
     .into_iter()
@@ -153,11 +154,13 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
 /// one with InfiniBand ports has our API with its provider named, pyverbs on our library and the
 /// differential; the one with Ethernet ports has our API with its provider hidden, and the rest on
-/// our library.
+/// our library, faults too: their last case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
     let (ours, linked) = match setup.port {
-        Port::Ib => (" erased", ["c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest"].as_slice()),
-        Port::Roce => (" static", ["c_abi.pyverbs", "differential"].as_slice()),
+        Port::Ib => {
+            (" erased", ["c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"].as_slice())
+        }
+        Port::Roce => (" static", ["c_abi.pyverbs", "differential", "faults"].as_slice()),
     };
     let is_of_other = |name: &str| {
         name.starts_with("conformance.") && name.ends_with(ours)

@@ -20,7 +20,7 @@ use super::super::memory::{Plain, PlainBytes};
 use super::super::tally::Kind;
 use super::Actor;
 use super::windows::End;
-use crate::peer::pattern::filled;
+use crate::pattern::filled;
 use crate::runner::{CaseResult, fail};
 use record::{Entry, Record};
 

@@ -41,7 +41,7 @@ use verbs::{
 
 use super::{Resources, SUITE, back_to, fds, resources};
 use crate::fabric::{self, Arena, PORT, is_rxe, rxe_is_before};
-use crate::peer::pattern::Choices;
+use crate::pattern::Choices;
 use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::with_named;
 use make::Kind;
