@@ -10,7 +10,7 @@
 //! | access | event | meanwhile |
 //! |---|---|---|
 //! | bytes of a send | work request, requester | the send queue stops |
-//! | result of a read or an atomic | work request, requester | as above; the request is sent again |
+//! | result of a read or an atomic | work request, requester | as above; it is sent again |
 //! | a receive | work request, responder or shared queue | the peer is told "receiver not ready" |
 //! | a peer's write, atomic or read | RDMA | as above |
 //! | a read response under way | RDMA | the response stops |

@@ -10,6 +10,8 @@
 //! | passes or skips | fails | fails |
 //! | fails | fails | skips, with both reasons |
 //! | skips or fails | skips | skips |
+//!
+//! A test in [`RACES`] that fails as said there skips, whatever it does on C's library.
 
 use std::time::Duration;
 
@@ -20,6 +22,21 @@ use crate::tools::{DEVICE, Maker, gid_index, linked_dir};
 
 /// A run on one library takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Tests that race with rxe, their failure if they lose, and the race. They fail on C's library,
+/// too, but not in the same runs.
+const RACES: &[(&str, &str, &str)] = &[(
+    "test_cq.CQTest.test_resize_cq",
+    "PyverbsRDMAError not raised",
+    "it makes the queue smaller than its completions, which rxe has not written yet",
+)];
+
+/// Returns the race that a test has lost, if its failure is that.
+fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
+    let Err(Stop::Failed(why)) = verdict else { return None };
+    let lost = RACES.iter().find(|(name, failure, _)| *name == test && why.contains(failure));
+    lost.map(|(_, _, race)| *race)
+}
 
 /// The case of these tests.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
@@ -41,7 +58,10 @@ fn compare_libraries() -> CaseResult {
     let (theirs, ours) = (run(Maker::Theirs)?, run(Maker::Linked)?);
     for Outcome { test, verdict } in &ours.outcomes {
         let theirs = theirs.outcomes.iter().find(|other| other.test == *test);
-        let verdict = judged(verdict, theirs.map(|other| &other.verdict));
+        let verdict = match lost_race(test, verdict) {
+            Some(race) => skip(format_args!("a race with rxe: {race}")),
+            None => judged(verdict, theirs.map(|other| &other.verdict)),
+        };
         runner::part(format_args!("{SUITE}.pyverbs {test}"), verdict);
     }
     theirs.verdict.map_err(|why| why.of("on C's library"))?;
@@ -58,8 +78,10 @@ fn compare_libraries() -> CaseResult {
     Ok(())
 }
 
+/// Returns the number of tests that passed, races aside.
 fn passed(outcomes: &[Outcome]) -> usize {
-    outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).count()
+    let is_race = |outcome: &Outcome| RACES.iter().any(|(name, ..)| *name == outcome.test);
+    outcomes.iter().filter(|outcome| outcome.verdict.is_ok() && !is_race(outcome)).count()
 }
 
 /// Returns the tests that passed on C's library and have no result on ours.
@@ -89,6 +111,15 @@ fn judged(ours: &CaseResult, theirs: Option<&CaseResult>) -> CaseResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_race_is_told_from_other_failures() {
+        let test = "test_cq.CQTest.test_resize_cq";
+        assert!(lost_race(test, &fail("AssertionError: PyverbsRDMAError not raised")).is_some());
+        assert_eq!(lost_race(test, &fail("it broke")), None);
+        assert_eq!(lost_race(test, &Ok(())), None);
+        assert_eq!(lost_race("another", &fail("PyverbsRDMAError not raised")), None);
+    }
 
     #[test]
     fn a_test_that_passes_on_one_library_only_decides() {
