@@ -14,7 +14,7 @@
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
-//! | `c_abi` | `devinfo`, `pingpong`, `perftest`, `pyverbs` and `faults` again, on this project's library |
+//! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
 //! fails the case that caused it; the kernel's messages are shown with a failure.
