@@ -4,6 +4,8 @@
 //! `run.py` prints a line for the start and the end of each test, so that a crash loses the result
 //! of one test only.
 
+pub mod compare;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -139,7 +139,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
-        linked(pyverbs::cases(setup)),
+        pyverbs::compared(setup),
         differential::cases(setup),
         direct::cases(setup),
         linked(faults::cases(setup)),
@@ -152,19 +152,20 @@ pub fn all(setup: Setup) -> Vec<Case> {
 }
 
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
-/// one with InfiniBand ports has our API with its provider named, pyverbs on our library and the
-/// differential; the one with Ethernet ports has our API with its provider hidden, and the rest on
-/// our library, faults too: their last case removes the device.
+/// one with InfiniBand ports has our API with its provider named, pyverbs on both libraries and the
+/// differential; the one with Ethernet ports has our API with its provider hidden, pyverbs on C's
+/// library, and the rest on ours, faults too: their last case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
-    let (ours, linked) = match setup.port {
-        Port::Ib => {
-            (" erased", ["c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"].as_slice())
-        }
-        Port::Roce => (" static", ["c_abi.pyverbs", "differential", "faults"].as_slice()),
+    const FOR_ETHERNET: &[&str] =
+        &["pyverbs", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
+    const FOR_INFINIBAND: &[&str] = &["c_abi.pyverbs", "differential", "faults"];
+    let (form, elsewhere) = match setup.port {
+        Port::Ib => (" erased", FOR_ETHERNET),
+        Port::Roce => (" static", FOR_INFINIBAND),
     };
     let is_of_other = |name: &str| {
-        name.starts_with("conformance.") && name.ends_with(ours)
-            || linked.iter().any(|suite| name.starts_with(suite))
+        name.starts_with("conformance.") && name.ends_with(form)
+            || elsewhere.iter().any(|suite| name.starts_with(suite))
     };
     all(setup).into_iter().filter(|case| !is_of_other(&case.name)).collect()
 }

@@ -1,18 +1,19 @@
-//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian: one case, whose parts
-//! are its tests.
+//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian, on its own library, which
+//! judges the model, and `c_abi.pyverbs`: on both libraries. A case's parts are the tests.
 //!
-//! A test that skips gives its own reason, usually a missing feature of the device. The case
-//! requires a minimum number of passed tests, and names some that must pass. The few tests in
-//! [`IMPOSSIBLE`] fail on any device and count as skipped.
+//! A test that skips gives its own reason, usually a missing feature of the device. Each case
+//! requires a minimum number of passed tests on C's library, and names some that must pass; what
+//! passes there has to pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`]
+//! fail on any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
 use std::time::Duration;
 
-use super::{Setup, device};
-use crate::pyverbs::{self, Outcome};
+use super::{Port, Setup, device};
+use crate::pyverbs::{self, Outcome, Run, compare};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
-use crate::tools::{Maker, is_linked};
+use crate::tools::{Maker, linked_dir};
 
 const SUITE: &str = "pyverbs";
 
@@ -28,8 +29,13 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Minimum number of tests that pass.
-const LEAST: usize = 84;
+/// Returns the minimum number of tests that pass on C's library.
+const fn least(port: Port) -> usize {
+    match port {
+        Port::Ib => 114,
+        Port::Roce => 144,
+    }
+}
 
 /// Tests that must pass with either kind of port.
 const REQUIRED: &[&str] = &[
@@ -53,30 +59,70 @@ const REQUIRED: &[&str] = &[
     "test_parent_domain.ParentDomainTrafficTest.test_mem_align_srq_excq_rc_traffic",
 ];
 
-/// Returns the cases of the suite.
+/// Returns the case on C's library.
 pub fn cases(setup: Setup) -> Vec<Case> {
     vec![
-        Case::new(SUITE, "enough of rdma-core's own tests pass", move || run(setup))
+        Case::new(SUITE, "enough of rdma-core's own tests pass", move || theirs(setup, &chosen()).map(drop))
             .within(LIMIT + Duration::from_secs(60)),
     ]
 }
 
-fn run(setup: Setup) -> CaseResult {
-    let chosen = std::env::var(MODULES).unwrap_or_default();
-    let modules: Vec<&str> = chosen.split_ascii_whitespace().collect();
+/// Returns the case on both libraries.
+pub fn compared(setup: Setup) -> Vec<Case> {
+    vec![
+        Case::new("c_abi", "pyverbs.each test that passes on C's library passes on ours", move || {
+            both(setup)
+        })
+        .within(2 * LIMIT + Duration::from_secs(60)),
+    ]
+}
+
+/// Returns the modules that the environment names.
+fn chosen() -> String {
+    std::env::var(MODULES).unwrap_or_default()
+}
+
+/// Runs the tests on one library.
+fn run(setup: Setup, maker: &Maker, modules: &str) -> CaseResult<Run> {
     let gid = setup.usual_gid(0)?.unwrap_or(0);
+    let modules: Vec<&str> = modules.split_ascii_whitespace().collect();
     let mut prepared = Ok(());
     let run = pyverbs::run(&device(0), gid, &modules, LIMIT, |python| {
-        prepared = Maker::Theirs.prepare(python);
+        prepared = maker.prepare(python);
     })?;
-    prepared?;
+    prepared.and(Ok(run))
+}
+
+/// Runs and judges the tests on C's library.
+fn theirs(setup: Setup, modules: &str) -> CaseResult<Vec<Outcome>> {
+    let run = run(setup, &Maker::Theirs, modules)?;
     let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();
     for Outcome { test, verdict } in &outcomes {
-        let library = if is_linked() { "c_abi." } else { "" };
-        runner::part(format_args!("{library}{SUITE}.{test}"), verdict.clone());
+        runner::part(format_args!("{SUITE}.{test}"), verdict.clone());
     }
     run.verdict?;
-    if modules.is_empty() { enough(&outcomes) } else { Ok(()) }
+    if modules.is_empty() {
+        enough(&outcomes, least(setup.port))?;
+    }
+    Ok(outcomes)
+}
+
+fn both(setup: Setup) -> CaseResult {
+    linked_dir()?;
+    let modules = chosen();
+    let theirs = theirs(setup, &modules)?;
+    let ours = run(setup, &Maker::Linked, &modules)?;
+    for Outcome { test, verdict } in &ours.outcomes {
+        let other = theirs.iter().find(|other| other.test == *test);
+        let verdict = compare::judged(verdict, other.map(|other| &other.verdict));
+        runner::part(format_args!("c_abi.{SUITE}.{test}"), verdict);
+    }
+    ours.verdict?;
+    let missing = compare::missing(&theirs, &ours.outcomes);
+    if !missing.is_empty() {
+        return fail(format_args!("did not run on ours: {}", missing.join(", ")));
+    }
+    Ok(())
 }
 
 /// Returns the outcome, as a skip if the test cannot pass.
@@ -92,17 +138,17 @@ fn judged(outcome: Outcome) -> Outcome {
 }
 
 /// Checks the results of all tests.
-fn enough(outcomes: &[Outcome]) -> CaseResult {
+fn enough(outcomes: &[Outcome], least: usize) -> CaseResult {
     let passed: Vec<&str> =
         outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).map(|outcome| &*outcome.test).collect();
     let missing: Vec<_> = REQUIRED.iter().filter(|test| !passed.contains(test)).collect();
     let passed = passed.len();
-    if passed < LEAST || !missing.is_empty() {
+    if passed < least || !missing.is_empty() {
         return fail(format_args!(
-            "{passed} tests passed, at least {LEAST} must; required ones that did not: {missing:?}"
+            "{passed} tests passed, at least {least} must; required ones that did not: {missing:?}"
         ));
     }
-    runner::part(format_args!("{SUITE}.at least {LEAST} tests pass, and those that must"), Ok(()));
+    runner::part(format_args!("{SUITE}.at least {least} tests pass, and those that must"), Ok(()));
     Ok(())
 }
 
@@ -116,12 +162,12 @@ mod tests {
 
     #[test]
     fn enough_means_the_number_and_those_that_must() {
-        let many = (0..LEAST).map(|n| outcome(&format!("a.B.test_{n}"), Ok(())));
+        let many = (0..20).map(|n| outcome(&format!("a.B.test_{n}"), Ok(())));
         let mut all: Vec<_> = many.chain(REQUIRED.iter().map(|test| outcome(test, Ok(())))).collect();
-        assert_eq!(enough(&all), Ok(()));
+        assert_eq!(enough(&all, 20), Ok(()));
         all.last_mut().unwrap().verdict = skip("no device");
-        assert!(enough(&all).is_err(), "a required test was skipped");
+        assert!(enough(&all, 20).is_err(), "a required test was skipped");
         let few: Vec<_> = REQUIRED.iter().map(|test| outcome(test, Ok(()))).collect();
-        assert!(enough(&few).is_err());
+        assert!(enough(&few, 40).is_err());
     }
 }
