@@ -1,6 +1,6 @@
 //! [`Memory`], which holds payload, and [`Sink`], which receives completions and events.
 
-use super::types::{Completion, CqId, Event, Qpn, SrqId, Stall};
+use super::types::{Completion, CqId, Event, Qpn, Sge, SrqId, Stall};
 
 /// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
 /// a test.
@@ -126,6 +126,14 @@ pub trait Sink {
     /// ends.
     fn retire_srq(&mut self, srq: SrqId, count: u32);
 
+    /// Returns the memory of a send that begins to arrive at a shared receive queue with
+    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), after storing its elements in
+    /// `sges`. `None`: the send takes the oldest receive of the queue, if one is posted. Without a
+    /// body, all do.
+    fn match_message(&mut self, _first: &FirstPacket<'_>, _sges: &mut [Sge]) -> Option<Matched> {
+        None
+    }
+
     /// Reports an event.
     fn event(&mut self, event: Event);
 
@@ -138,4 +146,32 @@ pub trait Sink {
     fn postpone(&mut self, _qpn: Qpn, _stall: &Stall) -> bool {
         false
     }
+}
+
+/// The first packet of a send, for [`Sink::match_message`].
+#[derive(Clone, Copy, Debug)]
+pub struct FirstPacket<'a> {
+    /// The queue pair that received it.
+    pub qpn: Qpn,
+    /// Its shared receive queue.
+    pub srq: SrqId,
+    /// The packet's payload.
+    pub payload: &'a [u8],
+    /// Whether the message has no further packets.
+    pub whole: bool,
+    /// Whether the queue holds a receive. Without one, and without a match, the peer repeats the
+    /// message later.
+    pub posted: bool,
+}
+
+/// The memory that [`Sink::match_message`] chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// The number that the completion carries.
+    pub wr_id: u64,
+    /// The number of elements that were stored; at most 32.
+    pub sges: usize,
+    /// The number of bytes at the begin of the message that are not stored. At most the first
+    /// packet is skipped.
+    pub header: usize,
 }

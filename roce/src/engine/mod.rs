@@ -70,7 +70,7 @@ mod testing;
 mod types;
 
 pub use keys::MrChange;
-pub use memory::{CqFull, Fault, Memory, Sink};
+pub use memory::{CqFull, Fault, FirstPacket, Matched, Memory, Sink};
 pub use random::Random;
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, Gid,

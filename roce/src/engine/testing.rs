@@ -5,8 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{
-    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, Path, Pd,
-    QpCap, QpInit, Qpn, RecvWr, Service, Sge, Sink, SrqId, State, Time, Urgency, XrcDomain,
+    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, FirstPacket, Gid, Matched,
+    MemoryAttr, Path, Pd, QpCap, QpInit, Qpn, RecvWr, Service, Sge, Sink, SrqId, State, Time, Urgency,
+    XrcDomain,
 };
 use crate::sim::{Buffer, Rng, VecMemory, VecRegion};
 use crate::wire::{Headers, ICRC_LEN, packet};
@@ -40,6 +41,11 @@ pub(crate) struct Log {
     pub(crate) data: Vec<(usize, Vec<u8>)>,
     /// Completion queues have no room.
     pub(crate) full: bool,
+    /// The memory of the next send that is matched: its number, an element, and bytes to skip.
+    pub(crate) matches: Option<(u64, Sge, usize)>,
+    /// The first packets of sends that could match: length, whether it is whole, whether a receive
+    /// is posted.
+    pub(crate) firsts: Vec<(usize, bool, bool)>,
 }
 
 impl Sink for Log {
@@ -55,6 +61,13 @@ impl Sink for Log {
         self.complete(cq, completion)?;
         self.data.push((self.completions.len(), data.to_vec()));
         Ok(())
+    }
+
+    fn match_message(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
+        self.firsts.push((first.payload.len(), first.whole, first.posted));
+        let (wr_id, sge, header) = self.matches.take()?;
+        sges[0] = sge;
+        Some(Matched { wr_id, sges: 1, header })
     }
 
     fn retire_send(&mut self, _qpn: Qpn, count: u32) {

@@ -60,6 +60,15 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
+    /// Lets the sink choose the memory of each send that arrives at a shared receive queue.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchObject`].
+    pub fn set_srq_matching(&mut self, srq: SrqId) -> Result<(), Refused> {
+        self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.matching = true;
+        Ok(())
+    }
+
     /// Changes the size of a shared receive queue. Its receives stay, in their order.
     ///
     /// # Errors

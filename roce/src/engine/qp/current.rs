@@ -31,6 +31,8 @@ pub(crate) struct Taken {
     pub(crate) length: u64,
     /// The number of bytes received so far.
     pub(crate) received: u64,
+    /// The number of bytes at the begin of the message that are not stored.
+    pub(crate) header: usize,
 }
 
 impl Taken {
@@ -75,6 +77,12 @@ impl Current {
         self.taken.map_or(0, |taken| taken.received)
     }
 
+    /// Returns the number of bytes at the begin of the message that are not stored.
+    #[inline]
+    pub(crate) fn header(&self) -> usize {
+        self.taken.map_or(0, |taken| taken.header)
+    }
+
     /// Returns the number of bytes that the receive can hold.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
@@ -97,6 +105,7 @@ mod tests {
             srq: None,
             length: 1 << 32,
             received,
+            header: 0,
         };
         assert_eq!(taken(MAX_MESSAGE - 256).end(256).ok(), Some(1 << 31));
         assert!(taken(MAX_MESSAGE - 256).end(257).is_err());

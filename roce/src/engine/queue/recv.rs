@@ -132,6 +132,9 @@ pub(crate) struct Srq {
     pub(crate) cq: Option<CqId>,
     /// The number of queue pairs that use it.
     pub(crate) users: u32,
+    /// The sink is asked where each send goes
+    /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
+    pub(crate) matching: bool,
     /// An event is raised when fewer receives are left; 0: not armed.
     limit: u32,
 }
@@ -146,7 +149,7 @@ impl Srq {
         xrc_domain: Option<XrcDomain>,
     ) -> Result<Self, Refused> {
         let rq = RecvQueue::new(max_wr, max_sge.min(MAX_SRQ_SGE))?;
-        Ok(Self { pd, rq, xrc_domain, cq: None, users: 0, limit: 0 })
+        Ok(Self { pd, rq, xrc_domain, cq: None, users: 0, matching: false, limit: 0 })
     }
 
     pub(crate) fn arm(&mut self, limit: u32) -> Result<(), Refused> {

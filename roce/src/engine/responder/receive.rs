@@ -4,10 +4,11 @@
 //! | | its own queue | a shared queue |
 //! |---|---|---|
 //! | [`take`] | it stays at the front | it leaves the queue, and is retired; elements are copied |
+//! | [`take_for_send`] | as above | as above, or memory that the sink has matched |
 //! | `recv::finish` | it leaves the queue, is retired and completes | it completes |
 
 use crate::engine::environment::Environment;
-use crate::engine::memory::{Memory, Sink};
+use crate::engine::memory::{FirstPacket, Memory, Sink};
 use crate::engine::qp::{Qp, Taken};
 use crate::engine::queue::Srq;
 use crate::engine::scatter::{self, SgeError};
@@ -22,6 +23,43 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
             None => qp.rq.len() > 0,
             Some(srq) => srqs.get(srq.0).is_some_and(|srq| srq.rq.len() > 0),
         }
+}
+
+/// Takes memory for a send of which this is the first packet: what the sink has matched, if the
+/// shared queue asks it, and the oldest receive otherwise. Returns false if there is none.
+#[inline]
+#[must_use]
+pub(crate) fn take_for_send<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    srq: Option<SrqId>,
+    payload: &[u8],
+    whole: bool,
+) -> bool {
+    if let Some(id) = srq
+        && qp.resp.current.taken.is_none()
+        && let Some(queue) = env.srqs.get(id.0).filter(|queue| queue.matching)
+    {
+        let first = FirstPacket { qpn: qp.qpn, srq: id, payload, whole, posted: queue.rq.len() > 0 };
+        let (pd, cq) = (queue.pd, queue.cq.unwrap_or(qp.recv_cq));
+        if let Some(sges) = &mut qp.resp.current.sges
+            && let Some(matched) = env.sink.match_message(&first, &mut sges[..])
+        {
+            let count = matched.sges.min(sges.len());
+            qp.resp.current.taken = Some(Taken {
+                wr_id: matched.wr_id,
+                pd,
+                cq,
+                copied: Some(count),
+                srq: Some(id),
+                length: scatter::length(&sges[..count]),
+                received: 0,
+                header: matched.header,
+            });
+            return true;
+        }
+    }
+    take(qp, env, srq)
 }
 
 /// Takes the oldest receive for a new message. Returns false if none is posted. A receive that an
@@ -41,8 +79,16 @@ pub(crate) fn take<M: Memory, S: Sink>(
     let Some(id) = srq else {
         let Some(posted) = qp.rq.front() else { return false };
         let (wr_id, length) = (posted.wr_id, posted.length);
-        current.taken =
-            Some(Taken { wr_id, pd: qp.pd, cq: qp.recv_cq, copied: None, srq: None, length, received: 0 });
+        current.taken = Some(Taken {
+            wr_id,
+            pd: qp.pd,
+            cq: qp.recv_cq,
+            copied: None,
+            srq: None,
+            length,
+            received: 0,
+            header: 0,
+        });
         return true;
     };
     let Some(srq) = env.srqs.get_mut(id.0) else { return false };
@@ -59,6 +105,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
         srq: Some(id),
         length: posted.length,
         received: 0,
+        header: 0,
     });
     let limit_reached = srq.pop();
     env.sink.retire_srq(id, 1);

@@ -107,11 +107,18 @@ fn send<M: Memory, S: Sink>(
     payload: &[u8],
 ) -> Result<u32, Refusal> {
     let opcode = headers.bth.opcode;
-    if opcode.starts_message() && !receive::take(qp, env, scope.srq) {
-        return Err(Refusal::NotReady);
+    let mut payload = payload;
+    if opcode.starts_message() {
+        if !receive::take_for_send(qp, env, scope.srq, payload, opcode.is_only()) {
+            return Err(Refusal::NotReady);
+        }
+        payload = payload.get(qp.resp.current.header()..).unwrap_or_default();
     }
     let len = payload.len();
-    let inline = len <= qp.inline_completion.responder as usize && len > 0 && opcode.is_only();
+    let inline = len <= qp.inline_completion.responder as usize
+        && len > 0
+        && opcode.is_only()
+        && qp.resp.current.header() == 0;
     let put = if inline { receive::count(qp, len) } else { receive::put(qp, env, payload) };
     put.map_err(|error| match error {
         SgeError::Length => Refusal::ReceiveTooShort,

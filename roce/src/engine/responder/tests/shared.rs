@@ -39,6 +39,48 @@ fn messages_of_two_queue_pairs_do_not_mix() {
 }
 
 #[test]
+fn the_sink_chooses_the_memory_of_a_send_and_the_queue_has_the_others() {
+    let (mut f, _, srq) = pair();
+    let psn = f.psn;
+    f.arrive(Opcode::RC_SEND_ONLY, &[1; 20]);
+    assert_eq!(f.host.log.firsts, [], "the queue does not ask");
+    f.host.engine.set_srq_matching(srq).unwrap();
+    f.psn = psn;
+    f.arrive(Opcode::RC_SEND_ONLY, &[1; 20]);
+    assert_eq!(f.host.completions(), [], "nothing is posted");
+    // The peer repeats the message.
+    f.psn = psn;
+    post(&mut f, srq, 0, 512);
+    let matched = f.mr.sge(1024, 300);
+    f.host.log.matches = Some((77, matched, 16));
+    f.arrive(Opcode::RC_SEND_ONLY, &[2; 20]);
+    f.arrive(Opcode::RC_SEND_ONLY, &[3; 20]);
+    let done = f.host.completions().iter().map(|done| (done.wr_id, done.byte_len)).collect::<Vec<_>>();
+    assert_eq!(done, [(77, 4), (0, 20)], "the header is not stored");
+    assert_eq!((f.bytes(1024, 4), f.bytes(0, 20)), (vec![2; 4], vec![3; 20]));
+    assert_eq!(f.host.log.retired_srq, 1);
+    // Only the first packet of several has the header.
+    f.host.log.matches = Some((78, matched, 16));
+    f.arrive(Opcode::RC_SEND_FIRST, &[4; 256]);
+    f.arrive(Opcode::RC_SEND_LAST, &[5; 10]);
+    assert_eq!(f.host.completions()[0].byte_len, 250);
+    assert_eq!(f.bytes(1024 + 239, 3), [4, 5, 5]);
+    let whole = [(20, true, false), (20, true, true), (20, true, true)];
+    assert_eq!(f.host.log.firsts, [&whole[..], &[(256, false, false)]].concat());
+}
+
+#[test]
+fn a_send_that_does_not_fit_into_the_matched_memory_ends_it() {
+    let (mut f, _, srq) = pair();
+    f.host.engine.set_srq_matching(srq).unwrap();
+    f.host.log.matches = Some((77, f.mr.sge(0, 3), 16));
+    f.arrive(Opcode::RC_SEND_ONLY, &[2; 20]);
+    let done = f.host.completions()[0];
+    assert_eq!((done.wr_id, done.status), (77, Status::LocalLength));
+    assert_eq!(f.host.state(f.qpn), State::Err);
+}
+
+#[test]
 fn the_limit_is_told_once_when_fewer_are_left() {
     let (mut f, _, srq) = pair();
     for wr_id in 0..4 {
