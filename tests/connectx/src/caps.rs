@@ -38,6 +38,8 @@ pub(crate) const LOG_MAX_MCG: u32 = 13;
 pub(crate) const MAX_QP_MCG: u32 = 240;
 /// Shared receive queues, log2.
 pub(crate) const LOG_MAX_SRQ: u32 = 13;
+/// Indexes of a matching list, log2.
+pub(crate) const LOG_TAG_MATCHING_LIST: u32 = 7;
 /// Event queues.
 pub(crate) const MAX_EQS: u32 = 16;
 /// Ethernet send queues, log2.
@@ -209,6 +211,11 @@ const IB: &[(Field, u32)] = &[
     (general::IB_VIRT, 1),
     (general::GID_TABLE_SIZE, 0),
     (general::PKEY_TABLE_SIZE, 0),
+    // libmlx5 makes the command queue pair with an InfiniBand path, which a RoCE port rejects.
+    (general::TAG_MATCHING, 1),
+    (general::RNDV_OFFLOAD_RC, 1),
+    (general::LOG_TAG_MATCHING_LIST_SZ, LOG_TAG_MATCHING_LIST),
+    (general::LOG_MAX_XRQ, LOG_MAX_SRQ),
 ];
 
 /// Additions of a RoCE port.
@@ -340,6 +347,11 @@ impl Capabilities {
     /// Returns the current value of a general capability.
     pub(crate) fn general(&self, field: Field) -> u32 {
         self.group(GENERAL).map_or(0, |group| field.get32(&group.now))
+    }
+
+    /// Returns whether a general capability is offered.
+    pub(crate) fn offers(&self, field: Field) -> bool {
+        self.general(field) != 0
     }
 
     /// Sets the current values of a group.

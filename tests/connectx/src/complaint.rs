@@ -107,6 +107,8 @@ rules! {
     /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each
     /// completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but posts only 0 and 2, as libmlx5 does.
     WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
+    WqeTagMatching: "a tag matching request has the form that its operation needs, on a queue pair with a matching list",
+    TagIndex: "a tag matching request names an index of the list, and as the next one an index that is free",
     /// Only reported: the device executed the work request as it was at the doorbell. The model
     /// compares when the work request ends, and not after a fatal error of the device. Follows
     /// libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which use a place again after

@@ -59,9 +59,13 @@ pub(crate) struct Ascending {
 }
 
 impl Ascending {
-    /// Returns numbers that no other function uses within 2²⁰ draws.
+    /// Returns numbers that no other function uses within 2²² draws.
+    ///
+    /// Bits 20 and 21 are 0 for the first million, as on a device with that many keys: where a
+    /// completion holds data, libmlx5 takes bits 28 and 29 of a key at byte 24 for those that
+    /// report a GRH.
     pub(crate) fn of(function: usize) -> Self {
-        Self { next: (function as u32 + 1) << 20 | FIRST }
+        Self { next: (function as u32 + 1) << 22 | FIRST }
     }
 }
 

@@ -60,6 +60,7 @@ mod paging;
 pub mod port;
 mod qp;
 mod srq;
+mod tags;
 #[cfg(test)]
 mod testing;
 pub mod trace;

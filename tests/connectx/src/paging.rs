@@ -130,6 +130,13 @@ impl<B: Bus> Core<B> {
         if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
             return false;
         }
+        // Drivers look for the work request of a fault in a queue; an entry of a matching list and
+        // the device's own reads are in none.
+        if matches!(stall, Stall::Receive { wr_id, .. } | Stall::Send { wr_id, .. }
+            | Stall::Response { wr_id, .. } if wr_id >= crate::qp::matching::TAGGED)
+        {
+            return false;
+        }
         let Some(service) = self.qps.get(&qpn).map(|qp| qp.service) else { return false };
         // Without a queue for the event, nothing would end the fault.
         let reported = self.eqs.values().any(|eq| eq.takes(EventType::PageFault as u8));

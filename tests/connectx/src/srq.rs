@@ -1,17 +1,18 @@
-//! [`Srq`]: shared receive queues: SRQ, XRC SRQ and RMP.
+//! [`Srq`]: shared receive queues: SRQ, XRC SRQ, RMP and XRQ.
 //!
 //! Their entries form a linked list that starts at entry 0: each entry names its successor.
 
 use std::collections::BTreeMap;
 
 use crate::function::pages::Pages;
+use crate::tags::Tags;
 
 /// A shared receive queue, without the transport engine's part.
 #[derive(Clone, Debug)]
 pub(crate) struct Srq {
     pub(crate) srqn: u32,
     pub(crate) kind: SrqKind,
-    /// Context as the driver wrote it: `srqc`, `xrc_srqc` or `rmpc`.
+    /// Context as the driver wrote it: `srqc`, `xrc_srqc`, `rmpc` or `xrqc`.
     pub(crate) context: Vec<u8>,
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
@@ -19,12 +20,14 @@ pub(crate) struct Srq {
     pub(crate) stride: u64,
     /// Guest-physical address of the counter of posted receives.
     pub(crate) doorbell_record: u64,
-    /// Completion queue of an XRC SRQ.
+    /// Completion queue of an XRC SRQ or an XRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
     /// Domain of an XRC SRQ, whose requests may name it.
     pub(crate) xrcd: Option<u32>,
     pub(crate) users: u32,
+    /// Matching list of an XRQ.
+    pub(crate) tags: Option<Tags>,
     /// Progress along the list; a new queue starts with the default.
     pub(crate) run: SrqRun,
 }
@@ -51,4 +54,6 @@ pub(crate) enum SrqKind {
     Xrc,
     /// CREATE_RMP.
     Rmp,
+    /// CREATE_XRQ: with tag matching.
+    Xrq,
 }

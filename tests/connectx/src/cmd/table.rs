@@ -278,11 +278,14 @@ table! {
         0x700 "CREATE_SRQ"      create_srq_in      -> create_srq_out     = create_srq, list "pages";
         0x701 "DESTROY_SRQ"     destroy_srq_in     -> 8                  = destroy_srq;
         0x702 "QUERY_SRQ"       query_srq_in       -> 0x50               = query_srq;
-        0x703 "ARM_RQ"          arm_rq_in          -> 8                  = arm_srq, modifiers 1..=1;
+        0x703 "ARM_RQ"          arm_rq_in          -> 8                  = arm_srq, modifiers 1..=2;
         0x705 "CREATE_XRC_SRQ"  create_xrc_srq_in  -> create_xrc_srq_out = create_xrc_srq, list "pages";
         0x706 "DESTROY_XRC_SRQ" destroy_xrc_srq_in -> 8                  = destroy_xrc_srq;
         0x707 "QUERY_XRC_SRQ"   query_xrc_srq_in   -> 0x50               = query_xrc_srq;
         0x708 "ARM_XRC_SRQ"     arm_xrc_srq_in     -> 8                  = arm_xrc_srq, modifiers 1..=1;
+        0x717 "CREATE_XRQ"      create_xrq_in      -> create_xrq_out     = create_xrq, list "pages";
+        0x718 "DESTROY_XRQ"     destroy_xrq_in     -> 8                  = destroy_xrq;
+        0x719 "QUERY_XRQ"       query_xrq_in       -> query_xrq_out      = query_xrq;
         0x90c "CREATE_RMP"      create_rmp_in      -> create_rmp_out     = create_rmp, list "pages";
         0x90d "MODIFY_RMP"      modify_rmp_in      -> 8                  = modify_rmp;
         0x90e "DESTROY_RMP"     destroy_rmp_in     -> 8                  = destroy_rmp;

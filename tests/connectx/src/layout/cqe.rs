@@ -36,6 +36,16 @@ layout! {
         OWNER 0x3c 0 0;
     }
 
+    /// Fields of a completion of tag matching.
+    tm_cqe: 0x40 {
+        SUCCESS 0x00 31 31;
+        HW_PHASE_CNT 0x04 31 16;
+        TMH bytes 0x00 0x10;
+        APP 0x28 31 24;
+        APP_OP 0x28 23 16;
+        APP_INFO 0x28 15 0;
+    }
+
     /// A completion with an error.
     error_cqe: 0x40 {
         SRQN_USER_INDEX 0x20 23 0;

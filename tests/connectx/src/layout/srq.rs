@@ -1,4 +1,4 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP.
+//! Shared receive queues: SRQ, XRC SRQ, RMP, XRQ.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -149,6 +149,58 @@ layout! {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RMP_CONTEXT bytes 0x20 0xf0;
+    }
+
+    /// Input of CREATE_XRQ.
+    create_xrq_in: 0x150 {
+        OPCODE 0x00 31 16;
+        UID 0x00 15 0;
+        OP_MOD 0x04 15 0;
+        XRQ_CONTEXT bytes 0x10 0x140;
+    }
+
+    /// Output of CREATE_XRQ.
+    create_xrq_out: 0x10 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        XRQN 0x08 23 0;
+    }
+
+    /// Input of DESTROY_XRQ.
+    destroy_xrq_in: 0x10 {
+        OPCODE 0x00 31 16;
+        UID 0x00 15 0;
+        OP_MOD 0x04 15 0;
+        XRQN 0x08 23 0;
+    }
+
+    /// Input of QUERY_XRQ.
+    query_xrq_in: 0x10 {
+        OPCODE 0x00 31 16;
+        OP_MOD 0x04 15 0;
+        XRQN 0x08 23 0;
+    }
+
+    /// Output of QUERY_XRQ.
+    query_xrq_out: 0x150 {
+        STATUS 0x00 31 24;
+        SYNDROME 0x04 31 0;
+        XRQ_CONTEXT bytes 0x10 0x140;
+    }
+
+    /// Context of a queue with tag matching.
+    xrqc: 0x140 {
+        STATE 0x00 31 28;
+        RLKEY 0x00 27 27;
+        TOPOLOGY 0x00 11 8;
+        OFFLOAD 0x00 3 0;
+        USER_INDEX 0x04 23 0;
+        CQN 0x08 23 0;
+        LOG_MATCHING_LIST_SZ 0x20 31 28;
+        APPEND_NEXT_INDEX 0x20 15 0;
+        SW_PHASE_CNT 0x24 31 16;
+        HW_PHASE_CNT 0x24 15 0;
+        WQ bytes 0x80 0xc0;
     }
 
     /// Shared receive queue context.

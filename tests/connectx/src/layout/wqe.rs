@@ -82,6 +82,17 @@ layout! {
         SIGNATURE 0x04 31 24;
     }
 
+    /// A change of a matching list.
+    tag_matching: 0x20 {
+        OPCODE 0x00 31 28;
+        CQE_REQ 0x00 23 23;
+        SW_CNT_VALID 0x00 22 22;
+        INDEX 0x00 15 0;
+        SW_CNT 0x04 15 0;
+        APPEND_TAG 0x10 63 0;
+        APPEND_MASK 0x18 63 0;
+    }
+
     /// UMR control: selects the changes of a memory key.
     umr_ctrl: 0x30 {
         INLINE 0x00 31 31;

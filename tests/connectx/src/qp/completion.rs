@@ -3,7 +3,9 @@
 //! # References
 //! PRM, "CQE format", "completion with error", "event types"
 
-use roce::engine::{Completion, CqFull, CqId, Event, Opcode, Qpn, Sink, SrqId, Stall, Status};
+use roce::engine::{
+    Completion, CqFull, CqId, Event, FirstPacket, Matched, Opcode, Qpn, Sge, Sink, SrqId, Stall, Status,
+};
 
 use super::{Receives, Service, wqe::opcode};
 use crate::bus::Bus;
@@ -11,7 +13,7 @@ use crate::eq::EventType;
 use crate::function::Core;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::eqe::{cq_error, qp_srq};
-use crate::srq::SrqKind;
+use crate::srq::{Srq, SrqKind};
 
 /// Opcodes of completions.
 mod kind {
@@ -81,6 +83,19 @@ pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
     u64::from(opcode) << 16 | u64::from(index)
 }
 
+/// Sets the fields that name the operation of a received message.
+pub(super) fn of_message(completion: &Completion, entry: &mut [u8; 64]) {
+    let (of, word) = match (completion.opcode, completion.imm, completion.invalidated) {
+        (Opcode::RecvWriteImm, imm, _) => (kind::RESPONDER_WRITE_IMM, imm.unwrap_or(0)),
+        (_, Some(imm), _) => (kind::RESPONDER_SEND_IMM, imm),
+        (_, None, Some(rkey)) => (kind::RESPONDER_SEND_INVALIDATE, rkey),
+        (_, None, None) => (kind::RESPONDER_SEND, 0),
+    };
+    cqe::OPCODE.set(entry, of);
+    cqe::IMM_INVAL_PKEY.set(entry, word);
+    cqe::SE.set(entry, u32::from(completion.solicited));
+}
+
 /// Returns position and opcode of a send from its number.
 fn of_wr_id(wr_id: u64) -> (u16, u8) {
     (wr_id as u16, (wr_id >> 16) as u8)
@@ -147,6 +162,9 @@ impl<B: Bus> Core<B> {
                 cqe::BYTE_CNT.set(&mut entry, completion.byte_len);
             }
         }
+        if completion.opcode == Opcode::Recv {
+            self.of_receive(completion.qpn.0, &mut entry);
+        }
         if completion.status != Status::Success {
             self.failed(completion, is_recv, &mut entry);
         }
@@ -164,21 +182,17 @@ impl<B: Bus> Core<B> {
         };
         if let Some(srqn) = srqn {
             self.compare_entry(srqn, completion.wr_id as u16);
-            if let Some(srq) = self.srqs.get(&srqn).filter(|srq| srq.kind == SrqKind::Xrc) {
+            let own = |srq: &&Srq| matches!(srq.kind, SrqKind::Xrc | SrqKind::Xrq);
+            if let Some(srq) = self.srqs.get(&srqn).filter(own) {
                 user_index = srq.user_index;
             }
         }
         cqe::SRQN_USER_INDEX.set(entry, user_index);
         cqe::BYTE_CNT.set(entry, completion.byte_len);
-        let (of, word) = match (completion.opcode, completion.imm, completion.invalidated) {
-            (Opcode::RecvWriteImm, imm, _) => (kind::RESPONDER_WRITE_IMM, imm.unwrap_or(0)),
-            (_, Some(imm), _) => (kind::RESPONDER_SEND_IMM, imm),
-            (_, None, Some(rkey)) => (kind::RESPONDER_SEND_INVALIDATE, rkey),
-            (_, None, None) if service == Service::Qp1 => (kind::RESPONDER_SEND, DEFAULT_PKEY),
-            (_, None, None) => (kind::RESPONDER_SEND, 0),
-        };
-        cqe::OPCODE.set(entry, of);
-        cqe::IMM_INVAL_PKEY.set(entry, word);
+        of_message(completion, entry);
+        if service == Service::Qp1 && completion.imm.is_none() {
+            cqe::IMM_INVAL_PKEY.set(entry, DEFAULT_PKEY);
+        }
         if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1) {
             cqe::RQPN.set(entry, completion.src_qpn);
             cqe::SLID.set(entry, completion.slid);
@@ -186,7 +200,6 @@ impl<B: Bus> Core<B> {
             cqe::SL.set(entry, completion.sl);
             cqe::GRH.set(entry, if completion.grh { GRH_IN_BUFFER } else { 0 });
         }
-        cqe::SE.set(entry, u32::from(completion.solicited));
     }
 
     fn failed(&mut self, completion: &Completion, is_recv: bool, entry: &mut [u8; 64]) {
@@ -225,6 +238,9 @@ impl<B: Bus> Sink for Core<B> {
     }
 
     fn complete_with_data(&mut self, cq: CqId, completion: &Completion, data: &[u8]) -> Result<(), CqFull> {
+        if let Some(done) = self.of_entry(completion) {
+            return done;
+        }
         let mut entry = self.entry(completion);
         self.write_cqe(cq.0, &mut entry, data, completion.solicited)
     }
@@ -258,6 +274,10 @@ impl<B: Bus> Sink for Core<B> {
         if let Some(qp) = taker.filter(|qp| qp.rq == Receives::Named) {
             qp.run.recv.taken_from = Some(srq.0);
         }
+    }
+
+    fn match_message(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
+        self.find_entry(first, sges)
     }
 
     fn postpone(&mut self, qpn: Qpn, stall: &Stall) -> bool {

@@ -18,6 +18,7 @@
 //! | `posted` | compares requests that end with what was posted |
 //! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
 //! | `recv_signature` | checksums of receives |
+//! | `matching` | tag matching: list operations, messages that match, rendezvous |
 //! | `completion` | completions and events from the transport engine |
 //!
 //! These modules decode guest memory, and the engine executes the work requests. Work requests that
@@ -26,6 +27,7 @@
 
 pub(crate) mod completion;
 mod fence;
+pub(crate) mod matching;
 pub(crate) mod posted;
 mod recv_signature;
 pub(crate) mod rq;
@@ -74,6 +76,8 @@ pub(crate) struct Qp {
     pub(crate) scatter_to_cqe: (u32, u32),
     /// Whether work requests carry signatures.
     pub(crate) signature: bool,
+    /// Whether the device executes rendezvous of messages that match, with sends of its own.
+    pub(crate) offloads_rendezvous: bool,
     /// Progress of its queues; a new queue pair starts with the default.
     pub(crate) run: Run,
 }
@@ -131,6 +135,8 @@ pub(crate) struct RecvRun {
     pub(crate) posted: Posted,
     /// Shared receive queue of the last receive, where requests name one.
     pub(crate) taken_from: Option<u32>,
+    /// Kind of the message in progress, where the shared receive queue matches tags.
+    pub(crate) arriving: Option<matching::Arriving>,
     /// As [`SendRun::forced`].
     pub(crate) forced: Option<(u8, u8)>,
     /// As [`SendRun::broken`].
@@ -153,6 +159,8 @@ pub(crate) struct Attention {
     pub(crate) pause: u64,
     /// Queue pair whose packet is being handled.
     pub(crate) receiver: Option<u32>,
+    /// Sends of the device that the engine does not have yet.
+    pub(crate) own_sends: VecDeque<matching::OwnSend>,
 }
 
 impl Attention {
@@ -174,6 +182,11 @@ impl Qp {
             cap.max_send_wr = 1 << shape.log_size;
             cap.max_send_sge = MAX_DS as u32;
             cap.max_inline_data = (MAX_DS * 16) as u32;
+        }
+        if self.offloads_rendezvous {
+            cap.max_send_wr = matching::OWN_SENDS;
+            cap.max_send_sge = 1;
+            cap.max_inline_data = matching::FINISHED_LEN;
         }
         if let Receives::Own(shape) = &self.rq {
             cap.max_recv_wr = 1 << shape.log_size;

@@ -15,12 +15,13 @@ use roce::engine::{
 };
 
 use super::completion::wr_id;
-use super::wqe::{self, Ctrl, Local, Mistake, Work};
+use super::wqe::{self, Ctrl, Local, Mistake, Work, opcode};
 use super::{BASIC_BLOCK, Service, Waiting, udav};
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::destination::Destination;
 use crate::function::{Core, Function};
+use crate::layout::cqe::cqe;
 use crate::layout::wqe::ctrl;
 use crate::trace::format::{self, Queue};
 
@@ -122,6 +123,7 @@ impl<B: Bus> Function<B> {
 
     /// Continues send queues that waited for work requests to end.
     pub(crate) fn settle(&mut self) {
+        self.send_own();
         while let Some(qpn) = self.core.attention.runnable.pop_first() {
             self.advance(qpn, None);
         }
@@ -208,6 +210,9 @@ impl<B: Bus> Function<B> {
                 if !signature && ctrl::SIGNATURE.is_set(&bytes) {
                     return Err(Mistake::of(Rule::WqeSignature, "the queue pair asked for none"));
                 }
+                if ctrl.opcode == opcode::TAG_MATCHING && self.core.tag_queue(qpn).is_none() {
+                    return Err(Mistake::of(Rule::WqeTagMatching, "the queue pair has no matching list"));
+                }
                 let work = wqe::decode(service, &self.core.port, &ctrl, &bytes)?;
                 Ok((ctrl.signaled, self.of_window(&ctrl, work)?))
             }),
@@ -251,7 +256,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    fn post(&mut self, qpn: u32, blocks: u16, wr: &SendWr<'_>) -> Result<(), PostRefused> {
+    pub(super) fn post(&mut self, qpn: u32, blocks: u16, wr: &SendWr<'_>) -> Result<(), PostRefused> {
         // In the error state it ends within the call.
         if let Some(qp) = self.core.qps.get_mut(&qpn) {
             qp.run.send.held.push_back(blocks);
@@ -279,6 +284,10 @@ impl<B: Bus> Function<B> {
             _ if flushes => Err(Status::Flushed),
             Local::Nop => Ok(()),
             Local::Umr(umr) => self.change_key(qpn, &umr),
+            Local::List(change) => match self.core.change_list(qpn, &change) {
+                Ok(completion) => return self.end_list_change(qpn, wr_id, blocks, completion),
+                Err(status) => Err(status),
+            },
             Local::Fail(status) => Err(status),
             Local::Forced { syndrome, vendor } => {
                 if let Some(qp) = self.core.qps.get_mut(&qpn) {
@@ -305,6 +314,17 @@ impl<B: Bus> Function<B> {
         self.core.compare_sends(qpn, done);
         if signaled && self.core.send_completion(qpn, wr_id, Opcode::Send, 0).is_err() {
             self.core.cq_error(self.core.qps.get(&qpn).map_or(0, |qp| qp.send_cqn));
+            self.collapse(qpn);
+        }
+    }
+
+    /// Ends a change of a matching list, whose completion goes to the queue's completion queue.
+    fn end_list_change(&mut self, qpn: u32, wr_id: u64, blocks: u16, completion: Option<(u32, [u8; 64])>) {
+        self.end(qpn, wr_id, blocks, false);
+        let Some((cqn, mut entry)) = completion else { return };
+        cqe::WQE_COUNTER.set(&mut entry, (wr_id & 0xffff) as u32);
+        if self.core.write_cqe(cqn, &mut entry, &[], false).is_err() {
+            self.core.cq_error(cqn);
             self.collapse(qpn);
         }
     }

@@ -14,6 +14,7 @@
 
 use roce::engine::{Payload, SendFlags, SendOp, Sge, Status};
 
+use super::matching::ListChange;
 use super::umr::Umr;
 use super::{Service, udav};
 use crate::complaint::Rule;
@@ -32,6 +33,7 @@ pub(crate) mod opcode {
     pub(crate) const COMPARE_SWAP: u8 = 0x11;
     pub(crate) const FETCH_ADD: u8 = 0x12;
     pub(crate) const UMR: u8 = 0x25;
+    pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
 /// Completion modes: a completion only of errors, or always.
@@ -71,6 +73,8 @@ pub(crate) enum Local {
     Nop,
     /// Changes a memory key.
     Umr(Umr),
+    /// Changes a matching list.
+    List(ListChange),
     /// Ends with an error.
     Fail(Status),
     /// Ends with an error that a test injected.
@@ -174,6 +178,9 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
             } else {
                 super::umr::decode(service, ctrl, rest.rest)
             };
+        }
+        opcode::TAG_MATCHING => {
+            return super::matching::decode(bytes).map(|change| Work::Local(Local::List(change)));
         }
         _ => {}
     }

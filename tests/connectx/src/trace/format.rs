@@ -165,6 +165,10 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
                 let _ = write!(line, " list_bytes={:#x} address={}", list.len(), hex(list));
             }
         }
+        TAG_MATCHING => {
+            let segment = take(wqe::tag_matching::SIZE);
+            describe(&mut line, "tm.", &wqe::tag_matching::TABLE, segment);
+        }
         TSO | NOP => {
             let _ = write!(line, " rest={}", hex(take(usize::MAX)));
         }
@@ -204,6 +208,10 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     let mut line = format!("cqe cqn={cqn:#x} index={index:#x}");
     match cqe::cqe::OPCODE.get(entry) {
         13 | 14 => describe(&mut line, "", &cqe::error_cqe::TABLE, entry),
+        _ if cqe::tm_cqe::APP.is_set(entry) => {
+            describe(&mut line, "", &cqe::cqe::TABLE, entry);
+            describe(&mut line, "tm.", &cqe::tm_cqe::TABLE, entry);
+        }
         _ => describe(&mut line, "", &cqe::cqe::TABLE, entry),
     }
     if payload > 0 {
@@ -250,6 +258,7 @@ const READ: u32 = 0x10;
 const COMPARE_SWAP: u32 = 0x11;
 const FETCH_ADD: u32 = 0x12;
 const UMR: u32 = 0x25;
+const TAG_MATCHING: u32 = 0x28;
 
 fn opcode_name(opcode: u32) -> &'static str {
     match opcode {
@@ -264,6 +273,7 @@ fn opcode_name(opcode: u32) -> &'static str {
         COMPARE_SWAP => "ATOMIC_CS",
         FETCH_ADD => "ATOMIC_FA",
         UMR => "UMR",
+        TAG_MATCHING => "TAG_MATCHING",
         _ => "unknown",
     }
 }
@@ -328,6 +338,7 @@ fn part_table(table: &Table, part: &Part) -> Option<&'static Table> {
         "SRQ_CONTEXT_ENTRY" => &srq::srqc::TABLE,
         "XRC_SRQ_CONTEXT_ENTRY" => &srq::xrc_srqc::TABLE,
         "WQ" => &srq::wq::TABLE,
+        "XRQ_CONTEXT" => &srq::xrqc::TABLE,
         "CTX" if object("rmp") => &srq::rmpc::TABLE,
         "CTX" if object("sq") => &eth::sqc::TABLE,
         "CTX" if object("rq") => &eth::rqc::TABLE,

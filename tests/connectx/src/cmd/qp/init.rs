@@ -16,7 +16,6 @@ use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service
 const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::LAG_TX_PORT_AFFINITY,
     qpc::ISOLATE_VL_TC,
-    qpc::OFFLOAD_TYPE,
     qpc::DP_ORDERING_FORCE,
     qpc::DP_ORDERING_1,
     qpc::RETRY_MODE,
@@ -27,6 +26,9 @@ const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::DC_ACCESS_KEY,
     qpc::DBR_UMEM_VALID,
 ];
+
+/// Offload type of a queue pair whose send queue is the device's.
+const OFFLOADS_RENDEZVOUS: u64 = 1;
 
 /// Checks and reads a context. The queue pair number is set later, as is the domain if the context
 /// names none.
@@ -82,6 +84,23 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     if sq.is_some() {
         core.needs_uar(uar)?;
     }
+    let matches = match &rq {
+        Receives::Shared(srqn) => core.srqs.get(srqn).is_some_and(|srq| srq.tags.is_some()),
+        _ => false,
+    };
+    if matches && service != Service::Rc {
+        // Tag matching is offered for reliable connections; the driver does not check.
+        return Err(Refusal::fair(Status::BadParam));
+    }
+    let offload = qpc::OFFLOAD_TYPE.get(context);
+    if offload != 0 && !(offload == OFFLOADS_RENDEZVOUS && matches && no_sq) {
+        return Err(not_offered(format!("offload type {offload:#x}")));
+    }
+    let mut scatter_to_cqe = scatter(core, context, send_cqn, recv_cqn)?;
+    if matches {
+        // The payload would replace the header of the message.
+        scatter_to_cqe.1 = 0;
+    }
     let (pages, doorbell) = rings(core, context, list, rq_bytes + sq.map_or(0, |sq| sq.bytes()))?;
     let mut kept = [0; qpc::SIZE];
     kept.copy_from_slice(context);
@@ -99,8 +118,9 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         own_pd,
         sq,
         rq,
-        scatter_to_cqe: scatter(core, context, send_cqn, recv_cqn)?,
+        scatter_to_cqe,
         signature: qpc::WQ_SIGNATURE.is_set(context),
+        offloads_rendezvous: offload == OFFLOADS_RENDEZVOUS,
         run: Run::default(),
     })
 }

@@ -88,6 +88,7 @@ fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
 pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = destroy_qp_in::QPN.get32(input);
     function.core.note_unannounced(qpn);
+    function.core.abandon_entries(qpn);
     let qp = function.core.qps.remove(&qpn).ok_or_else(|| missing(name(qpn)))?;
     let gone = function.engine.destroy_qp(Qpn(qpn));
     if qp.own_pd {

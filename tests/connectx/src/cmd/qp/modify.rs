@@ -384,6 +384,7 @@ pub(crate) fn to_reset<B: Bus>(
     }
     function.core.note_unannounced(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Reset), ..AttrChange::default() })?;
+    function.core.abandon_entries(qpn);
     function.core.attention.forget(qpn);
     function.core.paging.forget(qpn);
     if let Some(qp) = function.core.qps.get_mut(&qpn) {

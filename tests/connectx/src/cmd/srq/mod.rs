@@ -1,14 +1,18 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), and their limit events.
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching), and their
+//! limit events.
 //!
 //! | commands | context | since |
 //! |---|---|---|
 //! | CREATE_SRQ … ARM_RQ | `srqc` | interface step 0 |
 //! | CREATE_XRC_SRQ … ARM_XRC_SRQ | `xrc_srqc` | step 1, for XRC |
+//! | CREATE_XRQ … ARM_RQ | `xrqc` with a `wq` | step 1, for tag matching |
 //! | CREATE_RMP … MODIFY_RMP | `rmpc` with a `wq` | step 1, for all others |
 
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
-use super::context::{bad, buffer, busy, doorbell_record, engine, missing, none_of, reserved, srq_bytes};
+use super::context::{
+    bad, buffer, busy, doorbell_record, engine, missing, none_of, not_offered, reserved, srq_bytes,
+};
 use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::function::Function;
@@ -16,12 +20,14 @@ use crate::function::pages::Pages;
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::srq::{
     arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_srq_in, create_srq_out,
-    create_xrc_srq_in, create_xrc_srq_out, destroy_rmp_in, destroy_srq_in, destroy_xrc_srq_in, modify_rmp_in,
-    query_rmp_in, query_rmp_out, query_srq_in, query_srq_out, query_xrc_srq_in, query_xrc_srq_out, rmpc,
-    srqc, wq, xrc_srqc,
+    create_xrc_srq_in, create_xrc_srq_out, create_xrq_in, create_xrq_out, destroy_rmp_in, destroy_srq_in,
+    destroy_xrc_srq_in, destroy_xrq_in, modify_rmp_in, query_rmp_in, query_rmp_out, query_srq_in,
+    query_srq_out, query_xrc_srq_in, query_xrc_srq_out, query_xrq_in, query_xrq_out, rmpc, srqc, wq,
+    xrc_srqc, xrqc,
 };
 use crate::layout::{Field, Part};
 use crate::srq::{Srq, SrqKind, SrqRun};
+use crate::tags::Tags;
 
 /// State of a working RMP.
 const RMP_READY: u64 = 1;
@@ -42,6 +48,7 @@ struct Shape {
     cqn: Option<u32>,
     xrcd: Option<u32>,
     user_index: u32,
+    tags: Option<Tags>,
 }
 
 /// Signatures are not modelled, but a user may request them.
@@ -74,6 +81,7 @@ pub(super) fn create_srq<B: Bus>(
         cqn: None,
         xrcd: None,
         user_index: 0,
+        tags: None,
     };
     let srqn = create(function, shape, input.get(create_srq_in::PAS..).unwrap_or_default())?;
     create_srq_out::SRQN.set(output, srqn);
@@ -116,6 +124,7 @@ pub(super) fn create_xrc_srq<B: Bus>(
         cqn: Some(xrc_srqc::CQN.get32(context)),
         xrcd: Some(xrc_srqc::XRCD.get32(context)),
         user_index: xrc_srqc::USER_INDEX.get32(context),
+        tags: None,
     };
     let srqn = create(function, shape, input.get(create_xrc_srq_in::PAS..).unwrap_or_default())?;
     create_xrc_srq_out::XRC_SRQN.set(output, srqn);
@@ -133,9 +142,7 @@ pub(super) fn create_rmp<B: Bus>(
     reserved(&wq::TABLE, queue)?;
     signed(wq::WQ_SIGNATURE, queue)?;
     none_of(&[rmpc::BASIC_CYCLIC_RCV_WQE], context)?;
-    // The remaining fields belong to Ethernet: this queue is a linked list, type 0.
-    let rest: Vec<_> = wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect();
-    none_of(&rest, queue)?;
+    none_of(&other_wq_fields(), queue)?;
     if rmpc::STATE.get(context) != RMP_READY {
         return Err(bad(format!("a new receive memory pool in state {:#x}", rmpc::STATE.get(context))));
     }
@@ -152,6 +159,7 @@ pub(super) fn create_rmp<B: Bus>(
         cqn: None,
         xrcd: None,
         user_index: 0,
+        tags: None,
     };
     let list = input.get(create_rmp_in::CTX.offset + rmpc::WQ.offset + wq::PAS..).unwrap_or_default();
     let rmpn = create(function, shape, list)?;
@@ -159,7 +167,63 @@ pub(super) fn create_rmp<B: Bus>(
     Ok(())
 }
 
-/// Fields of an RMP's work queue.
+pub(super) fn create_xrq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let context = create_xrq_in::XRQ_CONTEXT.of(input);
+    let queue = xrqc::WQ.of(context);
+    if !function.core.caps.offers(cmd_hca_cap::TAG_MATCHING) {
+        return Err(not_offered("tag matching"));
+    }
+    reserved(&xrqc::TABLE, context)?;
+    reserved(&wq::TABLE, queue)?;
+    signed(wq::WQ_SIGNATURE, queue)?;
+    none_of(&other_wq_fields(), queue)?;
+    none_of(&[xrqc::RLKEY], context)?;
+    let state = [xrqc::STATE, xrqc::APPEND_NEXT_INDEX, xrqc::SW_PHASE_CNT, xrqc::HW_PHASE_CNT];
+    if state.iter().any(|field| field.is_set(context)) {
+        return Err(bad("the context of a new queue with tag matching has a state"));
+    }
+    let (topology, offload) = (xrqc::TOPOLOGY.get(context), xrqc::OFFLOAD.get(context));
+    if topology != TAG_MATCHING || offload > RENDEZVOUS {
+        return Err(not_offered(format!("topology {topology:#x} with offload {offload:#x}")));
+    }
+    let log_list = xrqc::LOG_MATCHING_LIST_SZ.get32(context);
+    function.core.at_most("entries of a matching list", log_list, cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ)?;
+    let shape = Shape {
+        kind: SrqKind::Xrq,
+        context: context.to_vec(),
+        log_size: wq::LOG_WQ_SZ.get32(queue),
+        log_stride: wq::LOG_WQ_STRIDE.get32(queue),
+        log_page_size: wq::LOG_WQ_PG_SZ.get32(queue),
+        page_offset: wq::PAGE_OFFSET.get(queue),
+        pd: wq::PD.get32(queue),
+        lwm: wq::LWM.get32(queue),
+        doorbell_record: wq::DBR_ADDR.get(queue),
+        cqn: Some(xrqc::CQN.get32(context)),
+        xrcd: None,
+        user_index: xrqc::USER_INDEX.get32(context),
+        tags: Some(Tags::new(log_list, offload == RENDEZVOUS)),
+    };
+    let xrqn = create(function, shape, input.get(create_xrq_in::SIZE..).unwrap_or_default())?;
+    create_xrq_out::XRQN.set(output, xrqn);
+    Ok(())
+}
+
+/// Topology of a queue with a matching list.
+const TAG_MATCHING: u64 = 1;
+/// Offload of an XRQ.
+const RENDEZVOUS: u64 = 1;
+
+/// Returns the fields of work queues that shared receive queues do not have: they belong to
+/// Ethernet. A shared receive queue is a linked list, type 0.
+fn other_wq_fields() -> Vec<Field> {
+    wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect()
+}
+
+/// Fields of the work queue of an RMP or an XRQ.
 const WQ_FIELDS: &[Field] = &[
     wq::WQ_SIGNATURE,
     wq::PAGE_OFFSET,
@@ -202,6 +266,9 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
         let _ = function.engine.set_srq_cq(srq, CqId(cqn));
         function.core.use_cq(cqn);
     }
+    if shape.tags.is_some() {
+        let _ = function.engine.set_srq_matching(srq);
+    }
     function.core.needs_start(shape.doorbell_record, &format!("shared receive queue {:#x}", srq.0));
     let made = Srq {
         srqn: srq.0,
@@ -215,6 +282,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
         user_index: shape.user_index,
         xrcd: shape.xrcd,
         users: 0,
+        tags: shape.tags,
         run: SrqRun::default(),
     };
     function.core.srqs.insert(srq.0, made);
@@ -255,6 +323,14 @@ pub(super) fn destroy_rmp<B: Bus>(
     destroy(function, SrqKind::Rmp, destroy_rmp_in::RMPN.get32(input))
 }
 
+pub(super) fn destroy_xrq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Refusal> {
+    destroy(function, SrqKind::Xrq, destroy_xrq_in::XRQN.get32(input))
+}
+
 fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let (users, cqn) =
@@ -267,7 +343,7 @@ fn destroy<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32) -> Resu
         .destroy_srq(SrqId(srqn))
         .map_err(|refused| engine(refused, &format!("{kind:?} {srqn:#x}")))?;
     function.core.srqs.remove(&srqn);
-    if kind == SrqKind::Xrc {
+    if matches!(kind, SrqKind::Xrc | SrqKind::Xrq) {
         function.core.leave_cq(cqn);
     }
     Ok(())
@@ -300,6 +376,15 @@ pub(super) fn query_rmp<B: Bus>(
     query(function, SrqKind::Rmp, number, query_rmp_out::RMP_CONTEXT, output)
 }
 
+pub(super) fn query_xrq<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Refusal> {
+    let number = query_xrq_in::XRQN.get32(input);
+    query(function, SrqKind::Xrq, number, query_xrq_out::XRQ_CONTEXT, output)
+}
+
 fn query<B: Bus>(
     function: &mut Function<B>,
     kind: SrqKind,
@@ -328,6 +413,15 @@ fn query<B: Bus>(
             rmpc::STATE.set(&mut context, if srq.run.broken { 3u32 } else { RMP_READY as u32 });
             wq::LWM.set(rmpc::WQ.of_mut(&mut context), limit);
         }
+        SrqKind::Xrq => {
+            xrqc::STATE.set(&mut context, u32::from(srq.run.broken));
+            wq::LWM.set(xrqc::WQ.of_mut(&mut context), limit);
+            if let Some(tags) = &srq.tags {
+                xrqc::APPEND_NEXT_INDEX.set(&mut context, tags.next);
+                xrqc::SW_PHASE_CNT.set(&mut context, tags.software);
+                xrqc::HW_PHASE_CNT.set(&mut context, tags.hardware);
+            }
+        }
     }
     let place = place.of_mut(output);
     let len = place.len().min(context.len());
@@ -337,7 +431,8 @@ fn query<B: Bus>(
 
 pub(super) fn arm_srq<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let limit = arm_rq_in::LWM.get32(input);
-    arm(function, SrqKind::Basic, arm_rq_in::SRQ_NUMBER.get32(input), limit)
+    let kind = if arm_rq_in::OP_MOD.get(input) == OF_XRQ { SrqKind::Xrq } else { SrqKind::Basic };
+    arm(function, kind, arm_rq_in::SRQ_NUMBER.get32(input), limit)
 }
 
 pub(super) fn arm_xrc_srq<B: Bus>(
@@ -348,6 +443,9 @@ pub(super) fn arm_xrc_srq<B: Bus>(
     let limit = arm_xrc_srq_in::LWM.get32(input);
     arm(function, SrqKind::Xrc, arm_xrc_srq_in::XRC_SRQN.get32(input), limit)
 }
+
+/// Modifier of ARM_RQ for an XRQ.
+const OF_XRQ: u64 = 2;
 
 /// Requests one event when fewer than `limit` receives are left; 0 requests none.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {

@@ -1,4 +1,4 @@
-//! Shared receive queues of all three kinds: creation, arming, queries, destruction, rejections.
+//! Shared receive queues of all four kinds: creation, arming, queries, destruction, rejections.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming, stray};
@@ -39,12 +39,36 @@ fn pool(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
+/// Returns input of CREATE_XRQ: 64 receives of 64 bytes, 128 indexes.
+fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
+    let mut input = input(0x717, create_xrq_in::SIZE);
+    let (pd, record) = (bench.pd, bench.page());
+    let context = create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
+    for (field, value) in [
+        (xrqc::TOPOLOGY, 1),
+        (xrqc::OFFLOAD, 1),
+        (xrqc::USER_INDEX, 0xabd),
+        (xrqc::CQN, cqn),
+        (xrqc::LOG_MATCHING_LIST_SZ, 7),
+    ] {
+        field.set(context, value);
+    }
+    let queue = xrqc::WQ.of_mut(context);
+    for (field, value) in
+        [(wq::LOG_WQ_SZ, 6), (wq::LOG_WQ_STRIDE, 6), (wq::PD, u64::from(pd)), (wq::DBR_ADDR, record)]
+    {
+        field.set(queue, value);
+    }
+    input.extend(bench.pages(1));
+    input
+}
+
 /// Returns input of ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
 fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     match kind {
-        SrqKind::Basic | SrqKind::Xrc => {
-            let mut input = naming(if kind == SrqKind::Basic { 0x703 } else { 0x708 }, srqn);
-            arm_rq_in::OP_MOD.set(&mut input, 1u32);
+        SrqKind::Basic | SrqKind::Xrc | SrqKind::Xrq => {
+            let mut input = naming(if kind == SrqKind::Xrc { 0x708 } else { 0x703 }, srqn);
+            arm_rq_in::OP_MOD.set(&mut input, if kind == SrqKind::Xrq { 2u32 } else { 1 });
             arm_rq_in::LWM.set(&mut input, limit);
             input
         }
@@ -77,6 +101,11 @@ fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) 
     let input = pool(&mut bench);
     check(&mut bench, SrqKind::Rmp, input, [0x90f, 0x90e], |output| {
         wq::LWM.get32(rmpc::WQ.of(query_rmp_out::RMP_CONTEXT.of(output)))
+    });
+    let cqn = bench.cq();
+    let input = matching(&mut bench, cqn);
+    check(&mut bench, SrqKind::Xrq, input, [0x719, 0x718], |output| {
+        wq::LWM.get32(xrqc::WQ.of(query_xrq_out::XRQ_CONTEXT.of(output)))
     });
 }
 
@@ -227,6 +256,79 @@ fn features_that_are_not_offered_are_rejected() {
 }
 
 #[test]
+fn a_queue_with_tag_matching_completes_on_its_queue_with_its_index() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let create = matching(&mut bench, cqn);
+    let xrqn = create_xrq_out::XRQN.get32(&bench.ok(&create));
+    let srq = bench.function.core.srqs.get(&xrqn).unwrap();
+    assert_eq!((srq.cqn, srq.user_index), (cqn, 0xabd));
+    assert_eq!(bench.function.core.cqs.get(&cqn).unwrap().users, 1);
+    bench.ok(naming(0x718, xrqn));
+    assert_eq!(bench.function.core.cqs.get(&cqn).unwrap().users, 0);
+    let mut wrong = create;
+    xrqc::CQN.set(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong), 0x00ff_fff0u32);
+    bench.refused(wrong, Status::BadResource, Rule::CommandObject);
+}
+
+#[test]
+fn contexts_of_tag_matching_that_break_a_rule_are_refused() {
+    let mut bench = Bench::new(PortKind::Ib);
+    let cqn = bench.cq();
+    let good = matching(&mut bench, cqn);
+    let outer = [
+        (xrqc::STATE, 1, Rule::CommandParameter),
+        (xrqc::APPEND_NEXT_INDEX, 1, Rule::CommandParameter),
+        (xrqc::SW_PHASE_CNT, 1, Rule::CommandParameter),
+        (xrqc::HW_PHASE_CNT, 1, Rule::CommandParameter),
+        (xrqc::LOG_MATCHING_LIST_SZ, 8, Rule::CommandParameter),
+        (xrqc::RLKEY, 1, Rule::CommandCapability),
+        (xrqc::TOPOLOGY, 0, Rule::CommandCapability),
+        (xrqc::TOPOLOGY, 2, Rule::CommandCapability),
+        (xrqc::OFFLOAD, 2, Rule::CommandCapability),
+    ];
+    for (field, value, rule) in outer {
+        let mut wrong = good.clone();
+        field.set(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong), value as u32);
+        bench.refused(wrong, Status::BadParam, rule);
+    }
+    let inner = [
+        (wq::LOG_WQ_SZ, 7, Rule::CommandPages),
+        (wq::LOG_WQ_STRIDE, 4, Rule::CommandParameter),
+        (wq::DBR_ADDR, 0x1001, Rule::CommandDoorbellRecord),
+        (wq::WQ_TYPE, 1, Rule::CommandCapability),
+        (wq::CD_SLAVE, 1, Rule::CommandCapability),
+    ];
+    for (field, value, rule) in inner {
+        let mut wrong = good.clone();
+        field.set(xrqc::WQ.of_mut(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong)), value as u64);
+        bench.refused(wrong, Status::BadParam, rule);
+    }
+    let mut signed = good.clone();
+    wq::WQ_SIGNATURE.set(xrqc::WQ.of_mut(create_xrq_in::XRQ_CONTEXT.of_mut(&mut signed)), 1u32);
+    bench.unlucky(signed, Status::BadParam);
+    for inside in [false, true] {
+        let mut wrong = good.clone();
+        let context = create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong);
+        if inside {
+            stray(&wq::TABLE, xrqc::WQ.of_mut(context));
+        } else {
+            stray(&xrqc::TABLE, context);
+        }
+        bench.refused(wrong, Status::BadParam, Rule::CommandReserved);
+    }
+    bench.ok(good);
+}
+
+#[test]
+fn a_roce_port_does_not_offer_tag_matching() {
+    let mut bench = Bench::new(PortKind::Roce);
+    let cqn = bench.cq();
+    let create = matching(&mut bench, cqn);
+    bench.refused(create, Status::BadParam, Rule::CommandCapability);
+}
+
+#[test]
 fn a_pool_goes_to_no_other_state() {
     let mut bench = Bench::new(PortKind::Ib);
     let create = pool(&mut bench);
@@ -285,6 +387,7 @@ fn a_doorbell_record_that_is_not_0_at_creation_is_complained_of() {
                 xrc_srqc::DB_RECORD_ADDR_L.get(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(&input)) << 2
             }
             SrqKind::Rmp => wq::DBR_ADDR.get(rmpc::WQ.of(create_rmp_in::CTX.of(&input))),
+            SrqKind::Xrq => wq::DBR_ADDR.get(xrqc::WQ.of(create_xrq_in::XRQ_CONTEXT.of(&input))),
         };
         // The second word is not used.
         bench.bus.write(record, &[0, 0, 0, 1, 0, 0, 0, 1]).unwrap();

@@ -7,6 +7,7 @@ mod checks;
 mod errors;
 mod fences;
 mod macs;
+mod matching;
 mod paging;
 mod posted;
 mod receives;
