@@ -203,13 +203,14 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
         while !next.is_null() {
             // SAFETY: the program's list, which it does not change during the call.
             let (wr, posted) = unsafe {
-                let wr = &*next;
+                let wr = &mut *next;
                 let op = match wr.opcode {
                     IBV_WR_TAG_ADD => Some(TmOp::Add {
                         recv_wr_id: wr.tm.add.recv_wr_id,
                         sge: sges(wr.tm.add.sg_list, wr.tm.add.num_sge),
                         tag: wr.tm.add.tag,
                         mask: wr.tm.add.mask,
+                        handle: 0,
                     }),
                     IBV_WR_TAG_DEL => Some(TmOp::Del { handle: wr.tm.handle }),
                     IBV_WR_TAG_SYNC => Some(TmOp::Sync),
@@ -220,9 +221,16 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
                     Some(op) => {
                         let flags = OpsFlags::from_bits_retain(wr.flags as u32);
                         let unexpected_cnt = wr.tm.unexpected_cnt;
-                        queue
-                            .post_srq_ops(&[OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt }])
-                            .map_or_else(|error| refuse("post_srq_ops", error.reason), |()| 0)
+                        let mut ops = [OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt }];
+                        match queue.post_srq_ops(&mut ops) {
+                            Ok(()) => {
+                                if let [OpsWr { op: TmOp::Add { handle, .. }, .. }] = ops {
+                                    wr.tm.handle = handle;
+                                }
+                                0
+                            }
+                            Err(error) => refuse("post_srq_ops", error.reason),
+                        }
                     }
                 };
                 (wr, posted)

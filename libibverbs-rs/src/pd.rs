@@ -506,8 +506,8 @@ impl<P: Provider> Pd<P> {
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
     /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open
     /// device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue that was
-    /// closed; `EOPNOTSUPP` for a device without tag matching, as rxe and soft devices are; any
-    /// other errno that the kernel returns.
+    /// closed; `EOPNOTSUPP` for a device without tag matching, as rxe, soft devices and ConnectX
+    /// with RoCE ports are; any other errno that the kernel returns.
     ///
     /// # References
     /// `ibv_create_srq_ex(3)`

@@ -260,7 +260,8 @@ impl<P: Provider> Srq<P> {
 
     /// Posts operations on the tag list of a queue with tag matching
     /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. They complete in the queue's
-    /// completion queue.
+    /// completion queue. Sets the `handle` of each [`TmOp::Add`](crate::TmOp::Add) that was
+    /// accepted.
     ///
     /// # Safety
     /// As [`post_recv`](Self::post_recv), for the memory of each [`TmOp::Add`](crate::TmOp::Add):
@@ -276,7 +277,7 @@ impl<P: Provider> Srq<P> {
     /// # References
     /// `ibv_post_srq_ops(3)`
     #[doc(alias = "ibv_post_srq_ops")]
-    pub unsafe fn post_srq_ops(&mut self, ops: &[OpsWr<'_>]) -> Result<(), PostError> {
+    pub unsafe fn post_srq_ops(&mut self, ops: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.recv.queue.post_srq_ops(ops) }
     }

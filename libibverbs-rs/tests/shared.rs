@@ -76,15 +76,15 @@ fn a_tag_list_takes_operations_up_to_the_bad_one_and_other_queues_take_none<P: P
     let tm = TmCap { max_num_tags: 8, max_ops: 2 };
     let mut tagged = pd.create_tm_srq(&cq, tm, &SrqInit::new(4)).unwrap();
     let sge = [Sge { addr: 0x1000, length: 8, lkey: 7 }];
-    let add = TmOp::Add { recv_wr_id: 9, sge: &sge, tag: 5, mask: u64::MAX };
-    let ops = [add, TmOp::Del { handle: 3 }, TmOp::Sync].map(|op| OpsWr {
+    let add = TmOp::Add { recv_wr_id: 9, sge: &sge, tag: 5, mask: u64::MAX, handle: 0 };
+    let mut ops = [add, TmOp::Del { handle: 3 }, TmOp::Sync].map(|op| OpsWr {
         wr_id: 1,
         op,
         flags: OpsFlags::SIGNALED,
         unexpected_cnt: 2,
     });
     // SAFETY: the device is on paper and writes no memory.
-    let error = unsafe { tagged.post_srq_ops(&ops) }.unwrap_err();
+    let error = unsafe { tagged.post_srq_ops(&mut ops) }.unwrap_err();
     assert_eq!(error, PostError { accepted: 2, reason: PostReason::QueueFull });
     assert_eq!(world.state().tag_ops, [&ops[0], &ops[1]].map(|op| format!("{op:?}")));
     // Its operations complete there.
@@ -93,7 +93,7 @@ fn a_tag_list_takes_operations_up_to_the_bad_one_and_other_queues_take_none<P: P
 
     let mut plain = pd.create_srq(&SrqInit::new(4)).unwrap();
     // SAFETY: as above.
-    let error = unsafe { plain.post_srq_ops(&ops[2..]) }.unwrap_err();
+    let error = unsafe { plain.post_srq_ops(&mut ops[2..]) }.unwrap_err();
     assert_eq!(error, PostError { accepted: 0, reason: PostReason::NoTagMatching });
     assert_eq!(error.reason.errno(), Errno::OPNOTSUPP);
     tagged.close().unwrap();

@@ -675,7 +675,7 @@ pub fn post_wq_recv<P: Provider>(wq: &mut verbs::Wq<P>, wrs: &[RecvWr<'_>]) -> R
 ///
 /// # Errors
 /// The number of accepted operations, and the error of the next one.
-pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &[OpsWr<'_>]) -> Result<(), PostError> {
+pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &mut [OpsWr<'_>]) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { srq.post_srq_ops(ops) }
 }

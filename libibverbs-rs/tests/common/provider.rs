@@ -430,7 +430,7 @@ impl RecvQueue for PaperQueue {
         self.publish();
     }
 
-    unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+    unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         for (accepted, wr) in wrs.iter().enumerate() {
             let reason = match self.tag_ops {
                 None => PostReason::NoTagMatching,

@@ -166,7 +166,7 @@ macro_rules! recv_queue_through_box {
                 // SAFETY: the caller's promise is the same.
                 unsafe { self.0.post_recv(wrs) }
             }
-            unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+            unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
                 // SAFETY: the caller's promise is the same.
                 unsafe { self.0.post_srq_ops(wrs) }
             }

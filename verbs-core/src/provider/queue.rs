@@ -316,7 +316,8 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     }
 
     /// Changes the tag list of a shared receive queue with tag matching: puts the operations into
-    /// its queue, and publishes them.
+    /// its queue, and publishes them. Sets the `handle` of each
+    /// [`TmOp::Add`](crate::types::TmOp::Add) that it accepts.
     ///
     /// # Safety
     /// As [`post_recv`](Self::post_recv), for the elements of each
@@ -326,7 +327,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// # Errors
     /// The number of accepted operations, and the reason why the next was rejected;
     /// [`PostReason::NoTagMatching`] from a queue without tag matching.
-    unsafe fn post_srq_ops(&mut self, wrs: &[OpsWr<'_>]) -> Result<(), PostError> {
+    unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         let _ = wrs;
         Err(PostError { accepted: 0, reason: PostReason::NoTagMatching })
     }

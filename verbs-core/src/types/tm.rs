@@ -41,8 +41,10 @@ pub enum TmOp<'a> {
         tag: u64,
         /// The bits of the tag that count.
         mask: u64,
+        /// The handle of the tag, which the call that posts the operation sets.
+        handle: u32,
     },
-    /// Removes the tag that a TAG_ADD with this handle added.
+    /// Removes the tag that an [`Add`](Self::Add) with this handle added.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Del {
         /// The handle.

@@ -450,6 +450,11 @@ pub enum PostReason {
     InvalidState,
     /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
     NoTagMatching,
+    /// No tag of the list has this handle.
+    TagHandle {
+        /// The handle.
+        handle: u32,
+    },
     /// The queue pair has no receive queue: it takes its receives from a shared receive queue, to
     /// which they are posted, or is an XRC initiator, which receives nothing.
     SharedRecvQueue,
@@ -515,6 +520,7 @@ impl fmt::Display for PostReason {
             }
             Self::InvalidState => f.write_str("the queue pair's state does not take such work requests"),
             Self::NoTagMatching => f.write_str("post_srq_ops: the shared receive queue has no tag list"),
+            Self::TagHandle { handle } => write!(f, "no tag of the list has the handle {handle}"),
             Self::SharedRecvQueue => {
                 f.write_str("the queue pair takes its receives from a shared receive queue: post to that")
             }

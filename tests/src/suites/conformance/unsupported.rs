@@ -123,7 +123,7 @@ fn a_shared_queue_without_tags_takes_no_operations_on_them<P: Provider>(context:
     let pd = context.alloc_pd()?;
     let mut srq = pd.create_srq(&SrqInit::new(16))?;
     let sync = OpsWr { wr_id: 1, op: TmOp::Sync, flags: OpsFlags::TM_SYNC, unexpected_cnt: 0 };
-    let error = post_srq_ops(&mut srq, &[sync]).unwrap_err();
+    let error = post_srq_ops(&mut srq, &mut [sync]).unwrap_err();
     assert_eq!((error.accepted, error.reason), (0, PostReason::NoTagMatching));
     assert_eq!(error.reason.errno(), Errno::OPNOTSUPP);
     Ok(())
