@@ -94,21 +94,25 @@ pub unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let mut record = IbUverbsAsyncEventDesc::default();
-    // SAFETY: the context is open.
-    if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
-        return -1;
-    }
-    // SAFETY: the caller passes an event. An address fills the union, a port its number.
-    unsafe {
-        (*event).event_type = record.event_type;
-        (*event).element.cq = core::ptr::null_mut();
-        match element(event) {
-            Element::None => (*event).element.port_num = record.element as c_int,
-            _ => (*event).element.cq = record.element as *mut c_void as *mut ibv_cq,
+    loop {
+        let mut record = IbUverbsAsyncEventDesc::default();
+        // SAFETY: the context is open.
+        if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
+            return -1;
         }
+        // SAFETY: the caller passes an event. An address fills the union, a port its number.
+        unsafe {
+            (*event).event_type = record.event_type;
+            (*event).element.cq = core::ptr::null_mut();
+            match element(event) {
+                Element::None => (*event).element.port_num = record.element as c_int,
+                // An object that the program does not know: the queue pair for a tag list.
+                _ if record.element == 0 => continue,
+                _ => (*event).element.cq = record.element as *mut c_void as *mut ibv_cq,
+            }
+        }
+        return 0;
     }
-    0
 }
 
 /// `ibv_ack_async_event(3)`.

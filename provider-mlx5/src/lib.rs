@@ -25,7 +25,7 @@
 //! | `sq` | [`Sq`], posting sends |
 //! | `entries` | the memory of receive queues |
 //! | `rq` | [`Rq`], posting receives |
-//! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives |
+//! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives and operations on tag lists |
 //! | `wq` | [`Wq`], whose queue is an [`Rq`] |
 //! | [`direct`] | where queues and registers lie, for programs that use them directly |
 //! | `flow`, `counters` | [`Flow`], and [`Counters`] of flow rules |
@@ -167,12 +167,17 @@ pub enum Mlx5 {}
 //   written again only after a poller has cleared its bit, when it returned or skipped the
 //   completion of its receive; a second completion of one receive is dropped. The device compares
 //   keys with the protection domain of the shared receive queue. Receives complete in the queue
-//   that the command which created the queue pair, or the queue of the kind XRC, has named.
+//   that the command which created the queue pair, or the queue of the kind XRC or TM, has named.
+//   Of the completions of tag matching, those of messages that match no tag are receives; the
+//   others end operations or tags and leave all entries as they are (`TagRecord::complete`).
 // - 25: the driver refuses the end of a shared receive queue that queue pairs were created with;
 //   the device has ended what the others took before. It confirms the end of one of the kind XRC
-//   after it has ended the receives that targets have taken. `modify` sends no command that ends a
-//   receive, and rejects the queue of another shared receive queue. Memory and doorbell record stay
-//   its own until its queue is gone too (`life`): a record that is stored then has no reader.
+//   after it has ended the receives that targets have taken. Of the kind TM, the hidden queue pair
+//   that changes the tag list is destroyed first; its queue posts nothing afterwards (`TagList`).
+//   The memory of tags is the device's until then, and is no safe code's. `modify` sends no command
+//   that ends a receive, and rejects the queue of another shared receive queue. Memory and doorbell
+//   record stay its own until its queue is gone too (`life`): a record that is stored then has no
+//   reader.
 // - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as that of a queue pair
 //   does: its completions carry a number that is its own until they were passed, also where several
 //   queue pairs receive through it. It completes in the queue that the command which created it has

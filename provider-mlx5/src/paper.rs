@@ -410,6 +410,29 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
+    /// Writes a completion of tag matching that carries another number. `first`: its first bytes.
+    #[cfg(test)]
+    pub(crate) fn write_tag(
+        &mut self,
+        user_index: u32,
+        cqe: PaperCqe,
+        first: [u8; 16],
+        app_op: u8,
+        index: u16,
+    ) {
+        let at = (self.written & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
+            - CQE_FIELDS;
+        let [high, low] = index.to_be_bytes();
+        // SAFETY: one thread, see the head of the file.
+        unsafe {
+            self.cqes.write(at, first);
+            self.cqes.write(at + 40, [1, app_op, high, low]);
+        }
+        self.write_of(user_index, cqe);
+        // SAFETY: as above. The fields of a packet's source lie there otherwise.
+        unsafe { self.cqes.write(at, first) };
+    }
+
     /// Writes a completion with data: in the fields for a format of 4, else in the half before
     /// them.
     #[cfg(test)]

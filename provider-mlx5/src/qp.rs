@@ -217,7 +217,9 @@ impl Qp {
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
-        let scatter_flags = scatter.flags(device);
+        // A completion of tag matching has the header of the message where the data would be.
+        let has_tags = parents.srq.is_some_and(Srq::has_tags);
+        let scatter_flags = if has_tags { 0 } else { scatter.flags(device) };
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
             db_addr: records.address(),

@@ -137,6 +137,10 @@ impl Kind {
     pub(crate) const RAW: Self = Self(5);
     /// A receive of a frame, whose checksums the device has looked at.
     pub(crate) const FRAME: Self = Self(6);
+    /// A completion of tag matching, whose entry names the operation.
+    pub(crate) const TAG: Self = Self(7);
+    /// As `TAG`, with the flag that asks for the number of unexpected messages.
+    pub(crate) const TAG_OUT_OF_STEP: Self = Self(8);
 
     /// Returns the kind of a request that moves data.
     pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {
@@ -157,6 +161,12 @@ impl Kind {
     #[inline(always)]
     pub(crate) const fn is_special(self) -> bool {
         self.0 > Self::FETCH.0
+    }
+
+    /// Returns whether the completion is of tag matching.
+    #[inline(always)]
+    pub(crate) const fn is_of_tag(self) -> bool {
+        self.0 >= Self::TAG.0
     }
 
     /// Returns the fence of the request behind this one: a change of a key ends before it is used.

@@ -4,6 +4,7 @@
 //!   send     control │ [XRC] │ [remote address │ [atomic]] or [datagram] │ data or inline
 //!   frame    control │ Ethernet, with the frame's header │ data or inline
 //!   receive  data │ data │ ... │ terminator, if the list is shorter than the entry
+//!   tag      control │ tag (two units) │ data or terminator, if a tag is added
 //!   shared   link │ data │ data │ ... │ terminator, as above
 //! ```
 //!
@@ -36,6 +37,63 @@ pub(crate) mod opcode {
     pub(crate) const ATOMIC_CS: u8 = 0x11;
     pub(crate) const ATOMIC_FA: u8 = 0x12;
     pub(crate) const UMR: u8 = 0x25;
+    pub(crate) const TAG_MATCHING: u8 = 0x28;
+}
+
+/// The segment that changes a tag list, of two units, and its completions.
+pub(crate) mod tag {
+    use super::{Words, pair};
+
+    /// Operations of the segment.
+    pub(crate) const NOOP: u8 = 0;
+    pub(crate) const APPEND: u8 = 1;
+    pub(crate) const REMOVE: u8 = 2;
+
+    /// `flags`: the count of unexpected messages is meant.
+    const COUNT_IS_VALID: u8 = 1 << 6;
+    /// `flags`: a completion is asked for.
+    const COMPLETES: u8 = 1 << 7;
+
+    /// `app` of a completion of tag matching.
+    pub(crate) const APP: u8 = 1;
+
+    /// `app_op` of its completions.
+    pub(crate) mod done {
+        /// A message matched, and its data follow.
+        pub(crate) const CONSUMED: u8 = 0x1;
+        /// The data of a message have arrived.
+        pub(crate) const EXPECTED: u8 = 0x2;
+        pub(crate) const UNEXPECTED: u8 = 0x3;
+        pub(crate) const NO_TAG: u8 = 0x4;
+        pub(crate) const APPEND: u8 = 0x5;
+        pub(crate) const REMOVE: u8 = 0x6;
+        pub(crate) const NOOP: u8 = 0x7;
+        /// As `CONSUMED`, of a rendezvous that the program executes.
+        pub(crate) const CONSUMED_SOFTWARE: u8 = 0x9;
+        /// A message matched, and its data have arrived.
+        pub(crate) const CONSUMED_MESSAGE: u8 = 0xa;
+        /// A rendezvous request matched, and is in the memory; the program executes it.
+        pub(crate) const CONSUMED_MESSAGE_SOFTWARE: u8 = 0xb;
+        /// A message matched, and its data will not arrive.
+        pub(crate) const CANCELED: u8 = 0xc;
+    }
+
+    /// Options of an operation.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Operation {
+        pub(crate) is_signaled: bool,
+        /// The number of unexpected messages that the program has handled.
+        pub(crate) handled: Option<u16>,
+    }
+
+    /// A segment.
+    pub(crate) fn segment(opcode: u8, operation: Operation, index: u16, tag: u64, mask: u64) -> [Words; 2] {
+        let Operation { is_signaled, handled } = operation;
+        let completes = if is_signaled { COMPLETES } else { 0 };
+        let flags = completes | if handled.is_some() { COUNT_IS_VALID } else { 0 };
+        let first = (opcode as u32) << 28 | (flags as u32) << 16 | index as u32;
+        [[pair(first, handled.unwrap_or(0).into()), 0], [tag, mask]]
+    }
 }
 
 /// The place of `fm_ce_se` in a control segment.

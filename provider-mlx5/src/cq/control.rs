@@ -116,7 +116,8 @@ fn fields(device: &Device) -> CqWcFlags {
     let clock = &device.clock;
     let wall_clock = CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
     let of_clock = if clock.has_wall_clock() { wall_clock } else { CqWcFlags::empty() };
-    CqWcFlags::STANDARD | CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::CVLAN | CqWcFlags::FLOW_TAG | of_clock
+    let common = CqWcFlags::STANDARD | CqWcFlags::CVLAN | CqWcFlags::FLOW_TAG | CqWcFlags::TM_INFO;
+    common | CqWcFlags::COMPLETION_TIMESTAMP | of_clock
 }
 
 impl Cq {

@@ -12,10 +12,12 @@ use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::types::{Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 
 use crate::record::Kind;
+use crate::srq::Completed;
 use crate::wqe::opcode;
+use crate::wqe::tag::{self, done};
 
 /// The size of an entry's fields, in bytes. An entry of 128 bytes has them in its second half.
 pub(crate) const CQE64: usize = 64;
@@ -28,6 +30,8 @@ pub(crate) mod cqe_opcode {
     pub(crate) const RESP_SEND: u8 = 2;
     pub(crate) const RESP_SEND_IMM: u8 = 3;
     pub(crate) const RESP_SEND_INV: u8 = 4;
+    /// Tag matching, without a message.
+    pub(crate) const NO_PACKET: u8 = 6;
     /// The end of a ring that was replaced by another one.
     pub(crate) const RESIZE: u8 = 5;
     pub(crate) const REQ_ERR: u8 = 13;
@@ -47,6 +51,10 @@ pub(crate) const FRESH: u8 = cqe_opcode::INVALID << 4;
 
 /// Offsets of the fields.
 pub(crate) mod at {
+    pub(crate) const TM_SUCCESS: usize = 0;
+    pub(crate) const TM_COUNT: usize = 4;
+    pub(crate) const TM_PRIVATE: usize = 4;
+    pub(crate) const TM_TAG: usize = 8;
     pub(crate) const ML_PATH: usize = 17;
     pub(crate) const SLID: usize = 22;
     pub(crate) const FLAGS_RQPN: usize = 24;
@@ -55,6 +63,9 @@ pub(crate) mod at {
     pub(crate) const VLAN_INFO: usize = 30;
     pub(crate) const SRQN_UIDX: usize = 32;
     pub(crate) const IMM_INVAL_PKEY: usize = 36;
+    pub(crate) const APP: usize = 40;
+    pub(crate) const APP_OP: usize = 41;
+    pub(crate) const APP_INFO: usize = 42;
     pub(crate) const BYTE_CNT: usize = 44;
     pub(crate) const TIMESTAMP: usize = 48;
     pub(crate) const VENDOR_SYNDROME: usize = 54;
@@ -336,6 +347,80 @@ const fn joined(first: u32, second: u32) -> u64 {
         (second as u64) << 32 | first as u64
     } else {
         (first as u64) << 32 | second as u64
+    }
+}
+
+/// Tag matching.
+impl Cqe<'_> {
+    /// Returns whether a completion without an error is of tag matching.
+    #[inline(always)]
+    pub(crate) fn is_of_tag(self) -> bool {
+        let opcode = self.op_own() >> 4;
+        (cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV).contains(&opcode)
+            && field!(self, u8, at::APP) == tag::APP
+            || opcode == cqe_opcode::NO_PACKET
+    }
+
+    /// Returns the fields of a completion of tag matching.
+    pub(crate) fn completed(self) -> Completed {
+        Completed {
+            app_op: self.app_op(),
+            index: field!(self, u16, at::APP_INFO),
+            entry: self.wqe_counter(),
+            success: field!(self, u32, at::TM_SUCCESS) >> 31 != 0,
+            unexpected: field!(self, u16, at::TM_COUNT),
+        }
+    }
+
+    fn app_op(self) -> u8 {
+        field!(self, u8, at::APP_OP)
+    }
+
+    /// Returns the operation of a completion of tag matching.
+    pub(crate) fn tag_opcode(self) -> WcOpcode {
+        match self.app_op() {
+            done::APPEND => WcOpcode::TM_ADD,
+            done::REMOVE => WcOpcode::TM_DEL,
+            done::NOOP => WcOpcode::TM_SYNC,
+            done::NO_TAG => WcOpcode::TM_NO_TAG,
+            _ => WcOpcode::TM_RECV,
+        }
+    }
+
+    /// Returns the flags of a completion of tag matching.
+    pub(crate) fn tag_flags(self, kind: Kind) -> WcFlags {
+        let opcode = self.op_own() >> 4;
+        let received = if opcode == cqe_opcode::NO_PACKET {
+            WcFlags::empty()
+        } else {
+            RECEIVED[usize::from(opcode & 7)].flags
+        };
+        let matched = match self.app_op() {
+            done::CONSUMED_MESSAGE | done::CONSUMED_MESSAGE_SOFTWARE | done::CANCELED => {
+                WcFlags::TM_MATCH | WcFlags::TM_DATA_VALID
+            }
+            done::CONSUMED | done::CONSUMED_SOFTWARE => WcFlags::TM_MATCH,
+            done::EXPECTED => WcFlags::TM_DATA_VALID,
+            _ => WcFlags::empty(),
+        };
+        let asks = if kind == Kind::TAG_OUT_OF_STEP { WcFlags::TM_SYNC_REQ } else { WcFlags::empty() };
+        received | matched | asks
+    }
+
+    /// Returns the tag of a message and the sender's number, of a completion that has them.
+    pub(crate) fn tm_info(self) -> Option<WcTmInfo> {
+        let has_header = matches!(
+            self.app_op(),
+            done::CONSUMED
+                | done::CONSUMED_SOFTWARE
+                | done::CONSUMED_MESSAGE
+                | done::CONSUMED_MESSAGE_SOFTWARE
+                | done::CANCELED
+        );
+        has_header.then(|| WcTmInfo {
+            tag: field!(self, u64, at::TM_TAG),
+            private: field!(self, u32, at::TM_PRIVATE),
+        })
     }
 }
 

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use verbs_core::provider::Completion as CompletionOps;
 use verbs_core::ring::barrier;
-use verbs_core::types::{CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::types::{CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 
 pub use self::control::{Cq, CqHandle};
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
@@ -51,6 +51,7 @@ pub(crate) use self::table::{Queues, Receives};
 use crate::device::Device;
 use crate::doorbell::Record;
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
+use crate::srq::Outcome;
 
 /// The polled end of a completion queue.
 pub(crate) struct Poller {
@@ -125,7 +126,8 @@ impl Current {
             Some(Receives::Shared(record)) => {
                 Self { of_shared: user_index, srq: Arc::as_ptr(record), ..current }
             }
-            None => current,
+            // The short paths do not know tags.
+            Some(Receives::Tagged(_)) | None => current,
         }
     }
 }
@@ -258,6 +260,13 @@ impl Poller {
             return None;
         }
         let queues = entry.queues.as_ref()?;
+        if let Some(Receives::Tagged(tags)) = &queues.recv
+            && cqe.is_of_tag()
+        {
+            let Outcome { wr_id, status, asks_for_sync } = tags.complete(&cqe.completed())?;
+            let kind = if asks_for_sync { Kind::TAG_OUT_OF_STEP } else { Kind::TAG };
+            return Some(Completion::new(cqe, wr_id, status, kind));
+        }
         if op_own & cqe::FORMAT != 0 {
             return self.scattered(queues, cqe, at);
         }
@@ -390,6 +399,20 @@ impl<'a> Completion<'a> {
         self.optional.filter(|optional| optional.fields.contains(field))
     }
 
+    /// Writes a completion of tag matching that succeeded.
+    #[cold]
+    fn write_of_tag(&self, wc: &mut Wc) {
+        *wc = Wc {
+            wr_id: self.wr_id,
+            opcode: self.opcode(),
+            byte_len: self.byte_len(),
+            imm_data: self.imm_data(),
+            qp_num: self.qp_num(),
+            wc_flags: self.wc_flags(),
+            ..Wc::default()
+        };
+    }
+
     /// Returns whether it is of a receive.
     #[inline(always)]
     fn is_receive(&self) -> bool {
@@ -413,13 +436,15 @@ impl CompletionOps for Completion<'_> {
         match self.cqe.op_own() >> 4 {
             cqe_opcode::REQ => self.cqe.sent_opcode(self.kind),
             cqe_opcode::REQ_ERR => WcOpcode::SEND,
+            _ if self.kind.is_of_tag() => self.cqe.tag_opcode(),
             opcode => Cqe::received_opcode(opcode),
         }
     }
 
     #[inline(always)]
     fn vendor_err(&self) -> u32 {
-        if self.status == WcStatus::SUCCESS { 0 } else { self.cqe.vendor_syndrome().into() }
+        let has_none = self.status == WcStatus::SUCCESS || self.kind.is_of_tag();
+        if has_none { 0 } else { self.cqe.vendor_syndrome().into() }
     }
 
     #[inline(always)]
@@ -448,7 +473,9 @@ impl CompletionOps for Completion<'_> {
 
     #[inline(always)]
     fn wc_flags(&self) -> WcFlags {
-        if self.is_receive() {
+        if self.kind.is_of_tag() {
+            self.cqe.tag_flags(self.kind)
+        } else if self.is_receive() {
             self.cqe.received_flags(self.cqe.op_own() >> 4, self.kind)
         } else {
             WcFlags::empty()
@@ -495,6 +522,11 @@ impl CompletionOps for Completion<'_> {
         Some(self.cqe.flow_tag())
     }
 
+    fn tm_info(&self) -> Option<WcTmInfo> {
+        self.optional(CqWcFlags::TM_INFO)?;
+        if self.kind.is_of_tag() { self.cqe.tm_info() } else { None }
+    }
+
     /// As each reader on its own, with one look at the kind of the entry.
     #[inline(always)]
     fn write_to(&self, wc: &mut Wc) {
@@ -503,6 +535,8 @@ impl CompletionOps for Completion<'_> {
             *wc = Wc { wr_id, status, qp_num, ..Wc::default() };
             wc.vendor_err = self.vendor_err();
             wc.opcode = self.opcode();
+        } else if self.kind.is_of_tag() {
+            self.write_of_tag(wc);
         } else if self.is_receive() {
             self.cqe.write_received(self.cqe.op_own() >> 4, self.wr_id, self.kind, wc);
         } else {

@@ -251,7 +251,7 @@ impl Lists {
                         let is_posted = match &queues.recv {
                             Some(Receives::Own(own)) => own.is_next(cqe.wqe_counter(), lists.entries),
                             Some(Receives::Shared(shared)) => shared.is_posted(cqe.wqe_counter()),
-                            None => false,
+                            Some(Receives::Tagged(_)) | None => false,
                         };
                         if is_posted { lists.copy(life, cqe, stride, regions) } else { WcStatus::GENERAL_ERR }
                     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::scatter::Lists;
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
+use crate::srq::TagRecord;
 
 /// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
-/// XRC has a number of its own, and no other queue.
+/// XRC or TM has a number of its own, and no other queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
@@ -24,6 +25,8 @@ pub(crate) enum Receives {
     Own(Arc<RecvRecord>),
     /// Those that it takes from a shared receive queue.
     Shared(Arc<SrqRecord>),
+    /// Those of a shared receive queue with a tag list, and its tags.
+    Tagged(Arc<TagRecord>),
 }
 
 impl Receives {
@@ -33,6 +36,7 @@ impl Receives {
         match self {
             Self::Own(requests) => Some(requests.complete(entry)),
             Self::Shared(requests) => requests.complete(entry),
+            Self::Tagged(tags) => tags.receives().complete(entry),
         }
     }
 }

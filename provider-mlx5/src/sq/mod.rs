@@ -303,6 +303,17 @@ impl Sq {
         Ok(())
     }
 
+    /// Returns the place of the queue in its memory, in bytes.
+    #[cfg(test)]
+    pub(crate) fn start_offset(&self) -> usize {
+        self.start.addr().get() - self.life.memory().region().pointer(0, 0).addr().get()
+    }
+
+    /// Returns the block of the next request.
+    pub(crate) const fn next_block(&self) -> u16 {
+        self.cur_post as u16
+    }
+
     /// Returns whether one more request fits, on the way of the requests that take no short path.
     fn has_room(&mut self) -> bool {
         let tail = self.requests.tail();

@@ -1,9 +1,13 @@
-//! [`Srq`]: the shared receive queue as an object of the kernel, of the kinds BASIC and XRC.
+//! [`Srq`]: the shared receive queue as an object of the kernel, of the kinds BASIC, XRC and TM.
 //!
 //! | kind | its receives complete with the number of | in |
 //! |---|---|---|
 //! | BASIC | the queue pair that took them | the queue pair's `recv_cq` |
-//! | XRC | the shared receive queue | its `cq` |
+//! | XRC, TM | the shared receive queue | its `cq` |
+//!
+//! The kind TM has a hidden queue pair, connected to itself, whose send queue takes the operations
+//! on the tag list. As the driver's clients do, it names its peer by a LID, so that a port needs
+//! the link layer InfiniBand.
 //!
 //! The device cannot change the size of the queue. The driver ignores the limit of a new one, which
 //! is therefore set by a command of its own.
@@ -23,13 +27,18 @@ use uverbs_abi::mlx5_abi::{Mlx5IbCreateSrq, Mlx5IbCreateSrqResp};
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::srq::SrqHandles;
 use verbs_core::provider::{
-    Destroy, DeviceOps as _, EventsRead, PdOps as _, RecvQueue as _, SrqOps, SrqParents, SrqParts, XrcdOps,
+    Destroy, DeviceOps as _, EventsRead, PdOps as _, QpOps as _, QpParents, QpParts, RecvQueue as _, SrqOps,
+    SrqParents, SrqParts, XrcdOps,
 };
-use verbs_core::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
+use verbs_core::types::{
+    AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask,
+    SrqInitAttr, SrqType, TmCap,
+};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use super::{LINK, Shape, SrqQueue};
+use super::tags::MAX_TAGS;
+use super::{LINK, Shape, SrqQueue, TagList};
 use crate::cq::scatter::RecvLists;
 use crate::cq::{Queues, Receives, Shared};
 use crate::dbrec::Slot;
@@ -40,7 +49,7 @@ use crate::memory::{QueueMemory, Resource};
 use crate::record::SrqRecord;
 use crate::user_index::UserIndex;
 use crate::wqe::UNIT;
-use crate::{Mlx5, sizes};
+use crate::{Mlx5, Qp, Rq, ScatterToCqe, Sq, sizes};
 
 /// A shared receive queue without its queue.
 #[derive(Debug)]
@@ -53,15 +62,18 @@ pub struct Srq {
     pd: u32,
     shape: Shape,
     requests: Arc<SrqRecord>,
-    /// Of the kind XRC.
-    xrc: Option<Xrc>,
+    /// Of the kinds XRC and TM.
+    own: Option<OwnCq>,
+    /// The queue pair that takes operations on the tag list, of the kind TM.
+    commands: Option<Qp>,
     life: Arc<Life>,
 }
 
-/// The parts that only a shared receive queue of the kind XRC has.
+/// The parts that only a shared receive queue with a completion queue of its own has.
 #[derive(Debug)]
-struct Xrc {
-    srq_num: u32,
+struct OwnCq {
+    /// Of the kind XRC.
+    srq_num: Option<u32>,
     cq: Arc<Shared>,
 }
 
@@ -73,14 +85,17 @@ impl Srq {
     ) -> Result<SrqParts<Mlx5>> {
         const VERB: &str = "create_srq";
         let error = |errno| device.error(VERB, errno);
-        let _cqs = device.cqs();
+        if attr.srq_type == SrqType::TM {
+            check_tags(device, attr.tm)?;
+        }
+        let cqs = device.cqs();
         let cq = match (attr.srq_type, parents.cq) {
             (SrqType::BASIC, _) => None,
-            (SrqType::XRC, Some(cq)) => {
+            (SrqType::XRC | SrqType::TM, Some(cq)) => {
                 cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
                 Some(cq)
             }
-            (SrqType::XRC, None) => return Err(error(Errno::INVAL)),
+            (SrqType::XRC | SrqType::TM, None) => return Err(error(Errno::INVAL)),
             _ => return Err(error(Errno::OPNOTSUPP)),
         };
         let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
@@ -126,22 +141,69 @@ impl Srq {
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = SrqQueue::new(shape, record, Arc::clone(&life));
         let requests = Arc::clone(queue.requests());
-        let xrc = cq.map(|cq| Xrc { srq_num: info.srq_num, cq: Arc::clone(&cq.shared) });
-        if let (Some(Xrc { cq, .. }), Some(user_index)) = (&xrc, life.user_index()) {
-            let recv = Some(Receives::Shared(Arc::clone(&requests)));
-            cq.begin(user_index, Queues { send: None, recv, ..Queues::default() });
-        }
-        let srq = Self {
+        let srq_num = (attr.srq_type == SrqType::XRC).then_some(info.srq_num);
+        let own = cq.map(|cq| OwnCq { srq_num, cq: Arc::clone(&cq.shared) });
+        let mut srq = Self {
             device: Arc::clone(device),
             handle: info.handle,
             srqn: reply.srqn,
             pd: handles.pd,
             shape,
             requests,
-            xrc,
+            own,
+            commands: None,
             life,
         };
+        let mut queue = queue;
+        let mut recv = Receives::Shared(Arc::clone(&srq.requests));
+        // The command for the queue pair takes the lock again. It names the completion queue, which
+        // the shared receive queue keeps.
+        drop(cqs);
+        if attr.srq_type == SrqType::TM {
+            match srq.create_commands(parents, attr.tm) {
+                Ok((commands, tags)) => {
+                    recv = Receives::Tagged(Arc::clone(tags.record()));
+                    srq.commands = Some(commands);
+                    queue.tags = Some(Box::new(tags));
+                }
+                Err(error) => {
+                    // As above. A queue that cannot be destroyed ends with the context.
+                    if cmd::srq::destroy_srq(device.kernel.uverbs(), srq.handle).is_ok() {
+                        srq.life.end();
+                    }
+                    return Err(Error { verb: VERB, ..error });
+                }
+            }
+        }
+        if let (Some(OwnCq { cq, .. }), Some(user_index)) = (&srq.own, srq.life.user_index()) {
+            cq.begin(user_index, Queues { send: None, recv: Some(recv), ..Queues::default() });
+        }
         Ok(SrqParts { srq, queue })
+    }
+
+    /// Creates the queue pair for operations on the tag list, and the list.
+    ///
+    /// # References
+    /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
+    fn create_commands(&self, parents: &SrqParents<'_, Mlx5>, tm: TmCap) -> Result<(Qp, TagList)> {
+        let cap = QpCap { max_send_wr: tm.max_ops, max_send_sge: 1, ..QpCap::default() };
+        let attr = QpInitAttr { user_handle: 0, qp_type: QpType::RC, cap, sq_sig_all: false };
+        let (pd, cq) = (Some(parents.pd), parents.cq);
+        let of = QpParents { pd, send_cq: cq, recv_cq: cq, srq: Some(self), xrcd: None };
+        let usual = QpCreateAttr::default();
+        let QpParts { mut qp, mut sq, mut rq } =
+            Qp::create(&self.device, &of, &attr, &usual, ScatterToCqe::Never)?;
+        match connect_to_itself(&self.device, &mut qp, &mut sq, &mut rq) {
+            Ok(()) => {
+                let tags = TagList::new(tm.max_num_tags, sq, qp.qp_num(), &self.requests);
+                Ok((qp, tags))
+            }
+            Err(error) => {
+                // After a failure it ends with the context.
+                let _ = qp.destroy();
+                Err(error)
+            }
+        }
     }
 
     /// Describes the queue for direct access: see [`direct`](crate::direct). The entries without a
@@ -176,6 +238,11 @@ impl Srq {
         &self.requests
     }
 
+    /// Returns whether it has a tag list.
+    pub(crate) const fn has_tags(&self) -> bool {
+        self.commands.is_some()
+    }
+
     /// Returns the open device that it belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
@@ -190,7 +257,7 @@ impl SrqOps for Srq {
     }
 
     fn srq_num(&self) -> Option<u32> {
-        self.xrc.as_ref().map(|xrc| xrc.srq_num)
+        self.own.as_ref()?.srq_num
     }
 
     fn attr(&self) -> SrqAttr {
@@ -227,10 +294,16 @@ impl Destroy for Srq {
         self.destroy_counting_events().map(drop)
     }
 
-    fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
+    fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
+        if let Some(commands) = self.commands.take()
+            && let Err((commands, error)) = commands.destroy()
+        {
+            self.commands = Some(commands);
+            return Err((self, Error { verb: "destroy_srq", ..error }));
+        }
         match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
             Ok(events) => {
-                if let (Some(Xrc { cq, .. }), Some(user_index)) = (&self.xrc, self.life.user_index()) {
+                if let (Some(OwnCq { cq, .. }), Some(user_index)) = (&self.own, self.life.user_index()) {
                     cq.end(user_index, None);
                 }
                 self.life.end();
@@ -241,13 +314,92 @@ impl Destroy for Srq {
     }
 }
 
+/// Returns an error for a tag list that the device cannot have.
+fn check_tags(device: &Device, tm: TmCap) -> Result<()> {
+    let caps = device.query_device_ex()?.tm_caps;
+    let error = |errno| device.error("create_srq", errno);
+    if caps.max_num_tags == 0 {
+        return Err(error(Errno::OPNOTSUPP));
+    }
+    let max_num_tags = caps.max_num_tags.min(MAX_TAGS);
+    explain::within("max_num_tags", tm.max_num_tags.into(), 1, max_num_tags.into())
+        .and_then(|()| explain::within("max_ops", tm.max_ops.into(), 1, caps.max_ops.into()))
+        .map_err(|cause| error(Errno::INVAL).because(cause))
+}
+
+/// The port of the queue pair for operations on the tag list.
+const PORT: u8 = 1;
+
+/// Moves a queue pair to RTS, as its own peer.
+fn connect_to_itself(device: &Device, qp: &mut Qp, sq: &mut Sq, rq: &mut Rq) -> Result<()> {
+    let lid = device.query_port(PORT)?.lid;
+    let attr = |qp_state| QpAttr {
+        qp_state,
+        port_num: PORT,
+        path_mtu: Mtu::MTU_256,
+        dest_qp_num: qp.qp_num(),
+        ah_attr: AhAttr { dlid: lid, port_num: PORT, ..AhAttr::default() },
+        ..QpAttr::default()
+    };
+    let steps = [
+        (QpState::INIT, QpAttrMask::PKEY_INDEX | QpAttrMask::PORT | QpAttrMask::ACCESS_FLAGS),
+        (
+            QpState::RTR,
+            QpAttrMask::AV
+                | QpAttrMask::PATH_MTU
+                | QpAttrMask::DEST_QPN
+                | QpAttrMask::RQ_PSN
+                | QpAttrMask::MAX_DEST_RD_ATOMIC
+                | QpAttrMask::MIN_RNR_TIMER,
+        ),
+        (
+            QpState::RTS,
+            QpAttrMask::TIMEOUT
+                | QpAttrMask::RETRY_CNT
+                | QpAttrMask::RNR_RETRY
+                | QpAttrMask::SQ_PSN
+                | QpAttrMask::MAX_QP_RD_ATOMIC,
+        ),
+    ];
+    for (state, mask) in steps.map(|(state, mask)| (attr(state), mask)) {
+        qp.modify(sq, rq, &state, QpAttrMask::STATE | mask)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use uverbs_abi::ib_user_verbs::IbUverbsExQueryDeviceResp;
+    use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
     use verbs_core::channel::{Expect, Reply};
 
     use super::*;
     use crate::device::tests::device;
     use crate::qp::tests::{complete, cq, polled};
+
+    #[test]
+    fn the_sizes_of_a_tag_list_are_within_those_of_the_device() {
+        let (device, script) = device();
+        let check = |announced: u32, max_num_tags, max_ops| {
+            let mut caps = IbUverbsExQueryDeviceResp::default();
+            caps.response_length = size_of_val(&caps) as u32;
+            (caps.tm_caps.max_num_tags, caps.tm_caps.max_ops) = (announced, 9);
+            let own = Mlx5IbQueryDeviceResp::default();
+            script.expect([Expect::anything(Reply::outputs([caps.as_bytes(), own.as_bytes()]))]);
+            check_tags(&device, TmCap { max_num_tags, max_ops })
+        };
+        assert!(check(7, 7, 9).is_ok() && check(7, 1, 1).is_ok());
+        assert_eq!(check(0, 1, 1).unwrap_err().errno, Errno::OPNOTSUPP);
+        for (tags, ops, what) in
+            [(8, 9, "max_num_tags"), (0, 9, "max_num_tags"), (7, 10, "max_ops"), (7, 0, "max_ops")]
+        {
+            let error = check(7, tags, ops).unwrap_err();
+            assert_eq!(error.errno, Errno::INVAL);
+            assert!(matches!(error.cause, Cause::Limit { name, .. } if name == what), "{error}");
+        }
+        // An index has 16 bits, and the list one index more than tags.
+        assert!(check(u32::MAX, 0xfffe, 1).is_ok() && check(u32::MAX, 0xffff, 1).is_err());
+    }
 
     #[test]
     fn the_end_of_a_queue_of_the_kind_xrc_leaves_no_completion() {
@@ -261,8 +413,9 @@ mod tests {
         let requests = SrqRecord::new(8);
         let recv = Some(Receives::Shared(Arc::clone(&requests)));
         handle.shared.begin(number, Queues { recv, ..Queues::default() });
-        let xrc = Some(Xrc { srq_num: 1, cq: Arc::clone(&handle.shared) });
-        let srq = Srq { device: Arc::clone(&device), handle: 4, srqn: 7, pd: 3, shape, requests, xrc, life };
+        let own = Some(OwnCq { srq_num: Some(1), cq: Arc::clone(&handle.shared) });
+        let device = Arc::clone(&device);
+        let srq = Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands: None, life };
         let received = |entry| {
             srq.requests.put(0, 7);
             srq.requests.mark(0, 1);

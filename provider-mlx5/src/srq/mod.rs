@@ -25,7 +25,7 @@
 //! A receive for whose memory the device had to wait (on-demand paging) ends with an error, where
 //! libmlx5 posts it again.
 //!
-//! The file `control` has [`Srq`], the kernel's object.
+//! The file `control` has [`Srq`], the kernel's object, and `tags` the tag list of the kind TM.
 //!
 //! # Safety
 //! Entries are stored at places below the queue's length that no unfinished receive has. The device
@@ -38,6 +38,7 @@
 #![allow(unsafe_code)]
 
 mod control;
+mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -48,7 +49,7 @@ use std::sync::Arc;
 use verbs_core::checks::RecvChecks;
 use verbs_core::provider::RecvQueue;
 use verbs_core::ring::barrier;
-use verbs_core::types::{PostReason, RecvWr};
+use verbs_core::types::{OpsWr, PostError, PostReason, RecvWr};
 
 use crate::doorbell::Record;
 use crate::entries::Entries;
@@ -57,6 +58,8 @@ use crate::record::{SrqRecord, WORD, bit};
 use crate::wqe::{self, UNIT};
 
 pub use self::control::Srq;
+use self::tags::TagList;
+pub(crate) use self::tags::{Completed, Outcome, TagRecord};
 
 /// The size of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +110,8 @@ pub struct SrqQueue {
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
+    /// Of the kind TM.
+    tags: Option<Box<TagList>>,
 }
 
 impl SrqQueue {
@@ -128,6 +133,7 @@ impl SrqQueue {
             counter: 0,
             requests: SrqRecord::new(entries),
             record,
+            tags: None,
         };
         for entry in 0..entries {
             // SAFETY: an entry of the queue, of which the device reads none before the record does
@@ -258,6 +264,18 @@ impl RecvQueue for SrqQueue {
         self.mark();
         barrier::to_device();
         self.record.store(self.counter & 0xffff);
+    }
+
+    unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
+        let Some(tags) = &mut self.tags else {
+            return Err(PostError { accepted: 0, reason: PostReason::NoTagMatching });
+        };
+        let posted = wrs.iter_mut().enumerate().try_for_each(|(accepted, wr)| {
+            // SAFETY: the caller's promise is the same.
+            unsafe { tags.post(wr) }.map_err(|reason| PostError { accepted, reason })
+        });
+        tags.ring();
+        posted
     }
 }
 

@@ -270,6 +270,7 @@ impl Handle<Erased> {
 
 /// A queue pair of any provider, hidden or named.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum AnyQp {
     Erased(Handle<Erased>),
     Mlx5(Handle<Mlx5>),
