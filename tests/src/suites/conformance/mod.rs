@@ -28,6 +28,7 @@
 //! | [`states`] | queue pair states: each transition, and what a state does |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
+//! | [`tags`] | tag matching: tag lists, messages that match, rendezvous |
 //! | [`threads`] | objects in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
@@ -57,6 +58,7 @@ pub mod rc_queues;
 pub mod shapes;
 pub mod srq;
 pub mod states;
+pub mod tags;
 pub mod threads;
 pub mod uc;
 pub mod unsupported;
@@ -98,6 +100,7 @@ pub fn cases() -> Vec<Case> {
         shapes,
         srq,
         states,
+        tags,
         threads,
         uc,
         unsupported,
