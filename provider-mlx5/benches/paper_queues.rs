@@ -158,37 +158,37 @@ macro_rules! cases {
 }
 
 cases! {
-    "write, 8 bytes inline", "constant", 1, nothing, Some(90.0), 89.0 => mlx5_bench_inline_1_constant(w) {
+    "write, 8 bytes inline", "constant", 1, nothing, Some(90.0), 71.0 => mlx5_bench_inline_1_constant(w) {
         let sge = [Sge { length: 8, ..w.inline }];
         let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
         let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED | SendFlags::INLINE };
         // SAFETY: the inline memory is static.
         unsafe { w.qp.sq.post_send(&[wr]) }.unwrap();
     }
-    "write, 8 bytes inline", "static", 1, nothing, Some(90.0), 123.0 => mlx5_bench_inline_1_static(w) {
+    "write, 8 bytes inline", "static", 1, nothing, Some(90.0), 95.0 => mlx5_bench_inline_1_static(w) {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines[..1]) }.unwrap();
     }
-    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 90.0 => mlx5_bench_inline_16_static(w) {
+    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 64.5 => mlx5_bench_inline_16_static(w) {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines) }.unwrap();
     }
-    "write, 1 SGE", "constant", 1, nothing, Some(90.0), 96.0 => mlx5_bench_sge_1_constant(w) {
+    "write, 1 SGE", "constant", 1, nothing, Some(90.0), 78.0 => mlx5_bench_sge_1_constant(w) {
         let sge = [w.sge];
         let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
         let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED };
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&[wr]) }.unwrap();
     }
-    "write, 1 SGE", "static", 1, nothing, Some(90.0), 118.0 => mlx5_bench_sge_1_static(w) {
+    "write, 1 SGE", "static", 1, nothing, Some(90.0), 97.0 => mlx5_bench_sge_1_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&w.sends[..1]) }.unwrap();
     }
-    "write, 1 SGE", "static", 16, nothing, Some(60.0), 85.0 => mlx5_bench_sge_16_static(w) {
+    "write, 1 SGE", "static", 16, nothing, Some(60.0), 67.5 => mlx5_bench_sge_16_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&w.sends) }.unwrap();
     }
-    "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 63.0 => mlx5_bench_batch_16_static(w) {
+    "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 57.0 => mlx5_bench_batch_16_static(w) {
         let mut batch = WrBatch::start(&mut w.qp.sq);
         batch.wr_flags = SendFlags::SIGNALED;
         for wr_id in w.wr_id..w.wr_id + 16 {
@@ -197,11 +197,11 @@ cases! {
         }
         batch.complete().unwrap();
     }
-    "write, 8 bytes inline", "erased", 1, nothing, None, 156.0 => mlx5_bench_inline_1_erased(w) {
+    "write, 8 bytes inline", "erased", 1, nothing, None, 120.0 => mlx5_bench_inline_1_erased(w) {
         // SAFETY: as above.
         unsafe { w.erased_sq.post_send(&w.inlines[..1]) }.unwrap();
     }
-    "write, 1 SGE", "erased", 16, nothing, None, 88.0 => mlx5_bench_sge_16_erased(w) {
+    "write, 1 SGE", "erased", 16, nothing, None, 69.0 => mlx5_bench_sge_16_erased(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.erased_sq.post_send(&w.sends) }.unwrap();
     }
@@ -228,7 +228,7 @@ cases! {
     "poll, by value", "static", 1, sent, Some(60.0), 65.0 => mlx5_bench_poll_1_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[0]);
     }
-    "poll, by value", "static", 16, sent, Some(35.0), 39.0 => mlx5_bench_poll_16_static(w) {
+    "poll, by value", "static", 16, sent, Some(35.0), 36.5 => mlx5_bench_poll_16_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[1]);
     }
     "poll of receives", "static", 1, received, None, 142.0 => mlx5_bench_poll_recv_1_static(w) {

@@ -126,10 +126,32 @@ pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     ((first as u64) << 32) | second as u64
 }
 
-/// The first 8 bytes of a control segment, which are also the doorbell's value.
+/// Stores a control segment. The words of the queue pair's number and the size, and of the flags,
+/// are as the device reads them. The first 8 bytes are also the doorbell's value.
+///
+/// # Safety
+/// As [`store`].
 #[inline(always)]
-pub(crate) const fn control_head(opcode: u8, index: u16, qpn: u32, ds: u32) -> u64 {
-    pair(((index as u32) << 8) | opcode as u32, qpn | ds)
+pub(crate) unsafe fn store_control(
+    at: NonNull<u8>,
+    opcode: u8,
+    index: u16,
+    qpn_ds: u32,
+    fm_ce_se: u32,
+    imm: u32,
+) {
+    let first = (u32::from(index) << 8 | u32::from(opcode)).to_be();
+    // SAFETY: the caller's promise.
+    unsafe {
+        at.cast::<[u32; 2]>().write([first, qpn_ds]);
+        at.add(8).cast::<u64>().write(joined(fm_ce_se, imm.to_be()));
+    }
+}
+
+/// Joins two words that lie side by side in memory.
+#[inline(always)]
+pub(crate) const fn joined(first: u32, second: u32) -> u64 {
+    if cfg!(target_endian = "little") { pair(second, first) } else { pair(first, second) }
 }
 
 /// Returns the first 8 bytes of an entry, as a number.
@@ -151,12 +173,6 @@ pub(crate) unsafe fn size(at: NonNull<u8>) -> u32 {
     // The last of the 8 bytes has 6 bits of size.
     // SAFETY: the caller's promise.
     u32::from(unsafe { at.add(7).read() } & 0x3f)
-}
-
-/// The last 8 bytes of a control segment: flags, and immediate data or a key.
-#[inline(always)]
-pub(crate) const fn control_tail(fm_ce_se: u8, imm: u32) -> u64 {
-    pair(fm_ce_se as u32, imm)
 }
 
 /// A remote address segment.
@@ -190,18 +206,39 @@ pub(crate) unsafe fn store(at: NonNull<u8>, words: Words) {
     unsafe { at.cast::<Words>().write([words[0].to_be(), words[1].to_be()]) }
 }
 
+/// Stores 1 to 44 bytes of inline data, and returns the number of their units.
+///
+/// # Safety
+/// The units are writable, and nothing else accesses them now; `length` bytes are readable at
+/// `from`.
+#[inline(always)]
+pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32) -> u32 {
+    let header = |length: u32| (INLINE | length).to_be();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = at.add(size_of::<u32>());
+        // The commonest length, for which all but the data is constant.
+        if length == 8 {
+            at.cast::<u32>().write(header(8));
+            copy_at::<u64>(from, to, 0);
+            return inline_units(8);
+        }
+        at.cast::<u32>().write(header(length));
+        copy_short(from, to, length as usize);
+    }
+    inline_units(length)
+}
+
 /// Copies 1 to 48 bytes, without a call. Copies overlap where no size fits.
 ///
 /// # Safety
 /// `length` bytes are readable at `from` and writable at `to`, and do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
+unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     debug_assert!((1..=48).contains(&length), "{length} bytes");
     // SAFETY: each copy lies inside of the `length` bytes, by the comparison before it.
     unsafe {
-        if length == 8 {
-            copy_at::<u64>(from, to, 0);
-        } else if length >= 16 {
+        if length >= 16 {
             copy_at::<u128>(from, to, 0);
             if length > 32 {
                 copy_at::<u128>(from, to, 16);

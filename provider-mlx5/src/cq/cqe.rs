@@ -309,16 +309,16 @@ impl Cqe<'_> {
     /// As [`write_sent`](Self::write_sent), for a request that is not special.
     #[inline(always)]
     pub(crate) fn write_plain(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
-        self.write_operation(wr_id, wc);
+        self.write_operation(wr_id, self.qp_num_word(), wc);
         wc.byte_len = self.sent_len(kind);
     }
 
     /// Writes the completion of a request that succeeded. Its entry names its operation, which has
-    /// nothing else.
+    /// nothing else. `qp_num`: its [`qp_num_word`](Self::qp_num_word).
     #[inline(always)]
-    pub(crate) fn write_operation(self, wr_id: u64, wc: &mut Wc) {
+    pub(crate) fn write_operation(self, wr_id: u64, qp_num: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
-        let words = [wr_id, sent, 0, self.qp_num_word(), 0, 0];
+        let words = [wr_id, sent, 0, qp_num, 0, 0];
         // Fewer and wider stores than one a field.
         // SAFETY: the words are as long as the completion and need no wider alignment; every bit
         // pattern is a completion, whose fields are integers.
@@ -330,7 +330,7 @@ impl Cqe<'_> {
     /// Returns the number of the queue pair as the second of two fields of a completion that lie
     /// side by side, behind a 0.
     #[inline(always)]
-    fn qp_num_word(self) -> u64 {
+    pub(crate) fn qp_num_word(self) -> u64 {
         if cfg!(target_endian = "little") {
             // The bytes of the entry, reversed: the shift is part of it.
             let opcode_and_number = u64::from(field!(self, u32, at::SOP_DROP_QPN).to_be());

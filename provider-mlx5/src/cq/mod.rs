@@ -182,7 +182,7 @@ impl Poller {
     #[inline(always)]
     fn finish_all(&mut self) {
         self.returned = self.index;
-        self.shared.consumer.store(self.index & 0xff_ffff);
+        self.shared.return_up_to(self.index);
     }
 
     /// Lends the next completion.

@@ -109,23 +109,26 @@ impl Poller {
     /// and returns its entry to the device.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
-        let at = self.index;
-        let (fields, op_own, round) = self.ring.peek(at);
+        // Each field once, although the stores below could change it for all that the compiler knows.
+        let Self { ring, index, returned, shared, current, .. } = self;
+        let shared = &**shared;
+        let (fields, op_own, round) = ring.peek(*index);
         if op_own != cqe_opcode::REQ << 4 | round {
             return false;
         }
         barrier::from_device();
         // SAFETY: the device has handed the entry over, and gets it back below.
         let cqe = unsafe { Cqe::new(fields) };
-        if self.shared.has_news() || cqe.raw_user_index() != self.current.of_sends {
+        if shared.has_news() || cqe.raw_user_index() != current.of_sends {
             return false;
         }
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
-        let record = unsafe { &*self.current.send };
+        let record = unsafe { &*current.send };
         let Some(wr_id) = record.complete_plain(cqe.wqe_counter()) else { return false };
-        cqe.write_operation(wr_id, wc);
-        self.index = at.wrapping_add(1);
-        self.finish_all();
+        cqe.write_operation(wr_id, cqe.qp_num_word(), wc);
+        let behind = index.wrapping_add(1);
+        (*index, *returned) = (behind, behind);
+        shared.return_up_to(behind);
         true
     }
 
@@ -227,6 +230,11 @@ impl Poller {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
         let Some(record) = (unsafe { self.current.send.as_ref() }) else { return 0 };
         let (mut run, wcs) = self.run(wcs);
+        if !run.is_sent() {
+            return 0;
+        }
+        // That of each, if they are of the current queue pair.
+        let qp_num = run.entry().qp_num_word();
         let (of_sends, requests) = (self.current.of_sends, record.view());
         for wc in wcs {
             if !run.is_sent() {
@@ -240,7 +248,7 @@ impl Poller {
             if FETCHES && !kind.is_special() {
                 cqe.write_plain(wr_id, kind, wc);
             } else if !kind.has_more() {
-                cqe.write_operation(wr_id, wc);
+                cqe.write_operation(wr_id, qp_num, wc);
             } else {
                 break;
             }

@@ -253,6 +253,12 @@ impl Shared {
         }
     }
 
+    /// Returns the entries before a place to the device.
+    #[inline(always)]
+    pub(super) fn return_up_to(&self, index: u32) {
+        self.consumer.store(index & COUNTER);
+    }
+
     /// Returns whether there may be news. Read behind a completion's mark, it covers every life
     /// that the completion can be of.
     #[inline(always)]

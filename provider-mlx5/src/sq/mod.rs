@@ -7,7 +7,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `mod` | the queue: its room, the common requests, the doorbell |
+//! | `mod` | the queue: its room, the doorbell |
+//! | `plain` | the common requests, by a short path |
 //! | `special` | datagrams, atomics, and lists of any shape |
 //! | `frame` | frames of raw packet queue pairs |
 //! | `umr` | operations on keys: the binds and invalidations of memory windows |
@@ -23,6 +24,7 @@
 #![allow(unsafe_code)]
 
 mod frame;
+mod plain;
 mod special;
 #[cfg(test)]
 mod tests;
@@ -36,11 +38,12 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use verbs_core::Errno;
-use verbs_core::checks::{PlainLimits, SendChecks};
+use verbs_core::checks::SendChecks;
 use verbs_core::provider::SendQueue;
 use verbs_core::ring::barrier;
-use verbs_core::types::{OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
+use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendWr};
 
+use self::plain::{CONTROL_FLAGS, Limits};
 use crate::doorbell::{BlueFlame, Record};
 use crate::life::Life;
 use crate::record::{Kind, SendRecord, SendSlot};
@@ -79,44 +82,14 @@ pub(crate) struct Parts {
     pub(crate) life: Arc<Life>,
 }
 
-/// The lengths of the requests that the short path takes.
-#[derive(Clone, Copy)]
-struct Limits {
-    write: PlainLimits,
-    write_imm: PlainLimits,
-    send: PlainLimits,
-    send_imm: PlainLimits,
-    read: PlainLimits,
-}
-
-impl Limits {
-    fn new(checks: &SendChecks) -> Self {
-        let limits = |op, units| {
-            let PlainLimits { max_length, max_inline } = checks.plain_limits(op);
-            PlainLimits { max_length, max_inline: max_inline.min(Self::room(units)) }
-        };
-        Self {
-            write: limits(OpKind::RDMA_WRITE, 2),
-            write_imm: limits(OpKind::RDMA_WRITE_WITH_IMM, 2),
-            send: limits(OpKind::SEND, 1),
-            send_imm: limits(OpKind::SEND_WITH_IMM, 1),
-            read: limits(OpKind::RDMA_READ, 2),
-        }
-    }
-
-    /// Returns the most bytes of inline data behind a number of units that end in the first block.
-    const fn room(units: usize) -> u32 {
-        (BLOCK - units * UNIT - size_of::<u32>()) as u32
-    }
-}
-
 /// The send queue of a queue pair.
 pub struct Sq {
     start: NonNull<u8>,
     /// The control segment of the last request that was put in.
     last: NonNull<u8>,
-    /// The number of blocks, less one.
-    block_mask: u32,
+    /// The number of blocks, less one, in the size of a slot: the place of a block's slot in bytes
+    /// has these bits.
+    slot_mask: u32,
     /// The block of the next entry; counts on across the end of the queue.
     cur_post: u32,
     /// The number of requests that were put in.
@@ -124,12 +97,13 @@ pub struct Sq {
     /// The `head` at which the short path ends: the queue may be full, or the next request is
     /// fenced.
     limit: u32,
-    /// The queue pair's number as control segments have it.
-    qpn: u32,
+    /// The queue pair's number, and the same as control segments have it.
+    qp_num: u32,
+    qpn_word: u32,
     checks: SendChecks,
     limits: Limits,
-    /// The flags of a control segment, by those of a request.
-    flags: [u8; 16],
+    /// The word of a control segment with its flags, by the flags of a request.
+    flags: [u32; CONTROL_FLAGS as usize + 1],
     requests: Arc<SendRecord>,
     /// The slots of `requests`, one for each block.
     slots: NonNull<SendSlot>,
@@ -141,8 +115,9 @@ pub struct Sq {
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
-    /// The doorbell carries requests of one block whether or not their data is inline.
-    carries_blocks: bool,
+    /// 1 if the doorbell carries requests of one block whether or not their data is inline, else 0:
+    /// the number of blocks of requests that it carries.
+    carried_blocks: u32,
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
@@ -158,26 +133,6 @@ pub struct Sq {
 unsafe impl Send for Sq {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Sq {}
-
-/// The operation of a common request: its opcode, its immediate data, and its remote address and
-/// key.
-type Plain = (u8, u32, Option<(u64, u32)>);
-
-/// Returns the parts of a common operation; `None` for the others.
-#[inline(always)]
-const fn plain(op: &SendOp<'_>) -> Option<Plain> {
-    use wqe::opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
-    match *op {
-        SendOp::Send => Some((SEND, 0, None)),
-        SendOp::SendWithImm { imm_data } => Some((SEND_IMM, imm_data, None)),
-        SendOp::RdmaWrite { remote_addr, rkey } => Some((RDMA_WRITE, 0, Some((remote_addr, rkey)))),
-        SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
-            Some((RDMA_WRITE_IMM, imm_data, Some((remote_addr, rkey))))
-        }
-        SendOp::RdmaRead { remote_addr, rkey } => Some((RDMA_READ, 0, Some((remote_addr, rkey)))),
-        _ => None,
-    }
-}
 
 impl Sq {
     /// Returns the send queue of a queue pair in RESET.
@@ -211,11 +166,12 @@ impl Sq {
         Self {
             start,
             last: start,
-            block_mask: shape.blocks - 1,
+            slot_mask: (shape.blocks - 1) * SLOT,
             cur_post: 0,
             head: 0,
             limit: shape.max_post,
-            qpn: qp_num << 8,
+            qp_num,
+            qpn_word: (qp_num << 8).to_be(),
             limits: Limits::new(&checks),
             checks,
             flags: control_flags(sq_sig_all),
@@ -223,7 +179,7 @@ impl Sq {
             requests,
             rung_post: 0,
             rung_fence: (0, 0),
-            carries_blocks: parts.prefers_blue_flame && bell.max_units >= (BLOCK / UNIT) as u32,
+            carried_blocks: u32::from(parts.prefers_blue_flame && bell.max_units >= (BLOCK / UNIT) as u32),
             record,
             bell,
             prefers_blue_flame: parts.prefers_blue_flame,
@@ -255,7 +211,7 @@ impl Sq {
         if state == QpState::RESET {
             (self.cur_post, self.head, self.limit, self.fence) = (0, 0, self.max_post, 0);
             (self.last, self.rung_post, self.rung_fence) = (self.start, 0, (0, 0));
-            self.requests = SendRecord::new(self.block_mask + 1);
+            self.requests = SendRecord::new(self.slot_mask / SLOT + 1);
             self.slots = NonNull::from(self.requests.slots()).cast();
             self.record.store(0);
         }
@@ -325,7 +281,7 @@ impl Sq {
     #[inline(always)]
     fn end(&self) -> NonNull<u8> {
         // SAFETY: the blocks lie within the memory (`new`).
-        unsafe { self.start.add((self.block_mask as usize + 1) * BLOCK) }
+        unsafe { self.start.add((self.slot_mask / SLOT + 1) as usize * BLOCK) }
     }
 
     /// Returns the memory of a block.
@@ -333,116 +289,42 @@ impl Sq {
     fn block(&self, number: u32) -> NonNull<u8> {
         // SAFETY: the masked number is below the number of blocks, which lie within the memory
         // (`new`).
-        unsafe { self.start.add((number & self.block_mask) as usize * BLOCK) }
+        unsafe { self.start.add(self.slot_at(number) * (BLOCK / SLOT as usize)) }
     }
 
-    /// Posts a common request by the short path, and returns whether it did: a send, write or read
-    /// with one SGE, or with inline data that ends in the first block. Such an entry does not wrap.
+    /// Returns the slot of a block.
+    #[inline(always)]
+    fn slot(&self, number: u32) -> NonNull<SendSlot> {
+        // SAFETY: there is a slot for each block (`new`).
+        unsafe { self.slots.byte_add(self.slot_at(number)) }
+    }
+
+    /// Returns the place of a block's slot in bytes. It is a place of the block, too, in a scale
+    /// that addresses of instructions have.
+    #[inline(always)]
+    const fn slot_at(&self, number: u32) -> usize {
+        (number.wrapping_mul(SLOT) & self.slot_mask) as usize
+    }
+
+    /// Posts a batch of any length.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
-    #[inline(always)]
-    unsafe fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
-        use wqe::opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
-        if self.head == self.limit {
-            return false;
-        }
-        // A copy for each operation, in which the compiler knows the entry's shape.
+    /// As [`SendQueue::post_send`].
+    #[inline(never)]
+    unsafe fn post_many(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
-        unsafe {
-            match wr.op {
-                SendOp::RdmaWrite { remote_addr, rkey } => {
-                    self.put_plain(wr, self.limits.write, RDMA_WRITE, 0, Some((remote_addr, rkey)))
-                }
-                SendOp::Send => self.put_plain(wr, self.limits.send, SEND, 0, None),
-                SendOp::SendWithImm { imm_data } => {
-                    self.put_plain(wr, self.limits.send_imm, SEND_IMM, imm_data, None)
-                }
-                SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
-                    let remote = Some((remote_addr, rkey));
-                    self.put_plain(wr, self.limits.write_imm, RDMA_WRITE_IMM, imm_data, remote)
-                }
-                SendOp::RdmaRead { remote_addr, rkey } => {
-                    self.put_plain(wr, self.limits.read, RDMA_READ, 0, Some((remote_addr, rkey)))
-                }
-                _ => false,
-            }
+        let accepted = unsafe { self.put_batch(wrs) };
+        if accepted < wrs.len() {
+            // SAFETY: as above.
+            return unsafe { self.post_rest(wrs, accepted) };
         }
+        if accepted > 0 {
+            self.ring_all::<true>();
+        }
+        Ok(())
     }
 
-    /// Puts a common request in, if it has one SGE or short inline data, and returns whether it
-    /// did.
-    ///
-    /// # Safety
-    /// As [`SendQueue::post_one`]; there is room.
-    #[inline(always)]
-    unsafe fn put_plain(
-        &mut self,
-        wr: &SendWr<'_>,
-        limits: PlainLimits,
-        opcode: u8,
-        imm: u32,
-        remote: Option<(u64, u32)>,
-    ) -> bool {
-        let &[sge] = wr.sge else { return false };
-        let flags = wr.flags.bits();
-        if flags > CONTROL_FLAGS {
-            return false;
-        }
-        let is_inline = flags & SendFlags::INLINE.bits() != 0;
-        let max = if is_inline { limits.max_inline } else { limits.max_length };
-        // An element of no bytes takes the other path, too.
-        if sge.length.wrapping_sub(1) >= max {
-            return false;
-        }
-        let block = self.block(self.cur_post);
-        let units = if remote.is_some() { 2 } else { 1 };
-        // SAFETY: the segments lie in the block, which no unfinished request has; the caller
-        // promises that inline memory is readable.
-        unsafe {
-            if let Some((remote_addr, rkey)) = remote {
-                wqe::store(block.add(UNIT), wqe::remote(remote_addr, rkey));
-            }
-            let at = block.add(units * UNIT);
-            let (ds, kind) = if is_inline {
-                at.cast::<u32>().write((sge.length | wqe::INLINE).to_be());
-                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-                wqe::copy_short(from, at.add(size_of::<u32>()), sge.length as usize);
-                (units as u32 + wqe::inline_units(sge.length), Kind::of_data(opcode, true))
-            } else {
-                wqe::store(at, wqe::data(&sge));
-                (units as u32 + 1, Kind::of_data(opcode, false))
-            };
-            self.finish(wr, block, opcode, imm, ds, kind);
-        }
-        true
-    }
-
-    /// Stores a request's control segment, records the request, and moves past its first block. The
-    /// segments behind it have been stored.
-    ///
-    /// # Safety
-    /// The request was checked, there is room for it, and its segments are complete; `at` is the
-    /// block at `cur_post`.
-    #[inline(always)]
-    unsafe fn finish(&mut self, wr: &SendWr<'_>, at: NonNull<u8>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
-        let flags = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize];
-        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
-        let control = [wqe::control_head(opcode, block as u16, self.qpn, ds), wqe::control_tail(flags, imm)];
-        // SAFETY: the caller has made sure that the block belongs to this request. The record has a
-        // slot for each block (`new`), and lives as long as the queue.
-        unsafe {
-            wqe::store(at, control);
-            let slot = self.slots.add((block & self.block_mask) as usize);
-            slot.as_ref().put(wr.wr_id, head, kind);
-        }
-        self.head = head;
-        self.cur_post = block.wrapping_add(1);
-        self.last = at;
-    }
-
-    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does
-    /// not take the short path, and rings.
+    /// Posts the rest of a batch of which the first `accepted` are in the queue, and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -451,7 +333,8 @@ impl Sq {
         let mut refused = None;
         for wr in &wrs[accepted..] {
             // SAFETY: the caller's promise is the same.
-            if let Err(reason) = unsafe { self.post_any(wr) } {
+            let posted = unsafe { if self.post_plain(wr) { Ok(()) } else { self.post_any(wr) } };
+            if let Err(reason) = posted {
                 refused = Some(reason);
                 break;
             }
@@ -481,9 +364,13 @@ impl Sq {
         // SAFETY: the last request is in the queue, and has been stored.
         let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
         // One block is one request.
-        if blocks == 1 && self.carries_blocks && has_data() {
+        if blocks == self.carried_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
+        } else if PLAIN && blocks > 1 {
+            // The last one has one block of them. No fence is behind it.
+            // SAFETY: as above.
+            self.bell.ring(unsafe { wqe::head(last) });
         } else {
             self.ring_other(blocks);
         }
@@ -516,8 +403,10 @@ impl SendQueue for Sq {
             return Ok(());
         }
         // A copy, so that a request that the caller builds for this call stays in registers on the
-        // short path.
-        let wr = *wr;
+        // short path, and its list too.
+        let one = wr.sge.first().copied();
+        let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
+        let wr = SendWr { sge, ..*wr };
         // SAFETY: the caller's promise is the same.
         unsafe { self.post_any(&wr) }
     }
@@ -563,15 +452,17 @@ impl SendQueue for Sq {
 
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        if wrs.is_empty() {
-            return Ok(());
-        }
-        for (accepted, wr) in wrs.iter().enumerate() {
+        let [wr] = wrs else {
             // SAFETY: the caller's promise is the same.
-            if !unsafe { self.post_plain(wr) } {
-                // SAFETY: as above.
-                return unsafe { self.post_rest(wrs, accepted) };
-            }
+            return unsafe { self.post_many(wrs) };
+        };
+        // SAFETY: as above.
+        if !unsafe { self.put_one(wr) } {
+            let (one, wr) = (wr.sge.first().copied(), *wr);
+            // A copy, so that a request that the caller builds for this call stays in registers.
+            let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
+            // SAFETY: as above.
+            return unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) };
         }
         self.ring_all::<true>();
         Ok(())
@@ -588,6 +479,10 @@ impl fmt::Debug for Sq {
             .finish_non_exhaustive()
     }
 }
+
+/// The size of a slot.
+const SLOT: u32 = size_of::<SendSlot>() as u32;
+const _: () = assert!(BLOCK == 4 * SLOT as usize);
 
 /// Returns the units of the longest request of a queue.
 fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Frames) -> u32 {
@@ -608,17 +503,16 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     (1 + address + data).max(of_key)
 }
 
-/// The flags of a request of which control segments, or their lengths, know.
-const CONTROL_FLAGS: u32 = 0xf;
-
-/// Returns the flags of a control segment, by those of [`CONTROL_FLAGS`].
-fn control_flags(sq_sig_all: bool) -> [u8; 16] {
+/// Returns the word of a control segment with its flags, by those of [`CONTROL_FLAGS`].
+fn control_flags(sq_sig_all: bool) -> [u32; CONTROL_FLAGS as usize + 1] {
     core::array::from_fn(|bits| {
         let flags = SendFlags::from_bits_retain(bits as u32);
         let set = |flag, bit| if flags.contains(flag) { bit } else { 0 };
         let all = if sq_sig_all { control::CQ_UPDATE } else { 0 };
-        all | set(SendFlags::FENCE, control::FENCE)
+        let flags: u8 = all
+            | set(SendFlags::FENCE, control::FENCE)
             | set(SendFlags::SIGNALED, control::CQ_UPDATE)
-            | set(SendFlags::SOLICITED, control::SOLICITED)
+            | set(SendFlags::SOLICITED, control::SOLICITED);
+        u32::from(flags).to_be()
     })
 }

@@ -5,8 +5,9 @@
 use verbs_core::checks::ATOMIC_LENGTH;
 use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr};
 
+use super::Sq;
+use super::plain::plain;
 use super::umr::Change;
-use super::{Sq, plain};
 use crate::AV_TAG;
 use crate::record::Kind;
 use crate::wqe::{self, Cursor, UNIT, Words, opcode, pair};
@@ -143,7 +144,7 @@ impl Sq {
     unsafe fn post_change(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let (rkey, change, kind) = match wr.op {
             SendOp::BindMw { mw_type, rkey, new_rkey, bind_info } => {
-                let change = Change { mw_type, new_rkey, bind: bind_info, qp_num: self.qpn >> 8 };
+                let change = Change { mw_type, new_rkey, bind: bind_info, qp_num: self.qp_num };
                 (rkey, change, Kind::BIND)
             }
             SendOp::LocalInv { invalidate_rkey } => {
@@ -154,7 +155,7 @@ impl Sq {
                     mw_access_flags: verbs_core::types::AccessFlags::empty(),
                 };
                 let change =
-                    Change { mw_type: MwType::TYPE_2, new_rkey: 0, bind: NOTHING, qp_num: self.qpn >> 8 };
+                    Change { mw_type: MwType::TYPE_2, new_rkey: 0, bind: NOTHING, qp_num: self.qp_num };
                 (invalidate_rkey, change, Kind::INVALIDATE)
             }
             _ => return Err(PostReason::UnsupportedOp { op: wr.op.kind(), qp_type: self.checks.qp_type() }),
@@ -185,10 +186,11 @@ impl Sq {
     /// # Safety
     /// As [`finish`](Self::finish).
     pub(super) unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
-        let at = self.block(self.cur_post);
+        let place = self.place();
+        let at = self.block(place.block);
         // SAFETY: the caller's promise is the same.
-        unsafe { self.finish(wr, at, opcode, imm, ds, kind) };
-        self.cur_post = self.cur_post.wrapping_add(ds.div_ceil(4) - 1);
+        unsafe { self.finish(wr, place, at, (opcode, imm, ds, kind)) };
+        self.move_to(place.behind(ds.div_ceil(4)), at);
         // The program's fence is stronger.
         if self.fence != 0 && !wr.flags.contains(SendFlags::FENCE) {
             // SAFETY: the flags of the control segment that was just stored, which the device does

@@ -327,7 +327,7 @@ impl TagList {
         segments: [wqe::Words; N],
     ) -> Result<(), PostReason> {
         let ds = N as u32 + 1;
-        let control = [wqe::control_head(opcode::TAG_MATCHING, 0, self.qp_num << 8, ds), 0];
+        let control = [wqe::pair(u32::from(opcode::TAG_MATCHING), self.qp_num << 8 | ds), 0];
         let block = self.sq.next_block();
         let mut request = [[0; UNIT]; 4];
         let units = core::iter::once(control).chain(segments);

@@ -451,7 +451,8 @@ pub(super) const LIST: &[Mutant] = &[
         "tail.wrapping_add(self.max_post);",
         "tail.wrapping_add(self.max_post + 1);",
     ),
-    Mutant::new("overflow-send-short", Overflow, "sq/mod.rs", "if self.head == self.limit {", "if false {"),
+    Mutant::new("overflow-send-short", Overflow, "sq/plain.rs", "self.head == self.limit\n", "false\n"),
+    Mutant::new("overflow-send-batch", Overflow, "sq/plain.rs", "wrs.len().min(room)", "wrs.len()"),
     Mutant::new(
         "overflow-send-of-keys",
         Overflow,
@@ -527,8 +528,8 @@ pub(super) const LIST: &[Mutant] = &[
         "run-one-return",
         Overflow,
         RUNS,
-        "cqe.write_operation(wr_id, wc);\n        self.index = at.wrapping_add(1);\n        self.finish_all();",
-        "cqe.write_operation(wr_id, wc);\n        self.index = at.wrapping_add(1);",
+        "(*index, *returned) = (behind, behind);\n        shared.return_up_to(behind);",
+        "*index = behind;",
     ),
     Mutant::new(
         "run-one-receive-return",

@@ -5,6 +5,7 @@ use super::Mutant;
 
 const BELL: &str = "doorbell.rs";
 const QUEUE: &str = "sq/mod.rs";
+const PLAIN: &str = "sq/plain.rs";
 const REGISTERS: &str = "registers.rs";
 const CONTROL: &str = "cq/control.rs";
 
@@ -18,7 +19,7 @@ pub(super) const LIST: &[Mutant] = &[
         "store(self.counter & 0xffff)",
         "store(self.counter)",
     ),
-    Mutant::new("record-cq-bits", Record, "cq/mod.rs", "store(self.index & 0xff_ffff)", "store(self.index)"),
+    Mutant::new("record-cq-bits", Record, "cq/shared.rs", "store(index & COUNTER)", "store(index)"),
     Mutant::new("record-order-of-bytes", Record, BELL, "store(counter.to_be(), ", "store(counter, "),
     Mutant::new(
         "record-halves",
@@ -30,7 +31,7 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "record-before-entry",
         Record,
-        QUEUE,
+        PLAIN,
         "let flags = self.flags[",
         "self.record.store(self.cur_post.wrapping_add(1) & 0xffff);\n        let flags = self.flags[",
     ),
@@ -42,9 +43,13 @@ pub(super) const LIST: &[Mutant] = &[
         // SAFETY: the last request is in the queue, and has been stored.
         let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
         // One block is one request.
-        if blocks == 1 && self.carries_blocks && has_data() {
+        if blocks == self.carried_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
+        } else if PLAIN && blocks > 1 {
+            // The last one has one block of them. No fence is behind it.
+            // SAFETY: as above.
+            self.bell.ring(unsafe { wqe::head(last) });
         } else {
             self.ring_other(blocks);
         }
@@ -52,9 +57,13 @@ pub(super) const LIST: &[Mutant] = &[
         "        // SAFETY: the last request is in the queue, and has been stored.
         let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
         // One block is one request.
-        if blocks == 1 && self.carries_blocks && has_data() {
+        if blocks == self.carried_blocks && has_data() {
             // SAFETY: as above; it is one block.
             unsafe { self.bell.ring_block(last) };
+        } else if PLAIN && blocks > 1 {
+            // The last one has one block of them. No fence is behind it.
+            // SAFETY: as above.
+            self.bell.ring(unsafe { wqe::head(last) });
         } else {
             self.ring_other(blocks);
         }
@@ -117,7 +126,13 @@ pub(super) const LIST: &[Mutant] = &[
         "register.store(value.to_be(), ",
         "register.store(value, ",
     ),
-    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if blocks == 1 && self", "if self"),
+    Mutant::new(
+        "blueflame-of-many",
+        BlueFlame,
+        QUEUE,
+        "if blocks == self.carried_blocks",
+        "if self.carried_blocks == 1",
+    ),
     Mutant::new("blueflame-empty", BlueFlame, QUEUE, "&& has_data()", ""),
     Mutant::new("blueflame-of-some", BlueFlame, QUEUE, "ds.div_ceil(4) == blocks", "ds <= blocks"),
     Mutant::new("blueflame-small", BlueFlame, QUEUE, "&& bell.max_units >= (BLOCK / UNIT) as u32", ""),

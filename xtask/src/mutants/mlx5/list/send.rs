@@ -4,6 +4,7 @@ use super::Kind::{Atomic, Fence, Immediate, Inline, List, Signal, Umr};
 use super::Mutant;
 
 const QUEUE: &str = "sq/mod.rs";
+const PLAIN: &str = "sq/plain.rs";
 const SPECIAL: &str = "sq/special.rs";
 const WINDOW: &str = "sq/umr.rs";
 const WQE: &str = "wqe.rs";
@@ -90,21 +91,15 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "inline-short-room",
         Inline,
-        QUEUE,
+        PLAIN,
         "(BLOCK - units * UNIT - size_of::<u32>()) as u32",
         "(BLOCK - units * UNIT) as u32",
     ),
-    Mutant::new(
-        "inline-short-length",
-        Inline,
-        QUEUE,
-        "(sge.length | wqe::INLINE).to_be()",
-        "(sge.length | wqe::INLINE)",
-    ),
+    Mutant::new("inline-short-length", Inline, WQE, "(INLINE | length).to_be()", "(INLINE | length)"),
     Mutant::new(
         "inline-short-check",
         Inline,
-        QUEUE,
+        PLAIN,
         "max_inline.min(Self::room(units))",
         "Self::room(units)",
     ),
@@ -115,8 +110,8 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("list-empty-element", List, WQE, "if sge.length > 0 {", "if true {"),
     Mutant::new("list-wrap", List, WQE, "if self.at == self.end {", "if self.at == self.start {"),
     Mutant::new("list-size", List, WQE, "self.ds += 1;", "self.ds += 2;"),
-    Mutant::new("list-blocks", List, SPECIAL, "ds.div_ceil(4) - 1", "ds / 4"),
-    Mutant::new("list-short-empty", List, QUEUE, "sge.length.wrapping_sub(1) >= max", "sge.length > max"),
+    Mutant::new("list-blocks", List, SPECIAL, "behind(ds.div_ceil(4))", "behind(ds / 4 + 1)"),
+    Mutant::new("list-short-empty", List, PLAIN, "length.wrapping_sub(1) >= max", "length > max"),
     Mutant::new(
         "list-remote-swapped",
         List,
@@ -173,37 +168,31 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new(
         "signal-flags",
         Signal,
-        QUEUE,
+        PLAIN,
         "(wr.flags.bits() & CONTROL_FLAGS)",
         "(wr.flags.bits() & 0x7)",
     )
     .equivalent("Bit 3 says that data is inline, and has no bit in the control segment."),
     // Immediate data, operands.
-    Mutant::new(
-        "immediate-order",
-        Immediate,
-        WQE,
-        "pair(fm_ce_se as u32, imm)",
-        "pair(fm_ce_se as u32, imm.swap_bytes())",
-    ),
+    Mutant::new("immediate-order", Immediate, WQE, "joined(fm_ce_se, imm.to_be())", "joined(fm_ce_se, imm)"),
     Mutant::new(
         "immediate-of-write",
         Immediate,
-        QUEUE,
+        PLAIN,
         "RDMA_WRITE_IMM, imm_data, remote)",
         "RDMA_WRITE_IMM, 0, remote)",
     ),
     Mutant::new(
         "immediate-of-long-write",
         Immediate,
-        QUEUE,
+        PLAIN,
         "Some((RDMA_WRITE_IMM, imm_data, Some",
         "Some((RDMA_WRITE_IMM, 0, Some",
     ),
     Mutant::new(
         "immediate-of-long-send",
         Immediate,
-        QUEUE,
+        PLAIN,
         "Some((SEND_IMM, imm_data, None))",
         "Some((SEND_IMM, 0, None))",
     ),

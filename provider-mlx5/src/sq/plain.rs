@@ -1,0 +1,284 @@
+//! The short path: sends, writes and reads with one SGE, or with inline data that ends in the first
+//! block. Such a request takes one block, and does not wrap.
+//!
+//! | function | puts in |
+//! |---|---|
+//! | `post_plain` | one request, whose operation the compiler often knows |
+//! | `put_one` | a send or a write |
+//! | `put_batch` | the sends and writes at the start of a list, of which it knows nothing |
+//!
+//! A list that has other requests, or that is longer than the room in the queue, continues in
+//! `post_rest`, out of line.
+//!
+//! # Safety
+//! As the module above: an entry is stored in one block, for which there is room.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use verbs_core::checks::{PlainLimits, SendChecks};
+use verbs_core::types::{OpKind, SendFlags, SendOp, SendWr};
+
+use super::Sq;
+use crate::record::Kind;
+use crate::wqe::{self, BLOCK, UNIT, opcode};
+
+/// The lengths of requests that the short path takes, by the flags of a request: the most bytes.
+type Lengths = [u32; CONTROL_FLAGS as usize + 1];
+
+/// The flags of a request of which control segments, or their lengths, know.
+pub(super) const CONTROL_FLAGS: u32 = 0xf;
+
+/// The lengths of the requests that the short path takes, by their operation.
+pub(super) struct Limits {
+    write: Lengths,
+    write_imm: Lengths,
+    send: Lengths,
+    send_imm: Lengths,
+    read: Lengths,
+}
+
+impl Limits {
+    pub(super) fn new(checks: &SendChecks) -> Self {
+        let limits = |op, units| {
+            let PlainLimits { max_length, max_inline } = checks.plain_limits(op);
+            let max_inline = max_inline.min(Self::room(units));
+            let is_inline = |flags: usize| flags & SendFlags::INLINE.bits() as usize != 0;
+            core::array::from_fn(|flags| if is_inline(flags) { max_inline } else { max_length })
+        };
+        Self {
+            write: limits(OpKind::RDMA_WRITE, 2),
+            write_imm: limits(OpKind::RDMA_WRITE_WITH_IMM, 2),
+            send: limits(OpKind::SEND, 1),
+            send_imm: limits(OpKind::SEND_WITH_IMM, 1),
+            read: limits(OpKind::RDMA_READ, 2),
+        }
+    }
+
+    /// Returns the most bytes of inline data behind a number of units that end in the first block.
+    const fn room(units: usize) -> u32 {
+        (BLOCK - units * UNIT - size_of::<u32>()) as u32
+    }
+}
+
+/// The operation of a common request: its opcode, its immediate data, and its remote address and
+/// key.
+type Plain = (u8, u32, Option<(u64, u32)>);
+
+/// Returns the parts of a common operation; `None` for the others.
+#[inline(always)]
+pub(super) const fn plain(op: &SendOp<'_>) -> Option<Plain> {
+    use opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
+    match *op {
+        SendOp::Send => Some((SEND, 0, None)),
+        SendOp::SendWithImm { imm_data } => Some((SEND_IMM, imm_data, None)),
+        SendOp::RdmaWrite { remote_addr, rkey } => Some((RDMA_WRITE, 0, Some((remote_addr, rkey)))),
+        SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
+            Some((RDMA_WRITE_IMM, imm_data, Some((remote_addr, rkey))))
+        }
+        SendOp::RdmaRead { remote_addr, rkey } => Some((RDMA_READ, 0, Some((remote_addr, rkey)))),
+        _ => None,
+    }
+}
+
+/// The place of a request: its first block, and the number of requests before it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) block: u32,
+    pub(super) head: u32,
+}
+
+impl Place {
+    /// Returns the place behind a request of so many blocks.
+    #[inline(always)]
+    pub(super) const fn behind(self, blocks: u32) -> Self {
+        Self { block: self.block.wrapping_add(blocks), head: self.head.wrapping_add(1) }
+    }
+}
+
+impl Sq {
+    /// Returns the place of the next request.
+    #[inline(always)]
+    pub(super) const fn place(&self) -> Place {
+        Place { block: self.cur_post, head: self.head }
+    }
+
+    /// Moves to a place, behind a request whose control segment is at `last`.
+    #[inline(always)]
+    pub(super) const fn move_to(&mut self, Place { block, head }: Place, last: NonNull<u8>) {
+        (self.cur_post, self.head, self.last) = (block, head, last);
+    }
+
+    /// Returns whether the short path ends here.
+    #[inline(always)]
+    const fn may_be_full(&self) -> bool {
+        self.head == self.limit
+    }
+
+    /// Posts a common request by the short path, and returns whether it did.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
+    #[inline(always)]
+    pub(super) unsafe fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
+        use opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
+        if self.may_be_full() {
+            return false;
+        }
+        let (place, limits) = (self.place(), &self.limits);
+        // A copy for each operation, in which the compiler knows the entry's shape.
+        // SAFETY: the caller's promise is the same; there is room.
+        let put = unsafe {
+            match wr.op {
+                SendOp::RdmaWrite { remote_addr, rkey } => {
+                    self.put(place, wr, &limits.write, (RDMA_WRITE, 0, Some((remote_addr, rkey))))
+                }
+                SendOp::Send => self.put(place, wr, &limits.send, (SEND, 0, None)),
+                SendOp::SendWithImm { imm_data } => {
+                    self.put(place, wr, &limits.send_imm, (SEND_IMM, imm_data, None))
+                }
+                SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data } => {
+                    let remote = Some((remote_addr, rkey));
+                    self.put(place, wr, &limits.write_imm, (RDMA_WRITE_IMM, imm_data, remote))
+                }
+                SendOp::RdmaRead { remote_addr, rkey } => {
+                    self.put(place, wr, &limits.read, (RDMA_READ, 0, Some((remote_addr, rkey))))
+                }
+                _ => None,
+            }
+        };
+        let Some(at) = put else { return false };
+        self.move_to(place.behind(1), at);
+        true
+    }
+
+    /// Puts a send or a write in, and returns whether it did.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+    #[inline(always)]
+    pub(super) unsafe fn put_one(&mut self, wr: &SendWr<'_>) -> bool {
+        if self.may_be_full() {
+            return false;
+        }
+        let place = self.place();
+        // SAFETY: the caller's promise is the same; there is room.
+        let Some(at) = (unsafe { self.put_common(place, wr) }) else { return false };
+        self.move_to(place.behind(1), at);
+        true
+    }
+
+    /// Puts the sends and writes in that are at the start of a list and for which there is room,
+    /// and returns their number.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+    #[inline(always)]
+    pub(super) unsafe fn put_batch(&mut self, wrs: &[SendWr<'_>]) -> usize {
+        let room = self.limit.wrapping_sub(self.head) as usize;
+        let count = wrs.len().min(room);
+        let (first, mut last) = (self.place(), self.last);
+        let (mut place, end) = (first, first.head.wrapping_add(count as u32));
+        let mut next = wrs.as_ptr();
+        while place.head != end {
+            // SAFETY: the element before the end of `count` ones. The caller's promise is the same;
+            // there is room.
+            let Some(at) = (unsafe { self.put_common(place, &*next) }) else { break };
+            (place, last) = (place.behind(1), at);
+            // SAFETY: at most behind the last one.
+            next = unsafe { next.add(1) };
+        }
+        self.move_to(place, last);
+        place.head.wrapping_sub(first.head) as usize
+    }
+
+    /// Stores a send or a write at a place. Returns its block, if it did.
+    ///
+    /// There are two operations, which the compiler finds by comparing and not by a table of jumps.
+    ///
+    /// # Safety
+    /// As [`put`](Self::put).
+    #[inline(always)]
+    unsafe fn put_common(&self, place: Place, wr: &SendWr<'_>) -> Option<NonNull<u8>> {
+        let limits = &self.limits;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match wr.op {
+                SendOp::RdmaWrite { remote_addr, rkey } => {
+                    let remote = Some((remote_addr, rkey));
+                    self.put(place, wr, &limits.write, (opcode::RDMA_WRITE, 0, remote))
+                }
+                SendOp::Send => self.put(place, wr, &limits.send, (opcode::SEND, 0, None)),
+                _ => None,
+            }
+        }
+    }
+
+    /// Stores a common request at a place, if it has one SGE or short inline data. Returns its
+    /// block then.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); there is room.
+    #[inline(always)]
+    unsafe fn put(
+        &self,
+        place: Place,
+        wr: &SendWr<'_>,
+        lengths: &Lengths,
+        (opcode, imm, remote): Plain,
+    ) -> Option<NonNull<u8>> {
+        let [sge] = wr.sge else { return None };
+        let flags = wr.flags.bits();
+        if flags > CONTROL_FLAGS {
+            return None;
+        }
+        let (length, max) = (sge.length, lengths[flags as usize]);
+        // An element of no bytes takes the other path, too.
+        if length.wrapping_sub(1) >= max {
+            return None;
+        }
+        let is_inline = flags & SendFlags::INLINE.bits() != 0;
+        let block = self.block(place.block);
+        let units = if remote.is_some() { 2 } else { 1 };
+        // SAFETY: the segments lie in the block, which no unfinished request has; the caller
+        // promises that inline memory is readable.
+        unsafe {
+            if let Some((remote_addr, rkey)) = remote {
+                wqe::store(block.add(UNIT), wqe::remote(remote_addr, rkey));
+            }
+            let at = block.add(units * UNIT);
+            let (data_units, kind) = if is_inline {
+                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+                (wqe::store_inline(at, from, length), Kind::of_data(opcode, true))
+            } else {
+                wqe::store(at, wqe::data(sge));
+                (1, Kind::of_data(opcode, false))
+            };
+            self.finish(wr, place, block, (opcode, imm, units as u32 + data_units, kind));
+        }
+        Some(block)
+    }
+
+    /// Stores a request's control segment, and records the request. The segments behind it have
+    /// been stored.
+    ///
+    /// # Safety
+    /// The request was checked, there is room for it, and its segments are complete; `at` is the
+    /// block of the place.
+    #[inline(always)]
+    pub(super) unsafe fn finish(
+        &self,
+        wr: &SendWr<'_>,
+        Place { block, head }: Place,
+        at: NonNull<u8>,
+        (opcode, imm, ds, kind): (u8, u32, u32, Kind),
+    ) {
+        let flags = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize];
+        // SAFETY: the caller has made sure that the block belongs to this request. The record has a
+        // slot for each block (`new`), and lives as long as the queue.
+        unsafe {
+            wqe::store_control(at, opcode, block as u16, self.qpn_word | ds.to_be(), flags, imm);
+            self.slot(block).as_ref().put(wr.wr_id, head.wrapping_add(1), kind);
+        }
+    }
+}
