@@ -289,6 +289,16 @@ impl Device {
     }
 }
 
+impl Drop for Device {
+    fn drop(&mut self) {
+        // The kernel frees the pages of registers with the last owner of the file: another one may
+        // open and close contexts of it for as long as it lives.
+        if self.is_imported {
+            self.registers.free(&self.kernel);
+        }
+    }
+}
+
 /// The number of the kernel's driver.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
 
@@ -349,6 +359,29 @@ pub(crate) mod tests {
             OnceLock::from(Box::from([Port { is_ethernet: true, needs_grh: true, gid_tbl_len: 256 }]));
         one.resolves_ah = true;
         (device, script)
+    }
+
+    #[test]
+    fn a_context_that_shares_its_file_frees_its_pages_and_another_leaves_them_to_the_kernel() {
+        let (mut shared, script) = device();
+        Arc::get_mut(&mut shared).expect("no object has it").is_imported = true;
+        let page = [2_u32.to_ne_bytes(), 4096_u32.to_ne_bytes(), 7_u32.to_ne_bytes()];
+        let reply = Reply::outputs([&page[0], &0x4000_u64.to_ne_bytes(), &page[1], &page[2]]);
+        let free = |text| Expect::command(text, Reply::ok());
+        script.expect([
+            Expect::anything(reply),
+            free("ioctl 4104.4097: 0x1000 handle 2"),
+            free("ioctl 4104.4097: 0x1000 handle 1"),
+        ]);
+        script.expect_map(0x4000, 4096, Region::plain(4096));
+        // Both registers of one page, which is freed once.
+        drop([(); 2].map(|()| shared.registers.take(&shared.kernel)));
+        drop(shared);
+        assert_eq!(script.remaining(), 0);
+        let (own, script) = device();
+        let before = script.seen().len();
+        drop(own);
+        assert_eq!(script.seen().len(), before);
     }
 
     #[test]

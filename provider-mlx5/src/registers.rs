@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::Result;
-use verbs_core::cmd::mlx5::{UarType, alloc_uar};
+use verbs_core::cmd::mlx5::{UarType, alloc_uar, free_uar};
 use verbs_core::ring::Region;
 
 use crate::direct::RegisterDirect;
@@ -81,6 +81,8 @@ struct Uar {
     base: usize,
     page_id: u32,
     map_offset: u64,
+    /// Of the page, which has several UARs on some systems.
+    handle: u32,
     uses: [Use; REGISTERS],
 }
 
@@ -199,6 +201,18 @@ impl Registers {
         Register { of, place, page_id, map_offset, region, base, is_orphan: AtomicBool::new(false) }
     }
 
+    /// Gives the pages back to the kernel's driver, which has them until they are mapped no more.
+    /// Nothing takes a register from now on.
+    pub(crate) fn free(&self, kernel: &Kernel) {
+        let uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles: Vec<u32> = uars.iter().chain([&self.shared]).map(|uar| uar.handle).collect();
+        handles.dedup();
+        for handle in handles {
+            // What the kernel does not free ends with the file.
+            let _ = free_uar(kernel.uverbs(), handle);
+        }
+    }
+
     fn set(&self, (uar, register): (usize, usize), to: Use) {
         let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
         uars[uar].uses[register] = to;
@@ -218,7 +232,7 @@ fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
     let uverbs = kernel.uverbs();
     let info = alloc_uar(uverbs, uar_type)?;
     // SAFETY: the kernel has just allocated the page for this process and told where to map it. It
-    // stays allocated as long as the context.
+    // stays allocated as long as it is mapped.
     let region = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) }?;
     let fit = (0..count).filter(|number| (number + 1) * UAR <= region.len());
     Ok(fit
@@ -227,6 +241,7 @@ fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
             base: number * UAR,
             page_id: info.page_id.wrapping_add(number as u32),
             map_offset: info.mmap_offset,
+            handle: info.handle,
             uses: [Use::None; REGISTERS],
         })
         .collect())
@@ -345,6 +360,7 @@ mod tests {
             base: 0,
             page_id,
             map_offset: u64::from(page_id) << 12,
+            handle: page_id,
             uses: [Use::None; REGISTERS],
         }
     }

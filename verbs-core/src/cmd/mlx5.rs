@@ -8,9 +8,10 @@ use uverbs_abi::mlx5_user_ioctl_cmds::{
     MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_PD_HANDLE, MLX5_IB_ATTR_QUERY_PD_RESP_PDN,
     MLX5_IB_ATTR_QUERY_PORT, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
-    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_METHOD_DM_QUERY,
-    MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_METHOD_PD_QUERY, MLX5_IB_METHOD_QUERY_PORT,
-    MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_OBJECT_UAR,
+    MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE,
+    MLX5_IB_METHOD_DM_QUERY, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH, MLX5_IB_METHOD_PD_QUERY,
+    MLX5_IB_METHOD_QUERY_PORT, MLX5_IB_METHOD_UAR_OBJ_ALLOC, MLX5_IB_METHOD_UAR_OBJ_DESTROY,
+    MLX5_IB_OBJECT_UAR,
 };
 use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiQueryPort;
 pub use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
@@ -19,7 +20,7 @@ use zerocopy::IntoBytes;
 use crate::Result;
 use crate::channel::{Attr, Uverbs};
 
-/// A doorbell page, which ends with the context.
+/// A doorbell page. It ends with the last file of the context, unless [`free_uar`] ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UarInfo {
     /// Its handle.
@@ -49,6 +50,16 @@ pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
     let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
     uverbs.ioctl_only("alloc_uar", "pages of doorbell registers", object, method, &mut attrs)?;
     Ok(info)
+}
+
+/// Frees a doorbell page. The device has it until it is mapped no more.
+///
+/// # Errors
+/// `ENOENT` for a handle that no page has; any other errno that the kernel returns.
+pub fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
+    let mut attrs = [Attr::handle(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle)];
+    let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
+    uverbs.ioctl_only("free_uar", "pages of doorbell registers", object, method, &mut attrs)
 }
 
 /// The place of device memory.
