@@ -11,6 +11,7 @@
 //! | [`pair`] | two programs that connect over TCP |
 //! | [`pattern`] | bytes and choices that follow from a number |
 //! | [`peer`] | two processes that try everything on each other |
+//! | [`record`] | the commands that a program sends to uverbs, recorded and compared |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
 //! | [`perftest`], [`pyverbs`] | results of programs that do not know this project |
@@ -39,6 +40,8 @@ pub mod port;
 pub mod process;
 #[cfg(feature = "suites")]
 pub mod pyverbs;
+#[cfg(feature = "suites")]
+pub mod record;
 #[cfg(feature = "suites")]
 pub mod refuse;
 pub mod runner;

@@ -10,6 +10,7 @@
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
+//! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues by itself, on both libraries |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
@@ -19,6 +20,7 @@
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
 //! fails the case that caused it; the kernel's messages are shown with a failure.
 
+pub mod attributes;
 pub mod control;
 pub mod devinfo;
 pub mod differential;
@@ -141,6 +143,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(perftest::cases(setup)),
         pyverbs::compared(setup),
         differential::cases(setup),
+        attributes::cases(setup),
         direct::cases(setup),
         linked(faults::cases(setup)),
         faults::cases(setup),

@@ -1,0 +1,159 @@
+//! `differential.attributes`: the commands that rdma-core's libmlx5 and this project's send to the
+//! kernel, in one boot. Each difference is one of the [table](table::ROWS), and each row of the
+//! table has a difference.
+//!
+//! `tests/differential/attributes.c` makes each call of libibverbs that reaches the kernel, in
+//! steps. A [tracer](crate::record::tracer) reads its commands from the outside, on either library.
+//!
+//! The table is shown in `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
+//! attributes` writes it.
+
+pub mod table;
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::differential::compiled;
+use super::{Setup, device};
+use crate::record::compare::{Difference, differences, unexplained};
+use crate::record::normal::{Step, steps};
+use crate::record::tracer;
+use crate::runner::{Case, CaseResult, fail};
+use crate::tools::{LIMIT, Maker};
+
+const SUITE: &str = "differential";
+
+const SOURCE: &str = include_str!("../../../../differential/attributes.c");
+
+/// Limit on a run: some hundred commands.
+const RUN: Duration = Duration::from_secs(120);
+
+/// Returns the cases of the suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    [
+        Case::new(SUITE, "attributes", move || explained(setup)),
+        Case::new(SUITE, "attributes of two runs on one library are the same", move || same(setup)),
+    ]
+    .into_iter()
+    .map(|case| case.within(2 * RUN + LIMIT))
+    .collect()
+}
+
+/// Checks that the table explains each difference, and that each of its rows is needed.
+fn explained(setup: Setup) -> CaseResult {
+    let all = compare(setup, [Maker::Theirs, Maker::Linked])?;
+    let guest = format!("{} {}", series()?, setup.port);
+    let (left, idle) = unexplained(&all, table::ROWS, &guest);
+    for difference in &left {
+        eprintln!("not in the table: {difference}");
+    }
+    for row in &idle {
+        eprintln!(
+            "does not occur: {} | {} | {} | {} | {}",
+            row.step, row.command, row.field, row.theirs, row.ours
+        );
+    }
+    if left.is_empty() && idle.is_empty() {
+        return Ok(());
+    }
+    fail(format_args!(
+        "{} of {} differences are not in the table, {} of its rows do not occur",
+        left.len(),
+        all.len(),
+        idle.len()
+    ))
+}
+
+fn same(setup: Setup) -> CaseResult {
+    let all = compare(setup, [Maker::Linked, Maker::Linked])?;
+    match all.first() {
+        None => Ok(()),
+        Some(first) => fail(format_args!("{} differences, first: {first}", all.len())),
+    }
+}
+
+fn compare(setup: Setup, makers: [Maker; 2]) -> CaseResult<Vec<Difference>> {
+    let [one, other] = makers.map(|maker| run(setup, &maker));
+    let [one, other] = [one?, other?];
+    Ok(differences((&one.0, &one.1), (&other.0, &other.1)))
+}
+
+/// Runs the program on a library. Returns its steps and its output.
+fn run(setup: Setup, maker: &Maker) -> CaseResult<(Vec<Step>, String)> {
+    let program = compiled("attributes", SOURCE, &["-libverbs"])?;
+    let mut command = Command::new(program);
+    let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
+    command.args([device(0), gid]).env("MLX5_SCATTER_TO_CQE", "0").env_remove("LD_LIBRARY_PATH");
+    maker.prepare(&mut command)?;
+    let recorded = match tracer::run(&mut command, RUN)? {
+        Ok(recorded) if recorded.finished.status.success() => recorded,
+        Ok(recorded) => {
+            let finished = recorded.finished;
+            return fail(format_args!("on the library {maker}: {}: {}", finished.status, finished.stderr));
+        }
+        Err(killed) => {
+            let last = killed.stdout.lines().last().unwrap_or_default();
+            return fail(format_args!("on the library {maker}: not done after {RUN:?}; last: {last}"));
+        }
+    };
+    Ok((steps(&recorded.calls), recorded.finished.stdout))
+}
+
+/// Returns the kernel's series, such as `6.1`.
+fn series() -> CaseResult<String> {
+    let name = nix::sys::utsname::uname()?;
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let [major, minor] = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
+    Ok(format!("{major}.{minor}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::record::compare::Row;
+
+    /// Returns the table as lines of Markdown.
+    fn shown() -> Vec<String> {
+        let code = |text: &str| match text {
+            "" => String::new(),
+            text => text.split('|').map(|text| format!("`{text}`")).collect::<Vec<_>>().join(" or "),
+        };
+        let line = |row: &Row| {
+            let [step, command, field, theirs, ours] =
+                [row.step, row.command, row.field, row.theirs, row.ours].map(code);
+            format!("| {step} | {command} | {field} | {theirs} | {ours} | {} | {} |", row.guests, row.reason)
+        };
+        table::ROWS.iter().map(line).collect()
+    }
+
+    #[test]
+    fn the_document_shows_the_table() {
+        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/connectx-model.md");
+        const HEAD: &str =
+            "| step | command | field | libmlx5 | ours | guests | reason |\n|---|---|---|---|---|---|---|\n";
+        let text = fs::read_to_string(DOCUMENT).unwrap();
+        let (before, rest) = text.split_once(HEAD).expect("the table's head");
+        let (table, after) = rest.split_once("\n\n").expect("the table's end");
+        let expected = shown().join("\n");
+        if std::env::var_os("BLESS").is_some() {
+            fs::write(DOCUMENT, format!("{before}{HEAD}{expected}\n\n{after}")).unwrap();
+            return;
+        }
+        assert_eq!(table, expected, "BLESS=1 cargo test -p verbs-tests --lib attributes writes the table");
+    }
+
+    #[test]
+    fn every_row_has_a_reason_and_differs_from_the_others() {
+        for (place, row) in table::ROWS.iter().enumerate() {
+            assert!(!row.reason.is_empty() && !row.guests.is_empty(), "{row:?}");
+            let is_same = |other: &Row| {
+                (other.step, other.command, other.field, other.theirs)
+                    == (row.step, row.command, row.field, row.theirs)
+            };
+            assert!(!table::ROWS[..place].iter().any(is_same), "{row:?}");
+        }
+    }
+}
