@@ -122,6 +122,10 @@ impl Context {
     ///
     /// Completions that were compressed together have one time, that of the first.
     ///
+    /// With the environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, all queues of
+    /// the process are compressed whose entries have 64 bytes and whose completions have no times,
+    /// if the device compresses [hashes](CqeCompression::Hash).
+    ///
     /// # Errors
     /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form that the device does
     /// not offer, and for entries of a size that it does not compress.
