@@ -125,7 +125,8 @@
 //! and [`std::io::Error`].
 //!
 //! An `# Errors` section lists the errnos to expect. Each control verb can also fail with `EIO`
-//! once the device is gone, and with `ENOMEM`.
+//! once the device is gone, or where it fails the command ([`Cause`] says which), and with
+//! `ENOMEM`.
 //!
 //! # Providers
 //! A provider is the driver of one kind of device. Handles hide their provider, unless the program

@@ -81,6 +81,7 @@ errnos! {
     RANGE = ERANGE, "Numerical result out of range";
     NOSYS = ENOSYS, "Function not implemented";
     NODATA = ENODATA, "No data available";
+    NOLINK = ENOLINK, "Link has been severed";
     PROTO = EPROTO, "Protocol error";
     BADMSG = EBADMSG, "Bad message";
     OVERFLOW = EOVERFLOW, "Value too large for defined data type";

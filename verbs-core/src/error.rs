@@ -220,6 +220,15 @@ pub enum Cause {
         /// The defect.
         what: &'static str,
     },
+    /// The kernel has taken the device away from this context, with `EIO` from every command: it
+    /// was removed, or its driver has reset it. A device that comes back is opened anew.
+    DeviceGone,
+    /// The device executes no commands, not even a query of its port: it has failed, and its driver
+    /// has given it up, or is about to reset it. The errno is the driver's: `EIO`, and of mlx5 also
+    /// `ENOLINK` and `ENXIO`.
+    DeviceFailed,
+    /// The device, or its driver, failed this command (`EIO`), and executes others.
+    CommandFailed,
     /// Another object, or the kernel, still uses the object.
     InUse {
         /// The user of the object.
@@ -389,6 +398,11 @@ impl fmt::Display for Cause {
             }
             Self::KernelLacks { what } => write!(f, "this kernel, or its driver, has no {what}"),
             Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),
+            Self::DeviceGone => f.write_str(
+                "the device is gone: it was removed, or its driver has reset it; if it comes back, open it again",
+            ),
+            Self::DeviceFailed => f.write_str("the device has failed: it executes no commands"),
+            Self::CommandFailed => f.write_str("the device failed the command, and executes others"),
             Self::InUse { by } => write!(f, "still in use by {by}"),
             Self::Foreign { what } => write!(f, "the {what} belongs to another device"),
             Self::File { path, hint: "" } => write!(f, "{path}"),

@@ -37,6 +37,7 @@
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux
 //! `drivers/infiniband/core/uverbs_ioctl.c`, `uverbs_main.c`
 
+mod diagnosis;
 mod fd;
 mod open;
 mod scripted;
@@ -100,6 +101,12 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a
     /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
+
+    /// Returns whether the commands go to a device that may fail, so that it is worth to query its
+    /// state after an `EIO`.
+    fn is_device(&self) -> bool {
+        false
+    }
 }
 
 /// A command in the ioctl's form: a method of an object, and its attributes.

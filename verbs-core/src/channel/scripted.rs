@@ -17,13 +17,21 @@ use crate::ring::Region;
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
+    is_device: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     script: VecDeque<Expect>,
     seen: Vec<String>,
-    maps: VecDeque<(u64, usize, Region)>,
+    maps: VecDeque<Map>,
+}
+
+/// A mapping that must come next: its offset, and its length and memory.
+#[derive(Debug)]
+struct Map {
+    offset: u64,
+    reply: Result<(usize, Region), Errno>,
 }
 
 /// One command that must come next.
@@ -94,6 +102,11 @@ impl Scripted {
         scripted
     }
 
+    /// Creates a kernel with a device, which is queried for its state after an `EIO`.
+    pub fn of_device(script: impl IntoIterator<Item = Expect>) -> Self {
+        Self { is_device: true, ..Self::new(script) }
+    }
+
     /// Appends commands to those that it expects.
     pub fn expect(&self, script: impl IntoIterator<Item = Expect>) {
         self.state().script.extend(script);
@@ -102,7 +115,12 @@ impl Scripted {
     /// Expects a mapping of `len` bytes at `offset` next, and returns `region`, a queue that the
     /// test also holds.
     pub fn expect_map(&self, offset: u64, len: usize, region: Region) {
-        self.state().maps.push_back((offset, len, region));
+        self.state().maps.push_back(Map { offset, reply: Ok((len, region)) });
+    }
+
+    /// Expects a mapping at `offset` next, and refuses it.
+    pub fn refuse_map(&self, offset: u64, errno: Errno) {
+        self.state().maps.push_back(Map { offset, reply: Err(errno) });
     }
 
     /// Returns the commands that came, in the notation of [`Expect::command`]: for inputs with
@@ -227,13 +245,19 @@ impl Channel for Scripted {
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
         let expected = self.state().maps.pop_front();
-        let Some((wanted_offset, wanted_len, region)) = expected else { return Err(Errno::INVAL) };
-        assert_eq!((offset, len), (wanted_offset, wanted_len), "another mapping was expected");
+        let Some(wanted) = expected else { return Err(Errno::INVAL) };
+        assert_eq!(offset, wanted.offset, "another mapping was expected");
+        let (wanted_len, region) = wanted.reply?;
+        assert_eq!(len, wanted_len, "another mapping was expected");
         Ok(region)
     }
 
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
         None
+    }
+
+    fn is_device(&self) -> bool {
+        self.is_device
     }
 }
 

@@ -11,6 +11,13 @@ fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {
     unsafe { Uverbs::new(Box::new(Scripted::new(script)), 18, "rxe0") }
 }
 
+/// A scripted kernel with a device, which is queried for its state after an `EIO`.
+#[allow(unsafe_code)]
+fn of_device(script: impl IntoIterator<Item = Expect>) -> Uverbs {
+    // SAFETY: as in `uverbs`.
+    unsafe { Uverbs::new(Box::new(Scripted::of_device(script)), 0, "mlx5_0") }
+}
+
 fn handle(number: u32) -> Vec<u8> {
     number.to_ne_bytes().to_vec()
 }
@@ -145,4 +152,50 @@ fn an_extended_command_says_so_in_its_number() {
         Expect::command("write_ex 1: in 0000000000000000, out 0+0", Reply::ok()),
     ]);
     uverbs.write(WriteCmd::extended(1, &[0; 8], &mut [], Uhw::none())).unwrap();
+}
+
+const GID: &str = "ioctl 0.6: 0x0 u64 0x1, 0x1 u64 0x0, 0x2 u32 0x0, 0x3 out 32 bytes";
+
+/// Returns the sentence of a command that failed with `errno`, on a device whose next replies
+/// are these.
+fn sentence(errno: Errno, replies: &[(&str, Reply)]) -> String {
+    let replies = replies.iter().map(|(command, reply)| Expect::command(command, reply.clone()));
+    of_device(replies).error("create_qp", errno).to_string()
+}
+
+#[test]
+fn a_device_without_a_context_is_gone() {
+    let said = sentence(Errno::IO, &[(GID, Reply::Errno(Errno::IO))]);
+    assert!(said.starts_with("create_qp on mlx5_0: the device is gone") && said.ends_with("(EIO)"), "{said}");
+}
+
+#[test]
+fn a_device_that_queries_nothing_has_failed() {
+    const PORT: &str = "ioctl 0.2: 0x0 u64 0x1, 0x1 out 48 bytes";
+    for gid in [Reply::ok(), Reply::Errno(Errno::NODATA)] {
+        for errno in [Errno::IO, Errno::TIMEDOUT, Errno::NXIO] {
+            let replies = [(GID, gid.clone()), (PORT, Reply::Errno(errno))];
+            let said = sentence(Errno::IO, &replies);
+            assert!(said.starts_with("create_qp on mlx5_0: the device has failed"), "{said}");
+        }
+    }
+    let said = sentence(Errno::IO, &[(GID, Reply::ok()), (PORT, Reply::ok())]);
+    assert!(said.starts_with("create_qp on mlx5_0: the device failed the command"), "{said}");
+    let said = sentence(Errno::NXIO, &[(GID, Reply::ok()), (PORT, Reply::ok())]);
+    assert_eq!(said, "create_qp on mlx5_0: No such device or address (ENXIO)");
+}
+
+#[test]
+fn a_kernel_without_the_query_of_a_gid_is_asked_for_the_port_alone() {
+    const WRITE: &str = "write 2: in 00000000000000000100000000000000, out 40+0";
+    let said = sentence(Errno::IO, &[(GID, Reply::Errno(Errno::NOTTY)), (WRITE, Reply::Errno(Errno::IO))]);
+    assert!(said.starts_with("create_qp on mlx5_0: the device has failed"), "{said}");
+}
+
+#[test]
+fn other_errors_ask_nothing() {
+    for errno in [Errno::INVAL, Errno::NOMEM, Errno::TIMEDOUT] {
+        let said = sentence(errno, &[]);
+        assert_eq!(said, format!("create_qp on mlx5_0: {} ({errno})", errno.description()));
+    }
 }

@@ -16,7 +16,7 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 };
 use uverbs_abi::ib_user_verbs::IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
-use super::{Attr, Channel, FdChannel, Ioctl, Uhw, Value, WriteCmd};
+use super::{Attr, Channel, FdChannel, Ioctl, Uhw, Value, WriteCmd, diagnosis};
 use crate::discovery::DeviceInfo;
 use crate::ring::Region;
 use crate::{Cause, Errno, Error, Result};
@@ -148,9 +148,14 @@ impl Uverbs {
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)
     }
 
-    /// Creates an error of a verb on this device.
+    /// Creates an error of a verb on this device. After an `EIO`, and what drivers return for a
+    /// device that they have given up, the device is queried for its state, which is the cause.
     pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
-        Error::new(verb, &self.device_name, errno)
+        let error = Error::new(verb, &self.device_name, errno);
+        if diagnosis::concerns(errno) && self.channel.is_device() {
+            return error.because(diagnosis::cause(self, errno));
+        }
+        error
     }
 
     /// Creates the error of a verb whose reply from the kernel is malformed.

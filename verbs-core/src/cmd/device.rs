@@ -87,16 +87,18 @@ fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
 /// Any errno the kernel returns; notably `EINVAL` for a port that does not exist.
 #[doc(alias = "ibv_query_port")]
 pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
-    const VERB: &str = "query_port";
+    let reply = port(uverbs, port_num).map_err(|errno| uverbs.error("query_port", errno))?;
+    Ok(port_attr(&reply))
+}
+
+/// Returns the kernel's reply to the query of a port.
+pub(crate) fn port(uverbs: &Uverbs, port_num: u8) -> Result<IbUverbsQueryPortRespEx, Errno> {
     let mut reply = IbUverbsQueryPortRespEx::default();
     let mut attrs = [
         Attr::u64(UVERBS_ATTR_QUERY_PORT_PORT_NUM, port_num.into()),
         Attr::output(UVERBS_ATTR_QUERY_PORT_RESP, reply.as_mut_bytes()),
     ];
-    let done = uverbs
-        .try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &mut attrs)
-        .map_err(|errno| uverbs.error(VERB, errno))?;
-    if !done {
+    if !uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &mut attrs)? {
         let request = IbUverbsQueryPort { response: 0, port_num, reserved: [0; 7] };
         let command = WriteCmd::new(
             IB_USER_VERBS_CMD_QUERY_PORT,
@@ -104,9 +106,9 @@ pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
             reply.legacy_resp.as_mut_bytes(),
             Uhw::none(),
         );
-        uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))?;
+        uverbs.write(command)?;
     }
-    Ok(port_attr(&reply))
+    Ok(reply)
 }
 
 /// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel does not have the

@@ -62,6 +62,21 @@ pub fn query_gid_entry(
     port_num: u8,
     gid_index: u32,
 ) -> core::result::Result<Option<GidEntry>, Option<crate::Error>> {
+    match entry(uverbs, port_num, gid_index) {
+        Ok(Some(entry)) => Ok(Some(from_kernel(&entry))),
+        Ok(None) => Err(None),
+        Err(Errno::NODATA) => Ok(None),
+        Err(errno) => Err(Some(uverbs.error("query_gid", errno))),
+    }
+}
+
+/// Returns the kernel's reply to the query of an entry, which no driver has a part in; `None` if
+/// the kernel does not have the method.
+pub(crate) fn entry(
+    uverbs: &Uverbs,
+    port_num: u8,
+    gid_index: u32,
+) -> Result<Option<IbUverbsGidEntry>, Errno> {
     let mut entry = IbUverbsGidEntry::default();
     let mut attrs = [
         Attr::u64(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port_num.into()),
@@ -69,12 +84,8 @@ pub fn query_gid_entry(
         Attr::u32(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0),
         Attr::output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_mut_bytes()),
     ];
-    match uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &mut attrs) {
-        Ok(true) => Ok(Some(from_kernel(&entry))),
-        Ok(false) => Err(None),
-        Err(Errno::NODATA) => Ok(None),
-        Err(errno) => Err(Some(uverbs.error("query_gid", errno))),
-    }
+    let done = uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &mut attrs)?;
+    Ok(done.then_some(entry))
 }
 
 fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {

@@ -9,8 +9,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs::{Cause, Context, CqInit, Errno};
+
 use super::control::Control;
 use super::{Port, Setup, device, read_sysfs};
+use crate::fabric;
 use crate::process::{self, Finished, Running};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
 use crate::tools::{LIMIT, Maker, is_linked};
@@ -29,13 +32,14 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     vec![
         one("a port that goes down and up changes sysfs and sends events", port),
         one("the status of a command becomes an errno", commands),
+        one("our API tells a failed command from a device that has failed", our_command),
         one("a failed command fails C's ping-pong", ping_pong),
         one("the syndrome of a completion becomes a status", completions),
         one("a held event arrives when it is released", held),
         one("an overrun of a completion queue is reported to its owner", overrun),
         one("a device failure is reported to its users, and the device recovers", fatal)
             .within(2 * DYING + LIMIT),
-        one("removal of a function harms no other program", removed).within(DYING + LIMIT),
+        one("removal of a function harms no other program", removed).within(2 * DYING + LIMIT),
     ]
 }
 
@@ -134,6 +138,53 @@ fn commands(setup: Setup) -> CaseResult {
     tell_lines("command status", &program(setup, "commands")?, &wanted)
 }
 
+fn our_command(_: Setup) -> CaseResult {
+    let context = fabric::open()?;
+    let pd = context.alloc_pd()?;
+    // Newer drivers send commands of their own with the first object of a kind.
+    drop(context.create_cq(&CqInit::new(1))?);
+    for (status, errno, wanted) in [
+        (0x1, Errno::IO, Cause::CommandFailed),
+        (0x51, Errno::IO, Cause::CommandFailed),
+        (0x8, Errno::NOMEM, Cause::Unknown),
+    ] {
+        Control::tell(&format!("command opcode=CREATE_CQ status={status:#x}"))?;
+        let Err(error) = context.create_cq(&CqInit::new(1)) else { return fail("the command succeeds") };
+        if (error.errno, &error.cause) != (errno, &wanted) {
+            return fail(format_args!("{error} rather than {wanted:?} after the status {status:#x}"));
+        }
+    }
+    // The device works as before.
+    drop(context.create_cq(&CqInit::new(1))?);
+    Ok(pd.close()?)
+}
+
+/// Queries the device until the kernel has taken it from the context. Before, each failure is that
+/// of a device that has failed.
+fn until_gone(context: &Context) -> CaseResult {
+    let mut seen: Vec<verbs::Error> = Vec::new();
+    let gone = process::wait_until(DYING, || {
+        let Err(error) = context.query_port(fabric::PORT) else { return false };
+        let is_gone = error.cause == Cause::DeviceGone;
+        if seen.last() != Some(&error) {
+            seen.push(error);
+        }
+        is_gone
+    });
+    seen.iter().for_each(|error| println!("{error}"));
+    let is_wrong = |error: &&verbs::Error| !matches!(error.cause, Cause::DeviceFailed | Cause::DeviceGone);
+    if let Some(error) = seen.iter().find(is_wrong) {
+        return fail(format_args!("{error} of a device that has failed"));
+    }
+    if !gone {
+        return fail(format_args!("the device is not gone: {seen:?}"));
+    }
+    match context.alloc_pd() {
+        Err(error) if (error.errno, &error.cause) == (Errno::IO, &Cause::DeviceGone) => Ok(()),
+        other => fail(format_args!("{other:?} rather than an error of a device that is gone")),
+    }
+}
+
 fn ping_pong(_: Setup) -> CaseResult {
     let run = || -> CaseResult<_> {
         let mut tool = Maker::Theirs.tool("ibv_rc_pingpong")?;
@@ -220,6 +271,7 @@ fn fatal(setup: Setup) -> CaseResult {
 }
 
 fn removed(_: Setup) -> CaseResult {
+    let ours = fabric::open()?;
     Control::tell("remove")?;
     // Programs that use it must fail and not hang.
     let ended = process::run(
@@ -227,7 +279,7 @@ fn removed(_: Setup) -> CaseResult {
         DYING,
     )?;
     match ended {
-        Ok(end) if !end.status.success() => Ok(()),
+        Ok(end) if !end.status.success() => until_gone(&ours),
         end => Err(Stop::Failed(format!("{end:?}"))),
     }
 }

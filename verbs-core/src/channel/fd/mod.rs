@@ -126,6 +126,10 @@ impl Channel for FdChannel {
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>> {
         Some(Arc::clone(&self.fd))
     }
+
+    fn is_device(&self) -> bool {
+        true
+    }
 }
 
 impl IoctlBuffer {
