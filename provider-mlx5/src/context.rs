@@ -27,6 +27,8 @@ use zerocopy::IntoBytes;
 use crate::device::{DRIVER_ID, Device};
 use crate::direct::{ClockInfo, ContextDirect, UarDirect};
 use crate::regions::Place;
+use crate::registers::Register;
+use crate::uar::Name;
 use crate::{
     Ah, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd,
 };
@@ -189,18 +191,32 @@ impl Context {
     /// Takes a doorbell register that no queue pair has, for whole requests.
     ///
     /// # Errors
-    /// `ENOMEM` if the device has none left, or the environment permits none.
+    /// `ENOMEM` if the device has none left, or the environment permits none; `EOPNOTSUPP` if
+    /// registers come with the context: their numbers in the device are not known then.
     pub fn take_uar(&self) -> Result<UarDirect> {
         let register = self.device.registers.take(&self.device.kernel);
         if register.is_shared() || register.is_beside_orphan() {
             return Err(self.device.error("devx_alloc_uar", Errno::NOMEM));
         }
-        Ok(UarDirect(register))
+        self.uar(register)
     }
 
     /// Returns the page of registers that all of the context share, for doorbells of 8 bytes.
-    pub fn shared_uar(&self) -> UarDirect {
-        UarDirect(self.device.registers.share())
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if registers come with the context: their numbers in the device are not known
+    /// then.
+    pub fn shared_uar(&self) -> Result<UarDirect> {
+        self.uar(self.device.registers.share())
+    }
+
+    fn uar(&self, register: Register) -> Result<UarDirect> {
+        let Name::Page(page_id) = register.name() else {
+            let reason = "the driver does not tell the numbers of registers that come with the context";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(self.device.error("devx_alloc_uar", Errno::OPNOTSUPP).because(cause));
+        };
+        Ok(UarDirect { register, page_id })
     }
 
     /// Returns the properties of a port in the device's switch.

@@ -2,8 +2,23 @@
 //! the context is opened.
 //!
 //! The driver is told that completions may carry the program's numbers (version 1), and that this
-//! provider allocates doorbell registers one page at a time. Drivers before Linux 5.8 allocate
-//! them with the context, and are refused.
+//! provider allocates doorbell registers one page at a time. It may be older than either:
+//!
+//! | driver | request | reply | what follows |
+//! |---|---|---|---|
+//! | Linux 5.8 and newer | the whole | no registers | they are allocated for queue pairs |
+//! | Linux 4.11 and newer | the whole | registers | they are those of the context, see `uar` |
+//! | Linux 4.5 and newer | up to `lib_caps` | registers | as before, a page has one UAR |
+//! | before Linux 4.5 | up to `max_cqe_version` | no version | refused |
+//!
+//! A driver refuses a request with fields that it does not know, and gets a shorter one then. It
+//! leaves fields of the reply out that it does not know: they are 0, which stands for the state of
+//! things before there was the field. No object of this provider needs DevX, so the context is
+//! opened without.
+//!
+//! `MLX5_DYN_UAR=0` in the environment asks a driver of Linux 5.8 or newer for registers with the
+//! context, as for an older one. Such a context cannot be imported, nor has it registers of which
+//! the number in the device is known (`mlx5dv_devx_alloc_uar`).
 //!
 //! # Safety
 //! The input of the command has no addresses.
@@ -13,6 +28,8 @@
 //! `drivers/infiniband/hw/mlx5/main.c` (`mlx5_ib_alloc_ucontext`)
 #![allow(unsafe_code)]
 
+use core::mem::offset_of;
+use std::env;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -39,11 +56,15 @@ use crate::sizes::Limits;
 use crate::sq::{Frames, L2_HEADER};
 use crate::user_index::{UserIndex, UserIndices};
 
-/// The registers that a driver which allocates them with the context is asked for.
+/// The registers that a driver which allocates them with the context is asked for: queue pairs
+/// that have none for themselves ring them.
 const TOTAL_BFREGS: u32 = 16;
 
-/// Those of them that one queue pair has for itself.
+/// Those of them that the driver gives to one queue pair alone.
 const LOW_LATENCY_BFREGS: u32 = 4;
+
+/// The environment variable that asks for registers with the context if it is 0.
+const DYN_UAR: &str = "MLX5_DYN_UAR";
 
 /// The version of completions that carry the program's numbers.
 const CQE_VERSION: u8 = 1;
@@ -94,24 +115,17 @@ impl Device {
     /// `ENODEV` for a device of another driver; `EOPNOTSUPP` for a driver or a device that is too
     /// old; any errno that the kernel returns.
     pub(crate) fn open(info: &DeviceInfo) -> Result<Arc<Self>> {
-        let request = Mlx5IbAllocUcontextReqV2 {
-            total_num_bfregs: TOTAL_BFREGS,
-            num_low_latency_bfregs: LOW_LATENCY_BFREGS,
-            max_cqe_version: CQE_VERSION,
-            lib_caps: (Mlx5LibCaps::MLX5_LIB_CAP_4K_UAR | Mlx5LibCaps::MLX5_LIB_CAP_DYN_UAR).bits(),
-            ..Default::default()
-        };
-        let mut reply = Mlx5IbAllocUcontextResp::default();
-        // SAFETY: the request is numbers.
-        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        let kernel = KernelContext::open_uhw(info, DRIVER_ID, fw_ver, uhw)?;
+        let has_dyn_uar = env::var(DYN_UAR).map_or(true, |value| value.trim() != "0");
+        let (kernel, reply) =
+            negotiate(has_dyn_uar, |uhw| KernelContext::open_uhw(info, DRIVER_ID, fw_ver, uhw))?;
         Self::new(kernel, &reply)
     }
 
     /// Shares the context of a device's file that another owner opened.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); `EINVAL` for a context whose registers came with it, because the
+    /// owners would not know of each other's.
     pub(crate) fn import(info: &DeviceInfo, file: OwnedFd) -> Result<Arc<Self>> {
         use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
         let mut reply = Mlx5IbAllocUcontextResp::default();
@@ -120,6 +134,11 @@ impl Device {
         // SAFETY: the attribute is the driver's, and lends the reply for the time of the command.
         let attrs = unsafe { DriverAttrs::new([attr]) };
         let kernel = KernelContext::import_with(info, file, DRIVER_ID, fw_ver, attrs)?;
+        if reply.tot_bfregs != 0 {
+            let reason = "the doorbell registers came with the context: its owner keeps them to itself";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(Error::new("import_device", info.name(), Errno::INVAL).because(cause));
+        }
         let mut device = Self::new(kernel, &reply)?;
         if let Some(device) = Arc::get_mut(&mut device) {
             device.is_imported = true;
@@ -133,26 +152,15 @@ impl Device {
     /// As [`open`](Self::open).
     pub(crate) fn new(kernel: Arc<KernelContext>, reply: &Mlx5IbAllocUcontextResp) -> Result<Arc<Self>> {
         let kernel = Kernel::new(kernel);
-        let refused = |reason: &'static str| {
-            let cause = Cause::Other { reason: reason.into() };
-            kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause)
-        };
         if reply.cqe_version != CQE_VERSION {
-            return Err(refused(
-                "the device's completions do not carry numbers of the program: update its firmware",
-            ));
-        }
-        if reply.tot_bfregs != 0 {
-            return Err(refused(
-                "the driver allocates doorbell registers with the context: use Linux 5.8 or newer",
-            ));
+            let reason = "completions do not carry numbers of the program: use Linux 4.5 or newer, and \
+                          current firmware of the device";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause));
         }
         let has = |bit| Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask).contains(bit);
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(reply.cmds_supp_uhw);
-        // Without a size that makes sense all queue pairs ring by single stores.
-        let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
-        let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0);
-        let registers = Registers::new(&kernel, size as usize, reply.num_uars_per_page.max(1) as usize)?;
+        let registers = Registers::new(&kernel, reply)?;
         let null_key = has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY)
             .then_some(reply.dump_fill_mkey);
         Ok(Arc::new(Self {
@@ -299,6 +307,39 @@ impl Drop for Device {
     }
 }
 
+/// Opens a context, with the longest request that its driver takes, and returns the driver's reply.
+///
+/// # Errors
+/// The errno for the shortest request.
+fn negotiate(
+    has_dyn_uar: bool,
+    mut open: impl FnMut(Uhw<'_>) -> Result<Arc<KernelContext>>,
+) -> Result<(Arc<KernelContext>, Mlx5IbAllocUcontextResp)> {
+    let dyn_uar = if has_dyn_uar { Mlx5LibCaps::MLX5_LIB_CAP_DYN_UAR } else { Mlx5LibCaps::empty() };
+    let request = Mlx5IbAllocUcontextReqV2 {
+        total_num_bfregs: TOTAL_BFREGS,
+        num_low_latency_bfregs: LOW_LATENCY_BFREGS,
+        max_cqe_version: CQE_VERSION,
+        lib_caps: (Mlx5LibCaps::MLX5_LIB_CAP_4K_UAR | dyn_uar).bits(),
+        ..Default::default()
+    };
+    let mut with = |len: usize| {
+        let mut reply = Mlx5IbAllocUcontextResp::default();
+        // SAFETY: the request is numbers.
+        let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(&request.as_bytes()[..len]) };
+        open(uhw).map(|context| (context, reply))
+    };
+    let is_unknown = |error: &Error| matches!(error.errno, Errno::OPNOTSUPP | Errno::INVAL);
+    let shorter = |error: Error| if is_unknown(&error) { Ok(()) } else { Err(error) };
+    for len in [request.as_bytes().len(), offset_of!(Mlx5IbAllocUcontextReqV2, lib_caps)] {
+        match with(len) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => shorter(error)?,
+        }
+    }
+    with(offset_of!(Mlx5IbAllocUcontextReqV2, max_cqe_version))
+}
+
 /// The number of the kernel's driver.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
 
@@ -312,43 +353,78 @@ pub(crate) mod tests {
     use std::path::Path;
 
     use verbs_core::channel::{Expect, Reply, Scripted, Uverbs};
-    use verbs_core::ring::Region;
+    use verbs_core::ring::{Region, page_size};
 
     use super::*;
+    use crate::uar::Name;
 
     /// The key of null regions.
     pub(crate) const NULL_KEY: u32 = 0x700;
 
-    /// Opens a device over a scripted kernel.
-    pub(crate) fn device() -> (Arc<Device>, Scripted) {
-        let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
-        let script = Scripted::new([
-            Expect::anything(Reply::outputs(context)),
-            Expect::anything(Reply::outputs([
-                &1_u32.to_ne_bytes(),
-                &0x3000_u64.to_ne_bytes(),
-                &4096_u32.to_ne_bytes(),
-                &9_u32.to_ne_bytes(),
-            ])),
-        ]);
-        script.expect_map(0x3000, 4096, Region::plain(4096));
+    /// Opens a kernel's context over a script.
+    fn context(script: &Scripted, uhw: Uhw<'_>) -> Result<Arc<KernelContext>> {
         // SAFETY: the kernel is a script without a device.
         let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
-        let kernel = KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, Uhw::none()).unwrap();
-        let reply = Mlx5IbAllocUcontextResp {
-            cqe_version: CQE_VERSION,
-            bf_reg_size: 512,
-            num_uars_per_page: 1,
-            max_sq_desc_sz: 1024,
-            max_rq_desc_sz: 512,
-            max_send_wqebb: 1024,
-            max_recv_wr: 1024,
-            max_srq_recv_wr: 1024,
-            comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
-            dump_fill_mkey: NULL_KEY,
-            ..Default::default()
-        };
-        (Device::new(kernel, &reply).unwrap(), script)
+        KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, uhw)
+    }
+
+    /// The kernel's reply to the creation of a context, and the driver's.
+    fn opened(reply: &[u8]) -> Expect {
+        Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes(), reply]))
+    }
+
+    /// A context of a scripted kernel.
+    pub(crate) fn kernel() -> (Kernel, Scripted) {
+        let script = Scripted::new([opened(&[])]);
+        (Kernel::new(context(&script, Uhw::none()).unwrap()), script)
+    }
+
+    /// The reply of a driver whose registers are allocated when queue pairs need them.
+    pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
+        qp_tab_size: 0,
+        bf_reg_size: 512,
+        tot_bfregs: 0,
+        cache_line_size: 64,
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 1024,
+        max_recv_wr: 1024,
+        max_srq_recv_wr: 1024,
+        num_ports: 1,
+        flow_action_flags: 0,
+        comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
+        response_length: 0,
+        cqe_version: CQE_VERSION,
+        cmds_supp_uhw: 0,
+        eth_min_inline: 0,
+        clock_info_versions: 0,
+        hca_core_clock_offset: 0,
+        log_uar_size: 12,
+        num_uars_per_page: 1,
+        num_dyn_bfregs: 0,
+        dump_fill_mkey: NULL_KEY,
+    };
+
+    /// Opens a device over a scripted kernel.
+    pub(crate) fn device() -> (Arc<Device>, Scripted) {
+        let (kernel, script) = kernel();
+        script.expect([Expect::anything(Reply::outputs([
+            &1_u32.to_ne_bytes(),
+            &0x3000_u64.to_ne_bytes(),
+            &4096_u32.to_ne_bytes(),
+            &9_u32.to_ne_bytes(),
+        ]))]);
+        script.expect_map(0x3000, 4096, Region::plain(4096));
+        (Device::new(Arc::clone(&kernel), &REPLY).unwrap(), script)
+    }
+
+    /// Opens a device whose registers came with the context: 2, and as many as `num_dyn_bfregs`
+    /// may follow.
+    pub(crate) fn with_registers(num_dyn_bfregs: u32) -> (Arc<Device>, Scripted) {
+        let (kernel, script) = kernel();
+        script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
+        let reply = Mlx5IbAllocUcontextResp { tot_bfregs: 2, num_dyn_bfregs, ..REPLY };
+        (Device::new(Arc::clone(&kernel), &reply).unwrap(), script)
     }
 
     /// A device with one Ethernet port, whose driver resolves Ethernet addresses.
@@ -388,5 +464,130 @@ pub(crate) mod tests {
     fn a_firmware_version_is_three_numbers_of_which_the_last_has_four_digits() {
         assert_eq!(fw_ver(0x0010_001c_07d6), "16.28.2006");
         assert_eq!(fw_ver(0x0010_001c_0006), "16.28.0006");
+    }
+
+    /// The request: 16 registers, 4 of them low-latency, no flags, and then a version of
+    /// completions and the library's properties.
+    const FIRST: &str = "10000000040000000000000000000000";
+    const VERSION: &str = "0100000000000000";
+
+    /// A command that creates a context with this request.
+    fn get_context(request: &str, reply: Reply) -> Expect {
+        let len = size_of::<Mlx5IbAllocUcontextResp>();
+        let text = format!(
+            "ioctl 0.3: 0x0 out 4 bytes, 0x1 out 8 bytes, 0x1000 in {request}, 0x1001 out {len} bytes"
+        );
+        Expect::command(&text, reply)
+    }
+
+    fn replied(reply: &[u8]) -> Reply {
+        Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes(), reply])
+    }
+
+    fn negotiated(script: &Scripted, has_dyn_uar: bool) -> Result<Mlx5IbAllocUcontextResp> {
+        Ok(negotiate(has_dyn_uar, |uhw| context(script, uhw))?.1)
+    }
+
+    #[test]
+    fn a_current_driver_takes_the_whole_request() {
+        for (has_dyn_uar, caps) in [(true, "0300000000000000"), (false, "0100000000000000")] {
+            let request = format!("{FIRST}{VERSION}{caps}");
+            let script = Scripted::new([get_context(&request, replied(REPLY.as_bytes()))]);
+            let reply = negotiated(&script, has_dyn_uar).unwrap();
+            assert_eq!(reply.as_bytes(), REPLY.as_bytes());
+        }
+    }
+
+    #[test]
+    fn an_older_driver_gets_a_shorter_request() {
+        for errno in [Errno::OPNOTSUPP, Errno::INVAL] {
+            let whole = format!("{FIRST}{VERSION}0300000000000000");
+            let of_4_5 = format!("{FIRST}{VERSION}");
+            let refused = |request: &str| get_context(request, Reply::Errno(errno));
+            let script = Scripted::new([
+                refused(&whole),
+                get_context(&of_4_5, replied(&REPLY.as_bytes()[..48])),
+                refused(&whole),
+                refused(&of_4_5),
+                get_context(FIRST, replied(&REPLY.as_bytes()[..40])),
+                refused(&whole),
+                refused(&of_4_5),
+                refused(FIRST),
+            ]);
+            let versions = [(); 2].map(|()| negotiated(&script, true).unwrap().cqe_version);
+            assert_eq!(versions, [1, 0]);
+            assert_eq!(negotiated(&script, true).unwrap_err().errno, errno);
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_not_of_the_request_is_not_tried_again() {
+        for errno in [Errno::NOMEM, Errno::AGAIN, Errno::IO] {
+            let script = Scripted::new([Expect::anything(Reply::Errno(errno))]);
+            assert_eq!(negotiated(&script, true).unwrap_err().errno, errno);
+        }
+    }
+
+    /// Opens a device whose driver's reply ends behind `len` bytes; its registers came with the
+    /// context.
+    fn with_reply_of(len: usize) -> Result<Arc<Device>> {
+        let (kernel, script) = kernel();
+        script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
+        let mut reply = Mlx5IbAllocUcontextResp {
+            tot_bfregs: 2,
+            cmds_supp_uhw: Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH.bits(),
+            eth_min_inline: Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0,
+            num_dyn_bfregs: 1024,
+            comp_mask: REPLY.comp_mask,
+            ..REPLY
+        };
+        reply.as_mut_bytes()[len..].fill(0);
+        if len <= offset_of!(Mlx5IbAllocUcontextResp, dump_fill_mkey) {
+            // A driver sets the bits of fields that it has.
+            reply.comp_mask = 0;
+        }
+        Device::new(Arc::clone(&kernel), &reply)
+    }
+
+    #[test]
+    fn fields_that_a_driver_does_not_report_have_the_meaning_of_before() {
+        macro_rules! until {
+            ($field:ident) => {
+                with_reply_of(offset_of!(Mlx5IbAllocUcontextResp, $field))
+            };
+        }
+        let error = until!(cqe_version).unwrap_err();
+        assert_eq!(error.errno, Errno::OPNOTSUPP);
+        assert!(error.to_string().contains("Linux 4.5"), "{error}");
+        // The driver resolves no address, and the device needs a header in each entry.
+        let device = until!(cmds_supp_uhw).unwrap();
+        assert_eq!((device.resolves_ah, device.min_inline), (false, L2_HEADER));
+        let device = until!(eth_min_inline).unwrap();
+        assert_eq!((device.resolves_ah, device.min_inline), (true, L2_HEADER));
+        // A page of registers has one UAR, and none can follow.
+        let device = until!(log_uar_size).unwrap();
+        assert_eq!((device.min_inline, device.null_key), (0, None));
+        assert_eq!(device.registers.take(&device.kernel).name(), Name::Chosen);
+        assert_eq!(device.direct().max_dynamic_registers, 0);
+        // No key discards writes, whose number would be 0.
+        let device = until!(dump_fill_mkey).unwrap();
+        assert_eq!((device.null_key, device.direct().max_dynamic_registers), (None, 1024));
+        let device = with_reply_of(size_of::<Mlx5IbAllocUcontextResp>()).unwrap();
+        assert_eq!(device.null_key, Some(NULL_KEY));
+    }
+
+    #[test]
+    fn registers_that_came_with_the_context_are_the_first_that_arm_and_the_last_that_are_taken() {
+        let (device, script) = with_registers(1024);
+        script.expect_map(0x600 * page_size() as u64, page_size(), Region::plain(page_size()));
+        let names = [(); 3].map(|()| {
+            let register = device.registers.take(&device.kernel);
+            let name = register.name();
+            core::mem::forget(register);
+            name
+        });
+        // The second page is refused.
+        assert_eq!(names, [Name::Later(0), Name::Later(0), Name::Chosen]);
+        assert_eq!(device.registers.arm_page_id(), None);
     }
 }

@@ -67,22 +67,25 @@ pub struct RegisterDirect {
 ///
 /// A page of its own is free again when this is dropped, when nothing rings it any more.
 #[derive(Debug)]
-pub struct UarDirect(pub(crate) Register);
+pub struct UarDirect {
+    pub(crate) register: Register,
+    pub(crate) page_id: u32,
+}
 
 impl UarDirect {
     /// Returns the page's first byte.
     pub fn base(&self) -> NonNull<u8> {
-        self.0.page()
+        self.register.page()
     }
 
     /// Returns the number of the page in the device.
-    pub fn page_id(&self) -> u32 {
-        self.0.page_id()
+    pub const fn page_id(&self) -> u32 {
+        self.page_id
     }
 
     /// Returns the register, which no queue pair has.
     pub fn register(&self) -> RegisterDirect {
-        self.0.direct()
+        self.register.direct()
     }
 }
 

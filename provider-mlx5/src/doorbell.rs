@@ -80,12 +80,13 @@ impl fmt::Debug for Record {
     }
 }
 
-/// A doorbell register for sends, of which one queue is the owner.
+/// A doorbell register for sends: one queue's own, or one that takes doorbells alone and that other
+/// queues ring too.
 pub(crate) struct BlueFlame {
     /// The half to use next, of a register that is aligned to its size.
     half: NonNull<u8>,
     /// The size of a half, in bytes: a power of two, and at least 8; 0 for a register without
-    /// halves, which several queues ring.
+    /// halves.
     size: usize,
     /// The size of the longest request that a half takes, in units of 16 bytes; 0 if the register
     /// takes doorbells alone.

@@ -7,7 +7,7 @@
 //! | `device` | what the objects of a context share, and the agreement with the kernel's driver |
 //! | `query` | the properties of the device and its ports |
 //! | `kernel` | the right to command the kernel's context |
-//! | `registers` | the doorbell registers, in pages of the device |
+//! | `registers`, `uar` | the doorbell registers, and the pages of the device that they lie in |
 //! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
 //! | `clock` | the device's clock, and the system's time by it |
 //! | `life` | what a queue pair has of these |
@@ -73,6 +73,7 @@ mod rq;
 mod sizes;
 mod sq;
 mod srq;
+mod uar;
 mod user_index;
 mod wq;
 mod wqe;
@@ -157,9 +158,11 @@ pub enum Mlx5 {}
 //   only what these cover.
 // - 20: the memory, the doorbell records and the register of a queue pair stay its own until its
 //   queues are gone too (`life`). A queue whose queue pair was destroyed does not ring; one that
-//   rings at that moment rings a register whose page no later queue pair has (`registers`), so that
-//   the device, which compares the page, takes the doorbell for no other queue pair. `modify`
-//   rejects queues of another queue pair.
+//   rings at that moment rings a register whose page no later queue pair has, so that the device,
+//   which compares the page, takes the doorbell for no other queue pair; or it rings a shared
+//   register by its number alone, for which the device reads the doorbell record of the queue pair
+//   that has the number now, and takes what that one has posted (`registers`). `modify` rejects
+//   queues of another queue pair.
 // - 21: a window's key exists in the device as a region's does, with the range and the rights of
 //   the bind. Only the request that `umr` makes changes it; requests that name it need its number.
 // - 22: the device invalidates the key before it writes the completion.

@@ -101,6 +101,7 @@ mod tests {
 
     use super::*;
     use crate::device::tests::device;
+    use crate::uar::Name;
 
     #[test]
     fn the_register_of_an_object_that_has_ended_is_an_orphans() {
@@ -113,7 +114,7 @@ mod tests {
         ]))]);
         script.expect_map(0x4000, 4096, Region::plain(4096));
         let [own, other] = [(); 2].map(|()| Arc::new(device.registers.take(&device.kernel)));
-        assert_eq!([&own, &other].map(|register| register.page_id()), [7, 7]);
+        assert_eq!([&own, &other].map(|register| register.name()), [Name::Page(7); 2]);
         let (memory, records) = (QueueMemory::new(64).unwrap(), device.records.take().unwrap());
         let life = Life::new(memory, records, Some(own), None);
         assert!(!other.is_beside_orphan() && !life.is_over());

@@ -22,8 +22,8 @@ use std::env;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbCreateQp,
-    Mlx5IbCreateQpResp, Mlx5IbCreateQpRespMask, Mlx5IbCreateQpRss, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, Mlx5IbCreateQp, Mlx5IbCreateQpResp,
+    Mlx5IbCreateQpRespMask, Mlx5IbCreateQpRss, Mlx5IbModifyQp, Mlx5IbModifyQpResp,
 };
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpExtra, QpHandles, QpInfo};
@@ -220,15 +220,16 @@ impl Qp {
         // A completion of tag matching has the header of the message where the data would be.
         let has_tags = parents.srq.is_some_and(Srq::has_tags);
         let scatter_flags = if has_tags { 0 } else { scatter.flags(device) };
+        let (register_flag, bfreg_index) = register.name().of_qp();
         let request = Mlx5IbCreateQp {
             buf_addr: if shapes.recv_len() + shapes.send_len() > 0 { memory.address() } else { 0 },
             db_addr: records.address(),
             sq_wqe_count: shapes.send.map_or(0, |shape| shape.blocks),
             rq_wqe_count: shapes.recv.map_or(0, |shape| shape.entries),
             rq_wqe_shift: shapes.recv.map_or(0, |shape| (shape.units * UNIT as u32).trailing_zeros()),
-            flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | scatter_flags,
+            flags: register_flag | scatter_flags,
             uidx: user_index.as_ref().map_or(0, UserIndex::number),
-            bfreg_index: register.page_id(),
+            bfreg_index,
             sq_buf_addr: if is_raw { memory.address() + shapes.send_at() as u64 } else { 0 },
             ece_options: if device.has_ece { ECE_VERSION_1 } else { 0 },
             ..Default::default()
@@ -252,16 +253,21 @@ impl Qp {
                 let is_common = extra == QpExtra::default();
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
             })?;
-        if register.is_beside_orphan() {
-            // The number may have been that of the queue pair whose queue still rings there.
+        let settled = Arc::clone(&register).settled(reply.bfreg_index);
+        let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
                 // The device may have it still, with all that it was lent.
                 core::mem::forget(Life::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
-            return Self::create(device, parents, attr, ex, scatter);
-        }
+            if register.is_beside_orphan() {
+                // The number may have been that of the queue pair whose queue still rings there.
+                return Self::create(device, parents, attr, ex, scatter);
+            }
+            let what = "a doorbell register that the context does not have";
+            return Err(device.kernel.uverbs().bad_reply(verb, what));
+        };
         let life = Arc::new(Life::new(memory, records, Some(register), user_index));
         let is_shared = parents.srq.is_some() || !has_recv;
         let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);

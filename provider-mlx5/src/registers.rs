@@ -7,25 +7,30 @@
 //! ```
 //!
 //! A queue pair gets a register of its own while there are some, so that posting takes no lock.
-//! Further queue pairs share a register that takes doorbells of 8 bytes alone, which one store
-//! rings. The environment variables are libmlx5's:
+//! Further queue pairs share registers that take doorbells of 8 bytes alone, which one store rings.
+//! Each of them alternates between the halves for itself, as the kernel's queue pairs do. The two
+//! kinds of registers lie in UARs of their own. The environment variables are libmlx5's, except the
+//! last:
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `MLX5_TOTAL_UUARS` | the number of registers of one queue pair each, 128 by default |
-//! | `MLX5_SHUT_UP_BF` | `1`: none; all ring the shared register |
+//! | `MLX5_NUM_LOW_LAT_UUARS` | that number, of the total or of 16; at least 12 less than these |
+//! | `MLX5_SHUT_UP_BF` | `1`: none; all ring shared registers |
 //! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data go into the register |
+//! | `MLX5_DYN_UAR` | `0`: registers come with the context (`device`) |
 //!
 //! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
 //! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
 //! given the number to another one, and compares the UAR alone. A queue pair that was created in
 //! the same UAR while the other one was being destroyed is created once more elsewhere. A late
-//! doorbell in the shared register has no request: the device reads the records of the queue pair
-//! with the number, which cover that one's own requests.
+//! doorbell in a shared register has no request: the device reads the records of the queue pair
+//! with the number, which cover that one's own requests. So it does not matter to which queue pairs
+//! a driver gives the registers that came with the context: all of these are shared ones.
 //!
 //! # Safety
-//! A register is one queue's as long as the value lives, except the shared one, which is only rung
-//! with stores of 8 bytes.
+//! A register is one queue's as long as the value lives, except the shared ones, which are only
+//! rung with stores of 8 bytes.
 //!
 //! # References
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_get_qp_uar`)
@@ -36,16 +41,14 @@ use std::env;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use uverbs_abi::mlx5_abi::Mlx5IbAllocUcontextResp;
 use verbs_core::Result;
-use verbs_core::cmd::mlx5::{UarType, alloc_uar, free_uar};
-use verbs_core::ring::Region;
+use verbs_core::cmd::mlx5::{UarType, free_uar};
 
 use crate::direct::RegisterDirect;
 use crate::doorbell::{ArmRegister, BlueFlame};
 use crate::kernel::Kernel;
-
-/// The size of a UAR, in bytes.
-const UAR: usize = 4096;
+use crate::uar::{self, Name, REGISTERS, UAR, Uar};
 
 /// The place of the first register in a UAR.
 const FIRST: usize = 0x800;
@@ -53,36 +56,35 @@ const FIRST: usize = 0x800;
 /// The place of the register that arms completion queues.
 const ARM: usize = 0x20;
 
-/// The registers of a UAR that user space has.
-const REGISTERS: usize = 2;
-
 /// The number of registers that queue pairs get for themselves, unless the environment has one.
 const DEDICATED: usize = 128;
+
+/// The number of registers of which the environment says how many are dedicated, unless it says
+/// this too: libmlx5's.
+const TOTAL: usize = 16;
+
+/// The most of these that libmlx5 lets queue pairs share.
+const MAX_SHARED: usize = 12;
 
 /// The registers of a context.
 #[derive(Debug)]
 pub(crate) struct Registers {
     /// The size of a register, in bytes: both halves.
     size: usize,
-    /// UARs in a page that the kernel maps.
-    uars_per_page: usize,
-    /// The shared UAR.
-    shared: Uar,
+    /// The driver's reply to the creation of the context.
+    reply: Mlx5IbAllocUcontextResp,
+    /// The UARs whose registers queue pairs share: one, or those of the context. Never empty.
+    shared: Vec<Uar>,
     /// The number of registers that queue pairs get for themselves.
     max_dedicated: usize,
     prefers_blue_flame: bool,
-    dedicated: Mutex<Vec<Uar>>,
+    dedicated: Mutex<Vec<Dedicated>>,
 }
 
+/// A UAR whose registers queue pairs have for themselves.
 #[derive(Debug)]
-struct Uar {
-    region: Region,
-    /// Its place in the region.
-    base: usize,
-    page_id: u32,
-    map_offset: u64,
-    /// Of the page, which has several UARs on some systems.
-    handle: u32,
+struct Dedicated {
+    uar: Uar,
     uses: [Use; REGISTERS],
 }
 
@@ -105,34 +107,45 @@ struct Config {
 
 impl Config {
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let total = variable("MLX5_TOTAL_UUARS").and_then(|value| value.trim().parse().ok());
+        let number = |name| variable(name).and_then(|value| value.trim().parse().ok());
+        let total: Option<usize> = number("MLX5_TOTAL_UUARS");
+        let max_dedicated = match number("MLX5_NUM_LOW_LAT_UUARS") {
+            Some(low_latency) => {
+                let total = total.unwrap_or(TOTAL);
+                total.saturating_sub(MAX_SHARED).max(low_latency).min(total)
+            }
+            None => total.unwrap_or(DEDICATED),
+        };
         let is_shut_up = variable("MLX5_SHUT_UP_BF").is_some_and(|value| value.trim() != "0");
         let prefers = variable("MLX5_POST_SEND_PREFER_BF").is_none_or(|value| value.trim() != "0");
-        Self {
-            max_dedicated: if is_shut_up { 0 } else { total.unwrap_or(DEDICATED) },
-            prefers_blue_flame: prefers,
-        }
+        Self { max_dedicated: if is_shut_up { 0 } else { max_dedicated }, prefers_blue_flame: prefers }
     }
 }
 
 impl Registers {
-    /// Allocates the shared UAR of a context whose registers have `size` bytes, with
-    /// `uars_per_page` UARs in a page.
+    /// Prepares the registers of a context to whose creation the driver replied.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `ENOMEM` for a device without a free UAR.
-    pub(crate) fn new(kernel: &Kernel, size: usize, uars_per_page: usize) -> Result<Self> {
-        let mut uars = map(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, 1)?;
-        let bad = || kernel.uverbs().bad_reply("alloc_uar", "a page of registers that is too short");
-        let shared = uars.pop().ok_or_else(bad)?;
-        let config = Config::of(|name| env::var(name).ok());
-        Ok(Self::over(shared, size, uars_per_page, config))
+    pub(crate) fn new(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Result<Self> {
+        let shared = if reply.tot_bfregs == 0 {
+            uar::alloc(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, 1)?
+        } else {
+            uar::of_context(kernel, reply)?
+        };
+        if shared.is_empty() {
+            return Err(kernel.uverbs().bad_reply("alloc_uar", "a page of registers that is too short"));
+        }
+        Ok(Self::over(shared, *reply, Config::of(|name| env::var(name).ok())))
     }
 
-    fn over(shared: Uar, size: usize, uars_per_page: usize, config: Config) -> Self {
+    fn over(shared: Vec<Uar>, reply: Mlx5IbAllocUcontextResp, config: Config) -> Self {
+        // Without a size that makes sense all queue pairs ring by single stores.
+        let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
+        let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0) as usize;
         Self {
             size,
-            uars_per_page,
+            reply,
             shared,
             max_dedicated: if size == 0 { 0 } else { config.max_dedicated },
             prefers_blue_flame: config.prefers_blue_flame,
@@ -140,20 +153,29 @@ impl Registers {
         }
     }
 
-    /// Returns the number of the UAR whose register arms completion queues.
-    pub(crate) const fn arm_page_id(&self) -> u32 {
-        self.shared.page_id
+    /// Returns the UAR whose register arms completion queues.
+    fn arm_uar(&self) -> &Uar {
+        &self.shared[0]
+    }
+
+    /// Returns the number of the UAR whose register arms completion queues; `None` if the driver
+    /// knows it.
+    pub(crate) fn arm_page_id(&self) -> Option<u32> {
+        match self.arm_uar().name {
+            Name::Page(number) => Some(number),
+            Name::Later(_) | Name::Chosen => None,
+        }
     }
 
     /// Returns the register that arms completion queues.
     pub(crate) fn arm(&self) -> ArmRegister {
         // SAFETY: the register is rung by single stores alone.
-        unsafe { ArmRegister::new(&self.shared.region, self.shared.base + ARM) }
+        unsafe { ArmRegister::new(&self.arm_uar().region, self.arm_uar().base + ARM) }
     }
 
     /// Returns the page of the register that arms completion queues, for direct access.
     pub(crate) fn arm_page(&self) -> NonNull<u8> {
-        self.shared.region.pointer(self.shared.base, UAR)
+        self.arm_uar().region.pointer(self.arm_uar().base, UAR)
     }
 
     /// Returns whether requests without inline data are stored into registers too.
@@ -161,51 +183,58 @@ impl Registers {
         self.prefers_blue_flame
     }
 
-    /// Takes a register for a queue pair: one of its own while there are some, otherwise the shared
+    /// Takes a register for a queue pair: one of its own while there are some, otherwise a shared
     /// one.
     pub(crate) fn take(self: &Arc<Self>, kernel: &Kernel) -> Register {
-        self.take_from(|| map(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, self.uars_per_page))
+        self.take_from(|taken| {
+            if self.reply.tot_bfregs == 0 {
+                let uar_type = UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF;
+                return uar::alloc(kernel, uar_type, uar::per_page(&self.reply));
+            }
+            uar::alloc_later(kernel, &self.reply, taken.div_ceil(uar::per_page(&self.reply)))
+        })
     }
 
-    /// Returns the shared register, for a queue pair that sends nothing.
+    /// Returns a shared register, for a queue pair that sends nothing or finds no other.
     pub(crate) fn share(self: &Arc<Self>) -> Register {
-        let Uar { ref region, base, page_id, map_offset, .. } = self.shared;
         Register {
             of: Arc::clone(self),
             place: None,
-            page_id,
-            map_offset,
-            region: region.clone(),
-            base,
+            uar: self.shared[0].clone(),
+            number: 0,
             is_orphan: AtomicBool::new(false),
         }
     }
 
-    fn take_from(self: &Arc<Self>, more: impl FnOnce() -> Result<Vec<Uar>>) -> Register {
-        let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = find(&uars).or_else(|| {
-            if uars.len() * REGISTERS >= self.max_dedicated {
+    /// Takes a register, where `more` allocates UARs behind as many as its argument says.
+    fn take_from(self: &Arc<Self>, more: impl FnOnce(usize) -> Result<Vec<Uar>>) -> Register {
+        let mut dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = find(&dedicated).or_else(|| {
+            if dedicated.len() * REGISTERS >= self.max_dedicated {
                 return None;
             }
             // Where the device has no more, the queue pair shares.
-            uars.extend(more().ok()?);
-            find(&uars)
+            let more = more(dedicated.len()).ok()?;
+            dedicated.extend(more.into_iter().map(|uar| Dedicated { uar, uses: [Use::None; REGISTERS] }));
+            find(&dedicated)
         });
-        let place = found.map(|(uar, register)| {
-            uars[uar].uses[register] = Use::Own;
-            (uar, register)
-        });
-        let of = Arc::clone(self);
-        let uar = place.map_or(&self.shared, |(uar, _)| &uars[uar]);
-        let (page_id, map_offset, region, base) = (uar.page_id, uar.map_offset, uar.region.clone(), uar.base);
-        Register { of, place, page_id, map_offset, region, base, is_orphan: AtomicBool::new(false) }
+        let Some((place, number)) = found else { return self.share() };
+        dedicated[place].uses[number] = Use::Own;
+        Register {
+            of: Arc::clone(self),
+            place: Some(place),
+            uar: dedicated[place].uar.clone(),
+            number,
+            is_orphan: AtomicBool::new(false),
+        }
     }
 
     /// Gives the pages back to the kernel's driver, which has them until they are mapped no more.
     /// Nothing takes a register from now on.
     pub(crate) fn free(&self, kernel: &Kernel) {
-        let uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut handles: Vec<u32> = uars.iter().chain([&self.shared]).map(|uar| uar.handle).collect();
+        let dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let uars = dedicated.iter().map(|one| &one.uar).chain(&self.shared);
+        let mut handles: Vec<u32> = uars.filter_map(|uar| uar.handle).collect();
         handles.dedup();
         for handle in handles {
             // What the kernel does not free ends with the file.
@@ -213,62 +242,58 @@ impl Registers {
         }
     }
 
-    fn set(&self, (uar, register): (usize, usize), to: Use) {
-        let mut uars = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
-        uars[uar].uses[register] = to;
+    fn set(&self, place: usize, number: usize, to: Use) {
+        let mut dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        dedicated[place].uses[number] = to;
     }
 }
 
 /// Returns a free register of a UAR that no orphan uses.
-fn find(uars: &[Uar]) -> Option<(usize, usize)> {
-    let candidates = uars.iter().enumerate().filter(|(_, uar)| !uar.uses.contains(&Use::Orphan));
-    candidates.into_iter().find_map(|(number, uar)| {
-        Some((number, uar.uses.iter().position(|&register| register == Use::None)?))
-    })
-}
-
-/// Allocates a page of registers and maps it; `count` UARs are in it.
-fn map(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
-    let uverbs = kernel.uverbs();
-    let info = alloc_uar(uverbs, uar_type)?;
-    // SAFETY: the kernel has just allocated the page for this process and told where to map it. It
-    // stays allocated as long as it is mapped.
-    let region = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) }?;
-    let fit = (0..count).filter(|number| (number + 1) * UAR <= region.len());
-    Ok(fit
-        .map(|number| Uar {
-            region: region.clone(),
-            base: number * UAR,
-            page_id: info.page_id.wrapping_add(number as u32),
-            map_offset: info.mmap_offset,
-            handle: info.handle,
-            uses: [Use::None; REGISTERS],
-        })
-        .collect())
+fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
+    let candidates = dedicated.iter().enumerate().filter(|(_, one)| !one.uses.contains(&Use::Orphan));
+    candidates
+        .into_iter()
+        .find_map(|(place, one)| Some((place, one.uses.iter().position(|&register| register == Use::None)?)))
 }
 
 /// A register that was taken. It is free again when this is dropped: nothing rings it then.
 #[derive(Debug)]
 pub(crate) struct Register {
     of: Arc<Registers>,
-    /// The UAR and its register; `None` for the shared one.
-    place: Option<(usize, usize)>,
-    page_id: u32,
-    map_offset: u64,
-    region: Region,
-    base: usize,
+    /// The place of its UAR among the dedicated ones; `None` for a shared one.
+    place: Option<usize>,
+    uar: Uar,
+    /// Its number in the UAR.
+    number: usize,
     is_orphan: AtomicBool,
 }
 
 impl Register {
-    /// Returns the number of its UAR.
-    pub(crate) const fn page_id(&self) -> u32 {
-        self.page_id
+    /// Returns the name of its UAR.
+    pub(crate) const fn name(&self) -> Name {
+        self.uar.name
+    }
+
+    /// Returns the register that a new queue pair has, by the number in the driver's reply: this
+    /// one, unless the driver had the choice. `None` if the context has no such register.
+    pub(crate) fn settled(self: Arc<Self>, bfreg_index: u32) -> Option<Arc<Self>> {
+        if self.uar.name != Name::Chosen {
+            return Some(self);
+        }
+        let (uar, number) = uar::chosen(bfreg_index)?;
+        let uar = self.of.shared.get(uar)?.clone();
+        let of = Arc::clone(&self.of);
+        Some(Arc::new(Self { of, place: None, uar, number, is_orphan: AtomicBool::new(false) }))
     }
 
     /// Returns the first byte of its UAR, for direct access.
     pub(crate) fn page(&self) -> NonNull<u8> {
-        self.region.pointer(self.base, UAR)
+        self.uar.region.pointer(self.uar.base, UAR)
+    }
+
+    /// Returns its place in the region of the UAR.
+    fn at(&self) -> usize {
+        self.uar.base + FIRST + self.number * self.of.size
     }
 
     /// Returns whether several queues ring it.
@@ -278,9 +303,9 @@ impl Register {
 
     /// Describes the register for direct access.
     pub(crate) fn direct(&self) -> RegisterDirect {
-        let (number, half) = self.place.map_or((0, 0), |(_, register)| (register, self.of.size / 2));
-        let register = self.region.pointer(self.base + FIRST + number * self.of.size, size_of::<u64>());
-        RegisterDirect { register, size: half as u32, map_offset: self.map_offset }
+        let half = if self.is_shared() { 0 } else { self.of.size / 2 };
+        let register = self.uar.region.pointer(self.at(), size_of::<u64>());
+        RegisterDirect { register, size: half as u32, map_offset: self.uar.map_offset }
     }
 
     /// Returns the register for its send queue.
@@ -289,31 +314,24 @@ impl Register {
     /// The caller makes one of them for a value that it took or [leased](Self::lease), which is
     /// used as long as that lives, by the send queue of the queue pair that has the UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
-        let half = self.of.size / 2;
-        match self.place {
-            Some((_, register)) => {
-                let at = self.base + FIRST + register * self.of.size;
-                // SAFETY: the register is this one's, and the caller makes one `BlueFlame`.
-                unsafe { BlueFlame::new(&self.region, at, half, true) }
-            }
-            // SAFETY: shared, and without halves it is only rung by single stores.
-            None => unsafe { BlueFlame::new(&self.region, self.base + FIRST, 0, false) },
-        }
+        // SAFETY: the register is this one's, and the caller makes one `BlueFlame`; or it is
+        // shared, and takes no requests.
+        unsafe { BlueFlame::new(&self.uar.region, self.at(), self.of.size / 2, !self.is_shared()) }
     }
 
     /// Returns a share of a thread domain's register for a queue pair, unless one has it now, or an
     /// orphan has the other register of its UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
-        let mut uars = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dedicated = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
         // Shares are made here alone, under the lock, so the count only falls meanwhile.
         if Arc::strong_count(self) > 1 {
             return None;
         }
         // What the last user has stored comes first.
         fence(Ordering::Acquire);
-        if let Some((uar, register)) = self.place {
-            let uses = &mut uars[uar].uses;
-            uses[register] = Use::Own;
+        if let Some(place) = self.place {
+            let uses = &mut dedicated[place].uses;
+            uses[self.number] = Use::Own;
             self.is_orphan.store(false, Ordering::Relaxed);
             if uses.contains(&Use::Orphan) {
                 return None;
@@ -328,15 +346,15 @@ impl Register {
         if let Some(place) = self.place
             && self.is_orphan.swap(is_orphan, Ordering::Relaxed) != is_orphan
         {
-            self.of.set(place, if is_orphan { Use::Orphan } else { Use::Own });
+            self.of.set(place, self.number, if is_orphan { Use::Orphan } else { Use::Own });
         }
     }
 
     /// Returns whether the other register of its UAR is an orphan's.
     pub(crate) fn is_beside_orphan(&self) -> bool {
-        let uars = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
-        self.place.is_some_and(|(uar, register)| {
-            let others = uars[uar].uses.iter().enumerate().filter(|(other, _)| *other != register);
+        let dedicated = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        self.place.is_some_and(|place| {
+            let others = dedicated[place].uses.iter().enumerate().filter(|(other, _)| *other != self.number);
             others.into_iter().any(|(_, of_other)| *of_other == Use::Orphan)
         })
     }
@@ -345,48 +363,60 @@ impl Register {
 impl Drop for Register {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.of.set(place, Use::None);
+            self.of.set(place, self.number, Use::None);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::ring::Region;
+
     use super::*;
 
     fn uar(page_id: u32) -> Uar {
-        Uar {
-            region: Region::plain(UAR),
-            base: 0,
-            page_id,
-            map_offset: u64::from(page_id) << 12,
-            handle: page_id,
-            uses: [Use::None; REGISTERS],
-        }
+        let (name, map_offset) = (Name::Page(page_id), u64::from(page_id) << 12);
+        Uar { region: Region::plain(UAR), base: 0, name, map_offset, handle: Some(page_id) }
     }
 
     fn registers(max_dedicated: usize) -> Arc<Registers> {
         let config = Config { max_dedicated, prefers_blue_flame: true };
-        Arc::new(Registers::over(uar(9), 512, 1, config))
+        let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, ..Default::default() };
+        Arc::new(Registers::over(vec![uar(9)], reply, config))
+    }
+
+    /// Registers of a context that came with two UARs.
+    fn of_context() -> Arc<Registers> {
+        let config = Config { max_dedicated: 2, prefers_blue_flame: true };
+        let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, tot_bfregs: 4, ..Default::default() };
+        let shared = [8, 9].map(|number| Uar { name: Name::Chosen, ..uar(number) });
+        Arc::new(Registers::over(shared.to_vec(), reply, config))
     }
 
     fn take(registers: &Arc<Registers>, next: &mut u32) -> Register {
-        registers.take_from(|| {
+        registers.take_from(|_| {
             *next += 1;
             Ok(vec![uar(*next)])
         })
+    }
+
+    fn page_id(register: &Register) -> u32 {
+        match register.name() {
+            Name::Page(number) => number,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn queue_pairs_get_registers_of_their_own_and_then_share() {
         let (registers, mut next) = (registers(3), 0);
         let taken: Vec<Register> = (0..6).map(|_| take(&registers, &mut next)).collect();
-        let page_ids: Vec<u32> = taken.iter().map(Register::page_id).collect();
+        let page_ids: Vec<u32> = taken.iter().map(page_id).collect();
         assert_eq!(page_ids, [1, 1, 2, 2, 9, 9]);
         // SAFETY: each register makes one.
         let max_units: Vec<u32> = taken.iter().map(|taken| unsafe { taken.bell() }.max_units).collect();
         assert_eq!(max_units, [16, 16, 16, 16, 0, 0]);
-        let base = |register: &Register| register.region.pointer(0, 1).addr().get();
+        let base = |register: &Register| register.uar.region.pointer(0, 1).addr().get();
         let places: Vec<(usize, u32, u64)> = taken
             .iter()
             .map(|taken| (taken.direct(), base(taken)))
@@ -398,7 +428,7 @@ mod tests {
         assert_eq!(places[3..], [(second, 256, two), (first, 0, shared), (first, 0, shared)]);
         let second = taken.into_iter().nth(1);
         drop(second);
-        assert_eq!(take(&registers, &mut next).page_id(), 1);
+        assert_eq!(page_id(&take(&registers, &mut next)), 1);
     }
 
     #[test]
@@ -412,17 +442,62 @@ mod tests {
         registers.arm().ring(4, 5);
         // SAFETY: one thread.
         let at = |region: &Region, place| u64::from_be(unsafe { region.read::<u64>(place) });
-        let own = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[0].region, place));
+        let own = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[0].uar.region, place));
         assert_eq!(own, [0, 1, 0, 2]);
-        let shared = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[2].region, place));
+        let shared = [0x20, 0x800, 0x900, 0xa00].map(|place| at(&taken[2].uar.region, place));
         assert_eq!(shared, [4 << 32 | 5, 3, 0, 0]);
     }
 
     #[test]
     fn a_device_without_a_free_page_lets_queue_pairs_share() {
         let registers = registers(8);
-        let none = || Err(verbs_core::Error::new("alloc_uar", "mlx5_0", verbs_core::Errno::NOMEM));
-        assert_eq!(registers.take_from(none).page_id(), 9);
+        let none = |_| Err(verbs_core::Error::new("alloc_uar", "mlx5_0", verbs_core::Errno::NOMEM));
+        assert_eq!(page_id(&registers.take_from(none)), 9);
+    }
+
+    #[test]
+    fn a_register_that_the_driver_chooses_takes_doorbells_alone() {
+        let registers = of_context();
+        let none = |_| Err(verbs_core::Error::new("alloc_uar", "mlx5_0", verbs_core::Errno::NOMEM));
+        let take = || Arc::new(registers.take_from(none));
+        assert_eq!(take().name().of_qp(), (0, 0));
+        for (reply, uar, at) in [(0, 0, 0x800), (1, 0, 0xa00), (4, 1, 0x800), (5, 1, 0xa00)] {
+            let register = take().settled(reply).unwrap();
+            assert!(register.is_shared() && register.lease().is_some());
+            // SAFETY: shared.
+            let mut bell = unsafe { register.bell() };
+            assert_eq!((bell.max_units, register.direct().size), (0, 0));
+            assert_eq!(register.page(), registers.shared[uar].region.pointer(0, UAR));
+            for (number, half) in [(7, 0), (8, 0x100), (9, 0)] {
+                bell.ring(number);
+                // SAFETY: one thread.
+                let stored = unsafe { registers.shared[uar].region.read::<u64>(at + half) };
+                assert_eq!(u64::from_be(stored), number);
+            }
+        }
+        for reply in [2, 3, 8, u32::MAX] {
+            assert!(take().settled(reply).is_none(), "{reply}");
+        }
+        assert_eq!(registers.arm_page_id(), None);
+        registers.arm().ring(4, 5);
+        // SAFETY: one thread.
+        assert_eq!(u32::from_be(unsafe { registers.shared[0].region.read::<u32>(0x20) }), 4);
+    }
+
+    #[test]
+    fn a_register_that_the_program_chose_stays_whatever_the_driver_replies() {
+        let (registers, mut next) = (of_context(), 0);
+        let own = Arc::new(take(&registers, &mut next));
+        let settled = Arc::clone(&own).settled(u32::MAX).unwrap();
+        assert!(Arc::ptr_eq(&own, &settled) && !own.is_shared());
+    }
+
+    #[test]
+    fn the_driver_learns_how_many_pages_came_before() {
+        let registers = registers(8);
+        let taken: Vec<_> =
+            (0..5).map(|_| registers.take_from(|taken| Ok(vec![uar(taken as u32)]))).collect();
+        assert_eq!(taken.iter().map(page_id).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
     }
 
     #[test]
@@ -432,9 +507,9 @@ mod tests {
         first.set_orphan(true);
         assert!(second.is_beside_orphan() && !first.is_beside_orphan());
         drop(second);
-        assert_eq!(take(&registers, &mut next).page_id(), 2);
+        assert_eq!(page_id(&take(&registers, &mut next)), 2);
         drop(first);
-        assert_eq!(take(&registers, &mut next).page_id(), 1);
+        assert_eq!(page_id(&take(&registers, &mut next)), 1);
     }
 
     #[test]
@@ -462,6 +537,12 @@ mod tests {
         assert_eq!(of(&[]), default);
         assert_eq!(of(&[("MLX5_TOTAL_UUARS", "6")]), Config { max_dedicated: 6, ..default });
         assert_eq!(of(&[("MLX5_TOTAL_UUARS", "many")]), default);
+        let dedicated = |low_latency, total| {
+            of(&[("MLX5_NUM_LOW_LAT_UUARS", low_latency), ("MLX5_TOTAL_UUARS", total)]).max_dedicated
+        };
+        assert_eq!(of(&[("MLX5_NUM_LOW_LAT_UUARS", "7")]), Config { max_dedicated: 7, ..default });
+        assert_eq!([dedicated("4", "64"), dedicated("60", "64"), dedicated("80", "64")], [52, 60, 64]);
+        assert_eq!([dedicated("0", "6"), dedicated("few", "6"), dedicated("0", "many")], [0, 6, 4]);
         assert_eq!(of(&[("MLX5_SHUT_UP_BF", "1")]), Config { max_dedicated: 0, ..default });
         assert_eq!(of(&[("MLX5_SHUT_UP_BF", "0")]), default);
         let prefers = Config { prefers_blue_flame: false, ..default };

@@ -62,6 +62,15 @@ pub fn open() -> CaseResult<Context> {
     Ok(device()?.open()?)
 }
 
+/// Returns the file of an open device, for another owner in this process.
+///
+/// # Errors
+/// The kernel's.
+pub fn export<P: Provider>(context: &Context<P>) -> CaseResult<std::os::fd::OwnedFd> {
+    // SAFETY: cases give the file to `import_device` alone, and destroy no object by its handle.
+    Ok(unsafe { context.export_device() }?)
+}
+
 /// A device that was opened with its provider named.
 #[derive(Debug)]
 pub enum Named {

@@ -309,7 +309,7 @@ unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32
     // SAFETY: the caller's promise.
     let uar = unsafe { mlx5(context, VERB) }.and_then(|context| match flags {
         MLX5DV_UAR_ALLOC_TYPE_BF => context.take_uar(),
-        MLX5DV_UAR_ALLOC_TYPE_NC => Ok(context.shared_uar()),
+        MLX5DV_UAR_ALLOC_TYPE_NC => context.shared_uar(),
         _ => Err(refused(VERB, Errno::OPNOTSUPP)),
     });
     pointer(uar.map(|uar| {

@@ -151,15 +151,24 @@ impl Cq {
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
+        let (flags, uar_page_index) = match device.registers.arm_page_id() {
+            Some(number) => (
+                Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+                u16::try_from(number).map_err(|_| {
+                    device.kernel.uverbs().bad_reply(VERB, "a page of registers beyond 16 bits")
+                })?,
+            ),
+            // The driver takes the first page that came with the context, as the registers do.
+            None => (Mlx5IbCreateCqFlags::empty(), 0),
+        };
         let request = Mlx5IbCreateCq {
             buf_addr: memory.address(),
             db_addr: slot.address(),
             cqe_size: stride as u32,
             cqe_comp_en: compression.is_some().into(),
             cqe_comp_res_format: compression.map_or(0, |form| form.bits() as u8),
-            flags: Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX.bits(),
-            uar_page_index: u16::try_from(device.registers.arm_page_id())
-                .map_err(|_| device.kernel.uverbs().bad_reply(VERB, "a page of registers beyond 16 bits"))?,
+            flags: flags.bits(),
+            uar_page_index,
             ..Default::default()
         };
         let mut reply = Mlx5IbCreateCqResp::default();
@@ -459,6 +468,26 @@ mod tests {
             (Some(0), env("64"), None),
         ] {
             assert_eq!(stride(asked, variable.clone()).ok(), size, "{asked:?} {variable:?}");
+        }
+    }
+
+    #[test]
+    fn the_driver_learns_which_page_arms_unless_it_came_with_the_context() {
+        use verbs_core::channel::{Expect, Reply};
+        let devices = [crate::device::tests::device(), crate::device::tests::with_registers(0)];
+        for ((device, script), [flags, page]) in devices.into_iter().zip([["0200", "0900"], ["0000", "0000"]])
+        {
+            // SAFETY: the call accesses no memory. The context takes the file and closes it.
+            let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+            script.expect([
+                Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+                Expect::anything(Reply::Errno(Errno::NOMEM)),
+            ]);
+            let attr = CqInitAttr::new(1);
+            Cq::create(&device, None, &attr, Some(64), None).unwrap_err();
+            let seen = script.seen();
+            let (_, input) = seen.last().unwrap().split_once("0x1000 in ").expect("the driver's input");
+            assert_eq!([&input[44..48], &input[48..52]], [flags, page]);
         }
     }
 

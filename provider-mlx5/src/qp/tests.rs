@@ -10,7 +10,7 @@ use verbs_core::types::{RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use super::*;
 use crate::cq::{CQE_FIELDS, Poller, Ring};
-use crate::device::tests::device;
+use crate::device::tests::{device, with_registers};
 use crate::doorbell::Record;
 
 /// A completion queue of 4 entries, and its memory.
@@ -84,6 +84,13 @@ fn post(parts: &mut QpParts<Mlx5>, wr_id: u64) {
     }
 }
 
+/// Returns a number of the driver's input in a command.
+fn word(command: &str, offset: usize) -> u32 {
+    let input = command.split_once("0x1000 in ").expect("the driver's input").1;
+    let byte = |at: usize| u8::from_str_radix(&input[2 * at..2 * at + 2], 16).unwrap();
+    u32::from_ne_bytes(core::array::from_fn(|at| byte(offset + at)))
+}
+
 #[test]
 fn the_driver_and_the_device_find_the_queues_where_they_are() {
     let (device, script) = device();
@@ -92,12 +99,7 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     let other = device.user_index("create_qp").unwrap();
     let mut parts = create(&device, &script, &handle, &handle);
     assert_eq!(parts.qp.life.user_index(), Some(other.number() + 1));
-    let command = &script.seen()[4];
-    let input = command.split_once("0x1000 in ").expect("the driver's input").1;
-    let word = |offset: usize| {
-        let byte = |at: usize| u8::from_str_radix(&input[2 * at..2 * at + 2], 16).unwrap();
-        u32::from_ne_bytes(core::array::from_fn(|at| byte(offset + at)))
-    };
+    let word = |offset| word(&script.seen()[4], offset);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, uidx)), other.number() + 1);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, rq_wqe_count)), 8);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, rq_wqe_shift)), 6, "4 units of 16 bytes");
@@ -112,6 +114,72 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     let control = unsafe { life.memory().region().read::<[u8; 16]>(8 * 64) };
     // Every request completes, because the queue pair asks for it.
     assert_eq!(control, [0, 0, 0, 0x0a, 0, 0xab, 0xcd, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
+    script.expect([Expect::anything(Reply::ok())]);
+    parts.qp.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+/// Creates a queue pair on a device whose registers came with its context, where the driver
+/// replies with a register's number; returns the flags and the register of the command too.
+fn create_with_register(
+    device: &Arc<Device>,
+    script: &Scripted,
+    bfreg_index: u32,
+    more: &[Expect],
+) -> (Result<QpParts<Mlx5>>, [u32; 2]) {
+    let pd = Pd::new(device, KernelPd::import(&device.kernel, 3), None);
+    let (_poller, cq, _) = cq(device, 5);
+    // SAFETY: the call accesses no memory. The context takes the file and closes it.
+    let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    let reply = [&7_u32.to_ne_bytes()[..], &[0; 20], &0xabcd_u32.to_ne_bytes(), &bfreg_index.to_ne_bytes()];
+    script.expect([Expect::anything(Reply::outputs([&events.to_ne_bytes()]))]);
+    script.expect([Expect::anything(Reply::outputs(reply))]);
+    script.expect(more.iter().cloned());
+    let (parents, ex) = (QpParents::new(&pd, &cq, &cq), QpCreateAttr::default());
+    let parts = Qp::create(device, &parents, &ATTR, &ex, ScatterToCqe::Usual);
+    let seen = script.seen();
+    let command =
+        seen.iter().rfind(|command| command.contains("0x1000 in ")).expect("a command of the driver's");
+    (
+        parts,
+        [offset_of!(Mlx5IbCreateQp, flags), offset_of!(Mlx5IbCreateQp, bfreg_index)]
+            .map(|at| word(command, at)),
+    )
+}
+
+#[test]
+fn a_queue_pair_rings_the_register_that_the_driver_chose_for_it() {
+    let (device, script) = with_registers(0);
+    // The device's properties: no windows.
+    let more = [Expect::anything(Reply::Errno(Errno::INVAL))];
+    let (parts, command) = create_with_register(&device, &script, 1, &more);
+    let parts = parts.unwrap();
+    assert_eq!(command, [0, 0], "the driver chooses");
+    let direct = parts.qp.direct().register.unwrap();
+    assert_eq!((direct.register.addr().get() % page_size(), direct.size), (0xa00, 0));
+    script.expect([Expect::anything(Reply::ok())]);
+    parts.qp.destroy().map_err(|(_, error)| error).unwrap();
+}
+
+#[test]
+fn a_queue_pair_with_a_register_that_the_context_does_not_have_is_destroyed() {
+    let (device, script) = with_registers(0);
+    let destroyed = Expect::command("ioctl 4.1: 0x1 out 4 bytes, 0x0 handle 7", Reply::ok());
+    let (parts, _) = create_with_register(&device, &script, 4, &[destroyed]);
+    assert!(matches!(parts.unwrap_err().cause, Cause::BadReply { .. }));
+}
+
+#[test]
+fn a_queue_pair_has_a_register_of_a_page_that_was_mapped_for_it() {
+    let (device, script) = with_registers(1024);
+    script.expect_map(0x600 * page_size() as u64, page_size(), Region::plain(page_size()));
+    let other = device.registers.take(&device.kernel);
+    let more = [Expect::anything(Reply::Errno(Errno::INVAL))];
+    let (parts, command) = create_with_register(&device, &script, u32::MAX, &more);
+    let parts = parts.unwrap();
+    assert_eq!(command, [uverbs_abi::mlx5_abi::MLX5_QP_FLAG_BFREG_INDEX, 0]);
+    let direct = parts.qp.direct().register.unwrap();
+    assert_eq!((direct.register.addr().get() % page_size(), direct.size), (0xa00, 256));
+    drop(other);
     script.expect([Expect::anything(Reply::ok())]);
     parts.qp.destroy().map_err(|(_, error)| error).unwrap();
 }

@@ -16,6 +16,7 @@
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
+//! | [`registers`] | our API with doorbell registers of every kind |
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
@@ -35,6 +36,7 @@ pub mod perftest;
 pub mod pingpong;
 pub mod pyverbs;
 pub mod rdmacm;
+pub mod registers;
 
 use core::fmt;
 use core::str::FromStr;
@@ -140,6 +142,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         pyverbs::cases(setup),
         interop::cases(setup),
         ours::cases(),
+        registers::cases(),
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),

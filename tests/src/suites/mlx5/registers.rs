@@ -1,0 +1,166 @@
+//! `registers`: this project's API with doorbell registers of every kind, on a ConnectX device.
+//!
+//! The variables of the environment choose: `MLX5_DYN_UAR=0` asks the driver for registers that
+//! come with the context, as drivers before Linux 5.8 have them, and the others limit how many
+//! queue pairs have registers for themselves. A case starts its process again with its variables.
+//! The model compares the UAR of each doorbell with that of the queue pair.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use verbs::{
+    Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
+};
+
+use crate::fabric::{self, PORT, next_completed, pattern};
+use crate::runner::{Case, CaseResult, fail};
+use crate::suites::conformance;
+
+const SUITE: &str = "registers";
+
+/// Variables of a process.
+type Env = &'static [(&'static str, &'static str)];
+
+/// Registers come with the context.
+const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
+
+/// Topics of `conformance` that run with them: posting in every form, completions and events.
+const TOPICS: &[&str] = &["rc", "rc_queues", "datagram", "cq_events"];
+
+/// Returns the cases of the suite.
+pub fn cases() -> Vec<Case> {
+    let of_topic = |case: &Case| {
+        let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
+        // The model raises events at once, whatever the moderation is.
+        let is_moderated = case.name.contains(".moderation_waits_");
+        case.name.ends_with(" static") && !is_moderated && topic.is_some_and(|topic| TOPICS.contains(&topic))
+    };
+    let conformance = conformance::cases().into_iter().filter(of_topic).map(|case| Case {
+        name: format!("{SUITE}.{}", case.name.trim_start_matches("conformance.").trim_end_matches(" static")),
+        ..case
+    });
+    let mut cases: Vec<Case> = conformance.map(|case| with(case, OF_CONTEXT)).collect();
+    let mut add = |name: &str, run: fn() -> CaseResult, env: Env| {
+        cases.push(with(Case::new(SUITE, name, run), env));
+    };
+    add("pairs_beyond_the_registers_share", pairs, &[("MLX5_TOTAL_UUARS", "4")]);
+    add(
+        "pairs_beyond_the_registers_share_those_of_the_context",
+        pairs,
+        &[("MLX5_TOTAL_UUARS", "4"), ("MLX5_DYN_UAR", "0")],
+    );
+    add(
+        "pairs_have_as_many_registers_as_are_low_latency",
+        pairs,
+        &[("MLX5_NUM_LOW_LAT_UUARS", "3"), ("MLX5_TOTAL_UUARS", "8"), ("MLX5_DYN_UAR", "0")],
+    );
+    add("pairs_without_blue_flame_share", pairs, &[("MLX5_SHUT_UP_BF", "1")]);
+    add(
+        "pairs_without_blue_flame_share_those_of_the_context",
+        pairs,
+        &[("MLX5_SHUT_UP_BF", "1"), ("MLX5_DYN_UAR", "0")],
+    );
+    add(
+        "pairs_ring_for_requests_without_inline_data",
+        pairs,
+        &[("MLX5_POST_SEND_PREFER_BF", "0"), ("MLX5_DYN_UAR", "0")],
+    );
+    add("thread_domains_keep_a_register", domains, &[("MLX5_TOTAL_UUARS", "4")]);
+    add(
+        "thread_domains_keep_a_register_that_follows_the_context",
+        domains,
+        &[("MLX5_TOTAL_UUARS", "4"), ("MLX5_DYN_UAR", "0")],
+    );
+    add("a_context_with_registers_is_not_imported", import, OF_CONTEXT);
+    cases
+}
+
+/// Returns the case with variables, for which its process starts again.
+fn with(case: Case, env: Env) -> Case {
+    let Case { name, deadline, run } = case;
+    let own = name.clone();
+    let run = move || {
+        if env.iter().all(|(name, value)| std::env::var(name).is_ok_and(|is| is == *value)) {
+            return run();
+        }
+        let mut again = Command::new("/proc/self/exe");
+        let error = again.args(["--case", &own]).envs(env.iter().copied()).exec();
+        fail(format_args!("cannot start again with {env:?}: {error}"))
+    };
+    Case { name, deadline, run: Box::new(run) }
+}
+
+/// More queue pairs than registers, all alive, each of which sends with and without inline data.
+fn pairs() -> CaseResult {
+    let context = fabric::open()?;
+    let pd = context.alloc_pd()?;
+    talk(&context, &[&pd; 12])
+}
+
+/// Queue pairs of two thread domains, more than there are registers: one of each has the domain's.
+fn domains() -> CaseResult {
+    let context = fabric::open()?;
+    let pd = context.alloc_pd()?;
+    let tds = [context.alloc_td()?, context.alloc_td()?];
+    let parent =
+        |td| pd.alloc_parent_domain(&ParentDomainInit { td: Some(td), ..ParentDomainInit::default() });
+    let parents = [parent(&tds[0])?, parent(&tds[1])?];
+    let [first, second] = [&parents[0], &parents[1]];
+    // Twice, because the domains lend their registers again.
+    for _ in 0..2 {
+        talk(&context, &[first, second, first, second, first, &pd, &pd])?;
+    }
+    Ok(())
+}
+
+/// Makes a queue pair in each domain, connected with itself, and sends through all in turns.
+fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
+    const ROUNDS: u32 = 3;
+    const LEN: usize = 24;
+    let port = context.port(PORT)?;
+    let mut cq = context.create_cq(&CqInit::new(64))?;
+    let mut qps = Vec::new();
+    for pd in pds {
+        let init = QpInit::new(QpType::RC, &cq);
+        let cap = verbs::QpCap { max_inline_data: 64, ..init.cap };
+        let qp = pd.create_qp(&QpInit { cap, ..init })?;
+        let own = qp.endpoint(&port);
+        qps.push(qp.connect(&port, &own, &verbs::ConnectAttr::default())?);
+    }
+    for round in 0..ROUNDS {
+        for (number, (qp, pd)) in qps.iter_mut().zip(pds).enumerate() {
+            let data = pattern(round * 100 + number as u32, LEN);
+            for is_inline in [false, true] {
+                qp.post_recv_buf(pd.alloc_buf(LEN)?, ..)?;
+                if is_inline {
+                    qp.post_send_inline(number as u64, SendOp::Send, SendFlags::SIGNALED, &data)?;
+                } else {
+                    let mut message = pd.alloc_buf(LEN)?;
+                    message.copy_from_slice(&data);
+                    qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..)?;
+                }
+                let mut arrived = 0;
+                for _ in 0..2 {
+                    let completed = next_completed(&mut cq)?;
+                    if completed.opcode.is_recv() {
+                        assert_eq!(completed.into_buf()?[..LEN], data, "queue pair {number}, round {round}");
+                        arrived += 1;
+                    }
+                }
+                assert_eq!(arrived, 1);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn import() -> CaseResult {
+    let context = fabric::open()?;
+    // The registers are there, whose owner would not know of another's.
+    talk(&context, &[&context.alloc_pd()?])?;
+    let file = fabric::export(&context)?;
+    let Err(error) = import_device(file) else { return fail("the context is imported") };
+    assert_eq!((error.verb, error.errno), ("import_device", Errno::INVAL), "{error}");
+    assert!(error.to_string().contains("registers came with the context"), "{error}");
+    Ok(())
+}
