@@ -85,7 +85,7 @@ use verbs_core::provider::{Provider, Unsupported};
 pub use ah::Ah;
 pub use context::Context;
 pub use counters::Counters;
-pub use cq::{Completion, Cq, CqHandle, CqeCompression};
+pub use cq::{Completion, Cq, CqHandle, CqeCompression, vendor_err_text};
 pub use dm::Dm;
 pub use flow::Flow;
 pub use mr::Mr;

@@ -11,6 +11,7 @@
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared` | news of these queues, from other threads |
+//! | `vendor` | the vendor's error syndromes that are public |
 //!
 //! Queues are created for entries of version 1, which carry the program's number of the queue pair.
 //!
@@ -34,6 +35,7 @@ mod shared;
 mod table;
 #[cfg(test)]
 mod tests;
+mod vendor;
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -51,6 +53,7 @@ use self::shared::{News, widen};
 pub(crate) use self::shared::{Ring, Shared};
 use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
+pub use self::vendor::vendor_err_text;
 use crate::device::Device;
 use crate::doorbell::Record;
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};

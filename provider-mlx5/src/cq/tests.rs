@@ -7,7 +7,7 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcF
 
 use super::cqe::cqe_opcode;
 use super::shared::widen;
-use super::{Queues, Receives};
+use super::{Queues, Receives, vendor_err_text};
 use crate::paper::{PaperCqe, PaperQp, PaperShape, QP_NUM, USER_INDEX};
 use crate::record::{Kind, RecvRecord, SendRecord};
 
@@ -253,6 +253,17 @@ fn each_syndrome_has_its_status() {
         let expected = [(1, WcOpcode::SEND, status, 0xfe), (2, WcOpcode::RECV, status, 0xfe)];
         assert_eq!(failed, expected);
     }
+}
+
+#[test]
+fn the_vendors_syndrome_of_a_page_fault_has_a_text_and_others_have_none() {
+    let mut qp = ready(PaperShape::default());
+    recv(&mut qp, 2);
+    qp.write(PaperCqe { opcode: cqe_opcode::RESP_ERR, syndromes: [0x93, 0x14], ..PaperCqe::default() });
+    let wc = all(&mut qp)[0];
+    assert_eq!(wc.status, WcStatus::REM_OP_ERR);
+    assert!(vendor_err_text(wc.vendor_err).is_some_and(|text| text.contains("page fault")));
+    assert_eq!([0, 0x81, 0x193, u32::MAX].map(vendor_err_text), [None; 4]);
 }
 
 #[test]

@@ -1,0 +1,18 @@
+//! [`vendor_err_text`]: the vendor's error syndromes that are public.
+
+/// Returns the meaning of a failed completion's [`vendor_err`](verbs_core::types::Wc::vendor_err);
+/// `None` where none is public.
+///
+/// The device's manual has no list of them. rdma-core and UCX know one, Linux and DPDK print them
+/// as numbers; support of the vendor reads the others. The
+/// [`status`](verbs_core::types::Wc::status) has the kind of the error in any case.
+///
+/// # References
+/// rdma-core `providers/mlx5/mlx5.h` (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`); UCX
+/// `src/uct/ib/mlx5/ib_mlx5.h` (`UCT_IB_MLX5_CQE_VENDOR_SYND_ODP`)
+pub const fn vendor_err_text(vendor_err: u32) -> Option<&'static str> {
+    match vendor_err {
+        0x93 => Some("page fault of a shared receive queue's memory that is paged on demand"),
+        _ => None,
+    }
+}
