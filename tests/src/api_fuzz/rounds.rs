@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use verbs::WcStatus;
+
+use super::tally::status_name;
 use super::{Fuzz, Tally, missing};
 use crate::pattern::seed_of;
 use crate::process::{self, Finished};
@@ -110,6 +113,21 @@ pub fn be_round(fuzz: &Fuzz) -> CaseResult {
 /// The text of what was done.
 pub fn table(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{count:>12} {name}\n")).collect()
+}
+
+/// Runs one round in this process, for a device that is too slow to reach each kind of call in the
+/// time of a case.
+///
+/// # Errors
+/// As [`Fuzz::run`]; no request succeeded.
+pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
+    let tally = Tally::default();
+    let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
+    fuzz.run(&tally).map_err(|stop| stop.of(format_args!("seed {seed}")))?;
+    let counts = tally.by_name();
+    print!("{}", table(&counts));
+    let succeeded = counts.get(&status_name(WcStatus::SUCCESS));
+    if succeeded.is_some_and(|count| *count > 0) { Ok(()) } else { fail("no request succeeded") }
 }
 
 /// Runs it for so long in this process, and longer until each kind of call was reached: a case of a

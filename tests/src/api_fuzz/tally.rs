@@ -210,7 +210,7 @@ impl Tally {
     }
 }
 
-fn status_name(status: WcStatus) -> String {
+pub(super) fn status_name(status: WcStatus) -> String {
     format!("status {status}")
 }
 

@@ -181,7 +181,7 @@ impl World {
 
     /// The path from one context to another.
     pub(super) fn path(&self, from: usize, to: usize) -> AhAttr {
-        AhAttr::new(&self.gids[from], self.gids[to].gid)
+        AhAttr { dlid: self.ports[to].lid, ..AhAttr::new(&self.gids[from], self.gids[to].gid) }
     }
 
     pub(super) fn publish_handle(&self, context: usize, handle: AnyCqHandle) {

@@ -1,20 +1,20 @@
 //! An object of each kind, made from objects that are there. A missing parent is made in its place.
 //!
-//! [`lacks`] lists the kinds that a device lacks. All others must be made, and those must not.
+//! [`Lacking`] lists the kinds that a device lacks. All others must be made, and those must not.
 
 use std::fmt;
 use std::sync::Arc;
 
 use verbs::state::Reset;
 use verbs::{
-    AccessFlags, Buf, Cause, Context, CqFlags, CqHandle, CqInit, CqModeration, CqWcFlags, Errno, Error,
-    HandleError, MrChange, MrInit, MwType, ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType,
-    RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask, SrqHandle, SrqInit, Xrcd,
-    XrcdInit,
+    AccessFlags, Buf, Cause, Context, CqFlags, CqHandle, CqInit, CqModeration, CqWcFlags, DeviceAttrEx,
+    Errno, Error, HandleError, MrChange, MrInit, MwType, OdpGeneralCaps, ParentDomainInit, Pd, Provider, Qp,
+    QpCap, QpInit, QpType, RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask,
+    SrqHandle, SrqInit, Xrcd, XrcdInit,
 };
 
 use super::thing::{Held, Thing};
-use super::{ARENA, Churn, ROOT, group_of};
+use super::{ARENA, Churn, MOST, ROOT, group_of};
 use crate::fabric::{
     Remote, group_lid, has_sqd, init_attr, is_mlx5, is_rxe, is_soft, next_completed, path, reg_mr_ex, rereg,
     rxe_is_before,
@@ -120,7 +120,7 @@ impl<P: Provider> Churn<P> {
     /// a kind that it lacks.
     ///
     /// # Errors
-    /// The device refuses a kind that it must have, or makes one that it [`lacks`].
+    /// The device refuses a kind that it must have, or makes one that it is listed to lack.
     pub(super) fn make(&mut self) -> CaseResult<bool> {
         let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {
@@ -132,7 +132,7 @@ impl<P: Provider> Churn<P> {
         let (mut kind, mut context) = (chosen, None);
         loop {
             match self.try_make(kind, context) {
-                Ok(_) if lacks(kind)? => {
+                Ok(_) if self.root.lacking.has(kind) => {
                     return fail(format_args!("{kind:?} was made, which the device is listed to lack"));
                 }
                 Ok(made) => {
@@ -147,7 +147,9 @@ impl<P: Provider> Churn<P> {
                 }
                 Err(NotMade::Needs(parent, of)) => (kind, context) = (parent, Some(of)),
                 // Without an XRC domain there is nothing of it.
-                Err(NotMade::Refused(error)) if lacks(chosen)? && is_told_missing(kind, &error)? => {
+                Err(NotMade::Refused(error))
+                    if self.root.lacking.has(chosen) && is_told_missing(kind, &error)? =>
+                {
                     *self.refused.entry(format!("{chosen:?}")).or_default() += 1;
                     return Ok(false);
                 }
@@ -295,8 +297,10 @@ impl<P: Provider> Churn<P> {
     fn cq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, context) = self.context(of);
         let choices = &mut self.choices;
-        let cqe = 1 + choices.below(64) as u32;
-        let (resized, way) = (1 + choices.below(200) as u32, choices.below(8));
+        // A completion queue of ConnectX is of no use after an overrun.
+        let least = if is_mlx5()? { MOST as u32 * 4 } else { 1 };
+        let cqe = least + choices.below(64) as u32;
+        let (resized, way) = (least + choices.below(200) as u32, choices.below(8));
         let parent = if way == 3 { self.parent_of_pd(of)? } else { None };
         let parent_domain = parent.as_ref();
         let channel = self.things.iter().find_map(|held| match &held.thing {
@@ -579,20 +583,42 @@ impl<P: Provider> Churn<P> {
     }
 }
 
-/// Returns whether the device under test lacks a kind.
-fn lacks(kind: Kind) -> CaseResult<bool> {
-    if !is_rxe()? {
-        // The ConnectX model pages nothing on demand, and has no key of a null region.
-        return Ok(is_mlx5()? && matches!(kind, Kind::MrOnDemand | Kind::MrNull));
+/// The kinds that the device under test lacks.
+#[derive(Debug)]
+pub(super) struct Lacking(Vec<Kind>);
+
+impl Lacking {
+    /// Asks a device of any kernel and ConnectX what they have; rxe and soft devices are known.
+    pub(super) fn of<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
+        let mut lacking = Vec::new();
+        if is_mlx5()? {
+            if !attr.odp_caps.general_caps.contains(OdpGeneralCaps::SUPPORT) {
+                lacking.push(Kind::MrOnDemand);
+            }
+            // No attribute says whether the device has the key.
+            if pd.alloc_null_mr().is_err_and(|error| error.errno == Errno::OPNOTSUPP) {
+                lacking.push(Kind::MrNull);
+            }
+        }
+        if is_rxe()? {
+            lacking.extend([Kind::MrNull, Kind::ParentDomain, Kind::Td]);
+            lacking.extend([Kind::XrcInitiator, Kind::XrcSrq, Kind::XrcTarget, Kind::Xrcd]);
+        }
+        for (kinds, (major, minor)) in [
+            (&[Kind::BoundWindow, Kind::Mw, Kind::Window][..], (6, 1)),
+            (&[Kind::MrChanged], (6, 5)),
+            (&[Kind::MrOnDemand], (6, 15)),
+        ] {
+            if rxe_is_before(major, minor)? {
+                lacking.extend(kinds);
+            }
+        }
+        Ok(Self(lacking))
     }
-    Ok(match kind {
-        Kind::MrNull | Kind::ParentDomain | Kind::Td => true,
-        Kind::XrcInitiator | Kind::XrcSrq | Kind::XrcTarget | Kind::Xrcd => true,
-        Kind::BoundWindow | Kind::Mw | Kind::Window => rxe_is_before(6, 1)?,
-        Kind::MrChanged => rxe_is_before(6, 5)?,
-        Kind::MrOnDemand => rxe_is_before(6, 15)?,
-        _ => false,
-    })
+
+    fn has(&self, kind: Kind) -> bool {
+        self.0.contains(&kind)
+    }
 }
 
 /// Fails unless a device refuses exactly what it is listed to lack.
