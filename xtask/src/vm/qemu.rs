@@ -168,7 +168,7 @@ fn command_line(verbose: bool) -> String {
     let level = if verbose { 7 } else { 5 };
     format!(
         "console=ttyS0 loglevel={level} panic=-1 oops=panic mitigations=off nowatchdog \
-         rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on net.ifnames=0 audit=0 \
+         rcupdate.rcu_cpu_stall_suppress=1 no_timer_check random.trust_cpu=on net.ifnames=0 audit=0 \
          no5lvl"
     )
 }
