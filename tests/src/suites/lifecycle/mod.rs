@@ -76,9 +76,9 @@ pub fn of_any_device() -> Vec<Case> {
 }
 
 /// The number of the device's objects of each kind in the kernel.
-type Resources = BTreeMap<String, u64>;
+pub(super) type Resources = BTreeMap<String, u64>;
 
-fn resources() -> CaseResult<Resources> {
+pub(super) fn resources() -> CaseResult<Resources> {
     if is_soft()? {
         let count = |of: &str| {
             Ok::<_, Stop>((of.to_owned(), fs::read_dir(format!("/proc/self/{of}"))?.count() as u64))
@@ -106,7 +106,7 @@ fn parse_resources(text: &str, device: &str) -> Option<Resources> {
 }
 
 /// Waits until the kernel has what it had: destroying may end in the background.
-fn back_to(baseline: &Resources) -> CaseResult {
+pub(super) fn back_to(baseline: &Resources) -> CaseResult {
     let mut now = resources()?;
     let is_back = eventually("resources are back to what they were", || {
         now = resources().unwrap_or_default();

@@ -6,7 +6,7 @@ Usage: faults.py PROGRAM DEVICE PORT-KIND GID-INDEX
     completions  the status for each syndrome: `SIDE SYNDROME STATUS VENDOR NEXT STATE` lines of numbers
     held         a delayed event: `STEP yes|no` lines
     overrun      a completion queue that overflows: `event TYPE` lines
-    fatal        the device fails: `event TYPE` lines
+    fatal        the device fails: a `ready` line, then `event TYPE` lines
 """
 import os
 import select
@@ -202,7 +202,7 @@ def overrun():
 
 def fatal():
     context = Context(name=device)
-    tell('fatal')
+    print('ready', flush=True)
     say_event(context)
 
 

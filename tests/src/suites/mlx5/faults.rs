@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use verbs::{Cause, Context, CqInit, Errno};
 
+use super::commands::{self, STATUSES};
 use super::control::Control;
-use super::{Port, Setup, device, read_sysfs};
+use super::{Port, Setup, address, device, live, read_sysfs, sysfs};
 use crate::fabric;
 use crate::process::{self, Finished, Running};
 use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
+use crate::sandbox::ip;
 use crate::tools::{LIMIT, Maker, is_linked};
+use crate::with_named;
 
 const SUITE: &str = "faults";
 
@@ -33,27 +36,37 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         one("a port that goes down and up changes sysfs and sends events", port),
         one("the status of a command becomes an errno", commands),
         one("our API tells a failed command from a device that has failed", our_command),
+        one("a failed command leaves what was there, and the call succeeds later", failed_commands),
         one("a failed command fails C's ping-pong", ping_pong),
         one("the syndrome of a completion becomes a status", completions),
         one("a held event arrives when it is released", held),
         one("an overrun of a completion queue is reported to its owner", overrun),
         one("a device failure is reported to its users, and the device recovers", fatal)
-            .within(2 * DYING + LIMIT),
-        one("removal of a function harms no other program", removed).within(2 * DYING + LIMIT),
+            .within(4 * DYING + LIMIT),
+        one("removal of a function ends its users' calls, and harms no other program", removed)
+            .within(4 * DYING + LIMIT),
     ]
 }
 
 /// Runs one of the small programs and returns its lines.
 fn program(setup: Setup, name: &str) -> CaseResult<Vec<String>> {
+    lines(name, start(setup, name)?)
+}
+
+/// Starts one of the small programs.
+fn start(setup: Setup, name: &str) -> CaseResult<Running> {
     let script = PathBuf::from(format!("/tmp/faults-{}.py", std::process::id()));
     fs::write(&script, SCRIPT)?;
     let gid = setup.usual_gid(0)?.unwrap_or(0).to_string();
     let mut python = Command::new("/usr/bin/python3");
     python.arg(&script).args([name, &*device(0), &*setup.port.to_string(), &*gid]);
     Maker::Theirs.prepare(&mut python)?;
-    let ended = process::run(&mut python, LIMIT)?;
-    fs::remove_file(&script)?;
-    match ended {
+    Ok(Running::start(&mut python)?)
+}
+
+/// Waits for the end of one of the small programs, and returns its lines.
+fn lines(name: &str, program: Running) -> CaseResult<Vec<String>> {
+    match program.finish(LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(ended.stdout.lines().map(str::to_owned).collect()),
         Ok(ended) if ended.stderr.contains("No module named 'pyverbs'") => {
             skip("pyverbs is not installed (package python3-pyverbs)")
@@ -115,25 +128,7 @@ fn port(_: Setup) -> CaseResult {
 }
 
 fn commands(setup: Setup) -> CaseResult {
-    // Source: Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`.
-    const ERRORS: &[(u8, i32)] = &[
-        (0x1, libc::EIO),
-        (0x2, libc::EINVAL),
-        (0x3, libc::EINVAL),
-        (0x4, libc::EIO),
-        (0x5, libc::EINVAL),
-        (0x6, libc::EBUSY),
-        (0x8, libc::ENOMEM),
-        (0x9, libc::EINVAL),
-        (0xa, libc::EINVAL),
-        (0xf, libc::EAGAIN),
-        (0x10, libc::EINVAL),
-        (0x30, libc::EINVAL),
-        (0x40, libc::EINVAL),
-        (0x50, libc::EIO),
-        (0x51, libc::EIO),
-    ];
-    let mut wanted: Vec<_> = ERRORS.iter().map(|(status, errno)| format!("{status:#x} {errno}")).collect();
+    let mut wanted: Vec<_> = STATUSES.iter().map(|(status, errno)| format!("{status:#x} {errno}")).collect();
     wanted.push("after 0".to_owned());
     tell_lines("command status", &program(setup, "commands")?, &wanted)
 }
@@ -182,6 +177,14 @@ fn until_gone(context: &Context) -> CaseResult {
     match context.alloc_pd() {
         Err(error) if (error.errno, &error.cause) == (Errno::IO, &Cause::DeviceGone) => Ok(()),
         other => fail(format_args!("{other:?} rather than an error of a device that is gone")),
+    }
+}
+
+fn failed_commands(setup: Setup) -> CaseResult {
+    // The other kind of guest runs the other half of the API.
+    match setup.port {
+        Port::Ib => commands::leave_what_was_there(&fabric::open()?),
+        Port::Roce => with_named!(fabric::open_named()?, |context| commands::leave_what_was_there(&context)),
     }
 }
 
@@ -245,34 +248,65 @@ fn overrun(setup: Setup) -> CaseResult {
 
 fn fatal(setup: Setup) -> CaseResult {
     /// `IBV_EVENT_DEVICE_FATAL`
-    const WANTED: &str = "event 8";
-    let said = program(setup, "fatal")?;
-    if said != [WANTED] {
+    const WANTED: [&str; 2] = ["ready", "event 8"];
+    let mut program = start(setup, "fatal")?;
+    if !program.wait_for_output(LIMIT, |said| said.starts_with(WANTED[0])) {
+        return lines("fatal", program).and_then(|said| fail(format_args!("it printed {said:?}")));
+    }
+    // The driver resets the device and restarts it as a new device of the same name, after the
+    // kernel has taken the old one away.
+    live::while_it_dies(DYING, || Control::tell("fatal").map(drop), || Ok(()))?;
+    let said = lines("fatal", program)?;
+    if said != WANTED {
         return fail(format_args!("{said:?} rather than {WANTED:?}"));
     }
-    // The driver resets the device and restarts it as a new device of the same name. Its port
-    // becomes active by itself on InfiniBand; on Ethernet the new netdev must be set up first.
-    let state = match setup.port {
-        Port::Ib => "ACTIVE",
-        Port::Roce => "",
+    // Its port becomes active by itself on InfiniBand; on Ethernet the new netdev must be set up.
+    let mut is_set_up = setup.port == Port::Ib;
+    let mut is_back = || {
+        if !is_set_up {
+            is_set_up = set_up_netdev().is_ok();
+        }
+        is_set_up
+            && read_sysfs(0, "ports/1/state").is_ok_and(|now| now.ends_with("ACTIVE"))
+            && setup.usual_gid(0).is_ok()
+            && fabric::open().is_ok()
     };
-    let is_back = || {
-        read_sysfs(0, "ports/1/state").is_ok_and(|now| now.ends_with(state))
-            && fs::exists("/dev/infiniband/uverbs0").unwrap_or(false)
-            && Maker::Theirs
-                .tool("ibv_devinfo")
-                .and_then(|mut tool| Ok(process::run(tool.args(["-d", &device(0)]), LIMIT)?))
-                .is_ok_and(|ended| ended.is_ok_and(|end| end.status.success()))
-    };
-    if process::wait_until(DYING, is_back) {
-        return Ok(());
+    if !process::wait_until(DYING, &mut is_back) {
+        let state = read_sysfs(0, "ports/1/state");
+        return fail(format_args!("the device does not recover: its port is {state:?}"));
     }
-    fail(format_args!("the device does not recover: its port is {:?}", read_sysfs(0, "ports/1/state")))
+    let devinfo = process::run(Maker::Theirs.tool("ibv_devinfo")?.args(["-d", &device(0)]), LIMIT)?;
+    if !devinfo.as_ref().is_ok_and(|end| end.status.success()) {
+        return fail(format_args!("{devinfo:?}"));
+    }
+    live::works()
+}
+
+/// Gives the netdev of the first function its address.
+fn set_up_netdev() -> CaseResult {
+    let Some(netdev) = fs::read_dir(sysfs(0, "device/net"))?.next() else { return fail("no netdev") };
+    let netdev = netdev?.file_name();
+    let netdev = netdev.to_string_lossy();
+    ip(&["link", "set", &netdev, "up"])?;
+    ip(&["addr", "add", &format!("{}/24", address(0)), "dev", &netdev])
 }
 
 fn removed(_: Setup) -> CaseResult {
     let ours = fabric::open()?;
-    Control::tell("remove")?;
+    let function = fs::canonicalize(sysfs(0, "device"))?;
+    let unplug = || {
+        // As the driver of a slot does that is empty. The write returns when the function is gone.
+        let mut write = Command::new("sh");
+        write.args(["-c", "echo 1 >\"$0/remove\""]).arg(&function);
+        match process::run(&mut write, DYING)? {
+            Ok(end) if end.status.success() => Ok(()),
+            end => fail(format_args!("the removal of {}: {end:?}", function.display())),
+        }
+    };
+    live::while_it_dies(DYING, || Control::tell("remove").map(drop), unplug)?;
+    if verbs::devices()?.find(&device(0)).is_ok() {
+        return fail("a function that was removed is listed");
+    }
     // Programs that use it must fail and not hang.
     let ended = process::run(
         Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),

@@ -23,6 +23,7 @@
 //! fails the case that caused it; the kernel's messages are shown with a failure.
 
 pub mod attributes;
+mod commands;
 pub mod compressed;
 pub mod control;
 pub mod devinfo;
@@ -31,6 +32,7 @@ pub mod direct;
 pub mod faults;
 pub mod interop;
 mod kernel_log;
+mod live;
 pub mod ours;
 pub mod perftest;
 pub mod pingpong;
