@@ -1,4 +1,4 @@
-//! Ping-pongs of which one side is killed.
+//! Processes that are killed: at each step of a program, and ping-pongs of which one side is killed.
 //!
 //! Between two of ours the survivor notices the end of the other. rdma-core's programs close their
 //! exchange connection before the first message, so that a survivor of a pair with one of them ends
@@ -7,14 +7,101 @@
 //! killed here too.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{SUITE, back_to, resources};
+use nix::sys::signal::{Signal, raise};
+use verbs::{CqInit, MwType, QpInit, QpType, RemoteAccess, SendFlags, SendOp, SrqInit};
+
+use super::{All, SUITE, back_to, resources};
+use crate::fabric::{self, Pair, Remote, Shape, create_qp, init_attr, is_rxe, rtr_attr, rxe_is_before};
+use crate::forked;
 use crate::port;
 use crate::process::{self, Running};
 use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::tools::{DEVICE, LIMIT, Maker, gid_index};
+
+/// The steps of [`die_at`].
+const STEPS: u32 = 10;
+
+/// The kernel releases what a process had made until then, whatever was in flight.
+pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
+    // Some drivers make objects of their own with the first ones of a program.
+    drop(All::new(fabric::open()?)?);
+    let baseline = resources()?;
+    for step in 0..STEPS {
+        let ended = forked::run_group(
+            || {
+                let why = die_at(step);
+                eprintln!("{why:?}");
+                1
+            },
+            LIMIT,
+        )?;
+        match ended {
+            Ok(ended) if ended.status.signal() == Some(Signal::SIGKILL as i32) => {}
+            ended => return fail(format_args!("it did not reach step {step}: {ended:?}")),
+        }
+        back_to(&baseline).map_err(|stop| stop.of(format_args!("after step {step}")))?;
+    }
+    // The device is as usable as before.
+    drop(All::new(fabric::open()?)?);
+    back_to(&baseline)
+}
+
+/// Makes one thing after the other, and dies at a step.
+fn die_at(step: u32) -> CaseResult {
+    let mut left = step;
+    let mut reached = || {
+        if left == 0 {
+            let _ = raise(Signal::SIGKILL);
+        }
+        left = left.saturating_sub(1);
+    };
+    let context = fabric::open()?;
+    reached();
+    let (pd, channel) = (context.alloc_pd()?, context.create_comp_channel()?);
+    let mut armed = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(16) })?;
+    armed.req_notify(false)?;
+    reached();
+    let mut srq = pd.create_srq(&SrqInit::new(8))?;
+    srq.post_recv_buf(pd.alloc_buf(100)?, ..)?;
+    let _sharing = pd.create_qp(&QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &armed) })?;
+    reached();
+    let has_windows = !rxe_is_before(6, 1)?;
+    let _mw = if has_windows { Some(pd.alloc_mw(MwType::TYPE_1)?) } else { None };
+    let memory = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
+    reached();
+    let shape = Shape::default();
+    let qp = create_qp(&pd, &armed, &shape)?;
+    let own = Remote::of(&qp);
+    reached();
+    let mut qp = qp.to_init(&init_attr())?;
+    qp.post_recv_buf(pd.alloc_buf(100)?, ..)?;
+    reached();
+    let qp = qp.to_rtr(&rtr_attr(&context, &shape, own)?)?;
+    reached();
+    let mut qp = qp.to_rts(&shape.rts)?;
+    reached();
+    // rxe of 6.12 and later warns when memory goes while packets refer to it.
+    if !is_rxe()? {
+        let mut pair = Pair::new(&context, &shape)?;
+        for _ in 0..8 {
+            // They wait for receives.
+            pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), pair.pd.alloc_buf(100)?, ..)?;
+        }
+        let window = pd.alloc_window(MwType::TYPE_2)?;
+        qp.post_bind(SendFlags::empty(), window, &memory, .., RemoteAccess::READ)?;
+        reached();
+        drop(pair);
+    } else {
+        reached();
+    }
+    let _errored = qp.to_error()?;
+    reached();
+    fail("there are fewer steps")
+}
 
 /// Each ping-pong with either side killed, one of them asleep between messages; and the pairs with
 /// rdma-core's.

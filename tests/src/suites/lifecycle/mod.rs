@@ -28,6 +28,7 @@ use crate::process::{self, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{DEVICE, LIMIT, Maker, gid_index, run};
 use crate::{both, cases};
+use killed::a_process_killed_at_any_step_leaves_nothing;
 
 const SUITE: &str = "lifecycle";
 
@@ -51,7 +52,11 @@ fn of_rxe() -> Vec<Case> {
 /// The part of the suite for any device of the kernel.
 pub fn of_any_kernel_device() -> Vec<Case> {
     let mut cases = of_any_device();
-    cases.extend(cases!(SUITE, a_case_that_leaks_leaves_nothing));
+    cases.extend(cases!(
+        SUITE,
+        a_case_that_leaks_leaves_nothing,
+        a_process_killed_at_any_step_leaves_nothing,
+    ));
     cases
 }
 
