@@ -3,7 +3,8 @@
 //! table has a difference.
 //!
 //! `tests/differential/attributes.c` makes each call of libibverbs that reaches the kernel, in
-//! steps. A [tracer](crate::record::tracer) reads its commands from the outside, on either library.
+//! steps. A [tracer program](crate::record::tracer) reads its commands from the outside, on either
+//! library.
 //!
 //! The table is shown in `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
 //! attributes` writes it.
