@@ -109,7 +109,8 @@ impl Poller {
     /// and returns its entry to the device.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
-        // Each field once, although the stores below could change it for all that the compiler knows.
+        // Each field is read once, although for all that the compiler knows the stores below could
+        // change it.
         let Self { ring, index, returned, shared, current, .. } = self;
         let shared = &**shared;
         let (fields, op_own, round) = ring.peek(*index);

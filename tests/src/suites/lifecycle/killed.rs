@@ -1,4 +1,4 @@
-//! Processes that are killed: at each step of a program, and ping-pongs of which one side is killed.
+//! Processes that are killed: at each step of a program, and one side of a ping-pong.
 //!
 //! Between two of ours the survivor notices the end of the other. rdma-core's programs close their
 //! exchange connection before the first message, so that a survivor of a pair with one of them ends

@@ -2,9 +2,9 @@
 //! of the call.
 //!
 //! Each call below sends one command that the model fails, with a few statuses after the other, and
-//! with each status over all calls. The call returns the status's errno and the handle that it took;
-//! the device and the kernel have what they had; and the same call with the same handle succeeds
-//! afterwards.
+//! with each status over all calls. The call returns the status's errno and the handle that it
+//! took; the device and the kernel have what they had; and the same call with the same handle
+//! succeeds afterwards.
 //!
 //! | command | call |
 //! |---|---|
@@ -109,7 +109,7 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
 /// Fails commands, and compares what is there before and after.
 struct Faults {
     control: Control,
-    /// What the kernel had at the beginning.
+    /// The kernel's objects at the beginning.
     kernel: Resources,
     /// The statuses of the next calls.
     statuses: Cycle<Iter<'static, (u8, i32)>>,

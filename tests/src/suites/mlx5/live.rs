@@ -39,8 +39,8 @@ use crate::with_named;
 /// commands that were under way.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Has two programs, one with its provider hidden and one with it named, alive while their device
-/// dies: `injure` makes it fail, and `take` has the kernel take it away unless it does so by itself.
+/// Keeps two programs, one with its provider hidden and one with it named, alive while their device
+/// dies: `injure` makes it fail, and `take` makes the kernel remove it unless it does so by itself.
 /// Either takes `limit` at most.
 ///
 /// # Errors
@@ -311,8 +311,8 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The time between looks of a watcher that has `DEVICE_FATAL`: Linux 6.1 neither ends the stream of
-/// events nor says more.
+/// The time between looks of a watcher that has `DEVICE_FATAL`: Linux 6.1 neither ends the stream
+/// of events nor says more.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits for the failure of the device, tells of it, and collects events until the device is gone.

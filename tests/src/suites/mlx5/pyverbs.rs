@@ -1,5 +1,5 @@
-//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian, on its own library, which
-//! judges the model, and `c_abi.pyverbs`: on both libraries. A case's parts are the tests.
+//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian, on its own library,
+//! which judges the model, and `c_abi.pyverbs`: on both libraries. A case's parts are the tests.
 //!
 //! A test that skips gives its own reason, usually a missing feature of the device. Each case
 //! requires a minimum number of passed tests on C's library, and names some that must pass; what
