@@ -242,7 +242,7 @@ impl Device {
     }
 
     /// Returns the driver's part of the device's attributes.
-    pub(crate) fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
+    fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
         if let Some(queried) = self.queried.get() {
             return Ok(queried);
         }
