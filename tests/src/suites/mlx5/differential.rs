@@ -16,7 +16,7 @@
 //! | rejection of a later request of a list | libmlx5 rings with the rejected request |
 //! | sizes of queues that ask for few operations | libmlx5 leaves out the segments of the others |
 //! | inline requests without a piece if `MLX5_POST_SEND_PREFER_BF=0` | no BlueFlame by libmlx5 |
-//! | `MLX5_SHUT_UP_BF=1` | the model complains of both: they ring one half of a register |
+//! | `MLX5_SHUT_UP_BF=1` | the model complains of libmlx5, which rings one half of a register |
 
 use std::fs;
 use std::path::{Path, PathBuf};
