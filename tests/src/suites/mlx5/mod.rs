@@ -159,11 +159,11 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
-/// one with InfiniBand ports has our API with its provider named, with other registers too, pyverbs
-/// on both libraries and the differential; the one with Ethernet ports has our API with its provider
-/// hidden, pyverbs on C's library, and the rest on ours, faults too: their last case removes the
-/// device.
+/// Returns the cases that run where none is chosen. The time of a run is shared by the guests:
+/// the one with InfiniBand ports has our API with its provider named, with other registers too,
+/// pyverbs on both libraries and the differential; the one with Ethernet ports has our API with
+/// its provider hidden, pyverbs on C's library, and the rest on ours, faults too: their last case
+/// removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] =
         &["pyverbs", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
