@@ -254,6 +254,8 @@ impl Qp {
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
             })?;
         let settled = Arc::clone(&register).settled(reply.bfreg_index);
+        let is_unknown = settled.is_none();
+        // Asked once: an orphan may be gone a moment later.
         let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
@@ -261,12 +263,12 @@ impl Qp {
                 core::mem::forget(Life::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
-            if register.is_beside_orphan() {
-                // The number may have been that of the queue pair whose queue still rings there.
-                return Self::create(device, parents, attr, ex, scatter);
+            if is_unknown {
+                let what = "a doorbell register that the context does not have";
+                return Err(device.kernel.uverbs().bad_reply(verb, what));
             }
-            let what = "a doorbell register that the context does not have";
-            return Err(device.kernel.uverbs().bad_reply(verb, what));
+            // The number may have been that of the queue pair whose queue still rang there.
+            return Self::create(device, parents, attr, ex, scatter);
         };
         let life = Arc::new(Life::new(memory, records, Some(register), user_index));
         let is_shared = parents.srq.is_some() || !has_recv;
