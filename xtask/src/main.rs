@@ -29,6 +29,7 @@ mod fuzz;
 mod mutants;
 mod soak;
 mod test;
+mod toolchain;
 mod vm;
 
 use std::process::ExitCode;
