@@ -120,7 +120,7 @@ fn read(page: &Region) -> Option<ClockInfo> {
     }
     for _ in 0..PATIENCE {
         let before: u32 = field!(sign);
-        barrier::from_device();
+        barrier::seqlock_read();
         if before & MLX5_IB_CLOCK_INFO_KERNEL_UPDATING != 0 {
             core::hint::spin_loop();
             continue;
@@ -133,7 +133,7 @@ fn read(page: &Region) -> Option<ClockInfo> {
             shift: field!(shift),
             mask: field!(mask),
         };
-        barrier::from_device();
+        barrier::seqlock_read();
         let after: u32 = field!(sign);
         if before == after {
             return Some(conversion);

@@ -42,6 +42,7 @@ use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::kernel::KernelContext;
 use verbs_core::provider::DeviceOps as _;
+use verbs_core::ring::barrier;
 use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType};
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
@@ -152,11 +153,18 @@ impl Device {
     /// As [`open`](Self::open).
     pub(crate) fn new(kernel: Arc<KernelContext>, reply: &Mlx5IbAllocUcontextResp) -> Result<Arc<Self>> {
         let kernel = Kernel::new(kernel);
-        if reply.cqe_version != CQE_VERSION {
-            let reason = "completions do not carry numbers of the program: use Linux 4.5 or newer, and \
-                          current firmware of the device";
+        let refused = |reason: &'static str| {
             let cause = Cause::Other { reason: reason.into() };
-            return Err(kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause));
+            kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause)
+        };
+        if !barrier::ORDERS_REGISTERS {
+            return Err(refused("this architecture has no barriers for registers of a device"));
+        }
+        if reply.cqe_version != CQE_VERSION {
+            return Err(refused(
+                "completions do not carry numbers of the program: use Linux 4.5 or newer, and current \
+                 firmware of the device",
+            ));
         }
         let has = |bit| Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask).contains(bit);
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(reply.cmds_supp_uhw);

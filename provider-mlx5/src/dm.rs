@@ -3,6 +3,11 @@
 //! The device takes accesses of 4 bytes alone, so a copy is a sequence of such accesses, each of
 //! which is atomic. Copies of several threads may interleave; they do not race.
 //!
+//! The mapping is write-combining. A copy to the memory ends with a flush, so that a doorbell of
+//! any thread that learns of the copy comes after it; libmlx5 leaves that to the doorbell, which
+//! covers its own thread. A copy from the memory is not made before the completion that announces
+//! the data was read.
+//!
 //! # Safety
 //! The mapping is reached through [`Dm::copy_to`] and [`Dm::copy_from`] alone, whose accesses are
 //! atomic and within it. Work requests and peers access the same bytes through the device.
@@ -23,7 +28,7 @@ use uverbs_abi::mlx5_user_ioctl_cmds::{
 use verbs_core::channel::{Attr, DriverAttrs};
 use verbs_core::cmd::mlx5::{DmInfo, query_dm};
 use verbs_core::provider::{Destroy, DeviceOps as _, DmOps};
-use verbs_core::ring::{Region, page_size};
+use verbs_core::ring::{Region, barrier, page_size};
 use verbs_core::types::DmAttr;
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
@@ -177,12 +182,14 @@ impl DmOps for Dm {
         for (word, value) in words.zip(values) {
             word.store(u32::from_ne_bytes(*value), Ordering::Relaxed);
         }
+        barrier::flush_wc();
         Ok(())
     }
 
     fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let words = self.words("memcpy_from_dm", offset, bytes.len())?;
         let (values, _) = bytes.as_chunks_mut::<WORD>();
+        barrier::wc_read_start();
         for (word, value) in words.zip(values) {
             *value = word.load(Ordering::Relaxed).to_ne_bytes();
         }

@@ -5,6 +5,8 @@
 //!   requests ──► to_device ──► record ──► mmio_wc_start ──► register ──► flush_wc ──► other half
 //! ```
 //!
+//! docs/barriers.md says what each step orders, on which architecture by which instruction.
+//!
 //! A register has two halves of `size` bytes, which are used alternately: the processor may still
 //! hold stores to one while the next doorbell goes to the other. A half takes either the first 8
 //! bytes of the last request, or all of one request that fits into it.
@@ -15,7 +17,7 @@
 //! requests behind the doorbell are complete.
 //!
 //! # References
-//! rdma-core `providers/mlx5/qp.c` (`post_send_db`), `util/mmio.h`
+//! rdma-core `providers/mlx5/qp.c` (`post_send_db`), `util/mmio.h` (`mmio_memcpy_x64`)
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -60,8 +62,9 @@ impl Record {
         unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
     }
 
-    /// Stores a counter, after all that this thread has read. The caller has ordered what it
-    /// announces with [`barrier::to_device`].
+    /// Stores a counter, after all that this thread has read: the device may write into memory that
+    /// the counter gives it. The caller has ordered what it announces with [`barrier::to_device`],
+    /// which orders no reads.
     #[inline(always)]
     pub(crate) fn store(&self, counter: u32) {
         self.word().store(counter.to_be(), Ordering::Release);
@@ -283,7 +286,25 @@ unsafe fn copy_block(from: NonNull<u8>, to: NonNull<u8>) {
             options(nostack, preserves_flags),
         );
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    // Stores of 8 bytes rarely become one packet on newer processors, whose write combining depends
+    // on the instructions; one store of 64 bytes does. The kernel's test of write combining uses it
+    // too.
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    // SAFETY: 64 bytes are readable and writable by the caller's promise; the target has NEON.
+    unsafe {
+        core::arch::asm!(
+            "ld1 {{v0.16b, v1.16b, v2.16b, v3.16b}}, [{from}]",
+            "st1 {{v0.16b, v1.16b, v2.16b, v3.16b}}, [{to}]",
+            from = in(reg) from.as_ptr(),
+            to = in(reg) to.as_ptr(),
+            out("v0") _,
+            out("v1") _,
+            out("v2") _,
+            out("v3") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_feature = "neon"))))]
     for at in 0..BLOCK / size_of::<u64>() {
         // SAFETY: as above.
         unsafe { to.cast::<u64>().add(at).write_volatile(from.cast::<u64>().add(at).read()) };
