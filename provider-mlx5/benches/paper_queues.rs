@@ -3,6 +3,7 @@
 //! ```text
 //!   cargo bench -p provider-mlx5               table of instructions per operation
 //!   cargo bench -p provider-mlx5 -- --check    fails beyond a limit
+//!   cargo bench -p provider-mlx5 -- --sites    fails if a barrier is not where it belongs
 //! ```
 //!
 //! The last two columns are of a call: atomic read-modify-writes, which only shared receive queues
@@ -25,6 +26,7 @@
 
 #[path = "../../provider-rxe/benches/callgrind/mod.rs"]
 mod callgrind;
+mod sites;
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -327,6 +329,16 @@ fn main() -> ExitCode {
         world.sharer.finish();
         run_calls(case, &mut world);
         return ExitCode::SUCCESS;
+    }
+    if args.iter().any(|arg| arg == "--sites") {
+        return match sites::check() {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(why) => {
+                println!("FAIL sites: {why}");
+                ExitCode::FAILURE
+            }
+        };
     }
     let check = args.iter().any(|arg| arg == "--check");
     let empty = match count_instructions(EMPTY.symbol, COUNTED_CALLS) {
