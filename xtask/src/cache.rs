@@ -7,6 +7,7 @@
 //!   kernels/SERIES/VER/  unpacked kernel packages; complete, because renamed into place
 //!   qemu/VERSION/        a QEMU with its libraries, where the host's QEMU is too old
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
+//!   aarch64/             cargo's results for aarch64, mostly its standard library
 //!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
 //!   run/PID-N/           one running guest: its job, its console log, its device model's files

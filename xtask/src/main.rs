@@ -12,12 +12,14 @@
 //! | `demo` | [`demo`] | shows a device and a verified ping-pong |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
+//! | `aarch64` | [`aarch64`] | unit tests of another architecture, in an emulator |
 //! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
 //! | `c-abi` | [`c_abi`] | links `libibverbs.so.1` for C programs, and packages it |
 //! | `run-c` | [`mod@c_abi::run`] | runs a C program on that `libibverbs.so.1` |
 
+mod aarch64;
 mod abi;
 mod apt;
 mod bench;
@@ -62,6 +64,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Find mutants that no test detects, in the files that a change touches or of a list
     Mutants(mutants::Args),
+    /// Run unit tests for aarch64 in an emulator
+    Aarch64(aarch64::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
     /// Write the golden files of uverbs-abi and c-abi from Debian's headers
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Mutants(args) => mutants::run(&args),
+        Command::Aarch64(args) => aarch64::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
         Command::CAbi(args) => c_abi::run(&args),

@@ -102,6 +102,14 @@ pub(crate) const C_ABI_TOOLS: &[HostTool] = &[
 pub(crate) const DEB_TOOLS: &[HostTool] =
     &[tool("dpkg", "dpkg"), tool("dpkg-deb", "dpkg"), tool("gzip", "gzip")];
 
+/// Tools that link programs for aarch64, disassemble and run them.
+pub(crate) const AARCH64_TOOLS: &[HostTool] = &[
+    tool("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    tool("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"),
+    tool("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
+    tool("qemu-aarch64-static", "qemu-user-static"),
+];
+
 /// Tools that build the fuzz targets: libFuzzer is C++.
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
 

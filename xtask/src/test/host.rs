@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
-use crate::{apt, c_abi, cargo, fuzz, mutants};
+use crate::{aarch64, apt, c_abi, cargo, fuzz, mutants};
 
 /// Runs every stage of the host part.
 pub(super) fn stages() -> Vec<StageResult> {
@@ -53,6 +53,16 @@ pub(super) fn stages() -> Vec<StageResult> {
             let mut command = cargo::command();
             command.args(["test", "--package", package, "--lib", "--target-dir", "target/loom", "models"]);
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
+        }
+    }));
+    results.push(stage("barriers in the built code, and aarch64", |result| {
+        host_tests(cargo::command().args(aarch64::SITES), result);
+        // Twice the same toolchain, which is prepared once.
+        for arguments in [aarch64::TESTS, aarch64::SITES] {
+            match aarch64::command() {
+                Ok(mut command) => host_tests(command.args(arguments), result),
+                Err(error) => result.skip(format!("aarch64, cargo {}: {error:#}", arguments.join(" "))),
+            }
         }
     }));
     results.push(stage("mutants of the ConnectX provider, a few", |result| {
