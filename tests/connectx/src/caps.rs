@@ -189,6 +189,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::BLOCK_LB_MC, 1),
     (general::PG, 1),
     (general::NULL_MKEY, 1),
+    (general::DUMP_FILL_MKEY, 1),
     (general::FIXED_BUFFER_SIZE, 1),
     (general::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
     // Windows refer to keys, which do not refer to others.

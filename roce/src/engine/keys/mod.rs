@@ -52,6 +52,10 @@ struct Region<R> {
     invalidate: bool,
 }
 
+/// The domain of a region that belongs to all of them, which no domain has as its number: they are
+/// fewer.
+pub(crate) const EVERY: Pd = Pd(u32::MAX);
+
 /// Marks a region that refuses all access, in [`Region::variant`].
 const INVALID: u16 = 1 << 8;
 
@@ -304,7 +308,7 @@ impl<R> Keys<R> {
     #[inline]
     pub(crate) fn local(&self, pd: Pd, lkey: u32, addr: u64, length: u64, need: Access) -> Option<(&R, u64)> {
         let Region { attr, region, .. } = self.region(lkey)?;
-        if attr.pd != pd || !attr.access.contains(need) {
+        if (attr.pd != pd && attr.pd != EVERY) || !attr.access.contains(need) {
             return None;
         }
         Some((region, offset(attr.iova, attr.length, addr, length)?))

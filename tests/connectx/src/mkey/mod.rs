@@ -42,6 +42,8 @@ pub(crate) struct Mkeys {
     listed: usize,
     /// Keys to which other keys may refer.
     targets: Targets,
+    /// Key of the null region, once the driver has asked for it.
+    dump_fill: Option<u32>,
 }
 
 /// Maximum bytes of all lists of a function. Guest memory is no bound, because a guest may name a
@@ -291,6 +293,24 @@ pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
 }
 
 impl<B: Bus> Function<B> {
+    /// Returns the key that reads as zeros and discards what is written, for the queue pairs of all
+    /// protection domains. Peers have no access by it.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if there are too many keys.
+    ///
+    /// # References
+    /// Linux `include/linux/mlx5/mlx5_ifc.h`, `dump_fill_mkey`; `ibv_alloc_null_mr(3)`
+    pub(crate) fn dump_fill_key(&mut self) -> Result<u32, Refused> {
+        if let Some(key) = self.core.mkeys.dump_fill {
+            return Ok(key);
+        }
+        let region = Region { index: 0, pd: Pd(0), mapping: Mapping::Null };
+        let key = self.engine.reg_mr_for_all(region)?;
+        self.core.mkeys.dump_fill = Some(key);
+        Ok(key)
+    }
+
     /// Updates the engine's region from context and list of the key: domain, range, access rights,
     /// variant, and whether the key is free.
     ///

@@ -37,6 +37,8 @@ pub(crate) enum Mapping {
     Pieces(Arc<List>),
     /// In consecutive pieces of other keys, all of this size, at this offset in the first.
     Fixed { list: Arc<List>, shift: u32, offset: u64 },
+    /// Nowhere: reads return zeros, and writes vanish.
+    Null,
     /// Nowhere: the key is free.
     Nothing,
 }
@@ -72,7 +74,7 @@ impl Mapping {
                 let address = page.address.checked_add(inside).ok_or(Miss::Outside)?;
                 Ok((address, (size - inside).min(left)))
             }
-            Self::Pieces(_) | Self::Fixed { .. } | Self::Nothing => Err(Miss::Outside),
+            Self::Pieces(_) | Self::Fixed { .. } | Self::Null | Self::Nothing => Err(Miss::Outside),
         }
     }
 }
@@ -219,12 +221,19 @@ impl<B: Bus> Memory for Translated<B> {
     type Region = Region;
 
     fn read(&mut self, region: &Region, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
+        if matches!(region.mapping, Mapping::Null) {
+            dst.fill(0);
+            return Ok(());
+        }
         self.runs(region, offset, dst.len(), READ, |address, part| {
             self.bus.read(address, &mut dst[part]).map_err(|_| Fault)
         })
     }
 
     fn write(&mut self, region: &Region, offset: u64, src: &[u8]) -> Result<(), Fault> {
+        if matches!(region.mapping, Mapping::Null) {
+            return Ok(());
+        }
         self.runs(region, offset, src.len(), WRITE, |address, part| {
             self.bus.write(address, &src[part]).map_err(|_| Fault)
         })

@@ -1,10 +1,10 @@
 //! Memory regions and windows: created, changed and destroyed.
 
 use crate::engine::Engine;
-use crate::engine::keys::MrChange;
+use crate::engine::keys::{EVERY, MrChange};
 use crate::engine::memory::Memory;
 use crate::engine::scatter;
-use crate::engine::types::{MemoryAttr, MwType, Pd, Refused, Sge, WindowRange};
+use crate::engine::types::{Access, MemoryAttr, MwType, Pd, Refused, Sge, WindowRange};
 
 impl<M: Memory> Engine<M> {
     /// Registers memory. The key is both local and remote.
@@ -44,6 +44,19 @@ impl<M: Memory> Engine<M> {
         let objects = &mut self.objects;
         let inserted = objects.keys.insert_keyed(attr, region, variant, invalidate, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
+    }
+
+    /// Registers a region of every address, for the local use of queue pairs of all protection
+    /// domains: a null region of a device that has one for all. Peers have no access. It stays until
+    /// the engine ends.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// already.
+    pub fn reg_mr_for_all(&mut self, region: M::Region) -> Result<u32, Refused> {
+        let attr = MemoryAttr { pd: EVERY, iova: 0, length: u64::MAX, access: Access::LOCAL_WRITE };
+        let objects = &mut self.objects;
+        objects.keys.insert(&attr, region, &mut *objects.random)
     }
 
     /// Changes a registration completely or not at all, and returns its key, which differs if the

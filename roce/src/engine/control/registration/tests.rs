@@ -28,6 +28,22 @@ fn write(host: &mut Host, key: u32) -> Syndrome {
 }
 
 #[test]
+fn a_region_for_all_serves_each_domain_and_no_peer() {
+    let mut host = Host::new();
+    let buffer = host.engine.memory().add(vec![0; 64]);
+    let key = host.engine.reg_mr_for_all(VecRegion { buffer, start: 0, length: 64 }).unwrap();
+    let other = host.engine.alloc_pd().unwrap();
+    for pd in [host.pd, other] {
+        let local = |need| host.engine.objects.keys.local(pd, key, 0x1000, 4, need).is_some();
+        assert!(local(Access::NONE) && local(Access::LOCAL_WRITE));
+        assert!(!local(Access::REMOTE_READ) && !local(Access::REMOTE_WRITE) && !local(Access::MW_BIND));
+    }
+    // It keeps no domain from its end.
+    host.engine.dealloc_pd(other).unwrap();
+    assert_eq!(write(&mut host, key), Syndrome::nak(NakCode::REMOTE_ACCESS_ERROR));
+}
+
+#[test]
 fn a_peer_cannot_write_while_a_region_is_invalid() {
     let mut host = Host::new();
     let key = keyed(&mut host, false);

@@ -21,6 +21,7 @@ use crate::ids::Ids;
 use crate::layout::{hca, put, qword};
 use crate::mkey::NULL_MKEY;
 
+use super::context::engine;
 use super::refusal::{Refusal, Status};
 
 /// Stage of the function's life.
@@ -335,14 +336,17 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// Key that ends a scatter list. The null key is the only other special key.
+/// Key that ends a scatter list. Special keys are this one, the null key, and the dump-fill key,
+/// which the function chooses.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(
-    _: &mut Function<B>,
+    function: &mut Function<B>,
     _: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
+    let key = function.dump_fill_key().map_err(|refused| engine(refused, "the dump-fill key"))?;
+    hca::query_special_contexts_out::DUMP_FILL_MKEY.set(output, key);
     hca::query_special_contexts_out::TERMINATE_SCATTER_LIST_MKEY.set(output, TERMINATE_LKEY);
     hca::query_special_contexts_out::NULL_MKEY.set(output, NULL_MKEY);
     Ok(())

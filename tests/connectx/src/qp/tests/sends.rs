@@ -1,6 +1,7 @@
 //! Each operation, from its work request to the completions of both sides.
 
 use super::*;
+use crate::layout::hca::{query_special_contexts_in, query_special_contexts_out};
 
 /// Returns a bed with a completion queue and two connected queue pairs; the second has receives
 /// into `memory`.
@@ -14,6 +15,8 @@ pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
     }
     (bed, cq, one, two, memory)
 }
+
+const QUERY_SPECIAL_CONTEXTS: u16 = 0x203;
 
 const WRITE_IMM: u32 = 1;
 const SEND: u32 = 2;
@@ -55,6 +58,34 @@ fn elements_are_gathered_and_receives_scattered() {
     assert_eq!(bed.drain(&mut cq), [(SEND, 0), (SEND, 1), (SEND, 2), (SUCCESS, 2)]);
     assert_eq!(&bed.peek::<3>(0, memory.address + 0x3000), b"abc");
     assert_eq!(&bed.peek::<7>(0, memory.address + 0x3100), b"defghcd");
+}
+
+#[test]
+fn the_dump_fill_key_reads_as_zeros_and_discards_writes_and_is_closed_to_peers() {
+    let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
+    let query = input(QUERY_SPECIAL_CONTEXTS, query_special_contexts_in::SIZE);
+    let key = query_special_contexts_out::DUMP_FILL_MKEY.get32(&bed.ok(0, &query));
+    assert_ne!(key, 0);
+    assert_eq!(query_special_contexts_out::DUMP_FILL_MKEY.get32(&bed.ok(0, &query)), key, "always the same");
+    // Zeros are sent into the first receive.
+    bed.poke(0, memory.address, b"abcdefgh");
+    let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).element(u64::MAX - 16, 4, key).done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SEND, 0)]);
+    assert_eq!(&bed.peek::<8>(0, memory.address), b"\0\0\0\0efgh");
+    // The second receive takes the next message. The third discards the middle of its message.
+    let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
+    bed.post(&mut one, &wqe);
+    let (first, last) = ((memory.va + 0x1000, 2, memory.key), (memory.va + 0x1002, 9, memory.key));
+    bed.post_recv(&mut two, &[first, (7, 3, key), last]);
+    let wqe = bed.begin(&one, opcode::SEND).inline(b"abcdefgh").done();
+    bed.post(&mut one, &wqe);
+    assert_eq!(bed.drain(&mut cq), [(SEND, 1), (SEND, 2), (SUCCESS, 2)]);
+    assert_eq!(&bed.peek::<6>(0, memory.address + 0x1000), b"abfgh\0");
+    let wqe = bed.begin(&one, opcode::WRITE).remote(0, key).inline(b"x").done();
+    bed.post(&mut one, &wqe);
+    let entry = bed.poll(&mut cq).unwrap();
+    assert_eq!(error_cqe::SYNDROME.get(&entry), 0x13, "a remote access error");
 }
 
 #[test]
