@@ -8,11 +8,11 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, Pair, Remote, Shape, connect, ended, filled, in_error, is_empty, is_length_error, is_rxe, pattern,
-    post_recv, post_send, rxe_ignores_rnr_timer, rxe_is_before, signalled, wait, wait_local_key_error,
-    wait_remote_access_error, wait_status, wants_right,
+    Arena, Pair, Remote, Shape, connect, ended, filled, in_error, is_empty, is_length_error, is_mlx5, is_rxe,
+    pattern, post_recv, post_send, rxe_ignores_rnr_timer, rxe_is_before, signalled, wait,
+    wait_local_key_error, wait_remote_access_error, wait_status, wants_right,
 };
-use crate::runner::{Case, CaseResult, skip};
+use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -26,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         without_a_receive_the_retries_run_out,
         a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes,
         in_the_error_state_everything_is_flushed_in_order,
+        a_failure_has_the_code_of_its_vendor,
         a_send_posted_in_the_error_state_is_flushed,
         an_access_error_breaks_the_responder_too,
         a_reset_amid_failing_requests_ends_in_reset,
@@ -221,6 +222,43 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     assert_eq!((of(0..10), of(10..20)), (vec![2, 3], vec![10, 11, 12]));
     in_error(&qp)?;
     assert!(is_empty(&mut cq));
+    Ok(())
+}
+
+/// Each field that a failed completion has: the status, the request, the queue pair, and the code
+/// of the vendor, which ConnectX has and others leave 0.
+fn a_failure_has_the_code_of_its_vendor<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut codes = Vec::new();
+    for wrong_here in [true, false] {
+        let mut pair = Pair::new(context, &Shape::default())?;
+        let arena = Arena::new(&pair.pd, 16)?;
+        let (remote_addr, rkey) = (arena.addr(), arena.rkey());
+        let good = SendOp::RdmaWrite { remote_addr, rkey };
+        let sge = [arena.sge(0..8)];
+        post_send(&mut pair.a.qp, &[signalled(1, good, &sge)])?;
+        let wc = wait(&mut pair.a.cq, 1)?[0];
+        assert_eq!((wc.wr_id, wc.status, wc.vendor_err), (1, WcStatus::SUCCESS, 0));
+        let (op, lkey) = if wrong_here {
+            (good, !arena.lkey())
+        } else {
+            (SendOp::RdmaWrite { remote_addr, rkey: !rkey }, arena.lkey())
+        };
+        let sge = [Sge { lkey, ..sge[0] }];
+        post_send(&mut pair.a.qp, &[signalled(2, op, &sge), signalled(3, good, &sge)])?;
+        for wr_id in [2, 3] {
+            let wc = wait(&mut pair.a.cq, 1)?[0];
+            assert_eq!((wc.wr_id, wc.qp_num), (wr_id, pair.a.qp.qp_num()));
+            assert_ne!(wc.status, WcStatus::SUCCESS);
+            codes.push(wc.vendor_err);
+        }
+    }
+    if is_mlx5()? {
+        let [here, flushed, at_the_peer, flushed_too] = codes[..] else { return fail(format!("{codes:?}")) };
+        assert!(here != 0 && at_the_peer != 0 && here != at_the_peer, "{codes:x?}");
+        assert!(flushed == flushed_too && ![0, here, at_the_peer].contains(&flushed), "{codes:x?}");
+    } else {
+        assert_eq!(codes, [0; 4]);
+    }
     Ok(())
 }
 

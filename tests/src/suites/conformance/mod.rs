@@ -8,6 +8,7 @@
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
+//! | [`cq_clean`] | completions of queue pairs that were destroyed or reset |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
 //! | [`cq_resize`] | completion queues that are resized |
 //! | [`uc`] | unreliable connections |
@@ -37,6 +38,7 @@
 pub mod atomics;
 pub mod attributes;
 pub mod cq;
+pub mod cq_clean;
 pub mod cq_events;
 pub mod cq_resize;
 pub mod datagram;
@@ -79,6 +81,7 @@ pub fn cases() -> Vec<Case> {
         atomics,
         attributes,
         cq,
+        cq_clean,
         cq_events,
         cq_resize,
         datagram,

@@ -1,15 +1,15 @@
 //! The shapes of requests: lists, inline data, lengths, batches, and borrowed memory.
 
 use verbs::{
-    AccessFlags, Context, PostBufReason, PostReason, Provider, RecvWr, Returned, SendFlags, SendOp, Sge,
-    WcOpcode, WcStatus,
+    AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,
+    Sge, WcOpcode, WcStatus,
 };
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PORT, Pair, Shape, is_empty, is_length_error, next_completed, pattern, post_recv, post_send,
-    signalled, wait, wait_for, wait_local_key_error, wait_one,
+    Arena, PORT, Pair, Shape, eventually, is_empty, is_length_error, next_completed, pattern, post_recv,
+    post_send, signalled, wait, wait_for, wait_local_key_error, wait_one,
 };
 use crate::runner::{Case, CaseResult, fail};
 
@@ -34,6 +34,8 @@ pub(super) fn cases() -> Vec<Case> {
         a_claim_of_one_gigabyte_beyond_its_region_fails_without_harm,
         elements_cross_pages_at_every_offset,
         batches_wrap_around_the_ring,
+        the_longest_inline_data_crosses_the_end_of_the_ring,
+        the_longest_list_crosses_the_end_of_the_ring,
         a_raw_batch_of_every_operation_arrives,
         a_raw_batch_with_a_refused_request_posts_nothing,
         borrowed_memory_is_sent_and_received_in_a_scope,
@@ -263,6 +265,71 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
         let ids: Vec<u64> = wait(&mut pair.a.cq, 7)?.iter().map(|wc| wc.wr_id).collect();
         assert_eq!(ids, (round * 7..round * 7 + 7).collect::<Vec<_>>());
     }
+    Ok(())
+}
+
+/// The largest number of blocks of 64 bytes that one of the requests below takes on ConnectX, whose
+/// ring is the shortest one: its requests take as many blocks as they need.
+const BLOCKS: usize = 4;
+
+/// Calls `post` so often that its request starts at each block of the ring. Between the rounds a
+/// request of one block moves the start.
+fn at_each_block<P: Provider>(
+    pair: &mut Pair<P>,
+    into: &Arena<P>,
+    mut post: impl FnMut(&mut Pair<P>, u32) -> CaseResult,
+) -> CaseResult {
+    // Some turns of the ring, whatever it rounds up to.
+    let rounds = 2 * (pair.a.qp.cap().max_send_wr as usize).next_power_of_two();
+    for round in 0..BLOCKS {
+        for n in 0..rounds {
+            post(pair, (round * rounds + n) as u32)?;
+            wait_for(&mut pair.a.cq, 1, WcOpcode::RDMA_WRITE)?;
+        }
+        let write = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() };
+        post_send(&mut pair.a.qp, &[signalled(1, write, &[])])?;
+        wait_for(&mut pair.a.cq, 1, WcOpcode::RDMA_WRITE)?;
+    }
+    Ok(())
+}
+
+/// A pair with the shortest send queue for long requests.
+fn with_long_requests<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
+    let cap = QpCap { max_send_wr: 3, max_send_sge: 11, max_inline_data: 172, ..Shape::default().cap };
+    Pair::new(context, &Shape { cap, ..Shape::default() })
+}
+
+fn the_longest_inline_data_crosses_the_end_of_the_ring<P: Provider>(context: &Context<P>) -> CaseResult {
+    const MOST: usize = 1024;
+    let mut pair = with_long_requests(context)?;
+    let into = Arena::new(&pair.pd, MOST + 1)?;
+    let max = (pair.a.qp.cap().max_inline_data as usize).min(MOST);
+    let write = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() };
+    at_each_block(&mut pair, &into, |pair, seed| {
+        pair.a.qp.post_send_inline(1, write, SendFlags::SIGNALED, &pattern(seed, max))?;
+        eventually("the data arrives", || into.read(0..max) == pattern(seed, max))
+    })?;
+    assert_eq!(into.read(max..max + 1), [0], "behind the data");
+    Ok(())
+}
+
+fn the_longest_list_crosses_the_end_of_the_ring<P: Provider>(context: &Context<P>) -> CaseResult {
+    const EACH: usize = 5;
+    let mut pair = with_long_requests(context)?;
+    let count = pair.a.qp.cap().max_send_sge as usize;
+    assert!(count >= 11);
+    let (from, into) = (Arena::new(&pair.pd, 2 * EACH * count)?, Arena::new(&pair.pd, EACH * count + 1)?);
+    // Each element apart from its neighbours, in reverse order.
+    let list: Vec<_> = (0..count).rev().map(|n| from.sge(2 * EACH * n..2 * EACH * n + EACH)).collect();
+    let write = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() };
+    at_each_block(&mut pair, &into, |pair, seed| {
+        let bytes = pattern(seed, 2 * EACH * count);
+        from.write(0, &bytes);
+        post_send(&mut pair.a.qp, &[signalled(1, write, &list)])?;
+        let whole: Vec<_> = bytes.chunks(2 * EACH).rev().flat_map(|piece| &piece[..EACH]).copied().collect();
+        eventually("the data arrives", || into.read(0..EACH * count) == whole)
+    })?;
+    assert_eq!(into.read(EACH * count..EACH * count + 1), [0], "behind the data");
     Ok(())
 }
 
