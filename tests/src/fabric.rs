@@ -29,6 +29,7 @@ use verbs::{
 };
 
 use crate::runner::{CaseResult, fail, skip};
+use crate::suites::mlx5::control;
 use crate::tools::DEVICE;
 
 /// The port that is used.
@@ -230,45 +231,53 @@ macro_rules! both_with_link {
     };
 }
 
-/// The network interface below the device, which a case takes down and up.
+/// The link of the device's port, which a case takes down and up.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
-    /// Its name.
-    pub name: &'static str,
+pub enum Link {
+    /// The network interface below the device: its name.
+    Interface(&'static str),
+    /// The cable of the ConnectX model, where the port has no interface.
+    Cable,
 }
 
 impl Link {
-    /// Returns the interface of the device under test, before a device list is made. A soft device
-    /// gets one in a network namespace of its own.
+    /// Returns the link of the device under test, before a device list is made. A soft device gets
+    /// an interface in a network namespace of its own.
     ///
     /// # Errors
-    /// The host allows no network namespace, or the port has no interface; or `ip` fails.
+    /// The host allows no network namespace, or the port has no interface and is not the model's;
+    /// or `ip` fails.
     pub fn own() -> CaseResult<Self> {
         if under_test().starts_with("mlx5") {
             let of_device = format!("/sys/class/infiniband/{}/device/net", under_test());
-            let Ok(mut entries) = std::fs::read_dir(of_device) else {
-                return skip("the port has no network interface");
-            };
-            let Some(entry) = entries.next() else { return skip("the port has no network interface") };
-            // The process has one case.
-            return Ok(Self { name: entry?.file_name().to_string_lossy().into_owned().leak() });
+            if let Some(entry) = std::fs::read_dir(of_device).ok().and_then(|mut entries| entries.next()) {
+                // The process has one case.
+                return Ok(Self::Interface(entry?.file_name().to_string_lossy().into_owned().leak()));
+            }
+            if !std::path::Path::new(control::PATH).exists() {
+                return skip("the port has neither a network interface nor a cable that can be pulled");
+            }
+            return Ok(Self::Cable);
         }
         if !under_test().starts_with("soft") {
-            return Ok(Self { name: "veth0" });
+            return Ok(Self::Interface("veth0"));
         }
         if crate::sandbox::private_network()? {
-            Ok(Self { name: "lo" })
+            Ok(Self::Interface("lo"))
         } else {
             skip("the host allows no network namespace with a link that can be taken down")
         }
     }
 
-    /// Takes the interface down, or up.
+    /// Takes the link down, or up.
     ///
     /// # Errors
-    /// `ip` fails.
+    /// `ip` fails, or the model does not answer.
     pub fn set(&self, state: &str) -> CaseResult {
-        crate::sandbox::ip(&["link", "set", self.name, state])
+        match self {
+            Self::Interface(name) => crate::sandbox::ip(&["link", "set", name, state]),
+            Self::Cable => control::Control::tell(&format!("port {state}")).map(drop),
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use verbs::{
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
-    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, imm, is_empty, is_ethernet, is_mlx5, is_rxe,
-    path, pattern, post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
+    Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, group_lid, imm, is_empty, is_ethernet,
+    is_mlx5, is_rxe, path, pattern, post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
 };
 use crate::runner::{Case, CaseResult, skip};
 
@@ -59,6 +59,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// The size of the header before a datagram in the receive's memory.
 const GRH: usize = 40;
+
+/// The kind of header that ConnectX reports for RoCE v2 over IPv4.
+const IPV4_HEADER: u8 = 2;
 
 fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
@@ -435,11 +438,26 @@ fn ud_path_from_a_gid_that_does_not_exist_is_refused<P: Provider>(context: &Cont
 
 fn ud_path_with_a_service_level_and_a_rate_delivers<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
-    let attr = AhAttr { sl: 3, static_rate: Rate::MAX, ..path(&context.find_gid(PORT)?) };
-    net.ah = net.pair.pd.create_ah(&attr)?;
-    net.receive(1, 48)?;
-    net.send(1, 8)?;
-    wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
+    for sl in [3, 0, 7] {
+        let attr = AhAttr { sl, static_rate: Rate::MAX, ..path(&context.find_gid(PORT)?) };
+        net.ah = net.pair.pd.create_ah(&attr)?;
+        net.receive(1, 48)?;
+        // Without immediate data, in whose place a completion has the index of the partition.
+        let (to, sge) = (net.ah.to(net.pair.b.qp.qp_num(), QKEY), [net.arena.sge(0..8)]);
+        post_send(&mut net.pair.a.qp, &[signalled(2, SendOp::UdSend { to }, &sge)])?;
+        wait_for(&mut net.pair.a.cq, 2, WcOpcode::SEND)?;
+        let wc = wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
+        // RoCE has neither local ids nor service levels. ConnectX reports there which header of IP
+        // the packet had, and soft devices as well; rxe reports nothing.
+        let expected = match (is_ethernet(context)?, is_rxe()?) {
+            (false, _) => (sl, attr.dlid),
+            (true, false) => (IPV4_HEADER, 0),
+            (true, true) => (0, 0),
+        };
+        assert_eq!((wc.sl, wc.slid), expected, "{wc:?}");
+        assert_eq!((wc.pkey_index, wc.dlid_path_bits), (0, 0), "{wc:?}");
+        assert!(attr.dlid != 0 || is_ethernet(context)?, "a port of InfiniBand has a local id");
+    }
     Ok(())
 }
 
@@ -501,6 +519,8 @@ fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> Case
 /// A group of which a device of this process may be a member, and the path to it.
 struct Group {
     gid: Gid,
+    /// The local id of the group: 0 on Ethernet.
+    lid: u16,
     path: AhAttr,
     /// rxe does not join at the IP layer, as a connection manager would: this does.
     _joined: Option<UdpSocket>,
@@ -509,11 +529,22 @@ struct Group {
 impl Group {
     fn new<P: Provider>(context: &Context<P>, last: u8) -> CaseResult<Self> {
         let source = context.find_gid(PORT)?;
+        // Processes of one host share groups.
+        let [.., high, low] = std::process::id().to_be_bytes();
+        if !is_ethernet(context)? {
+            // Transient, of the link (RFC 4291, 2.7).
+            let gid = Gid([0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last, high, low]);
+            let lid = group_lid()?;
+            return Ok(Self {
+                gid,
+                lid,
+                path: AhAttr { dlid: lid, ..AhAttr::new(&source, gid) },
+                _joined: None,
+            });
+        }
         let Some(local) = source.gid.to_ipv4() else {
             return skip("the device has no IPv4 address, and loopback no IPv6 multicast");
         };
-        // Processes of one host share groups.
-        let [.., high, low] = std::process::id().to_be_bytes();
         let address = Ipv4Addr::new(239, last, high, low);
         let joined = if is_rxe()? {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -523,7 +554,7 @@ impl Group {
             None
         };
         let gid = Gid::from(IpAddr::from(address));
-        Ok(Self { gid, path: AhAttr::new(&source, gid), _joined: joined })
+        Ok(Self { gid, lid: 0, path: AhAttr::new(&source, gid), _joined: joined })
     }
 
     /// Sends a datagram to the members.
@@ -540,8 +571,8 @@ fn mcast_each_member_receives_a_datagram_once<P: Provider>(context: &Context<P>)
     let mut cq = context.create_cq(&verbs::CqInit::new(8))?;
     let third = create_qp(&net.pair.pd, &cq, &shape)?;
     let mut third = connect(context, third, &shape, Remote { qp_num: 0, psn: 0 })?;
-    third.attach_mcast(&group.gid, 0)?;
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    third.attach_mcast(&group.gid, group.lid)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     for wr_id in [1, 2] {
         net.receive(wr_id, 48)?;
         post_recv(&mut third, &[RecvWr { wr_id, sge: &[net.arena.sge(HALF + 48..HALF + 96)] }])?;
@@ -559,7 +590,7 @@ fn mcast_each_member_receives_a_datagram_once<P: Provider>(context: &Context<P>)
 
 fn mcast_header_names_the_group<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 11)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY)?;
     wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
@@ -579,9 +610,9 @@ fn mcast_group_without_members_receives_nothing<P: Provider>(context: &Context<P
 
 fn mcast_member_that_left_receives_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 13)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
-    net.pair.b.qp.detach_mcast(&group.gid, 0)?;
-    let error = net.pair.b.qp.detach_mcast(&group.gid, 0).unwrap_err();
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
+    net.pair.b.qp.detach_mcast(&group.gid, group.lid)?;
+    let error = net.pair.b.qp.detach_mcast(&group.gid, group.lid).unwrap_err();
     assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::NotAttached { gid: group.gid }));
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY)?;
@@ -592,22 +623,22 @@ fn mcast_member_that_left_receives_nothing<P: Provider>(context: &Context<P>) ->
 
 fn mcast_member_can_be_attached_twice_and_detached_once<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 14)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(1, 48)?;
     net.receive(2, 48)?;
     for n in [1, 2] {
         group.send(&mut net, n, QKEY)?;
         assert_eq!(imm(&wait_for(&mut net.pair.b.cq, n.into(), WcOpcode::RECV)?), Some(n), "once each");
     }
-    net.pair.b.qp.detach_mcast(&group.gid, 0)?;
-    assert!(net.pair.b.qp.detach_mcast(&group.gid, 0).is_err());
+    net.pair.b.qp.detach_mcast(&group.gid, group.lid)?;
+    assert!(net.pair.b.qp.detach_mcast(&group.gid, group.lid).is_err());
     Ok(())
 }
 
 fn mcast_wrong_queue_key_is_dropped_by_each_member<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 15)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY + 1)?;
     group.send(&mut net, 2, QKEY)?;
@@ -617,7 +648,7 @@ fn mcast_wrong_queue_key_is_dropped_by_each_member<P: Provider>(context: &Contex
 
 fn mcast_sender_need_not_be_a_member<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 16)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     let sge = [net.arena.sge(HALF + 100..HALF + 148)];
     post_recv(&mut net.pair.a.qp, &[RecvWr { wr_id: 9, sge: &sge }])?;
     net.receive(1, 48)?;
@@ -625,7 +656,7 @@ fn mcast_sender_need_not_be_a_member<P: Provider>(context: &Context<P>) -> CaseR
     wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
     assert!(is_empty(&mut net.pair.a.cq), "the sender is no member");
     // A member hears itself.
-    net.pair.a.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.a.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(2, 48)?;
     let ah = net.pair.pd.create_ah(&group.path)?;
     let to = ah.to(UdAddr::MULTICAST_QPN, QKEY);
@@ -641,7 +672,7 @@ fn mcast_member_hears_several_groups<P: Provider>(context: &Context<P>) -> CaseR
     let mut net = Net::new(context)?;
     let groups = [Group::new(context, 17)?, Group::new(context, 18)?, Group::new(context, 19)?];
     for group in &groups {
-        net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+        net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     }
     for (n, group) in (1_u32..).zip(&groups) {
         net.receive(n.into(), 48)?;
@@ -651,7 +682,7 @@ fn mcast_member_hears_several_groups<P: Provider>(context: &Context<P>) -> CaseR
         assert_eq!(header.dgid, group.gid);
     }
     // Leaving one leaves the others.
-    net.pair.b.qp.detach_mcast(&groups[1].gid, 0)?;
+    net.pair.b.qp.detach_mcast(&groups[1].gid, groups[1].lid)?;
     net.receive(9, 48)?;
     groups[1].send(&mut net, 4, QKEY)?;
     groups[2].send(&mut net, 5, QKEY)?;
@@ -666,7 +697,7 @@ fn mcast_refuses_other_services_and_addresses<P: Provider>(context: &Context<P>)
     assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::NotMulticast { gid: unicast }));
     for qp_type in [QpType::RC, QpType::UC] {
         let mut pair = Pair::new(context, &Shape::of(qp_type))?;
-        let error = pair.a.qp.attach_mcast(&group.gid, 0).unwrap_err();
+        let error = pair.a.qp.attach_mcast(&group.gid, group.lid).unwrap_err();
         assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::QpType { qp_type }));
     }
     Ok(())
@@ -676,8 +707,8 @@ fn mcast_members_are_detached_when_they_are_destroyed<P: Provider>(context: &Con
     let group = Group::new(context, 21)?;
     for _ in 0..10 {
         let mut net = Net::new(context)?;
-        net.pair.a.qp.attach_mcast(&group.gid, 0)?;
-        net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+        net.pair.a.qp.attach_mcast(&group.gid, group.lid)?;
+        net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
         // The kernel refuses to destroy a member.
         net.pair.a.qp.close()?;
         drop(net.pair.b.qp);
@@ -689,7 +720,7 @@ fn mcast_members_are_detached_when_they_are_destroyed<P: Provider>(context: &Con
 
 fn mcast_answer_to_a_group_has_no_path_of_its_own<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 22)?);
-    net.pair.b.qp.attach_mcast(&group.gid, 0)?;
+    net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY)?;
     let wc = wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;

@@ -8,9 +8,9 @@ use verbs::state::Rts;
 use verbs::{
     Context, CounterAttachAttr, CounterDescription, Counters, Cq, CqInit, DeviceCapFlags, Erased, Errno,
     Flow, FlowAttr, FlowEthFilter, FlowMatch, FlowSpec, FlowTcpUdpFilter, InitAttr, LinkLayer, OpKind, Pd,
-    PostReason, Provider, Qp, QpCap, QpInit, QpType, ReadCountersFlags, RecvWr, Rss, RtrAttr, RtsAttr,
-    RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcFlags, WcOpcode, Wq, WqAttr,
-    WqInit, WqState,
+    PostReason, Provider, Qp, QpCap, QpInit, QpType, RateLimit, ReadCountersFlags, RecvWr, Rss, RtrAttr,
+    RtsAttr, RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcFlags, WcOpcode, Wq,
+    WqAttr, WqInit, WqState,
 };
 
 use super::SUITE;
@@ -30,6 +30,8 @@ pub(super) fn cases() -> Vec<Case> {
         a_rule_counts_frames_and_bytes,
         work_queues_share_the_frames_of_a_queue_pair,
         a_work_queue_that_was_reset_starts_anew,
+        a_long_segment_leaves_in_frames_of_the_segment_size,
+        a_rate_limit_slows_frames_down_and_is_lifted,
         frames_that_cannot_be_are_refused,
     )
 }
@@ -77,7 +79,12 @@ impl<P: Provider> End<P> {
     /// Makes a queue pair that sends and receives, with room for inline data.
     fn qp(&self, max_inline_data: u32) -> CaseResult<Qp<Rts, P>> {
         let cap = QpCap { max_inline_data, ..CAP };
-        let qp = self.pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })?;
+        self.qp_with(QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })
+    }
+
+    /// Makes a queue pair that is ready to send.
+    fn qp_with(&self, init: QpInit<P>) -> CaseResult<Qp<Rts, P>> {
+        let qp = self.pd.create_qp(&init)?;
         let init = InitAttr { port_num: PORT, ..InitAttr::default() };
         let qp = qp.to_init(&init)?.to_rtr(&RtrAttr::unconnected())?;
         Ok(qp.to_rts(&RtsAttr::default())?)
@@ -403,6 +410,98 @@ fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) ->
         move_to(&mut wq, WqState::RDY)?;
         assert!(is_empty(&mut one.cq));
     }
+    Ok(())
+}
+
+/// The headers of a TCP segment over IPv4, as long as a segment of no bytes.
+fn tcp_headers(mac: [u8; 6], seq: u32) -> Vec<u8> {
+    let mut headers = [mac, [2, 0, 0, 0, 0, 1]].concat();
+    headers.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0, 10, 1, 1, 1, 10, 1, 1, 2]);
+    headers.extend([1000, 2000].into_iter().flat_map(u16::to_be_bytes));
+    headers.extend(seq.to_be_bytes());
+    headers.extend([0, 0, 0, 7]);
+    // 5 words; ACK and PSH; the window; no checksum, nothing urgent.
+    headers.extend([0x50, 0x18, 0x10, 0, 0, 0, 0, 0]);
+    headers
+}
+
+fn a_long_segment_leaves_in_frames_of_the_segment_size<P: Provider>(context: &Context<P>) -> CaseResult {
+    const HEADERS: usize = 54;
+    const MSS: usize = 100;
+    const SEQ: u32 = 0xffff_ff80;
+    let mut one = End::new(context)?;
+    let tso = context.query_device_ex()?.tso_caps;
+    if !tso.is_qpt_supported(QpType::RAW_PACKET) {
+        return skip("the device does not segment");
+    }
+    let ex = verbs::QpCreateAttr { max_tso_header: HEADERS as u16, ..Default::default() };
+    let mut own = one.qp_with(QpInit { cap: CAP, ex, ..QpInit::new(QpType::RAW_PACKET, &one.cq) })?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let mut theirs = other.qp(0)?;
+    let _flow = other.context.create_flow(&theirs, other.rule())?;
+    let hdr = tcp_headers(one.mac, SEQ);
+    for (length, frames) in [(1, 1), (MSS, 1), (MSS + 1, 2), (5 * MSS - 3, 5)] {
+        for place in 0..frames {
+            other.arena.write(received_at(place), &[0; PLACE]);
+            other.receive(&mut theirs, place)?;
+        }
+        let payload = pattern(length as u32, length);
+        one.arena.write(0, &payload);
+        let cut = length / 2;
+        let sge = [one.arena.sge(0..cut), one.arena.sge(cut..length)];
+        let op = SendOp::Tso { hdr: &hdr, mss: MSS as u16 };
+        let flags = SendFlags::SIGNALED | SendFlags::IP_CSUM;
+        post_send(&mut own, &[SendWr { wr_id: 1, op, sge: &sge, flags }])?;
+        wait_for(&mut one.cq, 1, WcOpcode::TSO)?;
+        for (place, part) in payload.chunks(MSS).enumerate() {
+            let wc = wait_for(&mut other.cq, place as u64, WcOpcode::RECV)?;
+            assert_eq!(wc.byte_len as usize, HEADERS + part.len(), "{length} bytes, frame {place}");
+            let got = other.arena.read(received_at(place)..received_at(place) + HEADERS + part.len());
+            assert!(got[..14] == hdr[..14] && got[26..38] == hdr[26..38], "addresses and ports: {got:x?}");
+            assert_eq!(got[16..18], (40 + part.len() as u16).to_be_bytes(), "the length of IPv4");
+            let seq = SEQ.wrapping_add((place * MSS) as u32);
+            assert_eq!(got[38..42], seq.to_be_bytes(), "{length} bytes, frame {place}");
+            let is_last = place + 1 == frames;
+            assert_eq!(got[47], if is_last { 0x18 } else { 0x10 }, "PSH is that of the last frame");
+            assert_eq!(sum(words(&got[14..34])), 0, "the checksum of IPv4");
+            let pseudo = words(&got[26..34]).chain([6, 20 + part.len() as u16]);
+            assert_eq!(sum(pseudo.chain(words(&got[34..]))), 0, "the checksum of TCP");
+            assert_eq!(got[HEADERS..], *part, "{length} bytes, frame {place}");
+        }
+        assert!(is_empty(&mut other.cq));
+    }
+    Ok(())
+}
+
+fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P>) -> CaseResult {
+    const COUNT: usize = 10;
+    const KBITS: u32 = 100;
+    let mut one = End::new(context)?;
+    let caps = context.query_device_ex()?.packet_pacing_caps;
+    if !caps.is_qpt_supported(QpType::RAW_PACKET) {
+        return skip("the device has no rate limits");
+    }
+    assert!((caps.qp_rate_limit_min..=caps.qp_rate_limit_max).contains(&KBITS));
+    let mut own = one.qp(0)?;
+    let sent = frame(one.mac, (1, 2), 0);
+    let mut time = |own: &mut Qp<Rts, P>| {
+        let start = std::time::Instant::now();
+        for place in 0..COUNT {
+            one.send(own, place, &sent)?;
+        }
+        Ok::<_, crate::runner::Stop>(start.elapsed())
+    };
+    own.modify_rate_limit(&RateLimit { rate_limit: KBITS, ..RateLimit::default() })?;
+    // A device may send the first frame at once.
+    let least = std::time::Duration::from_micros(((COUNT - 1) * LEN * 8 * 1000) as u64 / u64::from(KBITS));
+    let paced = time(&mut own)?;
+    assert!(paced >= least, "{COUNT} frames in {paced:?}, which are {least:?} at {KBITS} kbit/s");
+    let error =
+        own.modify_rate_limit(&RateLimit { rate_limit: caps.qp_rate_limit_max + 1, ..RateLimit::default() });
+    assert_eq!(error.unwrap_err().errno, Errno::INVAL);
+    // No limit: at the old rate the frames would take longer than a case may.
+    own.modify_rate_limit(&RateLimit::default())?;
+    time(&mut own)?;
     Ok(())
 }
 
