@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use provider_mlx5::CqeCompression;
 use verbs_core::provider::{Completion as _, ContextOps as _, CqOps, Destroy as _, Provider};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Errno, Error};
@@ -82,6 +83,15 @@ fn ended(verb: &'static str) -> Error {
     refused(verb, Errno::INVAL)
 }
 
+/// The entries of a new queue, which programs choose for ConnectX devices alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entries {
+    /// The size of an entry in bytes.
+    pub(crate) size: Option<u32>,
+    /// The form of compressed completions.
+    pub(crate) compression: Option<CqeCompression>,
+}
+
 /// The attributes of a new queue, in either form of the call.
 pub(crate) struct Init {
     cqe: u32,
@@ -91,8 +101,7 @@ pub(crate) struct Init {
     wc_flags: CqWcFlags,
     flags: CqFlags,
     parent_domain: *mut ibv_pd,
-    /// The size of an entry in bytes, which programs choose for ConnectX devices alone.
-    cqe_size: Option<u32>,
+    entries: Entries,
 }
 
 /// # Safety
@@ -107,15 +116,15 @@ pub(crate) trait CqVerbs {
 }
 
 impl<P: Provider> Provided<P> {
-    /// Creates a provider's queue with entries of a size.
+    /// Creates a provider's queue with entries of the program's choice.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on a device that is no ConnectX device.
-    fn create_sized(
+    fn create_of(
         &self,
         pd: Option<&P::Pd>,
         attr: &CqInitAttr<'_>,
-        cqe_size: Option<u32>,
+        Entries { size, compression }: Entries,
     ) -> Result<(P::Cq, P::CqHandle), Error> {
         let other = || refused("create_cq", Errno::OPNOTSUPP);
         let context = self.mlx5().ok_or_else(other)?;
@@ -123,7 +132,10 @@ impl<P: Provider> Provided<P> {
             Some(pd) => Some((pd as &dyn Any).downcast_ref::<provider_mlx5::Pd>().ok_or_else(other)?),
             None => None,
         };
-        let mut made = Some(context.create_cq_sized(pd, attr, cqe_size)?);
+        let mut made = Some(match compression {
+            None => context.create_cq_sized(pd, attr, size)?,
+            Some(compression) => context.create_cq_compressed(pd, attr, size, compression)?,
+        });
         let made: &mut dyn Any = &mut made;
         // The provider is ConnectX's, so the types are the same.
         made.downcast_mut::<Option<(P::Cq, P::CqHandle)>>().and_then(Option::take).ok_or_else(other)
@@ -153,9 +165,9 @@ impl<P: Provider> CqVerbs for Provided<P> {
             ..CqInitAttr::new(init.cqe)
         };
         let pd = parent.as_deref().map(|parent| &parent.pd);
-        let (queue, name) = match init.cqe_size {
-            None => self.context().create_cq(pd, &attr)?,
-            Some(_) => self.create_sized(pd, &attr, init.cqe_size)?,
+        let (queue, name) = match init.entries {
+            Entries { size: None, compression: None } => self.context().create_cq(pd, &attr)?,
+            entries => self.create_of(pd, &attr, entries)?,
         };
         // SAFETY: the struct has integers, null pointers and functions that may be absent.
         let mut c: ibv_cq_ex = unsafe { core::mem::zeroed() };
@@ -337,7 +349,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         wc_flags: CqWcFlags::empty(),
         flags: CqFlags::empty(),
         parent_domain: ptr::null_mut(),
-        cqe_size: None,
+        entries: Entries::default(),
     };
     // SAFETY: the caller's promise.
     pointer(unsafe { verbs(context).create_cq(context, &init) }).cast()
@@ -352,24 +364,24 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     // SAFETY: the caller's promise.
-    unsafe { create_cq_sized(context, attr, None) }
+    unsafe { create_cq_of(context, attr, Entries::default()) }
 }
 
-/// As [`create_cq_ex`], with entries of a size that the program chooses.
+/// As [`create_cq_ex`], with entries of the program's choice.
 ///
 /// # Safety
 /// As there.
-pub(crate) unsafe fn create_cq_sized(
+pub(crate) unsafe fn create_cq_of(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
-    cqe_size: Option<u32>,
+    entries: Entries,
 ) -> *mut ibv_cq_ex {
     not_null_or_null!(context, attr);
     // SAFETY: the caller's promise.
     pointer(unsafe {
         init_from_c(&*attr)
             .map_err(|errno| refused("create_cq_ex", errno))
-            .and_then(|init| verbs(context).create_cq(context, &Init { cqe_size, ..init }))
+            .and_then(|init| verbs(context).create_cq(context, &Init { entries, ..init }))
     })
 }
 
@@ -405,7 +417,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
         wc_flags: CqWcFlags::from_bits_retain(wc_flags),
         flags: CqFlags::from_bits_retain(flags),
         parent_domain: if asks(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
-        cqe_size: None,
+        entries: Entries::default(),
     })
 }
 

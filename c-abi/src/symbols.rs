@@ -218,7 +218,7 @@ pub const MLX5: &[Node] = &[
             "what libmlx5 asks by DevX is 0, as where the kernel permits no DevX",
         )],
     ),
-    node("MLX5_1.1", &[partial("mlx5dv_create_cq", "`EOPNOTSUPP` for compressed and padded entries")]),
+    node("MLX5_1.1", &[partial("mlx5dv_create_cq", "`EOPNOTSUPP` for padded entries")]),
     node(
         "MLX5_1.2",
         &[

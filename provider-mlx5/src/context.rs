@@ -29,7 +29,9 @@ use crate::direct::{ClockInfo, ContextDirect, UarDirect};
 use crate::regions::Place;
 use crate::registers::Register;
 use crate::uar::Name;
-use crate::{Ah, Counters, Cq, CqHandle, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd};
+use crate::{
+    Ah, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd,
+};
 
 /// An open ConnectX device.
 #[derive(Debug)]
@@ -113,10 +115,47 @@ impl Context {
         attr: &CqInitAttr<'_>,
         cqe_size: Option<u32>,
     ) -> Result<(Cq, CqHandle)> {
+        self.create_cq_with(parent_domain, attr, cqe_size, None)
+    }
+
+    /// Creates a completion queue whose completions the device may compress: it writes several that
+    /// are alike as one entry and a few bytes for each, which saves bandwidth of the bus. Polling
+    /// expands them. `cqe_size` is as for [`create_cq_sized`](Self::create_cq_sized).
+    ///
+    /// Completions that were compressed together have one time, that of the first.
+    ///
+    /// With the environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, all queues of
+    /// the process are compressed whose entries have 64 bytes and whose completions have no times,
+    /// if the device compresses [hashes](CqeCompression::Hash).
+    ///
+    /// # Errors
+    /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form that the device does
+    /// not offer, and for entries of a size that it does not compress.
+    ///
+    /// # References
+    /// `mlx5dv_create_cq(3)`
+    #[doc(alias = "mlx5dv_create_cq")]
+    pub fn create_cq_compressed(
+        &self,
+        parent_domain: Option<&Pd>,
+        attr: &CqInitAttr<'_>,
+        cqe_size: Option<u32>,
+        compression: CqeCompression,
+    ) -> Result<(Cq, CqHandle)> {
+        self.create_cq_with(parent_domain, attr, cqe_size, Some(compression))
+    }
+
+    fn create_cq_with(
+        &self,
+        parent_domain: Option<&Pd>,
+        attr: &CqInitAttr<'_>,
+        cqe_size: Option<u32>,
+        compression: Option<CqeCompression>,
+    ) -> Result<(Cq, CqHandle)> {
         let parent = parent_domain
             .map(|pd| Ok::<_, Error>((pd.for_cq(&self.device)?, pd.allocator().cloned())))
             .transpose()?;
-        Cq::create(&self.device, parent, attr, cqe_size)
+        Cq::create(&self.device, parent, attr, cqe_size, compression)
     }
 
     /// Creates a queue pair, and says whether its data may come with completions.

@@ -250,7 +250,7 @@ impl Device {
     }
 
     /// Returns the driver's part of the device's attributes.
-    fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
+    pub(crate) fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
         if let Some(queried) = self.queried.get() {
             return Ok(queried);
         }

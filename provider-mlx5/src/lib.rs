@@ -85,7 +85,7 @@ use verbs_core::provider::{Provider, Unsupported};
 pub use ah::Ah;
 pub use context::Context;
 pub use counters::Counters;
-pub use cq::{Completion, Cq, CqHandle, vendor_err_text};
+pub use cq::{Completion, Cq, CqHandle, CqeCompression, vendor_err_text};
 pub use dm::Dm;
 pub use flow::Flow;
 pub use mr::Mr;
@@ -121,13 +121,14 @@ pub enum Mlx5 {}
 // - 4: a path is 48 bytes that name a peer; the fields that select an operation are the entry's.
 // - 5: the device writes a completion after it has ended the request, and its owner bit last;
 //   `barrier::from_device` orders the reads behind it. It writes what a request received before the
-//   completion, as PCI orders writes.
+//   completion, as PCI orders writes. Of compressed completions it writes the title last.
 // - 6: the number is the slot's of the request that the completion names by its place. A slot is
 //   written before its request is published, and again only after its end (3). A completion of a
 //   queue pair that was reset or destroyed is skipped, so that its place is not looked up in the
 //   slots of another life (`cq::shared`).
 // - 7: the completion queues are those of the command that created the queue pair.
-// - 8: the device writes one completion a request; the poller moves past each entry once. A resize
+// - 8: the device writes one completion a request; the poller moves past each entry once. A block
+//   of compressed completions becomes as many entries before the poller passes its title. A resize
 //   copies the entries that were not polled, once, and polls only the new ring afterwards.
 // - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP, and the two queues
 //   of a raw packet queue pair before DESTROY_RQ and DESTROY_SQ; the driver returns then

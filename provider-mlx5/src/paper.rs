@@ -34,7 +34,7 @@ use crate::sq::Frames;
 use crate::sq::Parts;
 use crate::srq::{self, SrqQueue};
 use crate::wqe::{BLOCK, UNIT};
-use crate::{Completion, Rq, Sq, rq, sq};
+use crate::{Completion, CqeCompression, Rq, Sq, rq, sq};
 
 /// The number of a paper queue pair.
 pub const QP_NUM: u32 = 0x00_abcd;
@@ -81,6 +81,8 @@ pub struct PaperShape {
     pub cqes: u32,
     /// The size of one of them, in bytes.
     pub cqe_size: usize,
+    /// The form in which the device compresses completions.
+    pub compression: Option<CqeCompression>,
 }
 
 impl Default for PaperShape {
@@ -98,6 +100,7 @@ impl Default for PaperShape {
             max_recv_sge: 3,
             cqes: 16,
             cqe_size: 64,
+            compression: None,
         }
     }
 }
@@ -195,7 +198,7 @@ impl PaperQp {
         let (record, bell, ring) = unsafe {
             let record = |at| Record::new(&records, at);
             let bell = BlueFlame::new(&registers, REGISTER, HALF, true);
-            let ring = Ring::new(cqes.clone(), shape.cqes, shape.cqe_size);
+            let ring = Ring::new(cqes.clone(), shape.cqes, shape.cqe_size).compressed(shape.compression);
             ([record(RECV_RECORD), record(SEND_RECORD), record(CQ_RECORD)], bell, ring)
         };
         let [recv_record, send_record, cq_record] = record;
@@ -431,6 +434,35 @@ impl PaperQp {
         self.write_of(user_index, cqe);
         // SAFETY: as above. The fields of a packet's source lie there otherwise.
         unsafe { self.cqes.write(at, first) };
+    }
+
+    /// Writes completions in a block: mini entries, and then the title. The device leaves the other
+    /// places as they are.
+    #[cfg(test)]
+    pub(crate) fn write_block(&mut self, user_index: u32, title: PaperCqe, minis: &[[u8; 8]]) {
+        let first = self.written;
+        for (part, number) in minis.chunks(8).zip(0_u32..) {
+            let at = first.wrapping_add(if number == 0 { 1 } else { 8 * number });
+            let place = (at & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
+                - CQE_FIELDS;
+            // The rest is not defined. This is an entry of the next round.
+            let mut bytes = [u8::from(at & self.shape.cqes == 0); CQE_FIELDS];
+            bytes[..8 * part.len()].copy_from_slice(part.as_flattened());
+            for (byte, value) in bytes.into_iter().enumerate() {
+                // SAFETY: one thread, see the head of the file.
+                unsafe { self.cqes.write(place + byte, value) };
+            }
+        }
+        let byte_cnt = minis.len() as u32;
+        self.write_of(user_index, PaperCqe { byte_cnt, format: 12, ..title });
+        self.written = first.wrapping_add(byte_cnt);
+    }
+
+    /// Returns the fields of the entry at a place of the completion queue.
+    #[cfg(test)]
+    pub(crate) fn cqe(&self, index: u32) -> Vec<u8> {
+        let end = (index & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size;
+        read(&self.cqes, end - CQE_FIELDS, CQE_FIELDS)
     }
 
     /// Writes a completion with data: in the fields for a format of 4, else in the half before

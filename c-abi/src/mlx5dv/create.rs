@@ -8,7 +8,7 @@
 
 use core::ffi::c_int;
 
-use provider_mlx5::ScatterToCqe;
+use provider_mlx5::{CqeCompression, ScatterToCqe};
 use verbs_core::{Errno, Error};
 
 use super::mlx5;
@@ -18,7 +18,7 @@ use crate::c::{
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex,
     ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
-use crate::cq::create_cq_sized;
+use crate::cq::{Entries, create_cq_of};
 use crate::dm::alloc_dm;
 use crate::errno::{fail_null, not_null_or_null, refused};
 use crate::mr::ibv_reg_dmabuf_mr;
@@ -35,16 +35,17 @@ macro_rules! checked {
     };
 }
 
-/// Returns the size of the entries that the attributes of a completion queue ask for.
+/// Returns the entries that the attributes of a completion queue ask for.
 ///
 /// # Errors
-/// As libmlx5: `EINVAL` for unknown bits, and for compression or padding that the device lacks.
-/// `EOPNOTSUPP` for these on a device that has them.
-fn cqe_size(
+/// As libmlx5 and the kernel: `EINVAL` for unknown bits, for compression or padding that the device
+/// lacks, and for more than one form of compression. `EOPNOTSUPP` for padding on a device that has
+/// it.
+fn entries(
     attr: &mlx5dv_cq_init_attr,
     comp_caps: mlx5dv_cqe_comp_caps,
     has_padding: bool,
-) -> Result<Option<u32>, Errno> {
+) -> Result<Entries, Errno> {
     const KNOWN: u64 = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE
         | MLX5DV_CQ_INIT_ATTR_MASK_FLAGS
         | MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
@@ -56,17 +57,26 @@ fn cqe_size(
     if size.is_some_and(|size| !matches!(size, 64 | 128)) {
         return Err(Errno::INVAL);
     }
-    if asks(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
-        let is_known = u32::from(attr.cqe_comp_res_format) & comp_caps.supported_format != 0;
-        let has = comp_caps.max_num > 0 && is_known;
-        return Err(if has { Errno::OPNOTSUPP } else { Errno::INVAL });
-    }
+    let compression = if asks(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
+        let form = u32::from(attr.cqe_comp_res_format);
+        if comp_caps.max_num == 0 || form & comp_caps.supported_format == 0 {
+            return Err(Errno::INVAL);
+        }
+        Some(match form {
+            1 => CqeCompression::Hash,
+            2 => CqeCompression::Csum,
+            4 => CqeCompression::CsumStridx,
+            _ => return Err(Errno::INVAL),
+        })
+    } else {
+        None
+    };
     let flags = if asks(MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
     if flags & !MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD != 0 {
         return Err(Errno::INVAL);
     }
     match flags {
-        0 => Ok(size),
+        0 => Ok(Entries { size, compression }),
         _ if has_padding && size == Some(128) => Err(Errno::OPNOTSUPP),
         _ => Err(Errno::INVAL),
     }
@@ -89,8 +99,8 @@ unsafe extern "C" fn mlx5dv_create_cq(
     // SAFETY: the caller's promise.
     unsafe {
         let device = checked!(mlx5(context, VERB));
-        let size = if mlx5_attr.is_null() {
-            None
+        let asked = if mlx5_attr.is_null() {
+            Entries::default()
         } else {
             let queried = device.direct().queried;
             let caps = mlx5dv_cqe_comp_caps {
@@ -99,9 +109,9 @@ unsafe extern "C" fn mlx5dv_create_cq(
             };
             let has_padding = Flags::from_bits_retain(queried.flags)
                 .contains(Flags::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD);
-            checked!(cqe_size(&*mlx5_attr, caps, has_padding).map_err(|errno| refused(VERB, errno)))
+            checked!(entries(&*mlx5_attr, caps, has_padding).map_err(|errno| refused(VERB, errno)))
         };
-        create_cq_sized(context, attr, size)
+        create_cq_of(context, attr, asked)
     }
 }
 
@@ -266,29 +276,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_entries_is_the_programs_and_the_rest_is_refused() {
+    fn entries_are_the_programs_choice_and_the_rest_is_refused() {
         let none = mlx5dv_cqe_comp_caps { max_num: 0, supported_format: 0 };
         let some = mlx5dv_cqe_comp_caps { max_num: 4, supported_format: 2 };
+        let sized = |size| Ok(Entries { size, compression: None });
+        let compressed = |size| Ok(Entries { size, compression: Some(CqeCompression::Csum) });
         let size = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
         let (flags, format) = (MLX5DV_CQ_INIT_ATTR_MASK_FLAGS, MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE);
         let attr = mlx5dv_cq_init_attr { comp_mask: 0, cqe_comp_res_format: 2, flags: 1, cqe_size: 128 };
         for (comp_mask, cqe_size_of, caps, has_padding, expected) in [
-            (0, 128, none, false, Ok(None)),
-            (size, 128, none, false, Ok(Some(128))),
-            (size, 64, none, false, Ok(Some(64))),
+            (0, 128, none, false, sized(None)),
+            (size, 128, none, false, sized(Some(128))),
+            (size, 64, none, false, sized(Some(64))),
             (size, 32, none, false, Err(Errno::INVAL)),
             (1 << 3, 64, none, false, Err(Errno::INVAL)),
             (format, 64, none, false, Err(Errno::INVAL)),
-            (format, 64, some, false, Err(Errno::OPNOTSUPP)),
+            (format, 64, some, false, compressed(None)),
+            (format | size, 128, some, false, compressed(Some(128))),
+            (format | size, 32, some, false, Err(Errno::INVAL)),
+            (format | flags | size, 128, some, false, Err(Errno::INVAL)),
             (flags, 128, none, true, Err(Errno::INVAL)),
             (flags | size, 128, none, false, Err(Errno::INVAL)),
             (flags | size, 128, none, true, Err(Errno::OPNOTSUPP)),
         ] {
             let attr = mlx5dv_cq_init_attr { comp_mask, cqe_size: cqe_size_of, ..attr };
-            assert_eq!(cqe_size(&attr, caps, has_padding), expected, "{attr:?}");
+            assert_eq!(entries(&attr, caps, has_padding), expected, "{attr:?}");
         }
         let wrong = mlx5dv_cq_init_attr { comp_mask: flags, flags: 2, ..attr };
-        assert_eq!(cqe_size(&wrong, none, true), Err(Errno::INVAL));
+        assert_eq!(entries(&wrong, none, true), Err(Errno::INVAL));
+        // One form at a time, of those that the device has.
+        let all = mlx5dv_cqe_comp_caps { max_num: 4, supported_format: 7 };
+        let form =
+            |cqe_comp_res_format| mlx5dv_cq_init_attr { comp_mask: format, cqe_comp_res_format, ..attr };
+        let forms = [1, 2, 4].map(|bits| entries(&form(bits), all, false).unwrap().compression);
+        assert_eq!(forms, [CqeCompression::Hash, CqeCompression::Csum, CqeCompression::CsumStridx].map(Some));
+        for (bits, caps) in [(0, all), (3, all), (8, all), (4, some), (2, none)] {
+            assert_eq!(entries(&form(bits), caps, false), Err(Errno::INVAL), "{bits}");
+        }
     }
 
     #[test]

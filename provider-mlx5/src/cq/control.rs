@@ -29,7 +29,7 @@ use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use super::{Completion, Optional, Poller, Ring, Shared};
+use super::{Completion, CqeCompression, Optional, Poller, Ring, Shared, compressed};
 use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{CqDirect, QueueDirect};
@@ -126,6 +126,7 @@ impl Cq {
         parent: Option<(Arc<()>, Option<Allocator>)>,
         attr: &CqInitAttr<'_>,
         cqe_size: Option<u32>,
+        compression: Option<CqeCompression>,
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
@@ -139,13 +140,15 @@ impl Cq {
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let stride =
             stride(cqe_size, env::var(SIZE).ok()).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let variable = env::var(compressed::VARIABLE).ok();
+        let compression = CqeCompression::of_queue(device, compression, variable, attr.wc_flags, stride)?;
         let (parent, allocator) = parent.unzip();
         let allocator = allocator.flatten();
         let len = entries as usize * stride;
         let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len).map_err(error)?;
         let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
-        let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) };
+        let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
         let (flags, uar_page_index) = match device.registers.arm_page_id() {
@@ -162,6 +165,8 @@ impl Cq {
             buf_addr: memory.address(),
             db_addr: slot.address(),
             cqe_size: stride as u32,
+            cqe_comp_en: compression.is_some().into(),
+            cqe_comp_res_format: compression.map_or(0, |form| form.bits() as u8),
             flags: flags.bits(),
             uar_page_index,
             ..Default::default()
@@ -479,7 +484,7 @@ mod tests {
                 Expect::anything(Reply::Errno(Errno::NOMEM)),
             ]);
             let attr = CqInitAttr::new(1);
-            Cq::create(&device, None, &attr, Some(64)).unwrap_err();
+            Cq::create(&device, None, &attr, Some(64), None).unwrap_err();
             let seen = script.seen();
             let (_, input) = seen.last().unwrap().split_once("0x1000 in ").expect("the driver's input");
             assert_eq!([&input[44..48], &input[48..52]], [flags, page]);

@@ -7,6 +7,7 @@
 //! | `control` | [`Cq`], the kernel's object, and its requests for events |
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |
+//! | `compressed` | completions that stand for several |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared` | news of these queues, from other threads |
@@ -24,6 +25,7 @@
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
 #![allow(unsafe_code)]
 
+mod compressed;
 mod control;
 mod cqe;
 mod resize;
@@ -43,6 +45,7 @@ use verbs_core::provider::Completion as CompletionOps;
 use verbs_core::ring::barrier;
 use verbs_core::types::{CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 
+pub use self::compressed::CqeCompression;
 pub use self::control::{Cq, CqHandle};
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
 use self::cqe::{Cqe, cqe_opcode};
@@ -241,6 +244,7 @@ impl Poller {
             if let Some(completion) = self.resolve(cqe?, at) {
                 return Some(completion);
             }
+            self.skipped();
         }
         None
     }

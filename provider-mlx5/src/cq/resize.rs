@@ -21,8 +21,12 @@ use super::{Current, Poller};
 impl Poller {
     /// Returns the number of entries that were not polled.
     pub(super) fn unread(&self) -> u32 {
-        let places = 0..=self.ring.mask();
-        places.take_while(|place| self.ring.entry(self.index.wrapping_add(*place)).is_some()).count() as u32
+        let mut unread = 0;
+        while unread <= self.ring.mask() {
+            let Some(entry) = self.ring.entry(self.index.wrapping_add(unread)) else { break };
+            unread += self.ring.places(entry);
+        }
+        unread
     }
 
     /// Returns the place of the next entry as the device counts it, 24 bits.
@@ -37,6 +41,7 @@ impl Poller {
     /// That of the command.
     pub(crate) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
         self.finish();
+        let new = new.compressed(self.ring.compression);
         let Self { shared, table, ending, ring, index, .. } = self;
         let mut is_whole = false;
         shared.replace(&new, |pending| -> Result<()> {
@@ -49,6 +54,7 @@ impl Poller {
                     is_whole = true;
                     break;
                 }
+                ring.expand(at, pending);
                 ring.copy(at, &new, at.wrapping_add(1));
             }
             *index = first.wrapping_add(1);

@@ -277,11 +277,14 @@ struct Lives {
 }
 
 impl Poller {
-    /// Returns the completion of an entry with data, which is copied to the request; `None` if it
-    /// is to be skipped.
+    /// Returns the completion of an entry with data, which is copied to the request, or with other
+    /// completions; `None` if it is to be skipped.
     #[cold]
     #[inline(never)]
     pub(super) fn scattered<'a>(&self, queues: &Queues, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
+        if self.ring.block(cqe).is_some() {
+            return self.first_of_block(queues, cqe, at);
+        }
         let user_index = u32::from_be(cqe.raw_user_index());
         let lists = queues.lists.as_ref();
         let upgrade = |life: &Weak<Life>| life.upgrade();

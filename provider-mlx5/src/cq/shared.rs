@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs_core::ring::{Region, barrier};
 
+use super::compressed::CqeCompression;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::table::Queues;
 use crate::doorbell::Record;
@@ -36,6 +37,8 @@ pub(crate) struct Ring {
     first: NonNull<u8>,
     log_stride: u32,
     mask: u32,
+    /// The form of [compressed](super::compressed) completions, of a queue that has them.
+    pub(super) compression: Option<CqeCompression>,
     _memory: Region,
 }
 
@@ -66,7 +69,13 @@ impl Ring {
         assert!(base.addr().get().is_multiple_of(align_of::<u64>()), "a queue that is not aligned");
         // SAFETY: the fields are the last 64 bytes of the first entry.
         let first = unsafe { base.add(stride - CQE64) };
-        let ring = Self { first, log_stride: stride.trailing_zeros(), mask: entries - 1, _memory: memory };
+        let ring = Self {
+            first,
+            log_stride: stride.trailing_zeros(),
+            mask: entries - 1,
+            compression: None,
+            _memory: memory,
+        };
         for index in 0..entries {
             // SAFETY: inside of an entry, which nobody else accesses yet.
             unsafe { ring.fields(index).add(cqe::at::OP_OWN).write_volatile(cqe::FRESH) };
@@ -85,7 +94,7 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn fields(&self, index: u32) -> NonNull<u8> {
+    pub(super) fn fields(&self, index: u32) -> NonNull<u8> {
         // SAFETY: the masked index is below the number of entries, which lie within the memory
         // (`new`).
         unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
@@ -154,7 +163,7 @@ pub(super) enum News {
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
-/// The events that the poller does not know yet.
+/// The events that the poller does not know yet. As long as this exists, the lock is held.
 pub(super) struct Pending<'a>(&'a mut [News]);
 
 impl Pending<'_> {
@@ -230,8 +239,8 @@ impl Shared {
     fn producer(&self, ring: &Ring) -> u32 {
         let mut at = self.consumer.load() & COUNTER;
         loop {
-            while ring.entry(at).is_some() {
-                at = (at + 1) & COUNTER;
+            while let Some(entry) = ring.entry(at) {
+                at = (at + ring.places(entry)) & COUNTER;
             }
             // The entry may have been polled, and written again in the next round: the poller had
             // moved its index before that.
@@ -267,6 +276,11 @@ impl Shared {
         change(&mut Pending(&mut inner.news))?;
         inner.ring = new.clone();
         Ok(())
+    }
+
+    /// Works on the ring. No life ends meanwhile, and nobody else reads the ring for one.
+    pub(super) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
+        work(&Pending(&mut self.inner().news));
     }
 
     /// Looks at the news. No life ends meanwhile.

@@ -185,6 +185,7 @@ mod tests {
         max_recv_sge: 3,
         cqes: 16,
         cqe_size: 64,
+        compression: None,
     };
 
     fn ready(shape: PaperShape) -> PaperQp {

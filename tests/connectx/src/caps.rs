@@ -70,6 +70,8 @@ pub(crate) const MAX_LEVEL: u64 = 128;
 pub(crate) const PACING_RATES: RangeInclusive<u32> = 1..=100_000_000;
 /// Entries of the table of rates, of which entry 0 stands for no limit.
 pub(crate) const PACING_TABLE: u32 = 128;
+/// Completions of a compressed block: three arrays of 8 and a part of a fourth one.
+const MAX_COMPRESSED: u32 = 30;
 /// Bytes of capabilities in a group.
 const GROUP_SIZE: usize = 0x1000;
 
@@ -183,6 +185,12 @@ const COMMON: &[(Field, u32)] = &[
     (general::CQ_RESIZE, 1),
     (general::CQ_MODERATION, 1),
     (general::CQ_OI, 1),
+    (general::CQE_COMPRESSION, 1),
+    (general::CQE_COMPRESSION_128, 1),
+    (general::MINI_CQE_RESP_STRIDE_INDEX, 1),
+    (general::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED),
+    // Microseconds; see `cq::block` for what the model does instead.
+    (general::CQE_COMPRESSION_TIMEOUT, 16),
     (general::CD, 1),
     (general::QKV, 1),
     (general::PKV, 1),

@@ -133,6 +133,9 @@ rules! {
     DmaFault: "the device is given only addresses of existing memory",
     PageFaultResume: "a page fault is resumed once, with its token, its type and its queue",
     // Completion queues.
+    /// Only reported: the driver reads the entries a turn later. Follows `mlx5e_cqes_update_owner`
+    /// of Linux; DPDK marks the entries as not written, which is as good.
+    CqOwner: "entries of a compressed block are returned with owner bits that the next turn does not take for its own",
     CqOverrun: "a completion queue has room for every completion",
     EqOverrun: "an event queue has room for every event",
     // The PCI function.

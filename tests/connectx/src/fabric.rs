@@ -142,6 +142,7 @@ impl<B: Bus> Fabric<B> {
     /// destinations of their senders.
     pub(crate) fn pump(&mut self) {
         self.carry_all();
+        self.functions.iter_mut().for_each(|function| function.core.close_all());
         self.check_destinations();
     }
 

@@ -50,6 +50,8 @@ impl<B: Bus> Function<B> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
         let name = self.commands.get(&opcode).map_or("unknown", |command| command.name);
+        // Completions of earlier doorbells come before what the command does to their queue.
+        self.core.close_all();
         let injected = self.core.faults.command(opcode);
         let (status, syndrome) = match injected {
             Some((status, syndrome)) => (status, syndrome),
@@ -64,6 +66,8 @@ impl<B: Bus> Function<B> {
                 }
             },
         };
+        // The driver may look for completions once the command has ended.
+        self.core.close_all();
         command_out::STATUS.set(&mut output, status);
         command_out::SYNDROME.set(&mut output, syndrome);
         let table = self.commands.get(&opcode).map_or(&command_in::TABLE, |command| command.input);

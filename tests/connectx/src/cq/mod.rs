@@ -9,11 +9,16 @@
 //! ```
 //! The arm word's 2-bit sequence number counts the events that the driver has handled.
 //!
+//! A queue with compression writes several completions as one [block](block).
+//!
 //! Invariant: no entry that the driver has not read is overwritten, unless the driver asked to
 //! ignore overruns.
 
+pub(crate) mod block;
+
 use roce::engine::CqFull;
 
+use self::block::Compression;
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::eq::EventType;
@@ -43,6 +48,8 @@ pub(crate) struct Cq {
     /// Number of entries written since creation.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
+    /// Compression, if the driver asked for it.
+    pub(crate) compression: Option<Compression>,
     /// Whether the queue has overrun or an injected fault broke it.
     pub(crate) in_error: bool,
     /// Number of queues that complete here.
@@ -90,6 +97,11 @@ impl Cq {
     fn pending(&self, consumer: u32) -> u32 {
         self.producer.wrapping_sub(consumer) & CONSUMED
     }
+
+    /// Returns the number of completions of the open block.
+    fn open(&self) -> u32 {
+        self.compression.as_ref().map_or(0, Compression::len)
+    }
 }
 
 impl<B: Bus> Core<B> {
@@ -110,11 +122,12 @@ impl<B: Bus> Core<B> {
             return Some((before, false));
         }
         cq.run.consumer = now;
+        self.check_owners(cqn, now);
         Some((now, true))
     }
 
     /// Writes a completion, the byte with its owner bit last, and raises the event if the queue is
-    /// armed for it. `data` is payload to place in the entry.
+    /// armed for it; or keeps it for a block. `data` is payload to place in the entry.
     ///
     /// # Errors
     /// [`CqFull`] if the queue has no room or is in error.
@@ -127,21 +140,26 @@ impl<B: Bus> Core<B> {
     ) -> Result<(), CqFull> {
         let (consumer, _) = self.consumer(cqn).ok_or(CqFull)?;
         let Some(cq) = self.cqs.get_mut(&cqn).filter(|cq| !cq.in_error) else { return Err(CqFull) };
-        if cq.pending(consumer) >= 1 << cq.log_size && !cq.ignore_overrun {
-            let what = format!(
-                "completion queue {cqn:#x}: {} of {} are unread",
-                cq.pending(consumer),
-                1 << cq.log_size
-            );
+        let unread = cq.pending(consumer) + cq.open();
+        if unread >= 1 << cq.log_size && !cq.ignore_overrun {
+            let what = format!("completion queue {cqn:#x}: {unread} of {} are unread", 1 << cq.log_size);
             self.log.complain(Rule::CqOverrun, what);
             return Err(CqFull);
         }
+        if self.keep(cqn, entry, data)? {
+            return Ok(());
+        }
         self.put(cqn, entry, data)?;
+        self.written(cqn, solicited);
+        Ok(())
+    }
+
+    /// Raises the event for the completions that were just written, if the queue is armed for it.
+    fn written(&mut self, cqn: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;
         }
         self.notify(cqn, solicited);
-        Ok(())
     }
 
     /// Writes an entry at the producer index.

@@ -46,6 +46,16 @@ layout! {
         APP_INFO 0x28 15 0;
     }
 
+    /// A completion of a block: what differs from the title's. The first dword of a receive's has
+    /// one of the forms that the queue selects.
+    mini_cqe: 0x08 {
+        RX_HASH_RESULT 0x00 31 0;
+        CHECKSUM 0x00 31 16;
+        WQE_COUNTER 0x00 31 16;
+        S_WQE_OPCODE 0x00 15 8;
+        BYTE_CNT 0x04 31 0;
+    }
+
     /// A completion with an error.
     error_cqe: 0x40 {
         SRQN_USER_INDEX 0x20 23 0;

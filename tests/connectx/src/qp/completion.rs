@@ -131,6 +131,9 @@ impl<B: Bus> Core<B> {
 
     /// Puts a completion queue into error: it accepts no more completions, and sends one event.
     pub(crate) fn cq_error(&mut self, cqn: u32) {
+        // Completions of an open block were accepted before. If they cannot be written, the queue
+        // is in error anyway.
+        let _ = self.close(cqn);
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         if std::mem::replace(&mut cq.in_error, true) {
             return;

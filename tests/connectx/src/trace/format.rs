@@ -220,6 +220,12 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
+/// Formats a completion of a block, as if it were not compressed, with its place and the size of
+/// the block.
+pub fn compressed(cqn: u32, index: u32, entry: &[u8], place: usize, count: u32) -> String {
+    cqe(cqn, index, entry, 0) + &format!(" block_place={place:#x} block_size={count:#x}")
+}
+
 /// Formats an event.
 pub fn eqe(eqn: u32, index: u32, entry: &[u8]) -> String {
     let kind = eqe::eqe::EVENT_TYPE.get(entry);

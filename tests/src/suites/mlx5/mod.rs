@@ -12,6 +12,7 @@
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues by itself, on both libraries |
+//! | [`compressed`] | queues that the device compresses, on both libraries and our API |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
@@ -23,6 +24,7 @@
 
 pub mod attributes;
 mod commands;
+pub mod compressed;
 pub mod control;
 pub mod devinfo;
 pub mod differential;
@@ -150,6 +152,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         differential::cases(setup),
         attributes::cases(setup),
         direct::cases(setup),
+        compressed::cases(setup),
         linked(faults::cases(setup)),
         faults::cases(setup),
     ]
@@ -159,15 +162,16 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases that run where none is chosen. The time of a run is shared by the guests:
-/// the one with InfiniBand ports has our API with its provider named, with other registers too,
-/// pyverbs on both libraries and the differential; the one with Ethernet ports has our API with
-/// its provider hidden, pyverbs on C's library, and the rest on ours, faults too: their last case
-/// removes the device.
+/// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
+/// one with InfiniBand ports has our API with its provider named, with compressed completions and
+/// other registers too, pyverbs on both libraries and the differential; the one with Ethernet ports
+/// has our API with its provider hidden, pyverbs on C's library, and the rest on ours, faults too:
+/// their last case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] =
         &["pyverbs", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
-    const FOR_INFINIBAND: &[&str] = &["c_abi.pyverbs", "differential", "registers", "faults"];
+    const FOR_INFINIBAND: &[&str] =
+        &["c_abi.pyverbs", "differential", "registers", "compressed.conformance", "faults"];
     let (form, elsewhere) = match setup.port {
         Port::Ib => (" erased", FOR_ETHERNET),
         Port::Roce => (" static", FOR_INFINIBAND),

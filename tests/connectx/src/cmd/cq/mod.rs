@@ -13,6 +13,7 @@
 use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
 use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::cq::block::Compression;
 use crate::cq::{Arm, Cq, CqRun};
 use crate::function::{Core, Function};
 use crate::layout::caps::cmd_hca_cap;
@@ -35,17 +36,7 @@ pub(super) fn create<B: Bus>(
     let mut context = [0; cqc::SIZE];
     context.copy_from_slice(create_cq_in::CQ_CONTEXT.of(input));
     reserved(&cqc::TABLE, &context)?;
-    none_of(
-        &[
-            cqc::DBR_UMEM_VALID,
-            cqc::APU_CQ,
-            cqc::CC,
-            cqc::CQE_COMP_EN,
-            cqc::MINI_CQE_RES_FORMAT,
-            cqc::CQE_COMPRESSION_LAYOUT,
-        ],
-        &context,
-    )?;
+    none_of(&[cqc::DBR_UMEM_VALID, cqc::APU_CQ, cqc::CC, cqc::CQE_COMPRESSION_LAYOUT], &context)?;
     if cqc::STATUS.is_set(&context) || cqc::ST.is_set(&context) {
         return Err(bad("the context of a new completion queue has a state"));
     }
@@ -56,6 +47,7 @@ pub(super) fn create<B: Bus>(
         return Err(missing(format!("event queue {eqn:#x}")));
     }
     let (log_size, entry_size) = size(core, &context)?;
+    let compression = Compression::of(core, &context, entry_size)?;
     let pages = buffer(
         &core.bus,
         input.get(create_cq_in::PAS..).unwrap_or_default(),
@@ -79,6 +71,7 @@ pub(super) fn create<B: Bus>(
         ignore_overrun: cqc::OI.is_set(&context),
         producer: 0,
         armed: None,
+        compression,
         in_error: false,
         users: 0,
         run: CqRun::default(),
@@ -228,6 +221,9 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     core.put(cqn, &mut last, &[]).map_err(|_| Refusal::fair(Status::InternalError))?;
     let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
     (cq.pages, cq.log_size) = (pages, log_size);
+    if let Some(compression) = &mut cq.compression {
+        compression.replaced();
+    }
     for field in [cqc::LOG_CQ_SIZE, cqc::PAGE_OFFSET, cqc::LOG_PAGE_SIZE] {
         field.set(&mut cq.context, field.get(context));
     }

@@ -93,7 +93,9 @@ fn contexts_that_break_a_rule_are_refused() {
         (&[(cqc::LOG_CQ_SIZE, 8)], Status::BadParam, Rule::CommandPages),
         (&[(cqc::PAGE_OFFSET, 1)], Status::BadParam, Rule::CommandPages),
         (&[(cqc::LOG_PAGE_SIZE, 31)], Status::BadParam, Rule::CommandPages),
-        (&[(cqc::CQE_COMP_EN, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::MINI_CQE_RES_FORMAT, 1)], Status::BadParam, Rule::CommandParameter),
+        (&[(cqc::CQE_COMP_EN, 1), (cqc::MINI_CQE_RES_FORMAT, 2)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::CQE_COMPRESSION_LAYOUT, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::CC, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::APU_CQ, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::DBR_ADDR, 0x1004)], Status::BadParam, Rule::CommandDoorbellRecord),
@@ -112,6 +114,19 @@ fn contexts_that_break_a_rule_are_refused() {
     nowhere[create_cq_in::PAS] = 0x40;
     bench.refused(nowhere, Status::BadParam, Rule::DmaFault);
     bench.ok(good);
+}
+
+#[test]
+fn a_queue_of_either_size_compresses_in_each_format_that_is_offered() {
+    let mut bench = Bench::new(PortKind::Ib);
+    for size in [64, 128] {
+        for format in [0, 1, 3] {
+            let create = bench.create_cq(3, size);
+            let create = with(&create, &[(cqc::CQE_COMP_EN, 1), (cqc::MINI_CQE_RES_FORMAT, format)]);
+            let cqn = made(&mut bench, &create);
+            assert!(bench.function.core.cqs.get(&cqn).unwrap().compression.is_some());
+        }
+    }
 }
 
 #[test]

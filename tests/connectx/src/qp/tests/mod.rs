@@ -229,6 +229,17 @@ impl Bed {
     }
 
     pub(crate) fn cq(&mut self, function: usize, log_size: u32, entry_size: u64) -> Cq {
+        self.cq_with(function, log_size, entry_size, &[])
+    }
+
+    /// Returns a completion queue with these fields in its context.
+    pub(crate) fn cq_with(
+        &mut self,
+        function: usize,
+        log_size: u32,
+        entry_size: u64,
+        more: &[(Field, u32)],
+    ) -> Cq {
         let (buffer, list) = self.pages(function, entry_size << log_size);
         for n in 0..1 << log_size {
             self.poke(function, buffer + (n + 1) * entry_size - 1, &[0xf0]);
@@ -242,6 +253,9 @@ impl Bed {
         cqc::UAR_PAGE.set(context, self.hosts[function].uar);
         cqc::C_EQN_OR_APU_ELEMENT.set(context, eqn);
         cqc::DBR_ADDR.set(context, record);
+        for (field, value) in more {
+            field.set(context, *value);
+        }
         input.extend(list);
         let cqn = create_cq_out::CQN.get32(&self.ok(function, &input));
         Cq { function, cqn, buffer, log_size, entry_size, record, consumer: 0, sequence: 0 }

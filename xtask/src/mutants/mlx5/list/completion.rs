@@ -1,6 +1,6 @@
 //! Mutants of completions: their fields, the ring, the queues that ended, overflow.
 
-use super::Kind::{Clean, Completion, Overflow, Owner, Resize};
+use super::Kind::{Clean, Completion, Compressed, Overflow, Owner, Resize};
 use super::Mutant;
 
 const CQE: &str = "cq/cqe.rs";
@@ -9,6 +9,7 @@ const RUNS: &str = "cq/runs.rs";
 const SHARED: &str = "cq/shared.rs";
 const RESIZE: &str = "cq/resize.rs";
 const SCATTER: &str = "cq/scatter.rs";
+const COMPRESSED: &str = "cq/compressed.rs";
 const REGIONS: &str = "regions.rs";
 
 pub(super) const LIST: &[Mutant] = &[
@@ -277,8 +278,14 @@ pub(super) const LIST: &[Mutant] = &[
         "distance.cast_signed() >> 8",
         "(distance >> 8).cast_signed()",
     ),
-    Mutant::new("clean-place-bits", Clean, SHARED, "at = (at + 1) & COUNTER;", "at = at + 1;")
-        .equivalent("The readers of the place use its lower 24 bits alone."),
+    Mutant::new(
+        "clean-place-bits",
+        Clean,
+        SHARED,
+        "at = (at + ring.places(entry)) & COUNTER;",
+        "at = at + ring.places(entry);",
+    )
+    .equivalent("The readers of the place use its lower 24 bits alone."),
     Mutant::new("clean-release", Clean, POLLER, "entry.release(at, cqe.wqe_counter());", ""),
     Mutant::new(
         "clean-release-failed",
@@ -364,6 +371,77 @@ pub(super) const LIST: &[Mutant] = &[
     .equivalent("All rings have entries of one size."),
     Mutant::new("resize-no-room", Resize, "cq/control.rs", "if unread == self.entries {", "if false {"),
     Mutant::new("resize-unread", Resize, "cq/control.rs", "unread.max(1).into()", "1"),
+    // Completions that stand for several.
+    Mutant::new("compressed-length", Compressed, COMPRESSED, "put(cqe::at::BYTE_CNT, &mini[LENGTH..]);", ""),
+    Mutant::new(
+        "compressed-operation",
+        Compressed,
+        COMPRESSED,
+        "put(cqe::at::SOP_DROP_QPN, &mini[OPERATION..=OPERATION]);",
+        "",
+    ),
+    Mutant::new(
+        "compressed-place-of-send",
+        Compressed,
+        COMPRESSED,
+        "put(cqe::at::WQE_COUNTER, &mini[..2]);",
+        "",
+    ),
+    Mutant::new("compressed-place-of-receive", Compressed, COMPRESSED, ".wrapping_add(number as u16);", ";"),
+    Mutant::new("compressed-field", Compressed, COMPRESSED, "put(field.start, &mini[..field.len()]);", ""),
+    Mutant::new(
+        "compressed-first-array",
+        Compressed,
+        COMPRESSED,
+        "if number == 0 { first.wrapping_add(1) } else { place }",
+        "place",
+    ),
+    Mutant::new(
+        "compressed-further-arrays",
+        Compressed,
+        COMPRESSED,
+        "if number == 0 { first.wrapping_add(1) } else { place }",
+        "first.wrapping_add(1)",
+    ),
+    Mutant::new(
+        "compressed-owner",
+        Compressed,
+        COMPRESSED,
+        "& !(cqe::FORMAT | cqe::OWNER) | owner",
+        "& !cqe::FORMAT",
+    ),
+    Mutant::new(
+        "compressed-title-alone",
+        Compressed,
+        COMPRESSED,
+        "for number in 0..count {",
+        "for number in 0..1 {",
+    ),
+    Mutant::new("compressed-size-of-one", Compressed, COMPRESSED, "(2..=self", "(1..=self"),
+    Mutant::new(
+        "compressed-size-of-all",
+        Compressed,
+        COMPRESSED,
+        "self.mask() + 1).contains",
+        "self.mask()).contains",
+    ),
+    Mutant::new("compressed-skipped", Compressed, POLLER, "self.skipped();", ""),
+    Mutant::new(
+        "compressed-end-of-life",
+        Compressed,
+        SHARED,
+        "at = (at + ring.places(entry)) & COUNTER;",
+        "at = (at + ring.places(entry).min(1)) & COUNTER;",
+    ),
+    Mutant::new("compressed-resize", Compressed, RESIZE, "ring.expand(at, pending);", ""),
+    Mutant::new(
+        "compressed-resize-unread",
+        Compressed,
+        RESIZE,
+        "unread += self.ring.places(entry);",
+        "unread += 1;",
+    ),
+    Mutant::new("compressed-resize-form", Compressed, RESIZE, "new.compressed(self.ring.compression)", "new"),
     // Queues that are full.
     Mutant::new("overflow-send", Overflow, "sq/mod.rs", "self.head != self.limit\n", "true\n"),
     Mutant::new(

@@ -1,0 +1,312 @@
+//! Compressed completions: several completions in a block of as many slots, of which few are
+//! written.
+//!
+//! ```text
+//! slot       0       1        2 … 7   8           9 … 15   16          17 …
+//! contents   title   minis            minis                minis
+//!                    0 … 7            8 … 15               16 … 23
+//! ```
+//! The title is the first completion, with the number of completions as its byte count and
+//! [`COMPRESSED`] as its format. Of the others, only the fields of a mini entry of 8 bytes are
+//! left; the rest equals the title's. The device writes the title last, and no other slots: they
+//! keep what they held a turn ago. The driver rewrites the owner bits of all slots of the block
+//! before it returns them, because the old ones are right again in the next turn.
+//!
+//! When a device closes a block is not documented (`cqe_compression_timeout`). The model closes it
+//! at the end of the call that produced its completions, a store to a register or the passage of
+//! time, and earlier before a completion that does not fit, or at the maximum number. Receives have
+//! consecutive positions, because their mini entries have none.
+//!
+//! # References
+//! PRM, "CQE compression"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
+//! (`mlx5e_decompress_cqes_start`, `mlx5e_cqes_update_owner`), `include/linux/mlx5/device.h`
+//! (`mlx5_mini_cqe8`); DPDK `drivers/net/mlx5/mlx5_rx.c` (`mlx5_rx_poll_len`)
+
+use std::collections::VecDeque;
+
+use roce::engine::CqFull;
+
+use crate::bus::{Bus, BusFault};
+use crate::cmd::refusal::{Refusal, Status};
+use crate::complaint::Rule;
+use crate::function::Core;
+use crate::layout::caps::cmd_hca_cap as caps;
+use crate::layout::cq::cqc;
+use crate::layout::cqe::{cqe, mini_cqe, tm_cqe};
+use crate::trace::format;
+
+/// Format of a title.
+pub(crate) const COMPRESSED: u32 = 3;
+/// Mini entries in a slot.
+pub(crate) const MINIS: usize = 8;
+/// Opcode of a requester's completion.
+const REQUESTER: u32 = 0;
+/// Opcodes of a responder's completions.
+const RESPONDER: std::ops::RangeInclusive<u32> = 1..=4;
+/// Opcode of an entry that the device has not written.
+const INVALID: u8 = 15;
+
+/// Contents of a receive's mini entry beside its byte count. A send's has the position of the work
+/// request and its opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MiniFormat {
+    /// Hash of the frame.
+    Hash,
+    /// Checksum of the frame.
+    Checksum,
+    /// Checksum of the frame, and its stride: 0, because the model has no striding receive queues.
+    ChecksumStride,
+}
+
+/// Compression of a completion queue.
+#[derive(Debug)]
+pub(crate) struct Compression {
+    format: MiniFormat,
+    /// Completions of the open block.
+    open: Vec<[u8; 64]>,
+    /// Slots of closed blocks that the driver has not returned: index of the first, and number.
+    closed: VecDeque<(u32, u32)>,
+}
+
+impl Compression {
+    /// Returns the compression that the context of a new completion queue selects.
+    pub(crate) fn of<B: Bus>(
+        core: &Core<B>,
+        context: &[u8],
+        entry_size: u64,
+    ) -> Result<Option<Self>, Refusal> {
+        let number = cqc::MINI_CQE_RES_FORMAT.get32(context);
+        if !cqc::CQE_COMP_EN.is_set(context) {
+            return if number == 0 {
+                Ok(None)
+            } else {
+                let what = format!("format {number} of mini entries without compression");
+                Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what))
+            };
+        }
+        let of_size = if entry_size == 128 { caps::CQE_COMPRESSION_128 } else { caps::CQE_COMPRESSION };
+        let (format, needed) = match number {
+            0 => (Some(MiniFormat::Hash), of_size),
+            1 => (Some(MiniFormat::Checksum), of_size),
+            3 => (Some(MiniFormat::ChecksumStride), caps::MINI_CQE_RESP_STRIDE_INDEX),
+            _ => (None, of_size),
+        };
+        match format {
+            Some(format) if core.caps.general(of_size) == 1 && core.caps.general(needed) == 1 => {
+                Ok(Some(Self { format, open: Vec::new(), closed: VecDeque::new() }))
+            }
+            _ => {
+                let what = format!("compression of {entry_size} bytes with format {number} of mini entries");
+                Err(Refusal::broken(Status::BadParam, Rule::CommandCapability, what))
+            }
+        }
+    }
+
+    /// Returns the number of completions of the open block.
+    pub(crate) fn len(&self) -> u32 {
+        self.open.len() as u32
+    }
+
+    /// Forgets the slots of a buffer that was replaced.
+    pub(crate) fn replaced(&mut self) {
+        self.closed.clear();
+    }
+
+    /// Returns whether a completion may follow in the open block.
+    fn follows(&self, entry: &[u8; 64]) -> bool {
+        let (Some(first), Some(last)) = (self.open.first(), self.open.last()) else { return true };
+        let position = |entry: &[u8; 64]| cqe::WQE_COUNTER.get32(entry) as u16;
+        let is_next =
+            cqe::OPCODE.get32(first) == REQUESTER || position(entry) == position(last).wrapping_add(1);
+        is_next && shared(first) == shared(entry)
+    }
+
+    fn mini(&self, entry: &[u8; 64]) -> [u8; mini_cqe::SIZE] {
+        let mut mini = [0; mini_cqe::SIZE];
+        if cqe::OPCODE.get32(entry) == REQUESTER {
+            mini_cqe::WQE_COUNTER.set(&mut mini, cqe::WQE_COUNTER.get32(entry));
+            mini_cqe::S_WQE_OPCODE.set(&mut mini, cqe::WQE_OPCODE.get32(entry));
+        } else {
+            match self.format {
+                MiniFormat::Hash => {
+                    mini_cqe::RX_HASH_RESULT.set(&mut mini, cqe::RSS_HASH_RESULT.get32(entry));
+                }
+                MiniFormat::Checksum | MiniFormat::ChecksumStride => {
+                    mini_cqe::CHECKSUM.set(&mut mini, cqe::CHECK_SUM.get32(entry));
+                }
+            }
+        }
+        mini_cqe::BYTE_CNT.set(&mut mini, cqe::BYTE_CNT.get32(entry));
+        mini
+    }
+}
+
+/// Returns whether a completion without payload may be part of a block: only of a success.
+fn is_success(entry: &[u8; 64]) -> bool {
+    let opcode = cqe::OPCODE.get32(entry);
+    // The fields of tag matching have no place in a mini entry.
+    let is_of_tag_matching = tm_cqe::APP.get32(entry) != 0;
+    !is_of_tag_matching && (opcode == REQUESTER || RESPONDER.contains(&opcode))
+}
+
+/// Returns the fields of a completion that all completions of its block share. The time is the
+/// title's for all.
+fn shared(entry: &[u8; 64]) -> [u8; 64] {
+    let mut rest = *entry;
+    for field in [cqe::BYTE_CNT, cqe::WQE_COUNTER, cqe::RSS_HASH_RESULT, cqe::CHECK_SUM, cqe::OWNER] {
+        field.set(&mut rest, 0u32);
+    }
+    cqe::TIMESTAMP.set(&mut rest, 0u64);
+    if cqe::OPCODE.get32(entry) == REQUESTER {
+        cqe::WQE_OPCODE.set(&mut rest, 0u32);
+    }
+    rest
+}
+
+impl<B: Bus> Core<B> {
+    /// Keeps a completion for the open block of a queue with compression, or closes the block if it
+    /// does not fit. Returns whether the completion was kept.
+    ///
+    /// # Errors
+    /// [`CqFull`] if memory cannot be written, after a complaint.
+    pub(super) fn keep(&mut self, cqn: u32, entry: &[u8; 64], data: &[u8]) -> Result<bool, CqFull> {
+        let fits =
+            |compression: &Compression| data.is_empty() && is_success(entry) && compression.follows(entry);
+        let Some(compression) = self.cqs.get(&cqn).and_then(|cq| cq.compression.as_ref()) else {
+            return Ok(false);
+        };
+        if !fits(compression) {
+            self.close(cqn)?;
+        }
+        if !data.is_empty() || !is_success(entry) {
+            return Ok(false);
+        }
+        let most = self.caps.general(caps::CQE_COMPRESSION_MAX_NUM);
+        if let Some(compression) = self.cqs.get_mut(&cqn).and_then(|cq| cq.compression.as_mut()) {
+            compression.open.push(*entry);
+            if compression.len() >= most {
+                self.close(cqn)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Closes the open blocks of all queues. A queue whose memory cannot be written is in error.
+    pub(crate) fn close_all(&mut self) {
+        let open = |cq: &&super::Cq| cq.compression.as_ref().is_some_and(|open| open.len() > 0);
+        let cqns: Vec<u32> = self.cqs.values().filter(open).map(|cq| cq.cqn).collect();
+        for cqn in cqns {
+            if self.close(cqn).is_err() {
+                self.cq_error(cqn);
+            }
+        }
+    }
+
+    /// Writes the open block of a queue, and raises the event if the queue is armed for it.
+    ///
+    /// # Errors
+    /// [`CqFull`] if memory cannot be written, after a complaint.
+    pub(crate) fn close(&mut self, cqn: u32) -> Result<(), CqFull> {
+        let Some(compression) = self.cqs.get_mut(&cqn).and_then(|cq| cq.compression.as_mut()) else {
+            return Ok(());
+        };
+        let mut block = std::mem::take(&mut compression.open);
+        let solicited = match &mut block[..] {
+            [] => return Ok(()),
+            [only] => {
+                self.put(cqn, only, &[])?;
+                cqe::SE.is_set(only)
+            }
+            [title, ..] => {
+                let solicited = cqe::SE.is_set(title);
+                self.put_block(cqn, &mut block)?;
+                solicited
+            }
+        };
+        self.written(cqn, solicited);
+        Ok(())
+    }
+
+    /// Writes a block at the producer index, its title last.
+    fn put_block(&mut self, cqn: u32, block: &mut [[u8; 64]]) -> Result<(), CqFull> {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
+        let (first, count) = (cq.producer, block.len() as u32);
+        for (entry, index) in block.iter_mut().zip(first..) {
+            cqe::OWNER.set(entry, index >> cq.log_size & 1);
+        }
+        let Some(compression) = &mut cq.compression else { return Err(CqFull) };
+        let arrays: Vec<(u32, [u8; 64])> = block
+            .chunks(MINIS)
+            .zip(0u32..)
+            .map(|(part, number)| {
+                let at = first.wrapping_add(if number == 0 { 1 } else { number * MINIS as u32 });
+                // The bytes behind the last mini entry are undefined. These would be a completion
+                // in the next turn, if a driver left them.
+                let mut array = [(at >> cq.log_size & 1 ^ 1) as u8; 64];
+                for (place, entry) in array.chunks_exact_mut(mini_cqe::SIZE).zip(part) {
+                    place.copy_from_slice(&compression.mini(entry));
+                }
+                (at, array)
+            })
+            .collect();
+        compression.closed.push_back((first, count));
+        cq.producer = first.wrapping_add(count);
+        let mask = (1 << cq.log_size) - 1;
+        let place = |index: u32| u64::from(index & mask) * cq.entry_size + cq.entry_size.saturating_sub(64);
+        let mut written =
+            arrays.iter().try_for_each(|(at, array)| cq.pages.write(&self.bus, place(*at), array));
+        if let (Ok(()), Some(title)) = (written, block.first()) {
+            let mut title = *title;
+            cqe::BYTE_CNT.set(&mut title, count);
+            cqe::FORMAT.set(&mut title, COMPRESSED);
+            written = match cq.pages.locate(place(first)) {
+                Some((address, 64..)) => self.bus.publish(address, &title),
+                _ => Err(BusFault { address: place(first), len: 64 }),
+            };
+        }
+        if let Err(fault) = written {
+            self.log.complain(Rule::DmaFault, format!("completion queue {cqn:#x}: {fault}"));
+            return Err(CqFull);
+        }
+        for (place, entry) in block.iter().enumerate() {
+            let index = first.wrapping_add(place as u32);
+            self.log.trace.line(|| format::compressed(cqn, index, &entry[..], place, count));
+        }
+        Ok(())
+    }
+
+    /// Complains of slots of blocks that the driver has returned up to `consumer`, and whose owner
+    /// bits would make them completions in the next turn.
+    pub(super) fn check_owners(&mut self, cqn: u32, consumer: u32) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        let unread = cq.pending(consumer);
+        let Some(compression) = &mut cq.compression else { return };
+        let until = cq.producer.wrapping_sub(unread);
+        let mut left = Vec::new();
+        while let Some((first, count)) = compression.closed.front_mut() {
+            if *count == 0 {
+                compression.closed.pop_front();
+                continue;
+            }
+            if until.wrapping_sub(*first).cast_signed() <= 0 {
+                break;
+            }
+            let index = *first;
+            (*first, *count) = (first.wrapping_add(1), *count - 1);
+            let last_byte = u64::from(index & ((1 << cq.log_size) - 1)) * cq.entry_size + cq.entry_size - 1;
+            let mut op_own = [0];
+            let next_turn = (index >> cq.log_size & 1 ^ 1) as u8;
+            let is_read = cq.pages.read(&self.bus, last_byte, &mut op_own).is_ok();
+            if is_read && op_own[0] >> 4 != INVALID && op_own[0] & 1 == next_turn {
+                left.push(index);
+            }
+        }
+        if !left.is_empty() && !cq.ignore_overrun {
+            let what = format!("completion queue {cqn:#x}: entries {left:?}");
+            self.log.complain(Rule::CqOwner, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
