@@ -1,7 +1,7 @@
 //! Commands with a deadline, and servers.
 //!
 //! Output is read while the command runs, so that a full pipe stops nobody, and is kept when the
-//! command is killed.
+//! command is killed; what its threads were waiting for follows it.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -111,10 +111,11 @@ impl Running {
     /// It cannot be waited for. Inside: it was killed, and what it had said.
     pub fn finish(mut self, limit: Duration) -> io::Result<Result<Finished, Finished>> {
         let in_time = !matches!(self.ended.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+        let waits = if in_time { String::new() } else { waits_of(self.pid()) };
         self.kill();
         let status = self.child.wait()?;
         let stdout = text(std::mem::take(&mut self.seen), &self.stdout);
-        let finished = Finished { status, stdout, stderr: text(Vec::new(), &self.stderr) };
+        let finished = Finished { status, stdout, stderr: text(Vec::new(), &self.stderr) + &waits };
         Ok(if in_time { Ok(finished) } else { Err(finished) })
     }
 
@@ -137,6 +138,24 @@ impl Drop for Running {
 
 fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
+}
+
+/// Describes what each thread of a process waits for: its state, the function of the kernel, the
+/// system call with its arguments, and the stack where the kernel tells it.
+fn waits_of(pid: Pid) -> String {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .map(|thread| {
+            let read = |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let stat = read("stat");
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
+            let (comm, wchan, syscall) = (read("comm"), read("wchan"), read("syscall"));
+            let stack = read("stack").replace('\n', " ");
+            let name = thread.file_name();
+            let (name, comm, syscall) = (name.display(), comm.trim(), syscall.trim());
+            format!("\nthread {name} {comm}: {state}, in {wchan}, system call {syscall}, stack {stack}")
+        })
+        .collect()
 }
 
 /// Reads a pipe to its end on a thread.
@@ -262,6 +281,8 @@ mod tests {
         assert_eq!(first, b"started\n");
         let killed = running.finish(Duration::from_millis(1)).unwrap().unwrap_err();
         assert_eq!(killed.status.code(), None);
+        let state = |letter: &str| killed.stderr.contains(&format!("sleep: {letter}, in "));
+        assert!(state("S") || state("R"), "{killed:?}");
     }
 
     #[test]
