@@ -16,6 +16,7 @@
 //! by its name. What was told of them before the case failed or died stays told.
 
 use core::fmt;
+use core::str::FromStr;
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -127,6 +128,45 @@ macro_rules! cases {
 /// Far beyond what any case takes in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// Whether a case on our API has its provider hidden or named, as its name says at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The provider is hidden.
+    Erased,
+    /// The provider is named.
+    Static,
+}
+
+impl Form {
+    /// Returns the value of `--form`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Erased => "erased",
+            Self::Static => "static",
+        }
+    }
+
+    /// Returns whether a case is of this form, or of none.
+    fn has(self, name: &str) -> bool {
+        let other = match self {
+            Self::Erased => Self::Static,
+            Self::Static => Self::Erased,
+        };
+        !name.strip_suffix(other.name()).is_some_and(|rest| rest.ends_with(' '))
+    }
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Erased, Self::Static]
+            .into_iter()
+            .find(|form| form.name() == text)
+            .ok_or_else(|| format!("--form {text}: erased or static"))
+    }
+}
+
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -136,6 +176,9 @@ pub struct Options {
     pub skip: Vec<(String, String)>,
     /// Run the cases whose name starts with one of these; all if there are none.
     pub only: Vec<String>,
+    /// Of the cases that exist with the provider hidden (`erased`) and named (`static`), run those
+    /// of one form; both without it.
+    pub form: Option<Form>,
     /// Be the process of this one case.
     pub case: Option<String>,
     /// Environment variables of the cases, in addition to those of this process.
@@ -156,6 +199,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     let chosen: Vec<&Case> = cases
         .iter()
         .filter(|case| options.only.is_empty() || options.only.iter().any(|only| is_of(&case.name, only)))
+        .filter(|case| options.form.is_none_or(|form| form.has(&case.name)))
         .collect();
     if options.list {
         for case in chosen {
@@ -374,6 +418,16 @@ mod tests {
         assert_eq!(line(skip("no\ndevice")), "skip suite.case: no | device");
         let long = line(fail("é".repeat(5000)));
         assert!(long.len() < 2100 && long.ends_with("… (10000 bytes)"), "{long}");
+    }
+
+    #[test]
+    fn a_form_has_its_cases_and_those_without_a_form() {
+        let names = ["a.b erased", "a.b static", "a.b", "a.is_not_static"];
+        let of = |form: Form| names.into_iter().filter(|name| form.has(name)).collect::<Vec<_>>();
+        assert_eq!(of(Form::Erased), ["a.b erased", "a.b", "a.is_not_static"]);
+        assert_eq!(of(Form::Static), ["a.b static", "a.b", "a.is_not_static"]);
+        assert_eq!("erased".parse(), Ok(Form::Erased));
+        assert!("hidden".parse::<Form>().is_err());
     }
 
     #[test]

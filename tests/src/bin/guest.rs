@@ -1,9 +1,9 @@
-//! `guest [--list] [--skip SUITE]... [--skip-interop] [--without-ioctls] [SUITE...]`: runs the
-//! suites, inside the guest, as root, with rxe0.
+//! `guest [--list] [--form erased|static] [--skip SUITE]... [--skip-interop] [--without-ioctls]
+//! [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
-//! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. 0 if
-//! no case failed.
+//! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. With
+//! `--form`, cases on our API run with their provider hidden or named alone. 0 if no case failed.
 //!
 //! With `--without-ioctls` every case runs under a filter that refuses the ioctls of uverbs, and
 //! with the provider hidden; 3 if the filter cannot be used.
@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 
 use verbs_tests::refuse;
-use verbs_tests::runner::{self, Options};
+use verbs_tests::runner::{self, Form, Options};
 use verbs_tests::suites;
 
 fn main() -> ExitCode {
@@ -28,7 +28,15 @@ fn main() -> ExitCode {
                 let Some(suite) = args.next() else { return usage() };
                 options.skip.push((suite, "asked for with --skip".to_owned()));
             }
-            "--without-ioctls" => without_ioctls = true,
+            "--without-ioctls" => {
+                without_ioctls = true;
+                // The commands are the same with the provider named.
+                options.form = Some(Form::Erased);
+            }
+            "--form" => match args.next().as_deref().map(str::parse) {
+                Some(Ok(form)) => options.form = Some(form),
+                _ => return usage(),
+            },
             "--case" => options.case = args.next(),
             _ if arg.starts_with('-') => return usage(),
             _ => options.only.push(arg),
@@ -38,15 +46,13 @@ fn main() -> ExitCode {
         eprintln!("guest: {error}");
         return ExitCode::from(3);
     }
-    let mut cases = suites::all();
-    if without_ioctls {
-        // The commands are the same with the provider named.
-        cases.retain(|case| options.case.is_some() || !case.name.ends_with(" static"));
-    }
-    runner::main(&options, &cases)
+    runner::main(&options, &suites::all())
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: guest [--list] [--skip SUITE]... [--skip-interop] [--without-ioctls] [SUITE...]");
+    eprintln!(
+        "usage: guest [--list] [--form erased|static] [--skip SUITE]... [--skip-interop] [--without-ioctls] \
+         [SUITE...]"
+    );
     ExitCode::from(2)
 }

@@ -7,7 +7,7 @@
 //!
 //! | guests | by default | with `--kernel all` |
 //! |---|---|---|
-//! | rxe, all suites | 6.1, 7.2 (a part of `c_abi`) | 5.10, 6.1, 6.12, 7.2 |
+//! | rxe, all suites | 6.1, 7.2, each [a part](BY_DEFAULT) | 5.10, 6.1, 6.12, 7.2 |
 //! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
 //! | mlx5 | 6.1 InfiniBand, 7.2 RoCE | 6.1, 6.12 and 7.2, both ports |
 
@@ -60,15 +60,46 @@ const WITHOUT_MLX5: &str = "5.10";
 /// The kernel on which the suite runs once more without ioctls.
 const WITHOUT_IOCTLS: &str = "6.1";
 
-/// The kernel on which a run that names no kernel runs all of `c_abi`.
-const WHOLE_C_ABI: &str = "6.1";
+/// What the guests of a kernel run where the command line names no kernel and no suite.
+struct Usual {
+    kernel: &'static str,
+    /// The port of an mlx5 device.
+    port: Port,
+    /// The form of the cases on our API: `erased` or `static`.
+    form: &'static str,
+    /// Parts of suites on rxe that another kernel runs.
+    skip: &'static [&'static str],
+}
 
-/// Parts of `c_abi` that other kernels skip in a run that names no kernel. The rest uses more of a
-/// kernel: connections by address, and rdma-core's tests.
-const C_ABI_IN_FULL: &[&str] = &["c_abi.pingpong", "c_abi.perftest", "c_abi.libfabric", "c_abi.ucx"];
+/// The kernels of a run that names none. Its time is shared between them: C programs on our library
+/// run on the older one; what uses more of a kernel, rdma-core's tests and soft devices beside
+/// rxe, on the newer one. The old one runs the conformance suite in the other form without ioctls.
+const BY_DEFAULT: &[Usual] = &[
+    Usual {
+        kernel: "6.1",
+        port: Port::Ib,
+        form: "static",
+        skip: &["c_abi.pyverbs", "interop.pingpong", "soft_interop"],
+    },
+    Usual {
+        kernel: "7.2",
+        port: Port::Roce,
+        form: "erased",
+        skip: &[
+            "c_abi.pingpong",
+            "c_abi.perftest",
+            "c_abi.libfabric",
+            "c_abi.ucx",
+            "c_abi.rdmacm",
+            "interop.misuse",
+        ],
+    },
+];
 
-/// The kernels of a run that names none, and the port of an mlx5 device there.
-const BY_DEFAULT: &[(&str, Port)] = &[("6.1", Port::Ib), ("7.2", Port::Roce)];
+/// Returns what a kernel runs by default, if it is among those that run then.
+fn usual(kernel: &str) -> Option<&'static Usual> {
+    BY_DEFAULT.iter().find(|usual| usual.kernel == kernel)
+}
 
 /// Returns the guests for the command line: those with rxe before those with mlx5.
 pub(super) fn plan(args: &Args) -> Vec<Guest> {
@@ -82,13 +113,12 @@ pub(super) fn plan(args: &Args) -> Vec<Guest> {
         };
         args.kernel.iter().filter_map(one).collect()
     } else {
-        let is_default = |name: &str| BY_DEFAULT.iter().any(|(default, _)| *default == name);
-        SERIES.iter().filter(|series| is_default(series.name)).map(Choice::Series).collect()
+        SERIES.iter().filter(|series| usual(series.name).is_some()).map(Choice::Series).collect()
     };
     let ports = |kernel: &Choice| -> Vec<Port> {
-        match (args.port, BY_DEFAULT.iter().find(|(name, _)| kernel.to_string() == *name)) {
+        match (args.port, usual(&kernel.to_string())) {
             (Some(port), _) => vec![port],
-            (None, Some((_, port))) if !named => vec![*port],
+            (None, Some(usual)) if !named => vec![usual.port],
             (None, _) => vec![Port::Ib, Port::Roce],
         }
     };
@@ -164,10 +194,10 @@ impl Guest {
         }
     }
 
-    /// Returns the parts of suites that it skips, with a line for each case.
-    fn parts_to_skip(&self, args: &Args) -> &'static [&'static str] {
+    /// Returns what it runs of the suites; `None` for all.
+    fn usual(&self, args: &Args) -> Option<&'static Usual> {
         let is_chosen = !args.kernel.is_empty() || !args.suites.is_empty();
-        if is_chosen || self.kernel.to_string() == WHOLE_C_ABI { &[] } else { C_ABI_IN_FULL }
+        if is_chosen { None } else { usual(&self.kernel.to_string()) }
     }
 
     fn has_model(&self) -> bool {
@@ -396,8 +426,12 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
         Device::Mlx5(port) => drop(command.args(["--port", port.name()])),
         Device::RxeWithoutIoctls => drop(command.args(["--without-ioctls", "conformance"])),
         Device::Rxe | Device::None => {
-            for part in guest.parts_to_skip(args) {
-                command.args(["--skip", part]);
+            if let Some(usual) = guest.usual(args) {
+                command.args(["--form", usual.form]);
+                // A line tells of each case that is skipped.
+                for part in usual.skip {
+                    command.args(["--skip", part]);
+                }
             }
         }
     }
@@ -599,15 +633,23 @@ mod tests {
     }
 
     #[test]
-    fn one_kernel_runs_all_of_c_abi_by_default_and_each_chosen_one_does() {
-        let skipped = |command_line: &[&str]| -> Vec<(String, usize)> {
+    fn the_default_kernels_share_the_suites_and_chosen_ones_run_all() {
+        let usual = |command_line: &[&str]| -> Vec<Option<&str>> {
             let args = parsed(command_line);
             let guests = plan(&args).into_iter().filter(|guest| guest.device == Device::Rxe);
-            guests.map(|guest| (guest.label(), guest.parts_to_skip(&args).len())).collect()
+            guests.map(|guest| guest.usual(&args).map(|usual| usual.kernel)).collect()
         };
-        assert_eq!(skipped(&[]), [("6.1".to_owned(), 0), ("7.2".to_owned(), 4)]);
-        assert_eq!(skipped(&["c_abi"]), [("6.1".to_owned(), 0), ("7.2".to_owned(), 0)]);
-        assert!(skipped(&["--kernel", "all"]).iter().all(|(_, parts)| *parts == 0));
+        assert_eq!(usual(&[]), [Some("6.1"), Some("7.2")]);
+        assert_eq!(usual(&["--device", "rxe"]), [Some("6.1"), Some("7.2")]);
+        assert_eq!(usual(&["c_abi"]), [None, None]);
+        assert_eq!(usual(&["--kernel", "7.2"]), [None]);
+        assert_eq!(usual(&["--kernel", "all"]), [None; 4]);
+        let mut skipped: Vec<&str> = BY_DEFAULT.iter().flat_map(|usual| usual.skip).copied().collect();
+        let mut forms: Vec<&str> = BY_DEFAULT.iter().map(|usual| usual.form).collect();
+        for one_each in [&mut skipped, &mut forms] {
+            one_each.sort_unstable();
+            assert!(one_each.windows(2).all(|pair| pair[0] != pair[1]), "run nowhere or twice: {one_each:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! of every length, events, a resize and the end of a queue pair with completions inside.
 //!
 //! Conformance cases about completion queues run again with `MLX5_ENABLE_CQE_COMPRESSION=1`, by
-//! which all their queues are compressed.
+//! which all their queues are compressed, with their provider named.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::differential::{compiled, same_lines};
 use super::{Setup, device};
 use crate::process;
-use crate::runner::{Case, CaseResult, Stop, fail, part};
+use crate::runner::{Case, CaseResult, Form, Stop, fail, part};
 use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "compressed";
@@ -71,7 +71,8 @@ fn run(setup: Setup, maker: &Maker, mode: &str) -> CaseResult<String> {
 /// Runs the conformance cases of a topic with compressed queues, each a part of this case.
 fn conformance(topic: &str) -> CaseResult {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(format!("conformance.{topic}")).env("MLX5_ENABLE_CQE_COMPRESSION", "1");
+    let form = Form::Static.name();
+    command.args(["--form", form, &format!("conformance.{topic}")]).env("MLX5_ENABLE_CQE_COMPRESSION", "1");
     let ended = match process::run_group(&mut command, TOPIC)? {
         Ok(ended) => ended,
         Err(killed) => return fail(format_args!("not done after {TOPIC:?}: {}", killed.stderr)),

@@ -148,7 +148,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
-        pyverbs::compared(setup),
+        pyverbs::linked(setup),
         differential::cases(setup),
         attributes::cases(setup),
         direct::cases(setup),
@@ -165,13 +165,19 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
 /// one with InfiniBand ports has our API with its provider named, with compressed completions and
 /// other registers too, pyverbs on both libraries and the differential; the one with Ethernet ports
-/// has our API with its provider hidden, pyverbs on C's library, and the rest on ours, faults too:
-/// their last case removes the device.
+/// has our API with its provider hidden, and C programs on our libraries, faults too: their last
+/// case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
-    const FOR_ETHERNET: &[&str] =
-        &["pyverbs", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
+    const FOR_ETHERNET: &[&str] = &[
+        "pyverbs",
+        "c_abi.pyverbs.enough",
+        "c_abi.devinfo",
+        "c_abi.pingpong",
+        "c_abi.perftest",
+        "c_abi.faults",
+    ];
     const FOR_INFINIBAND: &[&str] =
-        &["c_abi.pyverbs", "differential", "registers", "compressed.conformance", "faults"];
+        &["pyverbs", "c_abi.pyverbs.each", "differential", "registers", "compressed.conformance", "faults"];
     let (form, elsewhere) = match setup.port {
         Port::Ib => (" erased", FOR_ETHERNET),
         Port::Roce => (" static", FOR_INFINIBAND),

@@ -1,10 +1,11 @@
 //! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian, on its own library,
-//! which judges the model, and `c_abi.pyverbs`: on both libraries. A case's parts are the tests.
+//! which judges the model, and `c_abi.pyverbs`: on ours, alone and beside C's. A case's parts are
+//! the tests.
 //!
 //! A test that skips gives its own reason, usually a missing feature of the device. Each case
-//! requires a minimum number of passed tests on C's library, and names some that must pass; what
-//! passes there has to pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`]
-//! fail on any device and count as skipped.
+//! requires a minimum number of passed tests, and names some that must pass; what passes on C's
+//! library has to pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail
+//! on any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
@@ -16,6 +17,11 @@ use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
 use crate::tools::{Maker, linked_dir};
 
 const SUITE: &str = "pyverbs";
+
+/// The suite on this project's library.
+const OURS: &str = "c_abi.pyverbs";
+
+const ENOUGH: &str = "enough of rdma-core's own tests pass";
 
 /// Variable that names modules.
 const MODULES: &str = "VERBS_PYVERBS";
@@ -29,7 +35,7 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Returns the minimum number of tests that pass on C's library.
+/// Returns the minimum number of tests that pass on either library.
 const fn least(port: Port) -> usize {
     match port {
         Port::Ib => 130,
@@ -75,19 +81,21 @@ fn required(port: Port) -> impl Iterator<Item = &'static str> {
 
 /// Returns the case on C's library.
 pub fn cases(setup: Setup) -> Vec<Case> {
-    vec![
-        Case::new(SUITE, "enough of rdma-core's own tests pass", move || theirs(setup, &chosen()).map(drop))
-            .within(LIMIT + Duration::from_secs(60)),
-    ]
+    let run = move || judge(setup, &Maker::Theirs, SUITE, &chosen()).map(drop);
+    vec![Case::new(SUITE, ENOUGH, run).within(LIMIT + Duration::from_secs(60))]
 }
 
-/// Returns the case on both libraries.
-pub fn compared(setup: Setup) -> Vec<Case> {
+/// Returns the cases on ours: alone, and beside C's library.
+pub fn linked(setup: Setup) -> Vec<Case> {
+    let alone = move || {
+        linked_dir()?;
+        judge(setup, &Maker::Linked, OURS, &chosen()).map(drop)
+    };
+    let beside = move || both(setup);
     vec![
-        Case::new("c_abi", "pyverbs.each test that passes on C's library passes on ours", move || {
-            both(setup)
-        })
-        .within(2 * LIMIT + Duration::from_secs(60)),
+        Case::new(OURS, ENOUGH, alone).within(LIMIT + Duration::from_secs(60)),
+        Case::new(OURS, "each test that passes on C's library passes on ours", beside)
+            .within(2 * LIMIT + Duration::from_secs(60)),
     ]
 }
 
@@ -107,16 +115,17 @@ fn run(setup: Setup, maker: &Maker, modules: &str) -> CaseResult<Run> {
     prepared.and(Ok(run))
 }
 
-/// Runs and judges the tests on C's library.
-fn theirs(setup: Setup, modules: &str) -> CaseResult<Vec<Outcome>> {
-    let run = run(setup, &Maker::Theirs, modules)?;
+/// Runs and judges the tests on one library, as parts of a suite.
+fn judge(setup: Setup, maker: &Maker, suite: &str, modules: &str) -> CaseResult<Vec<Outcome>> {
+    let run = run(setup, maker, modules)?;
     let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();
     for Outcome { test, verdict } in &outcomes {
-        runner::part(format_args!("{SUITE}.{test}"), verdict.clone());
+        runner::part(format_args!("{suite}.{test}"), verdict.clone());
     }
     run.verdict?;
     if modules.is_empty() {
-        enough(&outcomes, setup.port)?;
+        let least = enough(&outcomes, setup.port)?;
+        runner::part(format_args!("{suite}.at least {least} tests pass, and those that must"), Ok(()));
     }
     Ok(outcomes)
 }
@@ -124,12 +133,12 @@ fn theirs(setup: Setup, modules: &str) -> CaseResult<Vec<Outcome>> {
 fn both(setup: Setup) -> CaseResult {
     linked_dir()?;
     let modules = chosen();
-    let theirs = theirs(setup, &modules)?;
+    let theirs = judge(setup, &Maker::Theirs, SUITE, &modules)?;
     let ours = run(setup, &Maker::Linked, &modules)?;
     for Outcome { test, verdict } in &ours.outcomes {
         let other = theirs.iter().find(|other| other.test == *test);
         let verdict = compare::judged(verdict, other.map(|other| &other.verdict));
-        runner::part(format_args!("c_abi.{SUITE}.{test}"), verdict);
+        runner::part(format_args!("{OURS}.{test}"), verdict);
     }
     ours.verdict?;
     let missing = compare::missing(&theirs, &ours.outcomes);
@@ -151,8 +160,8 @@ fn judged(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Checks the results of all tests.
-fn enough(outcomes: &[Outcome], port: Port) -> CaseResult {
+/// Checks the results of all tests. Returns the number of those that have to pass.
+fn enough(outcomes: &[Outcome], port: Port) -> CaseResult<usize> {
     let least = least(port);
     let passed: Vec<&str> =
         outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).map(|outcome| &*outcome.test).collect();
@@ -163,8 +172,7 @@ fn enough(outcomes: &[Outcome], port: Port) -> CaseResult {
             "{passed} tests passed, at least {least} must; required ones that did not: {missing:?}"
         ));
     }
-    runner::part(format_args!("{SUITE}.at least {least} tests pass, and those that must"), Ok(()));
-    Ok(())
+    Ok(least)
 }
 
 #[cfg(test)]
@@ -182,7 +190,7 @@ mod tests {
             |port| many(port).chain(required(port).map(|test| outcome(test, Ok(())))).collect::<Vec<_>>();
         for port in [Port::Ib, Port::Roce] {
             let mut all = all(port);
-            assert_eq!(enough(&all, port), Ok(()));
+            assert_eq!(enough(&all, port), Ok(least(port)));
             all.last_mut().unwrap().verdict = skip("no device");
             assert!(enough(&all, port).is_err(), "a required test was skipped");
             let few: Vec<_> = required(port).map(|test| outcome(test, Ok(()))).collect();
