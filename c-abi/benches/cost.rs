@@ -1,6 +1,6 @@
 //! The cost of the data path through the functions of C, beside the provider's own functions on
-//! queues of the same kind. Queues of rxe are in plain memory, without a kernel ([`paper`]); those
-//! of soft devices belong to devices in this process ([`soft`]).
+//! queues of the same kind. Queues of rxe and of ConnectX are in plain memory, without a kernel
+//! ([`paper`], [`mlx5`]); those of soft devices belong to devices in this process ([`soft`]).
 //!
 //! ```text
 //!   cargo bench -p libibverbs-c               table of instructions per operation
@@ -27,6 +27,7 @@ mod abi;
 mod callgrind;
 mod calls;
 mod library;
+mod mlx5;
 mod paper;
 mod soft;
 mod world;
@@ -34,6 +35,7 @@ mod world;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
+use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
 use provider_soft::Soft;
 use verbs_core::provider::RecvQueue as _;
@@ -63,13 +65,13 @@ struct Case<P: Measured> {
     /// Maximum number of instructions that an operation may take beyond the static API. Where the
     /// program calls several functions for an operation, at most 30 for each of them.
     above: f64,
-    /// Instructions of an operation of rdma-core's librxe, which C's may not reach.
-    librxe: Option<f64>,
+    /// Instructions of an operation of rdma-core's provider, which C's may not reach.
+    rdma_core: Option<f64>,
 }
 
 macro_rules! cases {
     ($cases:ident: $provider:ident; $(
-        $operation:literal, $per_call:literal, $ready:ident, $above:expr, $librxe:expr =>
+        $operation:literal, $per_call:literal, $ready:ident, $above:expr, $rdma_core:expr =>
         $static:ident($static_world:ident) $static_body:block
         $c:ident($c_world:ident) $c_body:block
     )*) => {
@@ -93,7 +95,7 @@ macro_rules! cases {
             calls: [$static, $c],
             ready: $ready,
             above: $above,
-            librxe: $librxe,
+            rdma_core: $rdma_core,
         }),*];
     };
 }
@@ -288,6 +290,97 @@ cases! {
     c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
 }
 
+/// Instructions of rdma-core's libmlx5: docs/benchmarks.md says how they were counted.
+const MLX5_INLINE: Option<f64> = Some(398.0);
+const MLX5_INLINE_16: Option<f64> = Some(193.0);
+const MLX5_SGE: Option<f64> = Some(368.0);
+const MLX5_WR: Option<f64> = Some(311.0);
+const MLX5_WR_16: Option<f64> = Some(127.0);
+const MLX5_POLL: Option<f64> = Some(180.0);
+const MLX5_POLL_16: Option<f64> = Some(111.0);
+
+cases! {
+    ON_MLX5: Mlx5;
+
+    "post_send, inline", 1, ready, ABOVE, MLX5_INLINE =>
+    c_cost_mlx5_inline_1_static(w) { post_send(w, 3, 1) }
+    c_cost_mlx5_inline_1_c(w) { c_post_send(w, 6) }
+
+    "post_send, inline", 16, ready, ABOVE, MLX5_INLINE_16 =>
+    c_cost_mlx5_inline_16_static(w) { post_send(w, 3, 16) }
+    c_cost_mlx5_inline_16_c(w) { c_post_send(w, 7) }
+
+    "post_send, write", 1, ready, ABOVE, MLX5_SGE =>
+    c_cost_mlx5_write_1_static(w) { post_send(w, 1, 1) }
+    c_cost_mlx5_write_1_c(w) { c_post_send(w, 2) }
+
+    "post_send, write", 16, ready, ABOVE, None =>
+    c_cost_mlx5_write_16_static(w) { post_send(w, 1, 16) }
+    c_cost_mlx5_write_16_c(w) { c_post_send(w, 3) }
+
+    "wr, inline", 1, ready, ABOVE, MLX5_WR =>
+    c_cost_mlx5_wr_inline_1_static(w) {
+        batch(w, 1, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
+    }
+    c_cost_mlx5_wr_inline_1_c(w) { c_batch(w, 1, c_wr_write, c_set_inline) }
+
+    "wr, inline", 16, ready, ABOVE, MLX5_WR_16 =>
+    c_cost_mlx5_wr_inline_16_static(w) {
+        batch(w, 16, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
+    }
+    c_cost_mlx5_wr_inline_16_c(w) { c_batch(w, 16, c_wr_write, c_set_inline) }
+
+    "wr, write", 1, ready, ABOVE, None =>
+    c_cost_mlx5_wr_write_1_static(w) {
+        batch(w, 1, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.rdma_write(RKEY, REMOTE).set_sge(sge) }
+        });
+    }
+    c_cost_mlx5_wr_write_1_c(w) { c_batch(w, 1, c_wr_write, c_set_sge) }
+
+    "wr, write", 16, ready, ABOVE, None =>
+    c_cost_mlx5_wr_write_16_static(w) {
+        batch(w, 16, |wr, sge, _| {
+            // SAFETY: the device accesses no memory of work requests.
+            unsafe { wr.rdma_write(RKEY, REMOTE).set_sge(sge) }
+        });
+    }
+    c_cost_mlx5_wr_write_16_c(w) { c_batch(w, 16, c_wr_write, c_set_sge) }
+
+    "post_recv", 1, ready, ABOVE, None =>
+    c_cost_mlx5_recv_1_static(w) {
+        post_recv(w, 1);
+    }
+    c_cost_mlx5_recv_1_c(w) { c_post_recv(w, 0) }
+
+    "post_recv", 16, ready, ABOVE, None =>
+    c_cost_mlx5_recv_16_static(w) {
+        post_recv(w, 16);
+    }
+    c_cost_mlx5_recv_16_c(w) { c_post_recv(w, 1) }
+
+    "poll_cq", 1, sent, ABOVE, MLX5_POLL =>
+    c_cost_mlx5_poll_1_static(w) { poll(w, 1) }
+    c_cost_mlx5_poll_1_c(w) { c_poll(w, 1) }
+
+    "poll_cq", 16, sent, ABOVE, MLX5_POLL_16 =>
+    c_cost_mlx5_poll_16_static(w) { poll(w, 16) }
+    c_cost_mlx5_poll_16_c(w) { c_poll(w, 16) }
+
+    "poll_cq, empty", 1, ready, ABOVE, None =>
+    c_cost_mlx5_empty_static(w) { poll(w, 8) }
+    c_cost_mlx5_empty_c(w) { c_poll(w, 8) }
+
+    "start_poll, 4 fields", 1, sent, ABOVE, None =>
+    c_cost_mlx5_lend_1_static(w) { lend(w, 1) }
+    c_cost_mlx5_lend_1_c(w) { c_lend(w, 1) }
+
+    "start_poll, 4 fields", 16, sent, ABOVE, None =>
+    c_cost_mlx5_lend_16_static(w) { lend(w, 16) }
+    c_cost_mlx5_lend_16_c(w) { c_lend(w, 16) }
+}
+
 /// The measured function that does nothing.
 const EMPTY: &str = "c_cost_nothing";
 
@@ -302,6 +395,13 @@ fn drained(world: &mut World<Rxe>, _calls: u32, _per_call: u32) {
 }
 
 fn completed(world: &mut World<Rxe>, calls: u32, per_call: u32) {
+    world.ends.complete(calls * per_call);
+}
+
+/// Queues of ConnectX have room for all requests.
+fn ready(_: &mut World<Mlx5>, _calls: u32, _per_call: u32) {}
+
+fn sent(world: &mut World<Mlx5>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
@@ -322,8 +422,9 @@ fn main() -> ExitCode {
     }
     let tables = || {
         let on_paper = table("rxe on paper", ON_PAPER, COUNTED_CALLS)?;
+        let on_mlx5 = table("mlx5 on paper", ON_MLX5, COUNTED_CALLS)?;
         let on_soft = table("soft", ON_SOFT, COUNTED_SOFT_CALLS)?;
-        Ok::<_, String>(library::table()? && on_paper && on_soft)
+        Ok::<_, String>(library::table()? && on_paper && on_mlx5 && on_soft)
     };
     match tables() {
         Ok(true) => ExitCode::SUCCESS,
@@ -349,22 +450,22 @@ fn count(symbol: &str, calls: u32) -> Result<f64, String> {
 fn table<P: Measured>(title: &str, cases: &[Case<P>], calls: u32) -> Result<bool, String> {
     let empty = count_instructions(EMPTY, COUNTED_CALLS)?;
     println!(
-        "{title:<22} {:>7} {:>8} {:>8} {:>7} {:>6} {:>7}",
-        "a call", "static", "C", "above", "limit", "librxe"
+        "{title:<22} {:>7} {:>8} {:>8} {:>7} {:>6} {:>9}",
+        "a call", "static", "C", "above", "limit", "rdma-core"
     );
     let mut are_met = true;
     for case in cases {
         let each = |symbol| count(symbol, calls).map(|all| (all - empty) / f64::from(case.per_call));
         let [own, c] = [each(case.symbols[0])?, each(case.symbols[1])?];
-        let is_met = c - own <= case.above && case.librxe.is_none_or(|librxe| c < librxe);
+        let is_met = c - own <= case.above && case.rdma_core.is_none_or(|theirs| c < theirs);
         are_met &= is_met;
         println!(
-            "{:<22} {:>7} {own:>8.1} {c:>8.1} {:>7.1} {:>6.0} {:>7}{}",
+            "{:<22} {:>7} {own:>8.1} {c:>8.1} {:>7.1} {:>6.0} {:>9}{}",
             case.operation,
             case.per_call,
             c - own,
             case.above,
-            case.librxe.map_or_else(String::new, |librxe| format!("{librxe:.0}")),
+            case.rdma_core.map_or_else(String::new, |theirs| format!("{theirs:.0}")),
             if is_met { "" } else { "  over a limit" }
         );
     }
@@ -377,6 +478,7 @@ fn run_calls(symbol: &str) {
         return (0..COUNTED_CALLS).for_each(|_| c_cost_nothing(core::ptr::null_mut()));
     }
     let is_found = run_case(ON_PAPER, symbol, paper::world, (COUNTED_CALLS, paper::SLOTS - 1))
+        || run_case(ON_MLX5, symbol, mlx5::world, (COUNTED_CALLS, mlx5::SLOTS))
         || run_case(ON_SOFT, symbol, soft::world, (COUNTED_SOFT_CALLS, soft::SLOTS));
     assert!(is_found, "{symbol}");
 }

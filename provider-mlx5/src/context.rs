@@ -74,6 +74,11 @@ fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
 }
 
 impl Context {
+    /// Returns the context of a device.
+    pub(crate) const fn over(device: Arc<Device>) -> Self {
+        Self { device }
+    }
+
     fn kernel(&self) -> &Arc<verbs_core::kernel::KernelContext> {
         &self.device.kernel
     }

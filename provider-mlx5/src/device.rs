@@ -68,7 +68,7 @@ const LOW_LATENCY_BFREGS: u32 = 4;
 const DYN_UAR: &str = "MLX5_DYN_UAR";
 
 /// The version of completions that carry the program's numbers.
-const CQE_VERSION: u8 = 1;
+pub(crate) const CQE_VERSION: u8 = 1;
 
 /// The state that the objects of a context share.
 #[derive(Debug)]
@@ -364,10 +364,8 @@ pub(crate) mod tests {
     use verbs_core::ring::{Region, page_size};
 
     use super::*;
+    pub(crate) use crate::paper::NULL_KEY;
     use crate::uar::Name;
-
-    /// The key of null regions.
-    pub(crate) const NULL_KEY: u32 = 0x700;
 
     /// Opens a kernel's context over a script.
     fn context(script: &Scripted, uhw: Uhw<'_>) -> Result<Arc<KernelContext>> {

@@ -2,7 +2,8 @@
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
 //! It shows what was stored, and writes completions; it moves no data. A [`PaperSrq`] has a shared
-//! receive queue, and takes receives from it as the device does.
+//! receive queue, and takes receives from it as the device does. A [`PaperDevice`] is an open device
+//! whose objects a program creates.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!
@@ -16,6 +17,12 @@
 #![allow(unsafe_code)]
 // A module for tests: a panic is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
+
+mod device;
+
+#[cfg(test)]
+pub(crate) use self::device::NULL_KEY;
+pub use self::device::PaperDevice;
 
 use core::marker::PhantomData;
 use std::collections::BTreeSet;

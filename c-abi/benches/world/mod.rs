@@ -38,11 +38,11 @@ pub(crate) struct World<P: Measured> {
     /// The same in memory that other functions may write, as far as the compiler knows.
     pub(crate) c_sge: *const ibv_sge,
     pub(crate) data: &'static [u8; INLINE_LEN],
-    /// Sends, writes, and sends with inline data.
-    pub(crate) sends: [[SendWr<'static>; 16]; 3],
+    /// Sends, writes, and both with inline data.
+    pub(crate) sends: [[SendWr<'static>; 16]; 4],
     pub(crate) recvs: [RecvWr<'static>; 16],
     /// The same as lists of 1 and 16.
-    pub(crate) c_sends: [*mut ibv_send_wr; 6],
+    pub(crate) c_sends: [*mut ibv_send_wr; 8],
     pub(crate) c_recvs: [*mut ibv_recv_wr; 2],
     pub(crate) wcs: [Wc; 16],
     pub(crate) c_wcs: [ibv_wc; 16],
@@ -80,6 +80,7 @@ impl<P: Measured> World<P> {
                 sends(SendOp::Send, sge, flags),
                 sends(write, sge, flags),
                 sends(SendOp::Send, inline, flags | SendFlags::INLINE),
+                sends(write, inline, flags | SendFlags::INLINE),
             ],
             recvs: core::array::from_fn(|_| RecvWr { wr_id: 0, sge: list(sge) }),
             c_sends: [
@@ -89,6 +90,8 @@ impl<P: Measured> World<P> {
                 c_sends(16, IBV_WR_RDMA_WRITE, sge, signaled),
                 c_sends(1, IBV_WR_SEND, inline, inlined),
                 c_sends(16, IBV_WR_SEND, inline, inlined),
+                c_sends(1, IBV_WR_RDMA_WRITE, inline, inlined),
+                c_sends(16, IBV_WR_RDMA_WRITE, inline, inlined),
             ],
             c_recvs: [1, 16].map(|count| c_recvs(count, sge)),
             wcs: [Wc::default(); 16],

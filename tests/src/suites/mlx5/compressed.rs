@@ -6,15 +6,15 @@
 //! of every length, events, a resize and the end of a queue pair with completions inside.
 //!
 //! Conformance cases about completion queues run again with `MLX5_ENABLE_CQE_COMPRESSION=1`, by
-//! which all their queues are compressed, with their provider named.
+//! which all their queues are compressed.
 
 use std::process::Command;
-use std::time::Duration;
 
 use super::differential::{compiled, same_lines};
+use super::variables::{self, Env};
 use super::{Setup, device};
 use crate::process;
-use crate::runner::{Case, CaseResult, Form, Stop, fail, part};
+use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "compressed";
@@ -24,8 +24,8 @@ const SOURCE: &str = include_str!("../../../compressed/compressed.c");
 /// The topics of the conformance cases: those where several requests end at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
 
-/// The time for one of them.
-const TOPIC: Duration = Duration::from_secs(300);
+/// Compresses all completion queues.
+const COMPRESSES: Env = &[("MLX5_ENABLE_CQE_COMPRESSION", "1")];
 
 /// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
@@ -45,9 +45,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         })
         .within(2 * LIMIT),
     ];
-    cases.extend(TOPICS.iter().map(|topic| {
-        Case::new(SUITE, format_args!("conformance_{topic}"), move || conformance(topic)).within(TOPIC)
-    }));
+    cases.extend(variables::conformance(&format!("{SUITE}.conformance"), TOPICS, COMPRESSES));
     cases
 }
 
@@ -65,33 +63,5 @@ fn run(setup: Setup, maker: &Maker, mode: &str) -> CaseResult<String> {
             ended.stderr.trim_end(),
             ended.stdout
         )),
-    }
-}
-
-/// Runs the conformance cases of a topic with compressed queues, each a part of this case.
-fn conformance(topic: &str) -> CaseResult {
-    let mut command = Command::new("/proc/self/exe");
-    let form = Form::Static.name();
-    command.args(["--form", form, &format!("conformance.{topic}")]).env("MLX5_ENABLE_CQE_COMPRESSION", "1");
-    let ended = match process::run_group(&mut command, TOPIC)? {
-        Ok(ended) => ended,
-        Err(killed) => return fail(format_args!("not done after {TOPIC:?}: {}", killed.stderr)),
-    };
-    let mut cases = 0;
-    for line in ended.stdout.lines() {
-        let Some((verdict, rest)) = line.split_once(' ') else { continue };
-        let (name, why) = rest.split_once(": ").unwrap_or((rest, ""));
-        let verdict = match verdict {
-            "ok" => Ok(()),
-            "FAIL" => Err(Stop::Failed(why.to_owned())),
-            "skip" => Err(Stop::Skipped(why.to_owned())),
-            _ => continue,
-        };
-        part(format_args!("{SUITE}.{name}"), verdict);
-        cases += 1;
-    }
-    match ended.status.code() {
-        Some(0 | 1) if cases > 0 => Ok(()),
-        _ => fail(format_args!("{cases} cases, {}: {}", ended.status, ended.stderr.trim_end())),
     }
 }

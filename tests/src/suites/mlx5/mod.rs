@@ -17,6 +17,7 @@
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
 //! | [`registers`] | our API with doorbell registers of every kind |
+//! | [`scattered`] | our API with short data in completions |
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the complaints of the model and the kernel's messages are read. A complaint
@@ -39,6 +40,8 @@ pub mod pingpong;
 pub mod pyverbs;
 pub mod rdmacm;
 pub mod registers;
+pub mod scattered;
+mod variables;
 
 use core::fmt;
 use core::str::FromStr;
@@ -145,6 +148,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         interop::cases(setup),
         ours::cases(),
         registers::cases(),
+        scattered::cases(),
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
@@ -165,12 +169,13 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
 /// one with InfiniBand ports has our API with its provider named, with compressed completions and
 /// other registers too, pyverbs on both libraries and the differential; the one with Ethernet ports
-/// has our API with its provider hidden, and C programs on our libraries, faults too: their last
-/// case removes the device.
+/// has our API with its provider hidden, and named with data in completions, and C programs on our
+/// libraries, faults too: their last case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] = &[
         "pyverbs",
         "c_abi.pyverbs.enough",
+        "scattered",
         "c_abi.devinfo",
         "c_abi.pingpong",
         "c_abi.perftest",

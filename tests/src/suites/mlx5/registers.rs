@@ -5,21 +5,15 @@
 //! queue pairs have registers for themselves. A case starts its process again with its variables.
 //! The model compares the UAR of each doorbell with that of the queue pair.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
-
 use verbs::{
     Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
 };
 
+use super::variables::{self, Env, with};
 use crate::fabric::{self, PORT, next_completed, pattern};
 use crate::runner::{Case, CaseResult, fail};
-use crate::suites::conformance;
 
 const SUITE: &str = "registers";
-
-/// Variables of a process.
-type Env = &'static [(&'static str, &'static str)];
 
 /// Registers come with the context.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
@@ -29,17 +23,7 @@ const TOPICS: &[&str] = &["rc", "rc_queues", "datagram", "cq_events"];
 
 /// Returns the cases of the suite.
 pub fn cases() -> Vec<Case> {
-    let of_topic = |case: &Case| {
-        let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
-        // The model raises events at once, whatever the moderation is.
-        let is_moderated = case.name.contains(".moderation_waits_");
-        case.name.ends_with(" static") && !is_moderated && topic.is_some_and(|topic| TOPICS.contains(&topic))
-    };
-    let conformance = conformance::cases().into_iter().filter(of_topic).map(|case| Case {
-        name: format!("{SUITE}.{}", case.name.trim_start_matches("conformance.").trim_end_matches(" static")),
-        ..case
-    });
-    let mut cases: Vec<Case> = conformance.map(|case| with(case, OF_CONTEXT)).collect();
+    let mut cases = variables::conformance(SUITE, TOPICS, OF_CONTEXT);
     let mut add = |name: &str, run: fn() -> CaseResult, env: Env| {
         cases.push(with(Case::new(SUITE, name, run), env));
     };
@@ -73,21 +57,6 @@ pub fn cases() -> Vec<Case> {
     );
     add("a_context_with_registers_is_not_imported", import, OF_CONTEXT);
     cases
-}
-
-/// Returns the case with variables, for which its process starts again.
-fn with(case: Case, env: Env) -> Case {
-    let Case { name, deadline, run } = case;
-    let own = name.clone();
-    let run = move || {
-        if env.iter().all(|(name, value)| std::env::var(name).is_ok_and(|is| is == *value)) {
-            return run();
-        }
-        let mut again = Command::new("/proc/self/exe");
-        let error = again.args(["--case", &own]).envs(env.iter().copied()).exec();
-        fail(format_args!("cannot start again with {env:?}: {error}"))
-    };
-    Case { name, deadline, run: Box::new(run) }
 }
 
 /// More queue pairs than registers, all alive, each of which sends with and without inline data.

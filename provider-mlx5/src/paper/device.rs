@@ -1,0 +1,140 @@
+//! [`PaperDevice`]: an open device whose kernel is a script, for tests and benchmarks that create
+//! objects as programs do. Queues and doorbell records are in memory of the objects, registers in
+//! plain memory.
+//!
+//! # Safety
+//! The caller of [`PaperDevice::new`] plays the kernel and the device.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::IntoRawFd as _;
+use std::path::Path;
+
+use uverbs_abi::mlx5_abi::{
+    Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5IbCreateCqResp, Mlx5IbCreateQpResp,
+};
+use verbs_core::Errno;
+use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
+use verbs_core::kernel::KernelContext;
+use verbs_core::ring::Region;
+use zerocopy::IntoBytes as _;
+
+use super::{PaperCqe, QP_NUM};
+use crate::Context;
+use crate::cq::CQE_FIELDS;
+use crate::device::{CQE_VERSION, DRIVER_ID, Device, fw_ver};
+use crate::direct::QueueDirect;
+
+/// The key of null regions.
+pub(crate) const NULL_KEY: u32 = 0x700;
+
+/// The size of a page of registers.
+const PAGE: usize = 4096;
+
+/// The number of the page of registers that all objects share.
+const SHARED_PAGE: u32 = 9;
+
+/// An open device whose kernel is a script.
+#[derive(Debug)]
+pub struct PaperDevice {
+    /// The provider's context.
+    pub context: Context,
+    /// The script, to which tests add commands to expect and their replies.
+    pub script: Scripted,
+}
+
+impl PaperDevice {
+    /// Opens a device whose queues have at most `max` entries.
+    ///
+    /// # Safety
+    /// The holder behaves as the kernel and the device do: a completion is written once, after its
+    /// request has ended, and an object that was destroyed accesses no memory.
+    pub unsafe fn new(max: u32) -> Self {
+        let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
+        let script = Scripted::new([Expect::anything(Reply::outputs(context))]);
+        // SAFETY: the caller's promise is the same.
+        let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
+        let kernel = KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, Uhw::none()).unwrap();
+        let reply = Mlx5IbAllocUcontextResp {
+            cqe_version: CQE_VERSION,
+            bf_reg_size: 512,
+            num_uars_per_page: 1,
+            max_sq_desc_sz: 1024,
+            max_rq_desc_sz: 512,
+            max_send_wqebb: max,
+            max_recv_wr: max,
+            max_srq_recv_wr: max,
+            comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
+            dump_fill_mkey: NULL_KEY,
+            ..Default::default()
+        };
+        expect_page(&script, SHARED_PAGE, 0x3000);
+        let device = Device::new(kernel, &reply).unwrap();
+        Self { context: Context::over(device), script }
+    }
+
+    /// Expects the commands that create a protection domain.
+    pub fn expect_pd(script: &Scripted) {
+        script.expect([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()]))]);
+    }
+
+    /// Expects the commands that create the first completion queue, which opens the file of events.
+    pub fn expect_cq(script: &Scripted, cqe: u32) {
+        let events = File::open("/dev/null").expect("the file of no events").into_raw_fd();
+        let driver = Mlx5IbCreateCqResp { cqn: 5, reserved: 0 };
+        script.expect([
+            Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+            Expect::anything(Reply::outputs([&3_u32.to_ne_bytes(), &cqe.to_ne_bytes(), driver.as_bytes()])),
+        ]);
+    }
+
+    /// Expects the commands that create the first queue pair, whose completions carry the number 0.
+    /// It has a register of its own, and no memory windows.
+    pub fn expect_qp(script: &Scripted) {
+        expect_page(script, SHARED_PAGE + 1, 0x4000);
+        let driver = Mlx5IbCreateQpResp::default();
+        script.expect([
+            Expect::anything(Reply::outputs([
+                &4_u32.to_ne_bytes(),
+                &[0; 20],
+                &QP_NUM.to_ne_bytes(),
+                driver.as_bytes(),
+            ])),
+            // The query of the device's properties.
+            Expect::anything(Reply::Errno(Errno::INVAL)),
+        ]);
+    }
+
+    /// Writes a completion of the first queue pair into a completion queue, at a place that counts
+    /// on across the end of the ring.
+    ///
+    /// # Safety
+    /// The completion queue lives, has not been resized, and no other thread uses it.
+    pub unsafe fn complete(ring: QueueDirect, place: u32, cqe: PaperCqe) {
+        let owner = u8::from(place & ring.entries != 0);
+        let start = (place & (ring.entries - 1)) as usize * ring.stride as usize;
+        let fields = start + ring.stride as usize - CQE_FIELDS;
+        let put = |offset: usize, bytes: &[u8]| {
+            for (byte, value) in bytes.iter().enumerate() {
+                // SAFETY: inside of an entry of the ring, by the caller's promise.
+                unsafe { ring.buf.add(fields + offset + byte).write_volatile(*value) };
+            }
+        };
+        put(32, &0_u32.to_be_bytes());
+        put(44, &cqe.byte_cnt.to_be_bytes());
+        put(56, &((u32::from(cqe.wqe_opcode) << 24) | QP_NUM).to_be_bytes());
+        put(60, &cqe.wqe_counter.to_be_bytes());
+        put(63, &[cqe.opcode << 4 | owner]);
+    }
+}
+
+/// Expects the commands that allocate a page of registers, and maps plain memory for it.
+fn expect_page(script: &Scripted, page_id: u32, map_offset: u64) {
+    script.expect([Expect::anything(Reply::outputs([
+        &1_u32.to_ne_bytes(),
+        &map_offset.to_ne_bytes(),
+        &(PAGE as u32).to_ne_bytes(),
+        &page_id.to_ne_bytes(),
+    ]))]);
+    script.expect_map(map_offset, PAGE, Region::plain(PAGE));
+}

@@ -1,0 +1,42 @@
+//! Cases in processes with other environment variables, which the provider reads: those of this
+//! suite's modules, and cases of `conformance` again.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use crate::runner::{Case, fail};
+use crate::suites::conformance;
+
+/// Variables of a process.
+pub(super) type Env = &'static [(&'static str, &'static str)];
+
+/// Returns the case with variables, for which its process starts again.
+pub(super) fn with(case: Case, env: Env) -> Case {
+    let Case { name, deadline, run } = case;
+    let own = name.clone();
+    let run = move || {
+        if env.iter().all(|(name, value)| std::env::var(name).is_ok_and(|is| is == *value)) {
+            return run();
+        }
+        let mut again = Command::new("/proc/self/exe");
+        let error = again.args(["--case", &own]).envs(env.iter().copied()).exec();
+        fail(format_args!("cannot start again with {env:?}: {error}"))
+    };
+    Case { name, deadline, run: Box::new(run) }
+}
+
+/// Returns the cases of `conformance` about some topics, with the provider named, as those of a
+/// suite with variables.
+pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
+    let of_topic = |case: &Case| {
+        let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
+        // The model raises events at once, whatever the moderation is.
+        let is_moderated = case.name.contains(".moderation_waits_");
+        case.name.ends_with(" static") && !is_moderated && topic.is_some_and(|topic| topics.contains(&topic))
+    };
+    let cases = conformance::cases().into_iter().filter(of_topic).map(|case| Case {
+        name: format!("{suite}.{}", case.name.trim_start_matches("conformance.").trim_end_matches(" static")),
+        ..case
+    });
+    cases.map(|case| with(case, env)).collect()
+}
