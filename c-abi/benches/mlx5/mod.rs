@@ -10,10 +10,12 @@
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::NonNull;
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use ibverbs_c::c::mlx5dv::{MLX5DV_OBJ_CQ, mlx5dv_cq, mlx5dv_obj, mlx5dv_obj_of};
 use ibverbs_c::c::*;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use provider_mlx5::direct::QueueDirect;
 use provider_mlx5::paper::{PaperCqe, PaperDevice};
 use provider_mlx5::{Mlx5, Pd, Qp};
@@ -68,6 +70,7 @@ pub(crate) fn world() -> World<Mlx5> {
     let device = unsafe { PaperDevice::new(BLOCKS) };
     PaperDevice::expect_pd(&device.script);
     let pd = device.context.alloc_pd().unwrap();
+    PaperDevice::expect_events(&device.script, events());
     PaperDevice::expect_cq(&device.script, 2 * SLOTS - 1);
     let (cq, handle) = device.context.create_cq(None, &CqInitAttr::new(SLOTS)).unwrap();
     PaperDevice::expect_qp(&device.script);
@@ -99,6 +102,12 @@ pub(crate) fn world() -> World<Mlx5> {
     };
     assert_eq!(polled, 1);
     world
+}
+
+/// Returns a file of events, on which none arrives.
+fn events() -> OwnedFd {
+    let file = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("a descriptor");
+    file.into()
 }
 
 struct CObjects {
@@ -140,7 +149,8 @@ fn c_objects() -> CObjects {
         let qp = c_qp(context, pd, cq, cap);
         for state in [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS] {
             script.expect([Expect::anything(Reply::ok())]);
-            c_move(qp, &zeroed(), state);
+            let attr = ibv_qp_attr { path_mtu: IBV_MTU_1024, port_num: 1, ..zeroed() };
+            c_move(qp, &attr, state);
         }
         CObjects { context, qp, cq, ring: ring(cq) }
     }
@@ -176,6 +186,7 @@ fn devices() -> Vec<Result<DeviceInfo, Skipped>> {
 fn open(_: &DeviceInfo) -> verbs_core::Result<OpenedContext> {
     // SAFETY: there is one thread, and no memory is posted to the device's queues.
     let PaperDevice { context, script } = unsafe { PaperDevice::new(BLOCKS) };
+    PaperDevice::expect_events(&script, events());
     *DEVICE.lock().unwrap() = Some(script);
     Ok(erase::<Mlx5>(context))
 }

@@ -6,8 +6,7 @@
 //! The caller of [`PaperDevice::new`] plays the kernel and the device.
 #![allow(unsafe_code)]
 
-use std::fs::File;
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::path::Path;
 
 use uverbs_abi::mlx5_abi::{
@@ -78,14 +77,17 @@ impl PaperDevice {
         script.expect([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()]))]);
     }
 
-    /// Expects the commands that create the first completion queue, which opens the file of events.
+    /// Expects the command that opens a file of events, as the kernel opens one.
+    pub fn expect_events(script: &Scripted, events: OwnedFd) {
+        let events = events.into_raw_fd();
+        script.expect([Expect::anything(Reply::outputs([&events.to_ne_bytes()]))]);
+    }
+
+    /// Expects the command that creates the first completion queue.
     pub fn expect_cq(script: &Scripted, cqe: u32) {
-        let events = File::open("/dev/null").expect("the file of no events").into_raw_fd();
         let driver = Mlx5IbCreateCqResp { cqn: 5, reserved: 0 };
-        script.expect([
-            Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
-            Expect::anything(Reply::outputs([&3_u32.to_ne_bytes(), &cqe.to_ne_bytes(), driver.as_bytes()])),
-        ]);
+        let outputs = Reply::outputs([&3_u32.to_ne_bytes(), &cqe.to_ne_bytes(), driver.as_bytes()]);
+        script.expect([Expect::anything(outputs)]);
     }
 
     /// Expects the commands that create the first queue pair, whose completions carry the number 0.

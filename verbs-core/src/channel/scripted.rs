@@ -145,7 +145,8 @@ impl Scripted {
             state.script.pop_front()
         };
         let Some(Expect { command: wanted, reply }) = expect else {
-            panic!("a command came after the last that was expected:\n  {command}")
+            let seen = self.seen().join("\n  ");
+            panic!("a command came after the last that was expected; all that came:\n  {seen}")
         };
         if let Some(wanted) = wanted {
             assert_eq!(command, wanted, "another command was expected");

@@ -66,6 +66,10 @@ impl<P: Provider> End<P> {
                 Err(error) if matches!(error.errno, Errno::OPNOTSUPP | Errno::INVAL) => {
                     skip("the device has no raw packets")
                 }
+                // rxe of Linux 5.10 looks at the special types alone.
+                Ok(_) if context.query_device_ex()?.raw_packet_caps.is_empty() => {
+                    skip("the device has no raw packets, and creates queue pairs of this type")
+                }
                 other => fail(format_args!("raw packets should be refused: {other:?}")),
             };
         }
@@ -455,7 +459,9 @@ fn a_long_segment_leaves_in_frames_of_the_segment_size<P: Provider>(context: &Co
         wait_for(&mut one.cq, 1, WcOpcode::TSO)?;
         for (place, part) in payload.chunks(MSS).enumerate() {
             let wc = wait_for(&mut other.cq, place as u64, WcOpcode::RECV)?;
-            assert_eq!(wc.byte_len as usize, HEADERS + part.len(), "{length} bytes, frame {place}");
+            // Short frames are padded to the least length, without the checksum.
+            let len = (HEADERS + part.len()).max(60);
+            assert_eq!(wc.byte_len as usize, len, "{length} bytes, frame {place}");
             let got = other.arena.read(received_at(place)..received_at(place) + HEADERS + part.len());
             assert!(got[..14] == hdr[..14] && got[26..38] == hdr[26..38], "addresses and ports: {got:x?}");
             assert_eq!(got[16..18], (40 + part.len() as u16).to_be_bytes(), "the length of IPv4");
