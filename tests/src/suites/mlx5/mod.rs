@@ -176,6 +176,7 @@ pub fn usual(setup: Setup) -> Vec<Case> {
         "pyverbs",
         "c_abi.pyverbs.enough",
         "scattered",
+        "lifecycle.a_thousand_rounds",
         "c_abi.devinfo",
         "c_abi.pingpong",
         "c_abi.perftest",
