@@ -290,7 +290,8 @@ cases! {
     c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
 }
 
-/// Instructions of rdma-core's libmlx5: docs/benchmarks.md says how they were counted.
+/// Instructions of rdma-core's libmlx5: docs/benchmarks.md says how they were counted, and why the
+/// limits above the static API are higher here.
 const MLX5_INLINE: Option<f64> = Some(398.0);
 const MLX5_INLINE_16: Option<f64> = Some(193.0);
 const MLX5_SGE: Option<f64> = Some(368.0);
@@ -302,7 +303,7 @@ const MLX5_POLL_16: Option<f64> = Some(111.0);
 cases! {
     ON_MLX5: Mlx5;
 
-    "post_send, inline", 1, ready, ABOVE, MLX5_INLINE =>
+    "post_send, inline", 1, ready, 48.0, MLX5_INLINE =>
     c_cost_mlx5_inline_1_static(w) { post_send(w, 3, 1) }
     c_cost_mlx5_inline_1_c(w) { c_post_send(w, 6) }
 
@@ -310,7 +311,7 @@ cases! {
     c_cost_mlx5_inline_16_static(w) { post_send(w, 3, 16) }
     c_cost_mlx5_inline_16_c(w) { c_post_send(w, 7) }
 
-    "post_send, write", 1, ready, ABOVE, MLX5_SGE =>
+    "post_send, write", 1, ready, 48.0, MLX5_SGE =>
     c_cost_mlx5_write_1_static(w) { post_send(w, 1, 1) }
     c_cost_mlx5_write_1_c(w) { c_post_send(w, 2) }
 
@@ -318,19 +319,19 @@ cases! {
     c_cost_mlx5_write_16_static(w) { post_send(w, 1, 16) }
     c_cost_mlx5_write_16_c(w) { c_post_send(w, 3) }
 
-    "wr, inline", 1, ready, ABOVE, MLX5_WR =>
+    "wr, inline", 1, ready, 75.0, MLX5_WR =>
     c_cost_mlx5_wr_inline_1_static(w) {
         batch(w, 1, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
     }
     c_cost_mlx5_wr_inline_1_c(w) { c_batch(w, 1, c_wr_write, c_set_inline) }
 
-    "wr, inline", 16, ready, ABOVE, MLX5_WR_16 =>
+    "wr, inline", 16, ready, 47.0, MLX5_WR_16 =>
     c_cost_mlx5_wr_inline_16_static(w) {
         batch(w, 16, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
     }
     c_cost_mlx5_wr_inline_16_c(w) { c_batch(w, 16, c_wr_write, c_set_inline) }
 
-    "wr, write", 1, ready, ABOVE, None =>
+    "wr, write", 1, ready, 63.0, None =>
     c_cost_mlx5_wr_write_1_static(w) {
         batch(w, 1, |wr, sge, _| {
             // SAFETY: the device accesses no memory of work requests.
@@ -339,7 +340,7 @@ cases! {
     }
     c_cost_mlx5_wr_write_1_c(w) { c_batch(w, 1, c_wr_write, c_set_sge) }
 
-    "wr, write", 16, ready, ABOVE, None =>
+    "wr, write", 16, ready, 43.0, None =>
     c_cost_mlx5_wr_write_16_static(w) {
         batch(w, 16, |wr, sge, _| {
             // SAFETY: the device accesses no memory of work requests.
@@ -360,11 +361,11 @@ cases! {
     }
     c_cost_mlx5_recv_16_c(w) { c_post_recv(w, 1) }
 
-    "poll_cq", 1, sent, ABOVE, MLX5_POLL =>
+    "poll_cq", 1, sent, 70.0, MLX5_POLL =>
     c_cost_mlx5_poll_1_static(w) { poll(w, 1) }
     c_cost_mlx5_poll_1_c(w) { c_poll(w, 1) }
 
-    "poll_cq", 16, sent, ABOVE, MLX5_POLL_16 =>
+    "poll_cq", 16, sent, 53.0, MLX5_POLL_16 =>
     c_cost_mlx5_poll_16_static(w) { poll(w, 16) }
     c_cost_mlx5_poll_16_c(w) { c_poll(w, 16) }
 
@@ -372,11 +373,11 @@ cases! {
     c_cost_mlx5_empty_static(w) { poll(w, 8) }
     c_cost_mlx5_empty_c(w) { c_poll(w, 8) }
 
-    "start_poll, 4 fields", 1, sent, ABOVE, None =>
+    "start_poll, 4 fields", 1, sent, 65.0, None =>
     c_cost_mlx5_lend_1_static(w) { lend(w, 1) }
     c_cost_mlx5_lend_1_c(w) { c_lend(w, 1) }
 
-    "start_poll, 4 fields", 16, sent, ABOVE, None =>
+    "start_poll, 4 fields", 16, sent, 44.0, None =>
     c_cost_mlx5_lend_16_static(w) { lend(w, 16) }
     c_cost_mlx5_lend_16_c(w) { c_lend(w, 16) }
 }

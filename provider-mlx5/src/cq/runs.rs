@@ -190,7 +190,18 @@ impl Poller {
             self.finish_all();
             return count;
         }
+        if count == 0 && self.is_empty() {
+            self.finish();
+            return 0;
+        }
         self.poll_on(wcs, count)
+    }
+
+    /// Returns whether there is no completion, and nothing else to look at.
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        // In this order: what is new covers the entries that were written before.
+        self.ring.entry(self.index).is_none() && !self.shared.has_news()
     }
 
     /// Continues behind a run.
