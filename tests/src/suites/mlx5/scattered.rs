@@ -2,7 +2,7 @@
 //! of `conformance` whose receives, reads and atomics are short enough.
 
 use super::variables::{self, Env};
-use crate::runner::Case;
+use crate::runner::{Case, skip};
 
 const SUITE: &str = "scattered";
 
@@ -11,7 +11,31 @@ const SCATTERS: Env = &[("MLX5_SCATTER_TO_CQE", "1")];
 /// The topics.
 const TOPICS: &[&str] = &["atomics", "flushes", "rc", "rc_order", "rc_queues", "srq", "uc"];
 
+/// Cases about a key that the device compares, unless the data come with the completion.
+const OTHERWISE: &[&str] = &["scattered.srq.a_receive_with_a_key_of_another_domain_fails"];
+
 /// Returns the cases of the suite.
 pub fn cases() -> Vec<Case> {
-    variables::conformance(SUITE, TOPICS, SCATTERS)
+    let judged = |case: Case| {
+        if !OTHERWISE.contains(&&*case.name) {
+            return case;
+        }
+        let run =
+            || skip("polling compares the key of a receive with data in its completion, not the device");
+        Case { run: Box::new(run), ..case }
+    };
+    variables::conformance(SUITE, TOPICS, SCATTERS).into_iter().map(judged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_that_ends_otherwise_exists() {
+        let names: Vec<String> = cases().into_iter().map(|case| case.name).collect();
+        for name in OTHERWISE {
+            assert!(names.iter().any(|existing| existing == name), "{name}");
+        }
+    }
 }
