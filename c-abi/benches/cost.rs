@@ -369,7 +369,7 @@ cases! {
     c_cost_mlx5_poll_16_static(w) { poll(w, 16) }
     c_cost_mlx5_poll_16_c(w) { c_poll(w, 16) }
 
-    "poll_cq, empty", 1, ready, ABOVE, None =>
+    "poll_cq, empty", 1, ready, 64.0, None =>
     c_cost_mlx5_empty_static(w) { poll(w, 8) }
     c_cost_mlx5_empty_c(w) { c_poll(w, 8) }
 
