@@ -2,8 +2,8 @@
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
 //! It shows what was stored, and writes completions; it moves no data. A [`PaperSrq`] has a shared
-//! receive queue, and takes receives from it as the device does. A [`PaperDevice`] is an open device
-//! whose objects a program creates.
+//! receive queue, and takes receives from it as the device does. A [`PaperDevice`] is an open
+//! device whose objects a program creates.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!

@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// adds arguments.
 ///
 /// # Errors
-/// The toolchain, the source of its standard library or a package of Debian is not available, or the
-/// host is aarch64 itself.
+/// The toolchain, the source of its standard library or a package of Debian is not available, or
+/// the host is aarch64 itself.
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
     let toolchain = toolchain::with_source(&toolchain::nightly()?)?;

@@ -59,8 +59,8 @@ pub const ORDERS_REGISTERS: bool = cfg!(any(target_arch = "x86_64", target_arch 
 macro_rules! instruction {
     ($instruction:literal) => {{
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: a barrier instruction accesses no memory. The options do not tell the compiler so,
-        // which therefore moves no access across it.
+        // SAFETY: a barrier instruction accesses no memory. The options do not tell the compiler
+        // so, which therefore moves no access across it.
         unsafe { core::arch::asm!($instruction, options(nostack, preserves_flags)) };
     }};
 }

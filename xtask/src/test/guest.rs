@@ -60,7 +60,7 @@ const WITHOUT_MLX5: &str = "5.10";
 /// The kernel on which the suite runs once more without ioctls.
 const WITHOUT_IOCTLS: &str = "6.1";
 
-/// What the guests of a kernel run where the command line names no kernel and no suite.
+/// A kernel's part of a run where the command line names no kernel and no suite.
 struct Usual {
     kernel: &'static str,
     /// The port of an mlx5 device.

@@ -49,8 +49,8 @@ impl<P: Provider> Two<P> {
         Ok(Self { pd, channel, cq, qps, arena })
     }
 
-    /// Has a queue pair complete a request, and waits until the completion is in the queue, without
-    /// polling it: a write, or a receive whose message completes silently.
+    /// Completes a request of a queue pair, a write or a receive whose message completes silently,
+    /// and waits until the completion is in the queue, without polling it.
     fn complete(&mut self, which: usize, wr_id: u64, received: bool) -> CaseResult {
         let (qp, arena) = (&mut self.qps[which], &self.arena);
         let sge = [arena.sge(0..LEN)];

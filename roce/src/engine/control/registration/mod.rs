@@ -47,8 +47,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Registers a region of every address, for the local use of queue pairs of all protection
-    /// domains: a null region of a device that has one for all. Peers have no access. It stays until
-    /// the engine ends.
+    /// domains: a null region of a device that has one for all. Peers have no access. It stays
+    /// until the engine ends.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
