@@ -240,17 +240,27 @@ impl Shared {
         let mut at = self.consumer.load() & COUNTER;
         loop {
             while let Some(entry) = ring.entry(at) {
-                at = (at + ring.places(entry)) & COUNTER;
+                let places = ring.places(entry);
+                if places > 1 && self.has_passed(at) {
+                    // The poller has returned the place, so that the device may have written a
+                    // part of another block there, which looks like a title.
+                    break;
+                }
+                at = (at + places) & COUNTER;
             }
             // The entry may have been polled, and written again in the next round: the poller had
             // moved its index before that.
-            barrier::from_device();
-            let consumer = self.consumer.load() & COUNTER;
-            if ahead(consumer, at) == 0 {
+            if !self.has_passed(at) {
                 return at;
             }
-            at = consumer;
+            at = self.consumer.load() & COUNTER;
         }
+    }
+
+    /// Returns whether the poller has returned the entry at a place, which was read before.
+    fn has_passed(&self, at: u32) -> bool {
+        barrier::from_device();
+        ahead(self.consumer.load() & COUNTER, at) != 0
     }
 
     /// Returns the entries before a place to the device.
