@@ -212,6 +212,11 @@ pub(super) fn compiled(name: &str, source_text: &str, libraries: &[&str]) -> Cas
     if !Path::new("/usr/bin/cc").exists() || !headers.exists() {
         return skip("a C compiler or the headers are not installed (packages gcc, libibverbs-dev)");
     }
+    // Gone before its source changes: a compiler that fails leaves no program of another source.
+    match fs::remove_file(&binary) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
     fs::write(&source, source_text)?;
     let unfinished = binary.with_extension("new");
     let mut cc = Command::new("/usr/bin/cc");
