@@ -1,9 +1,10 @@
 //! libfabric's ping-pong on its verbs provider, with an end on either library: the ends exchange
-//! their addresses over TCP, and check each message that they receive.
+//! their addresses over TCP, and check each message that they receive. The last message of an end
+//! may be repeated for ever if the other end leaves ([`Repetitions`]).
 
 use std::process::Command;
 
-use super::{PAIRS, SUITE, program, unless_c_fails};
+use super::{PAIRS, Repetitions, SUITE, program, unless_c_fails};
 use crate::pair::meet;
 use crate::port;
 use crate::process::Finished;
@@ -61,7 +62,9 @@ impl Way {
         let mut listens = self.command(server)?;
         let mut connects = self.command(client)?;
         connects.args(["-P", &port.to_string(), ADDRESS]);
-        let ends = meet(listens.args(["-B", &port.to_string()]), &mut connects, port, LIMIT)?;
+        let repetitions = Repetitions::from_now();
+        let ends = meet(listens.args(["-B", &port.to_string()]), &mut connects, port, LIMIT)
+            .or_else(|hung| repetitions.judge().and(Err(hung)))?;
         ends.iter().try_for_each(|end| self.check(end))
     }
 
