@@ -161,7 +161,7 @@ const SANITIZER_SECONDS: u64 = 10;
 
 /// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` runs
 /// longer.
-const FUZZ_SECONDS: u64 = 20;
+const FUZZ_SECONDS: u64 = 10;
 
 /// Crates whose presence means that a C compiler or a C library takes part in the build.
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];

@@ -168,9 +168,9 @@ pub fn all(setup: Setup) -> Vec<Case> {
 
 /// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
 /// one with InfiniBand ports has our API with its provider named, with compressed completions and
-/// other registers too, pyverbs on both libraries and the differential; the one with Ethernet ports
-/// has our API with its provider hidden, and named with data in completions, and C programs on our
-/// libraries, faults too: their last case removes the device.
+/// other registers too, C programs on C's libraries, pyverbs on both, and the differential; the one
+/// with Ethernet ports has our API with its provider hidden, and named with data in completions,
+/// and C programs on our libraries, faults too: their last case removes the device.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] = &[
         "pyverbs",
@@ -182,15 +182,23 @@ pub fn usual(setup: Setup) -> Vec<Case> {
         "c_abi.perftest",
         "c_abi.faults",
     ];
-    const FOR_INFINIBAND: &[&str] =
-        &["pyverbs", "c_abi.pyverbs.each", "differential", "registers", "compressed.conformance", "faults"];
+    const FOR_INFINIBAND: &[&str] = &[
+        "pingpong",
+        "perftest",
+        "pyverbs",
+        "c_abi.pyverbs.each",
+        "differential",
+        "registers",
+        "compressed.conformance",
+        "faults",
+    ];
     let (form, elsewhere) = match setup.port {
         Port::Ib => (" erased", FOR_ETHERNET),
         Port::Roce => (" static", FOR_INFINIBAND),
     };
     let is_of_other = |name: &str| {
-        name.starts_with("conformance.") && name.ends_with(form)
-            || elsewhere.iter().any(|suite| name.starts_with(suite))
+        let has_forms = name.starts_with("conformance.") || name.starts_with("lifecycle.");
+        has_forms && name.ends_with(form) || elsewhere.iter().any(|suite| name.starts_with(suite))
     };
     all(setup).into_iter().filter(|case| !is_of_other(&case.name)).collect()
 }
