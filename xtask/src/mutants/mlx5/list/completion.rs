@@ -278,14 +278,8 @@ pub(super) const LIST: &[Mutant] = &[
         "distance.cast_signed() >> 8",
         "(distance >> 8).cast_signed()",
     ),
-    Mutant::new(
-        "clean-place-bits",
-        Clean,
-        SHARED,
-        "at = (at + ring.places(entry)) & COUNTER;",
-        "at = at + ring.places(entry);",
-    )
-    .equivalent("The readers of the place use its lower 24 bits alone."),
+    Mutant::new("clean-place-bits", Clean, SHARED, "at = (at + places) & COUNTER;", "at = at + places;")
+        .equivalent("The readers of the place use its lower 24 bits alone."),
     Mutant::new("clean-release", Clean, POLLER, "entry.release(at, cqe.wqe_counter());", ""),
     Mutant::new(
         "clean-release-failed",
@@ -430,8 +424,8 @@ pub(super) const LIST: &[Mutant] = &[
         "compressed-end-of-life",
         Compressed,
         SHARED,
-        "at = (at + ring.places(entry)) & COUNTER;",
-        "at = (at + ring.places(entry).min(1)) & COUNTER;",
+        "at = (at + places) & COUNTER;",
+        "at = (at + places.min(1)) & COUNTER;",
     ),
     Mutant::new("compressed-resize", Compressed, RESIZE, "ring.expand(at, pending);", ""),
     Mutant::new(
