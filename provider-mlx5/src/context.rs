@@ -79,6 +79,12 @@ impl Context {
         Self { device }
     }
 
+    /// Returns the device, which no object has yet.
+    #[cfg(test)]
+    pub(crate) fn into_device(self) -> Arc<Device> {
+        self.device
+    }
+
     fn kernel(&self) -> &Arc<verbs_core::kernel::KernelContext> {
         &self.device.kernel
     }

@@ -365,6 +365,7 @@ pub(crate) mod tests {
 
     use super::*;
     pub(crate) use crate::paper::NULL_KEY;
+    use crate::paper::{PaperDevice, REPLY};
     use crate::uar::Name;
 
     /// Opens a kernel's context over a script.
@@ -385,43 +386,11 @@ pub(crate) mod tests {
         (Kernel::new(context(&script, Uhw::none()).unwrap()), script)
     }
 
-    /// The reply of a driver whose registers are allocated when queue pairs need them.
-    pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
-        qp_tab_size: 0,
-        bf_reg_size: 512,
-        tot_bfregs: 0,
-        cache_line_size: 64,
-        max_sq_desc_sz: 1024,
-        max_rq_desc_sz: 512,
-        max_send_wqebb: 1024,
-        max_recv_wr: 1024,
-        max_srq_recv_wr: 1024,
-        num_ports: 1,
-        flow_action_flags: 0,
-        comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
-        response_length: 0,
-        cqe_version: CQE_VERSION,
-        cmds_supp_uhw: 0,
-        eth_min_inline: 0,
-        clock_info_versions: 0,
-        hca_core_clock_offset: 0,
-        log_uar_size: 12,
-        num_uars_per_page: 1,
-        num_dyn_bfregs: 0,
-        dump_fill_mkey: NULL_KEY,
-    };
-
     /// Opens a device over a scripted kernel.
     pub(crate) fn device() -> (Arc<Device>, Scripted) {
-        let (kernel, script) = kernel();
-        script.expect([Expect::anything(Reply::outputs([
-            &1_u32.to_ne_bytes(),
-            &0x3000_u64.to_ne_bytes(),
-            &4096_u32.to_ne_bytes(),
-            &9_u32.to_ne_bytes(),
-        ]))]);
-        script.expect_map(0x3000, 4096, Region::plain(4096));
-        (Device::new(Arc::clone(&kernel), &REPLY).unwrap(), script)
+        // SAFETY: the kernel is a script without a device.
+        let PaperDevice { context, script } = unsafe { PaperDevice::new(1024) };
+        (context.into_device(), script)
     }
 
     /// Opens a device whose registers came with the context: 2, and as many as `num_dyn_bfregs`

@@ -20,9 +20,9 @@
 
 mod device;
 
-#[cfg(test)]
-pub(crate) use self::device::NULL_KEY;
 pub use self::device::PaperDevice;
+#[cfg(test)]
+pub(crate) use self::device::{NULL_KEY, REPLY};
 
 use core::marker::PhantomData;
 use std::collections::BTreeSet;

@@ -37,7 +37,7 @@ const SITES: &[Site] = &[
         name: "a send, its record, and the register",
         symbol: "mlx5_bench_inline_1_constant",
         full: "TRWBW",
-        // A register that takes no requests, or whose other half is due.
+        // Several blocks since the last doorbell: the first 8 bytes of the last one.
         others: Some(&["", "TR", "TRWsW"]),
     },
     Site {

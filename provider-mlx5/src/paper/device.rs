@@ -23,15 +23,39 @@ use crate::Context;
 use crate::cq::CQE_FIELDS;
 use crate::device::{CQE_VERSION, DRIVER_ID, Device, fw_ver};
 use crate::direct::QueueDirect;
+use crate::uar::UAR;
 
 /// The key of null regions.
 pub(crate) const NULL_KEY: u32 = 0x700;
 
-/// The size of a page of registers.
-const PAGE: usize = 4096;
-
 /// The number of the page of registers that all objects share.
 const SHARED_PAGE: u32 = 9;
+
+/// The reply of a driver whose registers are allocated when queue pairs need them.
+pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
+    qp_tab_size: 0,
+    bf_reg_size: 512,
+    tot_bfregs: 0,
+    cache_line_size: 64,
+    max_sq_desc_sz: 1024,
+    max_rq_desc_sz: 512,
+    max_send_wqebb: 1024,
+    max_recv_wr: 1024,
+    max_srq_recv_wr: 1024,
+    num_ports: 1,
+    flow_action_flags: 0,
+    comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
+    response_length: 0,
+    cqe_version: CQE_VERSION,
+    cmds_supp_uhw: 0,
+    eth_min_inline: 0,
+    clock_info_versions: 0,
+    hca_core_clock_offset: 0,
+    log_uar_size: 12,
+    num_uars_per_page: 1,
+    num_dyn_bfregs: 0,
+    dump_fill_mkey: NULL_KEY,
+};
 
 /// An open device whose kernel is a script.
 #[derive(Debug)]
@@ -54,19 +78,8 @@ impl PaperDevice {
         // SAFETY: the caller's promise is the same.
         let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
         let kernel = KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, Uhw::none()).unwrap();
-        let reply = Mlx5IbAllocUcontextResp {
-            cqe_version: CQE_VERSION,
-            bf_reg_size: 512,
-            num_uars_per_page: 1,
-            max_sq_desc_sz: 1024,
-            max_rq_desc_sz: 512,
-            max_send_wqebb: max,
-            max_recv_wr: max,
-            max_srq_recv_wr: max,
-            comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
-            dump_fill_mkey: NULL_KEY,
-            ..Default::default()
-        };
+        let reply =
+            Mlx5IbAllocUcontextResp { max_send_wqebb: max, max_recv_wr: max, max_srq_recv_wr: max, ..REPLY };
         expect_page(&script, SHARED_PAGE, 0x3000);
         let device = Device::new(kernel, &reply).unwrap();
         Self { context: Context::over(device), script }
@@ -135,8 +148,8 @@ fn expect_page(script: &Scripted, page_id: u32, map_offset: u64) {
     script.expect([Expect::anything(Reply::outputs([
         &1_u32.to_ne_bytes(),
         &map_offset.to_ne_bytes(),
-        &(PAGE as u32).to_ne_bytes(),
+        &(UAR as u32).to_ne_bytes(),
         &page_id.to_ne_bytes(),
     ]))]);
-    script.expect_map(map_offset, PAGE, Region::plain(PAGE));
+    script.expect_map(map_offset, UAR, Region::plain(UAR));
 }

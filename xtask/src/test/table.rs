@@ -281,9 +281,9 @@ fn print(table: &Table) -> String {
 const HEAD: &str = "\
 # Conformance: cases and devices
 
-A case runs twice on a device, with its provider hidden and with it named; some cases, and all without ioctls, run once, with it
-hidden. `ok` means that each run passed, `skip` that the device or the kernel cannot run it, for the reason with that number below
-the table.
+A case has two forms, with the provider hidden and with it named; some cases have one, and all without ioctls run with it hidden. A
+run that names no kernel has one form on each. `ok` means that each run passed, `skip` that the device or the kernel cannot run it, for
+the reason with that number below the table.
 
 `cargo xtask test` compares its results with these tables, and fails where they differ or where a case has no result on some device.
 `cargo xtask test --kernel all --write-table` writes them; `cargo xtask table` adds the cases of one run.

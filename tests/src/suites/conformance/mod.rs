@@ -33,7 +33,7 @@
 //! | [`threads`] | objects in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
-//! Almost every case runs twice: with the provider hidden, and with it named.
+//! Almost every case has two forms: with the provider hidden, and with it named.
 
 pub mod atomics;
 pub mod attributes;

@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use super::ours;
 use crate::runner::{Case, fail};
 use crate::suites::conformance;
 
@@ -30,11 +31,9 @@ pub(super) fn with(case: Case, env: Env) -> Case {
 pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
     let of_topic = |case: &Case| {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
-        // The model raises events at once, whatever the moderation is.
-        let is_moderated = case.name.contains(".moderation_waits_");
-        case.name.ends_with(" static") && !is_moderated && topic.is_some_and(|topic| topics.contains(&topic))
+        case.name.ends_with(" static") && topic.is_some_and(|topic| topics.contains(&topic))
     };
-    let cases = conformance::cases().into_iter().filter(of_topic).map(|case| Case {
+    let cases = conformance::cases().into_iter().filter(of_topic).map(ours::judged).map(|case| Case {
         name: format!("{suite}.{}", case.name.trim_start_matches("conformance.").trim_end_matches(" static")),
         ..case
     });
