@@ -1,61 +1,68 @@
 //! The host part: formatting, lints, documentation, and every test that needs no device.
+//!
+//! Two lanes after the [texts](TEXT): what builds in [the workspace's folder](WORKSPACE), and [what
+//! builds elsewhere](BESIDE).
 
 use std::process::{Command, Stdio};
+use std::thread;
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
 use crate::{aarch64, apt, c_abi, cargo, fuzz, mutants};
 
-/// Runs every stage of the host part.
-pub(super) fn stages() -> Vec<StageResult> {
-    let doc: &[&str] = &["doc", "--workspace", "--no-deps", "--quiet"];
-    let clippy: &[&str] =
-        &["clippy", "--workspace", "--all-targets", "--all-features", "--quiet", "--", "-D", "warnings"];
-    let mut results = Vec::new();
-    for (name, arguments) in
-        [("formatting", &["fmt", "--all", "--check"] as &[&str]), ("clippy", clippy), ("rustdoc", doc)]
-    {
-        results.push(stage(name, |result| {
-            let mut command = cargo::command();
-            command.args(arguments).env("RUSTDOCFLAGS", "-D warnings");
-            match command.status() {
-                Ok(status) if status.success() => result.counts.passed += 1,
-                Ok(status) => result.fail(format!("cargo {}: {status}", arguments.join(" "))),
-                Err(error) => result.fail(format!("cannot run cargo: {error}")),
-            }
-        }));
-    }
-    results.push(stage("features, each alone", features::check));
-    results.push(stage("commit messages", commits::check));
-    results.push(stage("comments", prose::check));
-    results.push(stage("packages", packages::check));
-    results.push(stage("no crate that builds C", no_native_crates));
-    results.push(stage("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
+/// A stage: its name, and what it does.
+type Stage = (&'static str, fn(&mut StageResult));
+
+/// The stages that need seconds and no build: what a commit is looked at for.
+const TEXT: &[Stage] = &[
+    ("formatting", |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
+    ("commit messages", commits::check),
+    ("comments", prose::check),
+];
+
+/// The stages that build the workspace in its own folder, one after the other, because a build
+/// keeps others out of the folder.
+const WORKSPACE: &[Stage] = &[
+    ("clippy", |result| {
+        let all = ["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"];
+        cargo_succeeds(&[&all as &[&str], &["--", "-D", "warnings"]].concat(), result);
+    }),
+    ("rustdoc", |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
+    ("features, each alone", features::check),
+    ("packages", packages::check),
+    ("no crate that builds C", no_native_crates),
+    ("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
         Ok(_) => result.counts.passed += 1,
         Err(error) => result.fail(format!("{error:#}")),
-    }));
-    results.push(stage("tests without a device", |result| {
+    }),
+    ("tests without a device", |result| {
         // Cases whose programs are missing are skipped, with the reason.
-        if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| println!("{line}")) {
-            println!("{error:#}");
+        if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| result.say(line)) {
+            result.say(&format!("{error:#}"));
         }
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
         result.device = Some("soft".to_owned());
-    }));
-    results.push(stage("libibverbs.so.1 as it is shipped", shipped));
-    results.push(stage("rings and tables under the model checker", |result| {
-        let mut command = cargo::command();
-        // A folder of its own: the flag applies to every crate, and would rebuild all of them each
-        // time.
-        command.args(["test", "--package", "verbs-core", "--test", "loom", "--target-dir", "target/loom"]);
-        host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
-        for package in ["libibverbs-rs", "provider-soft"] {
+    }),
+    ("libibverbs.so.1 as it is shipped", shipped),
+];
+
+/// The stages that build in folders of their own. They run beside those of the workspace, which
+/// leave a processor idle while they link, and while a test waits.
+const BESIDE: &[Stage] = &[
+    ("rings and tables under the model checker", |result| {
+        for arguments in [
+            &["--package", "verbs-core", "--test", "loom"] as &[&str],
+            &["--package", "libibverbs-rs", "--lib", "models"],
+            &["--package", "provider-soft", "--lib", "models"],
+        ] {
             let mut command = cargo::command();
-            command.args(["test", "--package", package, "--lib", "--target-dir", "target/loom", "models"]);
+            // A folder of its own: the flag applies to every crate, and would rebuild all of them
+            // each time.
+            command.args(["test", "--target-dir", "target/loom"]).args(arguments);
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
-    }));
-    results.push(stage("barriers in the built code, and aarch64", |result| {
+    }),
+    ("barriers in the built code, and aarch64", |result| {
         host_tests(cargo::command().args(aarch64::SITES), result);
         // Twice the same toolchain, which is prepared once.
         for arguments in [aarch64::TESTS, aarch64::SITES] {
@@ -64,22 +71,20 @@ pub(super) fn stages() -> Vec<StageResult> {
                 Err(error) => result.skip(format!("aarch64, cargo {}: {error:#}", arguments.join(" "))),
             }
         }
-    }));
-    results.push(stage("mutants of the ConnectX provider, a few", |result| {
-        match mutants::mlx5::check(MUTANTS) {
-            Ok((killed, problems)) => {
-                result.counts.passed += killed;
-                problems.into_iter().for_each(|problem| result.fail(problem));
-            }
-            Err(error) => result.fail(format!("{error:#}")),
+    }),
+    ("mutants of the ConnectX provider, a few", |result| match mutants::mlx5::check(MUTANTS) {
+        Ok((killed, problems)) => {
+            result.counts.passed += killed;
+            problems.into_iter().for_each(|problem| result.fail(problem));
         }
-    }));
-    results.push(stage("10,000 simulated fabrics", |result| {
+        Err(error) => result.fail(format!("{error:#}")),
+    }),
+    ("10,000 simulated fabrics", |result| {
         let mut command = cargo::command();
         command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
         host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
-    }));
-    results.push(stage("fuzz targets, for a moment", |result| {
+    }),
+    ("fuzz targets, for a moment", |result| {
         for target in fuzz::TARGETS {
             match fuzz::check(target, FUZZ_SECONDS) {
                 Ok(true) => result.counts.passed += 1,
@@ -87,8 +92,8 @@ pub(super) fn stages() -> Vec<StageResult> {
                 Err(error) => result.skip(format!("the fuzz target {target}: {error:#}")),
             }
         }
-    }));
-    results.push(stage("random calls under sanitizers, for a moment", |result| {
+    }),
+    ("random calls under sanitizers, for a moment", |result| {
         for sanitizer in fuzz::SANITIZERS {
             match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
                 Ok(None) => result.counts.passed += 1,
@@ -99,8 +104,47 @@ pub(super) fn stages() -> Vec<StageResult> {
                 Err(error) => result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name())),
             }
         }
+    }),
+];
+
+/// Runs every stage of the host part.
+pub(super) fn stages() -> Vec<StageResult> {
+    let mut results = text();
+    let (workspace, beside) = thread::scope(|scope| {
+        let beside = scope.spawn(|| run(BESIDE, "[beside] "));
+        let workspace = run(WORKSPACE, "");
+        (workspace, beside.join())
+    });
+    results.extend(workspace);
+    results.extend(beside.unwrap_or_else(|_| {
+        vec![stage("stages beside", |result| result.fail("one of them panicked: see above"))]
     }));
     results
+}
+
+/// Runs the stages that need no build.
+pub(super) fn text() -> Vec<StageResult> {
+    run(TEXT, "")
+}
+
+/// Runs stages one after the other, and begins the lines of their tests with `prefix`.
+fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
+    let one = |&(name, work): &Stage| {
+        stage(name, |result| {
+            result.prefix = prefix;
+            work(result);
+        })
+    };
+    stages.iter().map(one).collect()
+}
+
+/// Runs cargo: a check that its status tells.
+fn cargo_succeeds(arguments: &[&str], result: &mut StageResult) {
+    match cargo::command().args(arguments).env("RUSTDOCFLAGS", "-D warnings").status() {
+        Ok(status) if status.success() => result.counts.passed += 1,
+        Ok(status) => result.fail(format!("cargo {}: {status}", arguments.join(" "))),
+        Err(error) => result.fail(format!("cannot run cargo: {error}")),
+    }
 }
 
 /// Cases of `c-abi/tests/programs` that run on the library as it is shipped: a tool, ping-pongs,
@@ -218,7 +262,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
             let why = why.trim_start_matches(", ");
             result.notes.push(format!("skip {name}: {}", if why.is_empty() { "ignored" } else { why }));
         }
-        println!("{line}");
+        result.say(line);
     });
     result.counts.add(seen);
     match status {

@@ -45,6 +45,8 @@ pub(super) struct StageResult {
     pub(super) name: String,
     pub(super) counts: Counts,
     pub(super) took: Duration,
+    /// The beginning of its lines, where others are printed between them.
+    pub(super) prefix: &'static str,
     /// Lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
     /// The parts that took longest, with their times.
@@ -59,6 +61,11 @@ impl StageResult {
     pub(super) fn fail(&mut self, why: impl Into<String>) {
         self.counts.failed += 1;
         self.notes.push(format!("FAIL {}", why.into()));
+    }
+
+    /// Prints a line.
+    pub(super) fn say(&self, line: &str) {
+        println!("{}{line}", self.prefix);
     }
 
     /// Takes a line of a case's result: what goes into the summary, and into the table of
