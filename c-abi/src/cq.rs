@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -28,7 +28,10 @@ use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, destroy_in_place, public};
-use crate::{channel, cq_ex, pd};
+use crate::{channel, cq_ex, pd, thread};
+
+/// No thread, in [`Cq::lender`].
+pub(crate) const NOBODY: usize = 0;
 
 /// A completion that `ibv_start_poll` lent. The lock of its queue is taken until `ibv_end_poll`.
 pub(crate) type Lent<P> = <<P as Provider>::Cq as CqOps>::Completion<'static>;
@@ -39,6 +42,9 @@ pub(crate) struct Cq<P: Provider> {
     /// The completion that the readers of `ibv_cq_ex` read, between `ibv_start_poll` and
     /// `ibv_end_poll`.
     pub(crate) lent: UnsafeCell<MaybeUninit<Lent<P>>>,
+    /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; [`NOBODY`] is
+    /// there otherwise.
+    pub(crate) lender: AtomicUsize,
     /// The queue's name for new queue pairs.
     pub(crate) name: P::CqHandle,
     /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
@@ -189,7 +195,8 @@ impl<P: Provider> CqVerbs for Provided<P> {
         let lent = UnsafeCell::new(MaybeUninit::uninit());
         let events = queue.event_counter();
         let queue = Spin::new(queue, is_single_threaded);
-        let inner = Cq { queue, lent, name, users: Arc::default(), events, handle };
+        let lender = AtomicUsize::new(NOBODY);
+        let inner = Cq { queue, lent, lender, name, users: Arc::default(), events, handle };
         object.write(Object { c, inner });
         Ok(Box::into_raw(object).cast())
     }
@@ -315,13 +322,20 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
     }
 }
 
-/// `ibv_req_notify_cq(3)`.
+/// `ibv_req_notify_cq(3)`. The thread that reads a lent completion has the lock, and keeps it.
 ///
 /// # Safety
 /// `cq` is a live queue of the provider.
 pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue is live.
-    let armed = unsafe { of::<P>(cq) }.queue.with_live(|queue| queue.req_notify(solicited_only != 0));
+    let inner = unsafe { of::<P>(cq) };
+    let armed = if inner.lender.load(Ordering::Relaxed) == thread::current() {
+        // SAFETY: this thread has the lock since `start_poll`, and reads lent completions alone.
+        let queue = unsafe { inner.queue.get_shared() };
+        Some(queue.req_notify(solicited_only != 0))
+    } else {
+        inner.queue.with_live(|queue| queue.req_notify(solicited_only != 0))
+    };
     code(armed.unwrap_or_else(|| Err(ended("req_notify_cq"))))
 }
 

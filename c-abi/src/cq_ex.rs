@@ -9,12 +9,14 @@
 
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
 
 use verbs_core::provider::{Completion as _, CqOps as _, Provider};
 use verbs_core::types::WcFlags;
 
 use crate::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
-use crate::cq::{Cq, CqObject, Lent};
+use crate::cq::{Cq, CqObject, Lent, NOBODY};
+use crate::thread;
 
 /// Fills the functions of a queue.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
@@ -93,8 +95,11 @@ unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise. Without a completion, nothing uses the queue afterwards.
     unsafe {
         let result = advance::<P>(cq);
-        if result != 0 {
-            CqObject::<P>::inner(cq).queue.unlock();
+        let inner = CqObject::<P>::inner(cq);
+        if result == 0 {
+            inner.lender.store(thread::current(), Ordering::Relaxed);
+        } else {
+            inner.queue.unlock();
         }
         result
     }
@@ -109,6 +114,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
     // SAFETY: `start_poll` took the lock.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
+        inner.lender.store(NOBODY, Ordering::Relaxed);
         inner.queue.get().finish();
         inner.queue.unlock();
     }

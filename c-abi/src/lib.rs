@@ -21,7 +21,7 @@
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
 //! | [`left`] | the end of objects that a program leaves behind |
-//! | [`object`], [`shared`], [`lock`], [`errno`], [`convert`] | common parts |
+//! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
 //!
 //! An object of C is a box: the public struct first, then the provider's object, so that a pointer
 //! of the program is a pointer to the box. A context keeps the functions for its provider as a
@@ -69,6 +69,7 @@ mod shared;
 pub mod srq;
 pub mod strings;
 pub mod sysfs;
+mod thread;
 mod wq;
 mod wr;
 mod xrcd;

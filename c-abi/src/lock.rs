@@ -94,6 +94,16 @@ impl<T> Spin<T> {
         self.is_taken.store(false, Ordering::Release);
     }
 
+    /// Returns the value of a lock that is taken, to be read.
+    ///
+    /// # Safety
+    /// The caller has the lock for the life of the reference, and no other reference is used
+    /// meanwhile that may write.
+    pub(crate) unsafe fn get_shared(&self) -> &T {
+        // SAFETY: the caller has the lock, and nothing writes.
+        unsafe { &*self.value.get() }
+    }
+
     /// Returns the value of a lock that is taken.
     ///
     /// # Safety

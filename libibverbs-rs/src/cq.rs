@@ -379,7 +379,10 @@ impl<P: Provider> Cq<P> {
     /// `ibv_req_notify_cq(3)`
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
-        self.handle.get_mut().req_notify(solicited_only)
+        let queue = self.handle.get_mut();
+        // Nothing is lent any more, also where a view of completions was forgotten.
+        queue.finish();
+        queue.req_notify(solicited_only)
     }
 
     /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of a loop

@@ -29,6 +29,7 @@ use verbs_core::ring::{Region, barrier};
 use crate::wqe::BLOCK;
 
 /// A big-endian word in memory, where the device reads how far a queue was filled.
+#[derive(Clone)]
 pub(crate) struct Record {
     word: NonNull<u32>,
     _region: Region,

@@ -15,6 +15,13 @@ use crate::wqe::{self, UNIT};
 
 /// The entries of a queue, at the start of the memory of its life.
 pub(crate) struct Entries {
+    view: View,
+    life: Arc<Life>,
+}
+
+/// The entries, for a loop: they stay in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
     start: NonNull<u8>,
     /// The number of entries, less one.
     mask: u32,
@@ -22,7 +29,6 @@ pub(crate) struct Entries {
     log_size: u32,
     /// The most elements of a list.
     room: u32,
-    life: Arc<Life>,
 }
 
 // SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
@@ -43,7 +49,7 @@ impl Entries {
         let start = life.memory().region().pointer(0, count as usize * units as usize * UNIT);
         assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
         let log_size = (units * UNIT as u32).trailing_zeros();
-        Self { start, mask: count - 1, log_size, room: units - head, life }
+        Self { view: View { start, mask: count - 1, log_size, room: units - head }, life }
     }
 
     /// Returns the life of the queue's object.
@@ -53,15 +59,38 @@ impl Entries {
 
     /// Returns the number of entries.
     pub(crate) const fn count(&self) -> u32 {
-        self.mask + 1
+        self.view.mask + 1
     }
 
+    /// Returns the entries, as long as the queue lives.
+    #[inline(always)]
+    pub(crate) const fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+impl View {
     /// Returns the memory of an entry, by a number that counts on across the end of the queue.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
-        // SAFETY: the masked number is below the number of entries, which lie within the memory
-        // (`new`).
-        unsafe { self.start.add(((number & self.mask) as usize) << self.log_size) }
+        // SAFETY: below the number of entries.
+        unsafe { self.at_place(self.place(number)) }
+    }
+
+    /// Returns the place of an entry: its number, below that of entries.
+    #[inline(always)]
+    pub(crate) const fn place(&self, number: u32) -> usize {
+        (number & self.mask) as usize
+    }
+
+    /// Returns the memory of the entry at a place.
+    ///
+    /// # Safety
+    /// The place is below the number of entries.
+    #[inline(always)]
+    pub(crate) unsafe fn at_place(&self, place: usize) -> NonNull<u8> {
+        // SAFETY: the entries lie within the memory (`new`).
+        unsafe { self.start.add(place << self.log_size) }
     }
 
     /// Stores a list of one element that has bytes.

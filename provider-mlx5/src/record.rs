@@ -29,6 +29,7 @@
 #![allow(unsafe_code)]
 
 use core::ops::RangeInclusive;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -86,6 +87,16 @@ impl View<'_, SendSlot> {
 }
 
 impl View<'_, AtomicU64> {
+    /// Records a receive at an entry.
+    ///
+    /// # Safety
+    /// The entry is below the number of slots.
+    #[inline(always)]
+    pub(crate) unsafe fn put_at(&self, entry: usize, wr_id: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.slots.get_unchecked(entry) }.store(wr_id, Ordering::Relaxed);
+    }
+
     /// Returns the number of the receive at an entry.
     #[inline(always)]
     pub(crate) fn receive(&self, entry: u16) -> u64 {
@@ -178,10 +189,15 @@ impl Kind {
     }
 }
 
+/// The shift from a word whose upper half is the number of a slot to the slot's place in bytes.
+const TO_PLACE: u32 = 12;
+
 /// The requests of a send queue.
 #[derive(Debug)]
 pub(crate) struct SendRecord {
     slots: Slots<SendSlot>,
+    /// The number of slots, less one, in their size: the place of a slot in bytes has these bits.
+    place_mask: u32,
     /// The number of requests that have ended. The poller alone writes it.
     tail: AtomicU32,
 }
@@ -189,7 +205,18 @@ pub(crate) struct SendRecord {
 impl SendRecord {
     /// Returns the record of a queue of `blocks` basic blocks, a power of two.
     pub(crate) fn new(blocks: u32) -> Arc<Self> {
-        Arc::new(Self { slots: Slots::new(blocks), tail: AtomicU32::new(0) })
+        let place_mask = (blocks - 1) * size_of::<SendSlot>() as u32;
+        Arc::new(Self { slots: Slots::new(blocks), place_mask, tail: AtomicU32::new(0) })
+    }
+
+    /// Returns the slot of the block whose number is the upper half of a word: the shift that finds
+    /// the number is part of that which finds the slot.
+    #[inline(always)]
+    fn at_upper_half(&self, word: u32) -> &SendSlot {
+        const { assert!(size_of::<SendSlot>() == 1 << (16 - TO_PLACE)) };
+        let place = (word >> TO_PLACE) & self.place_mask;
+        // SAFETY: the place of a slot below their number (`new`).
+        unsafe { NonNull::from(&*self.slots.slots).cast::<SendSlot>().byte_add(place as usize).as_ref() }
     }
 
     /// Records a request at a block. `head`: the number of requests up to it.
@@ -223,18 +250,23 @@ impl SendRecord {
     }
 
     /// Ends the request at a block, and with it all before it. Returns its number and its kind.
-    #[inline(always)]
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
-        let request = self.view().request(block);
-        self.end(block);
-        request
+        self.complete_word(u32::from(block) << 16)
     }
 
-    /// As [`complete`](Self::complete), for a request that moves data from this side. Does nothing
-    /// for another one.
+    /// As [`complete`](Self::complete), for the block in the upper half of a word.
     #[inline(always)]
-    pub(crate) fn complete_plain(&self, block: u16) -> Option<u64> {
-        let slot = self.slots.at(block.into());
+    pub(crate) fn complete_word(&self, word: u32) -> (u64, Kind) {
+        let slot = self.at_upper_half(word);
+        self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
+        (slot.wr_id.load(Ordering::Relaxed), slot.kind())
+    }
+
+    /// As [`complete_word`](Self::complete_word), for a request that moves data from this side.
+    /// Does nothing for another one.
+    #[inline(always)]
+    pub(crate) fn complete_plain(&self, word: u32) -> Option<u64> {
+        let slot = self.at_upper_half(word);
         if slot.kind().has_more() {
             return None;
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use verbs_core::checks::RecvChecks;
 use verbs_core::provider::RecvQueue;
 use verbs_core::ring::barrier;
-use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
+use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr};
 
 use crate::direct::QueueDirect;
 use crate::doorbell::Record;
@@ -152,7 +152,7 @@ impl Rq {
                 return None;
             }
         }
-        Some(self.entries.at(self.head))
+        Some(self.entries.view().at(self.head))
     }
 
     /// Records a receive whose list was stored in the next entry.
@@ -171,11 +171,57 @@ impl Rq {
             && let Some(at) = self.next()
         {
             // SAFETY: no unfinished receive has the entry.
-            unsafe { self.entries.put_one(at, sge) };
+            unsafe { self.entries.view().put_one(at, sge) };
             self.finish(wr.wr_id);
             return true;
         }
         false
+    }
+
+    /// Posts a batch. Its common receives are put in by one loop, which keeps the queue in
+    /// registers.
+    #[inline(never)]
+    fn post_many(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let mut accepted = self.put_batch(wrs);
+        let mut refused = None;
+        for wr in &wrs[accepted..] {
+            if !self.post_plain(wr)
+                && let Err(reason) = self.post_any(wr)
+            {
+                refused = Some(reason);
+                break;
+            }
+            accepted += 1;
+        }
+        if accepted > 0 {
+            self.ring();
+        }
+        refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
+    }
+
+    /// Puts the common receives in that are at the start of a list and for which there is room, and
+    /// returns their number.
+    #[inline(always)]
+    fn put_batch(&mut self, wrs: &[RecvWr<'_>]) -> usize {
+        let room = self.limit.wrapping_sub(self.head) as usize;
+        let (checks, entries, requests) = (self.checks, *self.entries.view(), self.requests.view());
+        let (first, mut head) = (self.head, self.head);
+        for wr in &wrs[..wrs.len().min(room)] {
+            let [sge] = wr.sge else { break };
+            if !checks.is_plain(wr) || sge.length == 0 {
+                break;
+            }
+            let entry = entries.place(head);
+            // SAFETY: no unfinished receive has the entry, because there is room. The record has as
+            // many slots as the queue has entries (`with_checks`).
+            unsafe {
+                entries.put_one(entries.at_place(entry), sge);
+                requests.put_at(entry, wr.wr_id);
+            }
+            head = head.wrapping_add(1);
+        }
+        self.head = head;
+        head.wrapping_sub(first) as usize
     }
 
     /// Puts any receive in, or returns the reason why it is refused.
@@ -185,7 +231,7 @@ impl Rq {
         let at = self.next().ok_or(PostReason::QueueFull)?;
         // SAFETY: no unfinished receive has the entry. The checks found at most as many elements as
         // the entry has units (`with_checks`).
-        unsafe { self.entries.put_list(at, wr.sge) };
+        unsafe { self.entries.view().put_list(at, wr.sge) };
         self.finish(wr.wr_id);
         Ok(())
     }
@@ -199,6 +245,16 @@ impl RecvQueue for Rq {
         }
         let wr = *wr;
         self.post_any(&wr)
+    }
+
+    #[inline(always)]
+    unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let [wr] = wrs else { return self.post_many(wrs) };
+        if !self.post_plain(wr) {
+            return self.post_many(&[*wr]);
+        }
+        self.ring();
+        Ok(())
     }
 
     #[inline(always)]

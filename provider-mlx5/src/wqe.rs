@@ -126,25 +126,18 @@ pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     ((first as u64) << 32) | second as u64
 }
 
-/// Stores a control segment. The words of the queue pair's number and the size, and of the flags,
-/// are as the device reads them. The first 8 bytes are also the doorbell's value.
+/// Stores a control segment, of words as the device reads them: that of the block and the
+/// operation, that of the queue pair's number and the size, and those of the flags and the
+/// immediate data. The first 8 bytes are also the doorbell's value.
 ///
 /// # Safety
 /// As [`store`].
 #[inline(always)]
-pub(crate) unsafe fn store_control(
-    at: NonNull<u8>,
-    opcode: u8,
-    index: u16,
-    qpn_ds: u32,
-    fm_ce_se: u32,
-    imm: u32,
-) {
-    let first = (u32::from(index) << 8 | u32::from(opcode)).to_be();
+pub(crate) unsafe fn store_control(at: NonNull<u8>, index_opcode: u32, qpn_ds: u32, flags_imm: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        at.cast::<[u32; 2]>().write([first, qpn_ds]);
-        at.add(8).cast::<u64>().write(joined(fm_ce_se, imm.to_be()));
+        at.cast::<[u32; 2]>().write([index_opcode, qpn_ds]);
+        at.add(8).cast::<u64>().write(flags_imm);
     }
 }
 
@@ -251,8 +244,9 @@ unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
             copy_at::<u32>(from, to, 0);
             copy_at::<u32>(from, to, length - 4);
         } else {
-            copy_at::<u8>(from, to, 0);
-            copy_at::<u8>(from, to, length / 2);
+            if length > 1 {
+                copy_at::<u16>(from, to, 0);
+            }
             copy_at::<u8>(from, to, length - 1);
         }
     }

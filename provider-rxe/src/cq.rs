@@ -119,7 +119,7 @@ impl CqOps for Cq {
         if flags & TRANSLATED != 0 { translate_all(polled) } else { polled.len() }
     }
 
-    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
         cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
     }
 

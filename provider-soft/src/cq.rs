@@ -161,7 +161,7 @@ impl CqOps for Cq {
         count
     }
 
-    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
         let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
         let wake = self.device.control("req_notify_cq", |core, _| {
             core.sink.arm(self.cq, armed);

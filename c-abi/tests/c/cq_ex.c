@@ -114,6 +114,76 @@ static void unknown_fields_and_flags_are_refused(struct ibv_context *context)
 	REFUSED(ibv_create_cq_ex(context, &attr), EINVAL);
 }
 
+/* Sends a message to itself on a queue pair that is connected to itself: two completions. */
+static void loop_message(struct side *side)
+{
+	post_recv(side, 1, 0, 64);
+	struct ibv_sge sge = sge_of(side, 128, 64);
+	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	IS(ibv_post_send(side->qp, &wr, &bad), 0);
+}
+
+static bool readable(int fd, int milliseconds)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	int count = poll(&poll_fd, 1, milliseconds);
+	CHECK(count >= 0);
+	return count == 1;
+}
+
+/* The order of a program that reads what there is, asks for an event, and ends its turn. */
+static void an_event_is_asked_for_between_start_and_end(struct ibv_context *context, uint32_t flags)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	CHECK(channel != NULL);
+	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = FIELDS, .flags = flags, .channel = channel,
+					    .comp_mask = flags ? IBV_CQ_INIT_ATTR_MASK_FLAGS : 0 };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
+	CHECK(cq != NULL);
+	one = make_side(context, 0, 4096);
+	struct ibv_qp_init_attr of_qp = qp_attr(ibv_cq_ex_to_cq(cq), IBV_QPT_RC);
+	one.qp = ibv_create_qp(one.pd, &of_qp);
+	CHECK(one.qp != NULL);
+	to_init(one.qp);
+	connect_qp(one.qp, one.qp->qp_num);
+
+	for (int i = 0; i < 3; i++) {
+		loop_message(&one);
+		IS(start(cq), 0);
+		double deadline = seconds() + DEADLINE_SECONDS;
+		int result;
+		while ((result = ibv_next_poll(cq)) == ENOENT)
+			CHECK(seconds() < deadline);
+		IS(result, 0);
+		uint64_t wr_id = cq->wr_id;
+		enum ibv_wc_opcode opcode = ibv_wc_read_opcode(cq);
+		IS(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0), 0);
+		/* What is lent stays so. */
+		CHECK(cq->wr_id == wr_id && (wr_id == 1 || wr_id == 2));
+		IS(ibv_wc_read_opcode(cq), opcode);
+		IS(ibv_wc_read_qp_num(cq), one.qp->qp_num);
+		IS(ibv_next_poll(cq), ENOENT);
+		ibv_end_poll(cq);
+		CHECK(!readable(channel->fd, 0));
+
+		loop_message(&one);
+		struct ibv_cq *its;
+		void *cq_context;
+		IS(ibv_get_cq_event(channel, &its, &cq_context), 0);
+		CHECK(its == ibv_cq_ex_to_cq(cq));
+		ibv_ack_cq_events(its, 1);
+		success_of(its);
+		success_of(its);
+		CHECK(!readable(channel->fd, 0));
+	}
+	IS(ibv_destroy_qp(one.qp), 0);
+	one.qp = NULL;
+	IS(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	destroy_side(&one);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
 /* Threads poll one queue at once; each completion has one reader. */
 enum { THREADS = 4, MESSAGES = 400 };
 
@@ -180,6 +250,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds(argc, argv); i++) {
 		fields_are_read(context, 0);
 		fields_are_read(context, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+		an_event_is_asked_for_between_start_and_end(context, 0);
+		an_event_is_asked_for_between_start_and_end(context, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
 		unknown_fields_and_flags_are_refused(context);
 	}
 	threads_share_a_queue(context);

@@ -299,7 +299,7 @@ impl CqOps for PaperCq {
         state.finishes += usize::from(count > 0);
         count
     }
-    fn req_notify(&mut self, _solicited_only: bool) -> Result<()> {
+    fn req_notify(&self, _solicited_only: bool) -> Result<()> {
         self.handle.world.state().live.get_mut(&self.handle.handle).unwrap().armed = true;
         Ok(())
     }

@@ -20,7 +20,7 @@
 use core::fmt;
 use std::env;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use uverbs_abi::mlx5_abi::{Mlx5IbCreateCq, Mlx5IbCreateCqFlags, Mlx5IbCreateCqResp, Mlx5IbResizeCq};
 use verbs_core::channel::Uhw;
@@ -54,6 +54,9 @@ fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> 
 /// The most entries of a queue: its counters have 24 bits, of which two rounds must differ.
 const MAX_ENTRIES: u32 = 1 << 22;
 
+/// No number of events.
+const NEVER: u64 = u64::MAX;
+
 /// A completion queue.
 pub struct Cq {
     poller: Poller,
@@ -64,8 +67,8 @@ pub struct Cq {
     stride: usize,
     /// The number of events that were read.
     events: Arc<AtomicU32>,
-    /// That number at the last request for an event of any completion.
-    any_at: Option<u32>,
+    /// That number at the last request for an event of any completion; [`NEVER`] before one.
+    any_at: AtomicU64,
     arm_record: Record,
     arm: ArmRegister,
     slot: Slot,
@@ -192,7 +195,7 @@ impl Cq {
             entries,
             stride,
             events: Arc::default(),
-            any_at: None,
+            any_at: AtomicU64::new(NEVER),
             arm_record,
             arm: device.registers.arm(),
             slot,
@@ -285,16 +288,17 @@ impl CqOps for Cq {
         self.poller.poll(wcs)
     }
 
-    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
         const SOLICITED_ONLY: u32 = 1 << 24;
         let events = self.events.load(Ordering::Acquire);
         // The device keeps the last of two requests; verbs keep the wider one.
         if !solicited_only {
-            self.any_at = Some(events);
+            self.any_at.store(events.into(), Ordering::Relaxed);
         }
         let number = (events & 3) << 28;
-        let kind = if self.any_at == Some(events) { 0 } else { SOLICITED_ONLY };
-        self.poller.finish();
+        let is_any = self.any_at.load(Ordering::Relaxed) == u64::from(events);
+        let kind = if is_any { 0 } else { SOLICITED_ONLY };
+        // Lent completions are not among those that the program waits for, nor returned.
         let word = number | kind | self.poller.place();
         self.arm_record.store(word);
         self.arm.ring(word, self.cqn);
@@ -389,7 +393,7 @@ mod tests {
             entries: 8,
             stride: STRIDE,
             events: Arc::default(),
-            any_at: None,
+            any_at: AtomicU64::new(NEVER),
             arm_record,
             arm,
             slot,
@@ -422,7 +426,7 @@ mod tests {
             assert_eq!((word, cqn), (expected, 0x12_3456), "{events}, {solicited_only}, {index:#x}");
             // SAFETY: as above.
             let records = [Slot::FIRST, Slot::SECOND].map(|at| unsafe { cq.slot.record(at) }.load());
-            assert_eq!(records, [index & 0xff_ffff, expected]);
+            assert_eq!(records, [0, expected], "nothing is returned");
         }
     }
 

@@ -176,6 +176,12 @@ impl<'a> Cqe<'a> {
         field!(self, u16, at::WQE_COUNTER)
     }
 
+    /// Returns a number whose upper half is [`wqe_counter`](Self::wqe_counter).
+    #[inline(always)]
+    pub(crate) fn wqe_counter_word(self) -> u32 {
+        field!(self, u32, at::WQE_COUNTER)
+    }
+
     #[inline(always)]
     pub(crate) fn qp_num(self) -> u32 {
         field!(self, u32, at::SOP_DROP_QPN) & 0xff_ffff

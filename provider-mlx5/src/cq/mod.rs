@@ -49,7 +49,7 @@ pub use self::compressed::CqeCompression;
 pub use self::control::{Cq, CqHandle};
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
 use self::cqe::{Cqe, cqe_opcode};
-use self::shared::{News, widen};
+use self::shared::{COUNTER, News, widen};
 pub(crate) use self::shared::{Ring, Shared};
 use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
@@ -66,6 +66,8 @@ pub(crate) struct Poller {
     index: u32,
     /// The place up to which entries were returned to the device.
     returned: u32,
+    /// The record of the consumer's index, which `shared` has too.
+    consumer: Record,
     shared: Arc<Shared>,
     table: Table,
     /// The queue pair of the last completion.
@@ -147,11 +149,12 @@ unsafe impl Sync for Poller {}
 impl Poller {
     /// Returns the end of a ring whose consumer's index is in `consumer`.
     pub(crate) fn new(ring: Ring, consumer: Record) -> Self {
-        let shared = Arc::new(Shared::new(ring.clone(), consumer));
+        let shared = Arc::new(Shared::new(ring.clone(), consumer.clone()));
         Self {
             ring,
             index: 0,
             returned: 0,
+            consumer,
             shared,
             table: Table::default(),
             current: Current::NONE,
@@ -185,7 +188,7 @@ impl Poller {
     #[inline(always)]
     fn finish_all(&mut self) {
         self.returned = self.index;
-        self.shared.return_up_to(self.index);
+        self.consumer.store(self.index & COUNTER);
     }
 
     /// Lends the next completion.
@@ -214,7 +217,7 @@ impl Poller {
         }
         self.index = at.wrapping_add(1);
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
-        let (wr_id, kind) = unsafe { &*self.current.send }.complete(cqe.wqe_counter());
+        let (wr_id, kind) = unsafe { &*self.current.send }.complete_word(cqe.wqe_counter_word());
         Some((cqe, wr_id, kind))
     }
 

@@ -14,6 +14,7 @@ use verbs_core::ring::barrier;
 use verbs_core::types::Wc;
 
 use super::cqe::{self, Cqe, cqe_opcode};
+use super::shared::COUNTER;
 use super::{CompletionOps as _, Current, Poller};
 
 /// The bit of an entry's last byte that says that the sender asked for an event.
@@ -111,9 +112,10 @@ impl Poller {
     fn one_send(&mut self, wc: &mut Wc) -> bool {
         // Each field is read once, although for all that the compiler knows the stores below could
         // change it.
-        let Self { ring, index, returned, shared, current, .. } = self;
+        let Self { ring, index, returned, consumer, shared, current, .. } = self;
         let shared = &**shared;
-        let (fields, op_own, round) = ring.peek(*index);
+        let at = *index;
+        let (fields, op_own, round) = ring.peek(at);
         if op_own != cqe_opcode::REQ << 4 | round {
             return false;
         }
@@ -125,11 +127,11 @@ impl Poller {
         }
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
         let record = unsafe { &*current.send };
-        let Some(wr_id) = record.complete_plain(cqe.wqe_counter()) else { return false };
+        let Some(wr_id) = record.complete_plain(cqe.wqe_counter_word()) else { return false };
         cqe.write_operation(wr_id, cqe.qp_num_word(), wc);
-        let behind = index.wrapping_add(1);
+        let behind = at.wrapping_add(1);
         (*index, *returned) = (behind, behind);
-        shared.return_up_to(behind);
+        consumer.store(behind & COUNTER);
         true
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Ring {
     first: NonNull<u8>,
     log_stride: u32,
     mask: u32,
+    /// The number of entries. Its bit of an index changes with each round.
+    entries: u32,
     /// The form of [compressed](super::compressed) completions, of a queue that has them.
     pub(super) compression: Option<CqeCompression>,
     _memory: Region,
@@ -49,7 +51,7 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 /// The counter of a record has 24 bits.
-const COUNTER: u32 = 0xff_ffff;
+pub(super) const COUNTER: u32 = 0xff_ffff;
 
 impl Ring {
     /// Returns the ring of `entries` entries of `stride` bytes at the start of a region, and marks
@@ -73,6 +75,7 @@ impl Ring {
             first,
             log_stride: stride.trailing_zeros(),
             mask: entries - 1,
+            entries,
             compression: None,
             _memory: memory,
         };
@@ -107,7 +110,7 @@ impl Ring {
         let fields = self.fields(index);
         // SAFETY: inside of an entry; the byte is read by value.
         let op_own = unsafe { fields.add(cqe::at::OP_OWN).read_volatile() };
-        (fields, op_own, u8::from(index & (self.mask + 1) != 0))
+        (fields, op_own, u8::from(index & self.entries != 0))
     }
 
     /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
@@ -115,8 +118,8 @@ impl Ring {
     #[inline(always)]
     pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
         let place = index & self.mask;
-        let round = u8::from(index & (self.mask + 1) != 0);
-        (self.fields(index), (self.mask + 1 - place) as usize, round)
+        let round = u8::from(index & self.entries != 0);
+        (self.fields(index), (self.entries - place) as usize, round)
     }
 
     /// The distance from an entry to the next one is two to this.
@@ -141,7 +144,7 @@ impl Ring {
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = 1_usize << self.log_stride.min(to_ring.log_stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
-        let round = u8::from(to & (to_ring.mask + 1) != 0);
+        let round = u8::from(to & to_ring.entries != 0);
         // SAFETY: the fields end at the end of an entry, which has at least `stride` bytes before
         // it; the rings are different memory, and the device writes neither entry now.
         unsafe {
@@ -261,12 +264,6 @@ impl Shared {
     fn has_passed(&self, at: u32) -> bool {
         barrier::from_device();
         ahead(self.consumer.load() & COUNTER, at) != 0
-    }
-
-    /// Returns the entries before a place to the device.
-    #[inline(always)]
-    pub(super) fn return_up_to(&self, index: u32) {
-        self.consumer.store(index & COUNTER);
     }
 
     /// Returns whether there may be news. Read behind a completion's mark, it covers every life

@@ -478,6 +478,19 @@ fn places_wrap_at_24_bits_and_lives_end_there() {
 }
 
 #[test]
+fn the_record_has_24_bits_where_completions_are_polled_alone() {
+    let mut qp = ready(PaperShape { cqes: 4, ..PaperShape::default() });
+    qp.skip_to(0xff_fffe);
+    let mut wc = [Wc::default()];
+    for n in 0..4_u32 {
+        send(&mut qp, n.into());
+        qp.write(PaperCqe { wqe_counter: n as u16, ..SENT });
+        assert_eq!((qp.poll(&mut wc), wc[0].wr_id), (1, n.into()));
+        assert_eq!(qp.records()[2], (0xff_ffff + n) & 0xff_ffff);
+    }
+}
+
+#[test]
 fn the_number_of_a_queue_pair_has_24_bits_and_all_of_them_count() {
     let mut qp = ready(PaperShape::default());
     send(&mut qp, 5);

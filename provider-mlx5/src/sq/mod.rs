@@ -85,39 +85,41 @@ pub(crate) struct Parts {
 /// The send queue of a queue pair.
 pub struct Sq {
     start: NonNull<u8>,
-    /// The control segment of the last request that was put in.
-    last: NonNull<u8>,
     /// The number of blocks, less one, in the size of a slot: the place of a block's slot in bytes
     /// has these bits.
-    slot_mask: u32,
-    /// The block of the next entry; counts on across the end of the queue.
-    cur_post: u32,
+    slot_mask: usize,
+    /// The block of the next entry, in the upper half. It counts on across the end of the queue,
+    /// and overflows where the device's numbers of blocks do.
+    next: u32,
     /// The number of requests that were put in.
     head: u32,
     /// The `head` at which the short path ends: the queue may be full, or the next request is
     /// fenced.
     limit: u32,
+    /// The same for a request that is rung for alone: not beyond `head` while others wait for a
+    /// doorbell.
+    lone_limit: u32,
+    /// The last request that took no short path, if no doorbell has followed: the block behind it,
+    /// and its control segment. One that took it has one block.
+    last: Option<(u16, NonNull<u8>)>,
     /// The queue pair's number, and the same as control segments have it.
     qp_num: u32,
     qpn_word: u32,
     checks: SendChecks,
     limits: Limits,
-    /// The word of a control segment with its flags, by the flags of a request.
-    flags: [u32; CONTROL_FLAGS as usize + 1],
+    /// The second half of a control segment without immediate data, by the flags of a request.
+    flags: [u64; CONTROL_FLAGS as usize + 1],
     requests: Arc<SendRecord>,
     /// The slots of `requests`, one for each block.
     slots: NonNull<SendSlot>,
-    /// `cur_post` at the last doorbell.
-    rung_post: u32,
-    /// `cur_post` and `fence` at the last doorbell behind a request that the short way does not
-    /// ring.
+    /// `head` and `fence` at the last doorbell behind a request that the short way does not ring.
     rung_fence: (u32, u8),
+    /// The doorbell record, which is also the memory of what the last doorbell covered.
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
-    /// 1 if the doorbell carries requests of one block whether or not their data is inline, else 0:
-    /// the number of blocks of requests that it carries.
-    carried_blocks: u32,
+    /// The doorbell carries requests of one block whether or not their data is inline.
+    carries_blocks: bool,
     /// The fence of the next request, which follows an operation on a key.
     fence: u8,
     max_post: u32,
@@ -165,11 +167,12 @@ impl Sq {
         let requests = SendRecord::new(shape.blocks);
         Self {
             start,
-            last: start,
-            slot_mask: (shape.blocks - 1) * SLOT,
-            cur_post: 0,
+            slot_mask: (shape.blocks as usize - 1) * SLOT,
+            next: 0,
             head: 0,
             limit: shape.max_post,
+            lone_limit: shape.max_post,
+            last: None,
             qp_num,
             qpn_word: (qp_num << 8).to_be(),
             limits: Limits::new(&checks),
@@ -177,9 +180,8 @@ impl Sq {
             flags: control_flags(sq_sig_all),
             slots: NonNull::from(requests.slots()).cast(),
             requests,
-            rung_post: 0,
             rung_fence: (0, 0),
-            carried_blocks: u32::from(parts.prefers_blue_flame && bell.max_units >= (BLOCK / UNIT) as u32),
+            carries_blocks: parts.prefers_blue_flame && bell.max_units >= (BLOCK / UNIT) as u32,
             record,
             bell,
             prefers_blue_flame: parts.prefers_blue_flame,
@@ -209,9 +211,10 @@ impl Sq {
         self.checks.moved_to(state);
         self.limits = Limits::new(&self.checks);
         if state == QpState::RESET {
-            (self.cur_post, self.head, self.limit, self.fence) = (0, 0, self.max_post, 0);
-            (self.last, self.rung_post, self.rung_fence) = (self.start, 0, (0, 0));
-            self.requests = SendRecord::new(self.slot_mask / SLOT + 1);
+            (self.next, self.head, self.fence) = (0, 0, 0);
+            (self.limit, self.lone_limit) = (self.max_post, self.max_post);
+            (self.last, self.rung_fence) = (None, (0, 0));
+            self.requests = SendRecord::new((self.slot_mask / SLOT + 1) as u32);
             self.slots = NonNull::from(self.requests.slots()).cast();
             self.record.store(0);
         }
@@ -239,7 +242,7 @@ impl Sq {
         if !self.has_room() {
             return Err(PostReason::QueueFull);
         }
-        let (block, head) = (self.cur_post, self.head.wrapping_add(1));
+        let (block, head) = (self.next_block(), self.head.wrapping_add(1));
         let at = self.block(block);
         // SAFETY: at a block of the queue. The request takes at most `Shape::blocks_of_request`
         // blocks, which are free (`has_room`).
@@ -249,12 +252,12 @@ impl Sq {
                 let [first, second] = [0, 8].map(|half| core::array::from_fn(|byte| unit[half + byte]));
                 cursor.put([u64::from_be_bytes(first), u64::from_be_bytes(second)]);
             }
-            let [high, low] = (block as u16).to_be_bytes();
+            let [high, low] = block.to_be_bytes();
             (*at.add(1).as_ptr(), *at.add(2).as_ptr()) = (high, low);
         }
-        self.requests.put(block, wr_id, head, Kind::RAW);
-        (self.head, self.last) = (head, at);
-        self.cur_post = block.wrapping_add(given.div_ceil(4) as u32);
+        self.requests.put(block.into(), wr_id, head, Kind::RAW);
+        self.next = self.place().behind(given.div_ceil(4) as u32).next;
+        (self.head, self.last) = (head, Some((self.next_block(), at)));
         self.fence = 0;
         Ok(())
     }
@@ -266,44 +269,66 @@ impl Sq {
     }
 
     /// Returns the block of the next request.
+    #[inline(always)]
     pub(crate) const fn next_block(&self) -> u16 {
-        self.cur_post as u16
+        (self.next >> 16) as u16
     }
 
     /// Returns whether one more request fits, on the way of the requests that take no short path.
     fn has_room(&mut self) -> bool {
         let tail = self.requests.tail();
         self.limit = tail.wrapping_add(self.max_post);
+        self.lone_limit = self.head;
         self.head != self.limit
+    }
+
+    /// Returns the number of blocks that wait for a doorbell, fewer than the record has numbers.
+    #[inline(always)]
+    fn waiting(&self) -> u32 {
+        self.next_block().wrapping_sub(self.record.load() as u16).into()
+    }
+
+    /// Returns the control segment of the last request that was put in, which waits for a doorbell.
+    #[inline(always)]
+    fn last(&self) -> NonNull<u8> {
+        match self.last {
+            Some((behind, at)) if behind == self.next_block() => at,
+            _ => self.block(self.next_block().wrapping_sub(1)),
+        }
     }
 
     /// The end of the queue's memory.
     #[inline(always)]
     fn end(&self) -> NonNull<u8> {
         // SAFETY: the blocks lie within the memory (`new`).
-        unsafe { self.start.add((self.slot_mask / SLOT + 1) as usize * BLOCK) }
+        unsafe { self.start.add((self.slot_mask / SLOT + 1) * BLOCK) }
     }
 
     /// Returns the memory of a block.
-    #[inline(always)]
-    fn block(&self, number: u32) -> NonNull<u8> {
-        // SAFETY: the masked number is below the number of blocks, which lie within the memory
-        // (`new`).
-        unsafe { self.start.add(self.slot_at(number) * (BLOCK / SLOT as usize)) }
+    fn block(&self, number: u16) -> NonNull<u8> {
+        self.block_at(u32::from(number) << 16)
     }
 
-    /// Returns the slot of a block.
+    /// Returns the memory of the block in the upper half of a number.
     #[inline(always)]
-    fn slot(&self, number: u32) -> NonNull<SendSlot> {
+    fn block_at(&self, next: u32) -> NonNull<u8> {
+        // SAFETY: the masked number is below the number of blocks, which lie within the memory
+        // (`new`).
+        unsafe { self.start.add(self.slot_at(next) * (BLOCK / SLOT)) }
+    }
+
+    /// Returns the slot of the block in the upper half of a number.
+    #[inline(always)]
+    fn slot(&self, next: u32) -> NonNull<SendSlot> {
         // SAFETY: there is a slot for each block (`new`).
-        unsafe { self.slots.byte_add(self.slot_at(number)) }
+        unsafe { self.slots.byte_add(self.slot_at(next)) }
     }
 
     /// Returns the place of a block's slot in bytes. It is a place of the block, too, in a scale
     /// that addresses of instructions have.
     #[inline(always)]
-    const fn slot_at(&self, number: u32) -> usize {
-        (number.wrapping_mul(SLOT) & self.slot_mask) as usize
+    const fn slot_at(&self, next: u32) -> usize {
+        (next >> (16 - SLOT.trailing_zeros())) as usize & self.slot_mask
     }
 
     /// Posts a batch of any length.
@@ -314,13 +339,11 @@ impl Sq {
     unsafe fn post_many(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
         let accepted = unsafe { self.put_batch(wrs) };
-        if accepted < wrs.len() {
+        if accepted < wrs.len() || accepted < 2 || self.last.is_some() {
             // SAFETY: as above.
             return unsafe { self.post_rest(wrs, accepted) };
         }
-        if accepted > 0 {
-            self.ring_all::<true>();
-        }
+        self.ring_many();
         Ok(())
     }
 
@@ -341,46 +364,70 @@ impl Sq {
             accepted += 1;
         }
         if accepted > 0 {
-            self.ring_all::<false>();
+            self.ring_all();
         }
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Publishes all requests since the last doorbell. `PLAIN`: the last one, which is not empty,
-    /// took the short path.
+    /// Publishes the request at `at`, which took the short path and is all that waits.
     #[inline(always)]
-    fn ring_all<const PLAIN: bool>(&mut self) {
-        let (cur_post, last) = (self.cur_post, self.last);
-        let blocks = cur_post.wrapping_sub(self.rung_post);
-        if !PLAIN && blocks == 0 {
-            return;
-        }
-        self.rung_post = cur_post;
+    fn ring_one(&mut self, at: NonNull<u8>) {
         if self.life.is_over() {
             return;
         }
         barrier::to_device();
-        self.record.store(cur_post & 0xffff);
-        // SAFETY: the last request is in the queue, and has been stored.
-        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
-        // One block is one request.
-        if blocks == self.carried_blocks && has_data() {
-            // SAFETY: as above; it is one block.
-            unsafe { self.bell.ring_block(last) };
-        } else if PLAIN && blocks > 1 {
-            // The last one has one block of them. No fence is behind it.
-            // SAFETY: as above.
-            self.bell.ring(unsafe { wqe::head(last) });
+        self.record.store(self.next_block().into());
+        if self.carries_blocks {
+            // SAFETY: the request is in the queue, and has been stored; it has one block.
+            unsafe { self.bell.ring_block(at) };
         } else {
-            self.ring_other(blocks);
+            self.ring_other(at, 1);
+        }
+    }
+
+    /// Publishes all requests since the last doorbell: several, and all by the short path, so that
+    /// none of them carries itself and no fence is behind them.
+    #[inline(always)]
+    fn ring_many(&mut self) {
+        self.lone_limit = self.limit;
+        if self.life.is_over() {
+            return;
+        }
+        barrier::to_device();
+        self.record.store(self.next_block().into());
+        let last = self.block(self.next_block().wrapping_sub(1));
+        // SAFETY: the last request is in the queue, and has been stored.
+        self.bell.ring(unsafe { wqe::head(last) });
+    }
+
+    /// Publishes all requests since the last doorbell.
+    #[inline(always)]
+    fn ring_all(&mut self) {
+        let (blocks, is_plain) = (self.waiting(), self.last.is_none());
+        if is_plain && blocks > 1 {
+            return self.ring_many();
+        }
+        if blocks == 0 || self.life.is_over() {
+            return;
+        }
+        let last = self.last();
+        (self.lone_limit, self.last) = (self.limit, None);
+        barrier::to_device();
+        self.record.store(self.next_block().into());
+        if is_plain && self.carries_blocks {
+            // SAFETY: the request is in the queue, and has been stored; it has one block, with
+            // data.
+            unsafe { self.bell.ring_block(last) };
+        } else {
+            self.ring_other(last, blocks);
         }
     }
 
     /// Rings where the short way of [`ring_all`](Self::ring_all) does not apply.
     #[inline(never)]
-    fn ring_other(&mut self, blocks: u32) {
-        self.rung_fence = (self.cur_post, self.fence);
-        let (last, start, end) = (self.last, self.start, self.end());
+    fn ring_other(&mut self, last: NonNull<u8>, blocks: u32) {
+        self.rung_fence = (self.head, self.fence);
+        let (start, end) = (self.start, self.end());
         // SAFETY: the last request is in the queue, and has been stored.
         let (head, ds) = unsafe { (wqe::head(last), wqe::size(last)) };
         let is_inline = || self.requests.kind((head >> 40) as u32 & 0xffff) == Kind::INLINE;
@@ -419,34 +466,36 @@ impl SendQueue for Sq {
 
     #[inline(always)]
     fn ring(&mut self) -> Result<(), Errno> {
-        self.ring_all::<false>();
+        self.ring_all();
         Ok(())
     }
 
     fn rollback(&mut self, count: usize) -> usize {
-        if self.cur_post == self.rung_post {
+        let mut block = self.next_block().wrapping_sub(self.waiting() as u16);
+        if block == self.next_block() {
             return 0;
         }
-        let before = self.requests.head(self.rung_post).wrapping_sub(1);
+        let before = self.requests.head(block.into()).wrapping_sub(1);
         let pending = self.head.wrapping_sub(before);
         let count = pending.min(u32::try_from(count).unwrap_or(u32::MAX));
         if count == 0 {
             return 0;
         }
         // Entries vary in size, and each contains its own: walk from the last doorbell.
-        let mut block = self.rung_post;
-        let (rung_post, mut fence) = self.rung_fence;
-        fence = if rung_post == block { fence } else { 0 };
+        let (fenced, mut fence) = self.rung_fence;
+        fence = if fenced == before { fence } else { 0 };
+        self.last = None;
         for _ in 0..pending - count {
-            self.last = self.block(block);
-            fence = self.requests.kind(block).fence_behind();
+            let at = self.block(block);
+            fence = self.requests.kind(block.into()).fence_behind();
             // SAFETY: this queue stored a whole entry there.
-            block = block.wrapping_add(unsafe { wqe::size(self.last) }.div_ceil(4));
+            block = block.wrapping_add(unsafe { wqe::size(at) }.div_ceil(4) as u16);
+            self.last = Some((block, at));
         }
-        (self.cur_post, self.fence) = (block, fence);
+        (self.next, self.fence) = (u32::from(block) << 16, fence);
         self.head = self.head.wrapping_sub(count);
         // The short path continues behind `has_room`.
-        self.limit = self.head;
+        (self.limit, self.lone_limit) = (self.head, self.head);
         count as usize
     }
 
@@ -457,14 +506,14 @@ impl SendQueue for Sq {
             return unsafe { self.post_many(wrs) };
         };
         // SAFETY: as above.
-        if !unsafe { self.put_one(wr) } {
+        let Some(at) = (unsafe { self.put_one(wr) }) else {
             let (one, wr) = (wr.sge.first().copied(), *wr);
             // A copy, so that a request that the caller builds for this call stays in registers.
             let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
             // SAFETY: as above.
             return unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) };
-        }
-        self.ring_all::<true>();
+        };
+        self.ring_one(at);
         Ok(())
     }
 }
@@ -473,7 +522,7 @@ impl fmt::Debug for Sq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sq")
             .field("checks", &self.checks)
-            .field("cur_post", &self.cur_post)
+            .field("next_block", &self.next_block())
             .field("head", &self.head)
             .field("record", &self.record)
             .finish_non_exhaustive()
@@ -481,8 +530,8 @@ impl fmt::Debug for Sq {
 }
 
 /// The size of a slot.
-const SLOT: u32 = size_of::<SendSlot>() as u32;
-const _: () = assert!(BLOCK == 4 * SLOT as usize);
+const SLOT: usize = size_of::<SendSlot>();
+const _: () = assert!(BLOCK == 4 * SLOT);
 
 /// Returns the units of the longest request of a queue.
 fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Frames) -> u32 {
@@ -503,8 +552,8 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     (1 + address + data).max(of_key)
 }
 
-/// Returns the word of a control segment with its flags, by those of [`CONTROL_FLAGS`].
-fn control_flags(sq_sig_all: bool) -> [u32; CONTROL_FLAGS as usize + 1] {
+/// Returns the second half of a control segment, by the flags of a request in [`CONTROL_FLAGS`].
+fn control_flags(sq_sig_all: bool) -> [u64; CONTROL_FLAGS as usize + 1] {
     core::array::from_fn(|bits| {
         let flags = SendFlags::from_bits_retain(bits as u32);
         let set = |flag, bit| if flags.contains(flag) { bit } else { 0 };
@@ -513,6 +562,6 @@ fn control_flags(sq_sig_all: bool) -> [u32; CONTROL_FLAGS as usize + 1] {
             | set(SendFlags::FENCE, control::FENCE)
             | set(SendFlags::SIGNALED, control::CQ_UPDATE)
             | set(SendFlags::SOLICITED, control::SOLICITED);
-        u32::from(flags).to_be()
+        wqe::joined(u32::from(flags).to_be(), 0)
     })
 }

@@ -81,10 +81,11 @@ pub(super) const fn plain(op: &SendOp<'_>) -> Option<Plain> {
     }
 }
 
-/// The place of a request: its first block, and the number of requests before it.
+/// The place of a request: its first block, in the upper half of `next`, and the number of requests
+/// before it.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    pub(super) block: u32,
+    pub(super) next: u32,
     pub(super) head: u32,
 }
 
@@ -92,7 +93,14 @@ impl Place {
     /// Returns the place behind a request of so many blocks.
     #[inline(always)]
     pub(super) const fn behind(self, blocks: u32) -> Self {
-        Self { block: self.block.wrapping_add(blocks), head: self.head.wrapping_add(1) }
+        Self { next: self.next.wrapping_add(blocks << 16), head: self.head.wrapping_add(1) }
+    }
+
+    /// Returns the first word of a control segment, as the device reads it: 8 bits of 0, the block,
+    /// and the operation.
+    #[inline(always)]
+    const fn word(self, opcode: u8) -> u32 {
+        self.next.wrapping_add((opcode as u32) << 8).rotate_right(8).to_be()
     }
 }
 
@@ -100,19 +108,13 @@ impl Sq {
     /// Returns the place of the next request.
     #[inline(always)]
     pub(super) const fn place(&self) -> Place {
-        Place { block: self.cur_post, head: self.head }
+        Place { next: self.next, head: self.head }
     }
 
-    /// Moves to a place, behind a request whose control segment is at `last`.
+    /// Moves to a place.
     #[inline(always)]
-    pub(super) const fn move_to(&mut self, Place { block, head }: Place, last: NonNull<u8>) {
-        (self.cur_post, self.head, self.last) = (block, head, last);
-    }
-
-    /// Returns whether the short path ends here.
-    #[inline(always)]
-    const fn may_be_full(&self) -> bool {
-        self.head == self.limit
+    pub(super) const fn move_to(&mut self, Place { next, head }: Place) {
+        (self.next, self.head) = (next, head);
     }
 
     /// Posts a common request by the short path, and returns whether it did.
@@ -122,7 +124,7 @@ impl Sq {
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         use opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
-        if self.may_be_full() {
+        if self.head == self.limit {
             return false;
         }
         let (place, limits) = (self.place(), &self.limits);
@@ -147,25 +149,28 @@ impl Sq {
                 _ => None,
             }
         };
-        let Some(at) = put else { return false };
-        self.move_to(place.behind(1), at);
+        if put.is_none() {
+            return false;
+        }
+        self.lone_limit = place.head;
+        self.move_to(place.behind(1));
         true
     }
 
-    /// Puts a send or a write in, and returns whether it did.
+    /// Puts a send or a write in that is rung for alone. Returns its block, if it did.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
     #[inline(always)]
-    pub(super) unsafe fn put_one(&mut self, wr: &SendWr<'_>) -> bool {
-        if self.may_be_full() {
-            return false;
-        }
+    pub(super) unsafe fn put_one(&mut self, wr: &SendWr<'_>) -> Option<NonNull<u8>> {
         let place = self.place();
+        if place.head.wrapping_sub(self.lone_limit).cast_signed() >= 0 {
+            return None;
+        }
         // SAFETY: the caller's promise is the same; there is room.
-        let Some(at) = (unsafe { self.put_common(place, wr) }) else { return false };
-        self.move_to(place.behind(1), at);
-        true
+        let at = unsafe { self.put_common(place, wr) }?;
+        self.move_to(place.behind(1));
+        Some(at)
     }
 
     /// Puts the sends and writes in that are at the start of a list and for which there is room,
@@ -177,18 +182,20 @@ impl Sq {
     pub(super) unsafe fn put_batch(&mut self, wrs: &[SendWr<'_>]) -> usize {
         let room = self.limit.wrapping_sub(self.head) as usize;
         let count = wrs.len().min(room);
-        let (first, mut last) = (self.place(), self.last);
+        let first = self.place();
         let (mut place, end) = (first, first.head.wrapping_add(count as u32));
         let mut next = wrs.as_ptr();
         while place.head != end {
             // SAFETY: the element before the end of `count` ones. The caller's promise is the same;
             // there is room.
-            let Some(at) = (unsafe { self.put_common(place, &*next) }) else { break };
-            (place, last) = (place.behind(1), at);
+            if unsafe { self.put_common(place, &*next) }.is_none() {
+                break;
+            }
+            place = place.behind(1);
             // SAFETY: at most behind the last one.
             next = unsafe { next.add(1) };
         }
-        self.move_to(place, last);
+        self.move_to(place);
         place.head.wrapping_sub(first.head) as usize
     }
 
@@ -238,7 +245,7 @@ impl Sq {
             return None;
         }
         let is_inline = flags & SendFlags::INLINE.bits() != 0;
-        let block = self.block(place.block);
+        let block = self.block_at(place.next);
         let units = if remote.is_some() { 2 } else { 1 };
         // SAFETY: the segments lie in the block, which no unfinished request has; the caller
         // promises that inline memory is readable.
@@ -269,16 +276,16 @@ impl Sq {
     pub(super) unsafe fn finish(
         &self,
         wr: &SendWr<'_>,
-        Place { block, head }: Place,
+        place: Place,
         at: NonNull<u8>,
         (opcode, imm, ds, kind): (u8, u32, u32, Kind),
     ) {
-        let flags = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize];
+        let flags_imm = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize] | wqe::joined(0, imm.to_be());
         // SAFETY: the caller has made sure that the block belongs to this request. The record has a
         // slot for each block (`new`), and lives as long as the queue.
         unsafe {
-            wqe::store_control(at, opcode, block as u16, self.qpn_word | ds.to_be(), flags, imm);
-            self.slot(block).as_ref().put(wr.wr_id, head.wrapping_add(1), kind);
+            wqe::store_control(at, place.word(opcode), self.qpn_word | ds.to_be(), flags_imm);
+            self.slot(place.next).as_ref().put(wr.wr_id, place.head.wrapping_add(1), kind);
         }
     }
 }

@@ -176,7 +176,7 @@ impl Sq {
 
     /// Returns the place behind the control segment of the next entry.
     pub(super) fn behind_control(&self) -> Cursor {
-        let block = self.block(self.cur_post);
+        let block = self.block_at(self.next);
         // SAFETY: inside of a block of the queue, behind its first unit.
         unsafe { Cursor::new(block.add(UNIT), self.start, self.end(), 1) }
     }
@@ -187,10 +187,11 @@ impl Sq {
     /// As [`finish`](Self::finish).
     pub(super) unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
         let place = self.place();
-        let at = self.block(place.block);
+        let at = self.block_at(place.next);
         // SAFETY: the caller's promise is the same.
         unsafe { self.finish(wr, place, at, (opcode, imm, ds, kind)) };
-        self.move_to(place.behind(ds.div_ceil(4)), at);
+        self.move_to(place.behind(ds.div_ceil(4)));
+        self.last = Some((self.next_block(), at));
         // The program's fence is stronger.
         if self.fence != 0 && !wr.flags.contains(SendFlags::FENCE) {
             // SAFETY: the flags of the control segment that was just stored, which the device does

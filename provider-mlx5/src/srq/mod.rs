@@ -138,7 +138,7 @@ impl SrqQueue {
         for entry in 0..entries {
             // SAFETY: an entry of the queue, of which the device reads none before the record does
             // not cover it.
-            unsafe { wqe::store(queue.entries.at(entry), wqe::link((entry + 1) % entries)) };
+            unsafe { wqe::store(queue.entries.view().at(entry), wqe::link((entry + 1) % entries)) };
         }
         queue
     }
@@ -159,7 +159,7 @@ impl SrqQueue {
         while at != self.last {
             let next = if at == self.head { self.next } else { at + 1 };
             // SAFETY: an entry without a receive, which the doorbell record does not cover.
-            unsafe { wqe::store(self.entries.at(at), wqe::link(next)) };
+            unsafe { wqe::store(self.entries.view().at(at), wqe::link(next)) };
             at = next;
         }
         (self.head, self.last)
@@ -178,7 +178,7 @@ impl SrqQueue {
         if self.head == self.last {
             self.extend()?;
         }
-        Some(self.entries.at(self.head))
+        Some(self.entries.view().at(self.head))
     }
 
     /// Finds successors of the last entry of the list, which the caller posts.
@@ -226,7 +226,7 @@ impl SrqQueue {
             // SAFETY: no unfinished receive has the entry, whose list is behind the link; `at` is
             // that of `next`.
             unsafe {
-                self.entries.put_one(at.add(UNIT), sge);
+                self.entries.view().put_one(at.add(UNIT), sge);
                 self.finish(at, wr.wr_id);
             }
             return true;
@@ -242,7 +242,7 @@ impl SrqQueue {
         // SAFETY: as in `post_plain`; the checks found at most as many elements as the entry has
         // units behind the link (`Shape::max_sge`).
         unsafe {
-            self.entries.put_list(at.add(UNIT), wr.sge);
+            self.entries.view().put_list(at.add(UNIT), wr.sge);
             self.finish(at, wr.wr_id);
         }
         Ok(())

@@ -343,7 +343,7 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
 
 #[test]
 fn arming_is_a_command() {
-    let mut fixture = Fixture::of_type(QpType::RC);
+    let fixture = Fixture::of_type(QpType::RC);
     for solicited in [0_u8, 1] {
         let text = format!("ioctl 0.0: 0x2 u64 0x17, 0x0 in 03000000{solicited:02x}000000");
         fixture.device.script.expect([Expect::command(&text, Reply::ok())]);

@@ -274,7 +274,15 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         }
         let wr = SendWr { wr_id: self.wr_id, op, sge, flags };
         // SAFETY: the caller's promise is the same.
-        match unsafe { self.queue.post_one(&wr) } {
+        if unsafe { self.queue.post_quick(&wr) } {
+            self.len += 1;
+            return;
+        }
+        // A copy, so that the request stays in registers on the short path, and its list too.
+        let one = sge.first().copied();
+        let sge = if sge.len() == 1 { one.as_slice() } else { sge };
+        // SAFETY: as above.
+        match unsafe { post_any(self.queue, &SendWr { sge, ..wr }) } {
             Ok(()) => self.len += 1,
             Err(reason) => self.refuse(reason),
         }
@@ -286,6 +294,18 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
             self.refused = Some(WrError { position: self.len, reason });
         }
     }
+}
+
+/// Puts a request in that the short path did not take. Not a method of the batch, which then stays
+/// in registers.
+///
+/// # Safety
+/// As [`SendQueue::post_send`].
+#[cold]
+#[inline(never)]
+unsafe fn post_any<Q: SendQueue>(queue: &mut Q, wr: &SendWr<'_>) -> Result<(), PostReason> {
+    // SAFETY: the caller's promise is the same.
+    unsafe { queue.post_one(wr) }
 }
 
 impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {

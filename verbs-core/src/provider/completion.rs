@@ -40,9 +40,12 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Requests one event for the next completion, or with `solicited_only` for the next solicited
     /// or failed one.
     ///
+    /// Completions that were lent stay lent: a C program may call this between `ibv_start_poll(3)`
+    /// and `ibv_end_poll`.
+    ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
-    fn req_notify(&mut self, solicited_only: bool) -> Result<()>;
+    fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
     /// Returns the counter of the queue's events that were read from its channel; `None` where a
     /// request for an event carries no number. Whoever reads an event adds one before anybody is

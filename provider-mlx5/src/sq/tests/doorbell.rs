@@ -64,12 +64,50 @@ fn a_register_without_room_for_a_block_takes_doorbells_alone() {
 
 #[test]
 fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
-    let mut qp = ready(PaperShape::default());
-    qp.destroy();
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    post(&mut qp, &[wr]);
-    assert_eq!(qp.take_register(0, 64), [0; 64]);
-    assert_eq!(qp.records()[1], 0);
+    // Alone by the short path and by the other, and several.
+    for requests in [&[wr][..], &[SendWr { sge: &[SGE; 2], ..wr }], &[wr, wr]] {
+        let mut qp = ready(PaperShape::default());
+        qp.destroy();
+        post(&mut qp, requests);
+        assert_eq!(qp.take_register(0, 64), [0; 64], "{requests:?}");
+        assert_eq!(qp.records()[1], 0, "{requests:?}");
+    }
+}
+
+#[test]
+fn a_request_is_not_carried_while_others_wait() {
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
+    // One that took the short path, and one that did not.
+    for (waiting, behind) in [(wr, 1), (SendWr { sge: &[SGE; 2], ..wr }, 1)] {
+        let mut qp = ready(PaperShape::default());
+        // SAFETY: a paper device accesses no memory.
+        unsafe { qp.sq.post_one(&waiting) }.unwrap();
+        post(&mut qp, &[wr]);
+        let (last, register) = (qp.blocks(behind, 1), qp.take_register(0, 64));
+        assert_eq!((&register[..8], &register[8..]), (&last[..8], &[0; 56][..]), "{waiting:?}");
+        assert_eq!(qp.records()[1], 2);
+        // Nothing waits any more.
+        post(&mut qp, &[wr]);
+        assert_eq!(qp.take_register(1, 64), qp.blocks(2, 1));
+    }
+}
+
+#[test]
+fn a_doorbell_for_a_batch_carries_its_only_request_and_names_the_last_of_several() {
+    for count in 1..=2 {
+        let mut qp = ready(PaperShape::default());
+        let mut batch = WrBatch::start(&mut qp.sq);
+        for _ in 0..count {
+            // SAFETY: a paper device accesses no memory.
+            unsafe { batch.send().set_sge(SGE) };
+        }
+        batch.complete().unwrap();
+        let (last, register) = (qp.blocks(count - 1, 1), qp.take_register(0, 64));
+        let rest = if count == 1 { &last[8..] } else { &[0; 56] };
+        assert_eq!((&register[..8], &register[8..]), (&last[..8], rest), "{count} requests");
+        assert_eq!(qp.records()[1], count);
+    }
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl CqOps for ErasedCq {
         count + self.inner.0.poll(&mut wcs[count..])
     }
 
-    fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
         self.inner.0.req_notify(solicited_only)
     }
 

@@ -212,8 +212,8 @@ pub(super) const LIST: &[Mutant] = &[
         "owner-round",
         Owner,
         SHARED,
-        "u8::from(index & (self.mask + 1) != 0))",
-        "u8::from(index & (self.mask + 1) == 0))",
+        "u8::from(index & self.entries != 0))",
+        "u8::from(index & self.entries == 0))",
     ),
     Mutant::new("owner-ignored", Owner, SHARED, "op_own & cqe::OWNER != round || op_own >> 4", "op_own >> 4"),
     Mutant::new(
@@ -445,7 +445,15 @@ pub(super) const LIST: &[Mutant] = &[
         "tail.wrapping_add(self.max_post);",
         "tail.wrapping_add(self.max_post + 1);",
     ),
-    Mutant::new("overflow-send-short", Overflow, "sq/plain.rs", "self.head == self.limit\n", "false\n"),
+    Mutant::new("overflow-send-short", Overflow, "sq/plain.rs", "if self.head == self.limit {", "if false {"),
+    Mutant::new(
+        "overflow-send-lone",
+        Overflow,
+        "sq/plain.rs",
+        "place.head.wrapping_sub(self.lone_limit).cast_signed() >= 0",
+        "false",
+    ),
+    Mutant::new("overflow-recv-batch", Overflow, "rq.rs", "wrs.len().min(room)", "wrs.len()"),
     Mutant::new("overflow-send-batch", Overflow, "sq/plain.rs", "wrs.len().min(room)", "wrs.len()"),
     Mutant::new(
         "overflow-send-of-keys",
@@ -522,7 +530,7 @@ pub(super) const LIST: &[Mutant] = &[
         "run-one-return",
         Overflow,
         RUNS,
-        "(*index, *returned) = (behind, behind);\n        shared.return_up_to(behind);",
+        "(*index, *returned) = (behind, behind);\n        consumer.store(behind & COUNTER);",
         "*index = behind;",
     ),
     Mutant::new(

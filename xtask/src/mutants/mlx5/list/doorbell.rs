@@ -10,7 +10,13 @@ const REGISTERS: &str = "registers.rs";
 const CONTROL: &str = "cq/control.rs";
 
 pub(super) const LIST: &[Mutant] = &[
-    Mutant::new("record-send-bits", Record, QUEUE, "store(cur_post & 0xffff)", "store(cur_post)"),
+    Mutant::new(
+        "record-send-bits",
+        Record,
+        QUEUE,
+        "store(self.next_block().into());\n        if self.carries_blocks {",
+        "store(self.next_block() as u32 | 1 << 16);\n        if self.carries_blocks {",
+    ),
     Mutant::new("record-recv-bits", Record, "rq.rs", "COUNTER: u32 = 0xffff", "COUNTER: u32 = u32::MAX"),
     Mutant::new(
         "record-srq-bits",
@@ -19,7 +25,8 @@ pub(super) const LIST: &[Mutant] = &[
         "store(self.counter & 0xffff)",
         "store(self.counter)",
     ),
-    Mutant::new("record-cq-bits", Record, "cq/shared.rs", "store(index & COUNTER)", "store(index)"),
+    Mutant::new("record-cq-bits", Record, "cq/mod.rs", "store(self.index & COUNTER)", "store(self.index)"),
+    Mutant::new("record-cq-bits-of-one", Record, "cq/runs.rs", "store(behind & COUNTER)", "store(behind)"),
     Mutant::new("record-order-of-bytes", Record, BELL, "store(counter.to_be(), ", "store(counter, "),
     Mutant::new(
         "record-halves",
@@ -32,42 +39,43 @@ pub(super) const LIST: &[Mutant] = &[
         "record-before-entry",
         Record,
         PLAIN,
-        "let flags = self.flags[",
-        "self.record.store(self.cur_post.wrapping_add(1) & 0xffff);\n        let flags = self.flags[",
+        "let flags_imm = self.flags[",
+        "self.record.store(self.next_block().wrapping_add(1).into());\n        let flags_imm = self.flags[",
     ),
     Mutant::new(
         "record-behind-register",
         Record,
         QUEUE,
-        "        self.record.store(cur_post & 0xffff);
-        // SAFETY: the last request is in the queue, and has been stored.
-        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
-        // One block is one request.
-        if blocks == self.carried_blocks && has_data() {
-            // SAFETY: as above; it is one block.
-            unsafe { self.bell.ring_block(last) };
-        } else if PLAIN && blocks > 1 {
-            // The last one has one block of them. No fence is behind it.
-            // SAFETY: as above.
-            self.bell.ring(unsafe { wqe::head(last) });
+        "        self.record.store(self.next_block().into());
+        if self.carries_blocks {
+            // SAFETY: the request is in the queue, and has been stored; it has one block.
+            unsafe { self.bell.ring_block(at) };
         } else {
-            self.ring_other(blocks);
+            self.ring_other(at, 1);
         }
 ",
-        "        // SAFETY: the last request is in the queue, and has been stored.
-        let has_data = || PLAIN || unsafe { wqe::size(last) } > 1;
-        // One block is one request.
-        if blocks == self.carried_blocks && has_data() {
-            // SAFETY: as above; it is one block.
-            unsafe { self.bell.ring_block(last) };
-        } else if PLAIN && blocks > 1 {
-            // The last one has one block of them. No fence is behind it.
-            // SAFETY: as above.
-            self.bell.ring(unsafe { wqe::head(last) });
+        "        if self.carries_blocks {
+            // SAFETY: the request is in the queue, and has been stored; it has one block.
+            unsafe { self.bell.ring_block(at) };
         } else {
-            self.ring_other(blocks);
+            self.ring_other(at, 1);
         }
-        self.record.store(cur_post & 0xffff);
+        self.record.store(self.next_block().into());
+",
+    ),
+    Mutant::new(
+        "record-behind-register-of-many",
+        Record,
+        QUEUE,
+        "        self.record.store(self.next_block().into());
+        let last = self.block(self.next_block().wrapping_sub(1));
+        // SAFETY: the last request is in the queue, and has been stored.
+        self.bell.ring(unsafe { wqe::head(last) });
+",
+        "        let last = self.block(self.next_block().wrapping_sub(1));
+        // SAFETY: the last request is in the queue, and has been stored.
+        self.bell.ring(unsafe { wqe::head(last) });
+        self.record.store(self.next_block().into());
 ",
     ),
     Mutant::new(
@@ -126,14 +134,24 @@ pub(super) const LIST: &[Mutant] = &[
         "register.store(value.to_be(), ",
         "register.store(value, ",
     ),
+    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if is_plain && blocks > 1 {", "if false {"),
+    Mutant::new("blueflame-of-waiting", BlueFlame, PLAIN, "        self.lone_limit = place.head;\n", ""),
     Mutant::new(
-        "blueflame-of-many",
+        "blueflame-of-waiting-special",
         BlueFlame,
         QUEUE,
-        "if blocks == self.carried_blocks",
-        "if self.carried_blocks == 1",
+        "        self.lone_limit = self.head;\n",
+        "",
     ),
-    Mutant::new("blueflame-empty", BlueFlame, QUEUE, "&& has_data()", ""),
+    Mutant::new("blueflame-never-again", BlueFlame, QUEUE, "(self.limit, None);", "(self.lone_limit, None);")
+        .equivalent("Requests that are rung for alone take the long path for ever."),
+    Mutant::new(
+        "blueflame-empty",
+        BlueFlame,
+        QUEUE,
+        "if is_plain && self.carries_blocks {",
+        "if blocks == 1 && self.carries_blocks {",
+    ),
     Mutant::new("blueflame-of-some", BlueFlame, QUEUE, "ds.div_ceil(4) == blocks", "ds <= blocks"),
     Mutant::new("blueflame-small", BlueFlame, QUEUE, "&& bell.max_units >= (BLOCK / UNIT) as u32", ""),
     Mutant::new("blueflame-of-many-long", BlueFlame, QUEUE, "is_alone && ds > 1 &&", "ds > 1 &&"),
@@ -173,7 +191,27 @@ pub(super) const LIST: &[Mutant] = &[
         "may_carry && ds <= self.bell.max_units",
         "may_carry",
     ),
-    Mutant::new("blueflame-after-end", BlueFlame, QUEUE, "if self.life.is_over() {", "if false {"),
+    Mutant::new(
+        "blueflame-after-end",
+        BlueFlame,
+        QUEUE,
+        "fn ring_one(&mut self, at: NonNull<u8>) {\n        if self.life.is_over() {",
+        "fn ring_one(&mut self, at: NonNull<u8>) {\n        if false {",
+    ),
+    Mutant::new(
+        "doorbell-after-end",
+        BlueFlame,
+        QUEUE,
+        "self.lone_limit = self.limit;\n        if self.life.is_over() {",
+        "self.lone_limit = self.limit;\n        if false {",
+    ),
+    Mutant::new(
+        "doorbell-after-end-of-any",
+        BlueFlame,
+        QUEUE,
+        "if blocks == 0 || self.life.is_over() {",
+        "if blocks == 0 {",
+    ),
     // The choice of registers.
     Mutant::new("register-place", Register, REGISTERS, "self.number * self.of.size\n", "self.number\n"),
     Mutant::new("register-first", Register, REGISTERS, "FIRST: usize = 0x800", "FIRST: usize = 0xa00"),
@@ -226,8 +264,8 @@ pub(super) const LIST: &[Mutant] = &[
         "arm-kind",
         Arm,
         CONTROL,
-        "Some(events) { 0 } else { SOLICITED_ONLY }",
-        "Some(events) { SOLICITED_ONLY } else { 0 }",
+        "if is_any { 0 } else { SOLICITED_ONLY }",
+        "if is_any { SOLICITED_ONLY } else { 0 }",
     ),
     Mutant::new(
         "arm-kind-bit",
@@ -241,8 +279,8 @@ pub(super) const LIST: &[Mutant] = &[
         "arm-wider-forgotten",
         Arm,
         CONTROL,
-        "if self.any_at == Some(events) {",
-        "if !solicited_only {",
+        "self.any_at.load(Ordering::Relaxed) == u64::from(events)",
+        "!solicited_only",
     ),
     Mutant::new("arm-record", Arm, CONTROL, "self.arm_record.store(word);", ""),
     Mutant::new(
@@ -252,7 +290,13 @@ pub(super) const LIST: &[Mutant] = &[
         "self.arm_record.store(word);\n        self.arm.ring(word, self.cqn);",
         "self.arm.ring(word, self.cqn);\n        self.arm_record.store(word);",
     ),
-    Mutant::new("arm-consumer", Arm, CONTROL, "self.poller.finish();\n        let word", "let word"),
+    Mutant::new(
+        "arm-consumer",
+        Arm,
+        CONTROL,
+        "number | kind | self.poller.place()",
+        "number | kind | self.poller.place().saturating_sub(1)",
+    ),
     Mutant::new("arm-place", Arm, CONTROL, "number | kind | self.poller.place()", "number | kind"),
     Mutant::new("arm-place-bits", Arm, "cq/resize.rs", "self.index & 0xff_ffff\n", "self.index\n"),
 ];

@@ -155,11 +155,23 @@ pub(super) const LIST: &[Mutant] = &[
         "fence-at-reset",
         Fence,
         QUEUE,
-        "(0, 0, self.max_post, 0);",
-        "(0, 0, self.max_post, self.fence);",
+        "(self.next, self.head, self.fence) = (0, 0, 0);",
+        "(self.next, self.head) = (0, 0);",
     ),
-    Mutant::new("fence-taken-back", Fence, QUEUE, "fence = self.requests.kind(block).fence_behind();", ""),
-    Mutant::new("fence-short-taken-back", Fence, QUEUE, "self.limit = self.head;", ""),
+    Mutant::new(
+        "fence-taken-back",
+        Fence,
+        QUEUE,
+        "fence = self.requests.kind(block.into()).fence_behind();",
+        "",
+    ),
+    Mutant::new(
+        "fence-short-taken-back",
+        Fence,
+        QUEUE,
+        "(self.limit, self.lone_limit) = (self.head, self.head);",
+        "",
+    ),
     Mutant::new("signal-solicited-bit", Signal, WQE, "SOLICITED: u8 = 0x02", "SOLICITED: u8 = 0x01"),
     Mutant::new("signal-update-bit", Signal, WQE, "CQ_UPDATE: u8 = 0x08", "CQ_UPDATE: u8 = 0x04"),
     Mutant::new("signal-solicited", Signal, QUEUE, "control::SOLICITED)", "control::CQ_UPDATE)"),
@@ -174,7 +186,7 @@ pub(super) const LIST: &[Mutant] = &[
     )
     .equivalent("Bit 3 says that data is inline, and has no bit in the control segment."),
     // Immediate data, operands.
-    Mutant::new("immediate-order", Immediate, WQE, "joined(fm_ce_se, imm.to_be())", "joined(fm_ce_se, imm)"),
+    Mutant::new("immediate-order", Immediate, PLAIN, "joined(0, imm.to_be())", "joined(0, imm)"),
     Mutant::new(
         "immediate-of-write",
         Immediate,
