@@ -25,8 +25,12 @@ pub(crate) fn command() -> Command {
 pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     let status = command().arg("build").args(arguments).status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
-    let profile = if arguments.contains(&"--release") { "release" } else { "debug" };
-    Ok(target_directory()?.join(profile))
+    let named = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1);
+    profile_directory(match named {
+        Some(profile) => profile,
+        None if arguments.contains(&"--release") => "release",
+        None => "dev",
+    })
 }
 
 /// Builds a package with a profile. The results are in [`profile_directory`].

@@ -54,6 +54,9 @@ impl Device {
     }
 }
 
+/// The profile of the suites' programs, and of `libibverbs.so.1` for the suites.
+const PROFILE: &str = "guest";
+
 /// The kernel whose mlx5 driver is older than the tests support.
 const WITHOUT_MLX5: &str = "5.10";
 
@@ -293,7 +296,8 @@ pub(super) fn stages(
 fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>) -> Option<Programs> {
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
-        match cargo::build(&["--quiet", "--package", "verbs-tests", "--package", "rdma-tools", "--bins"]) {
+        let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
+        match cargo::build(&[&["--quiet", "--profile", PROFILE] as &[&str], &packages].concat()) {
             Ok(dir) => bin_dir = Some(dir),
             Err(error) => result.fail(format!("{error:#}")),
         }
@@ -327,7 +331,7 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
     if !waiting.is_empty() {
-        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build("dev") {
+        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(PROFILE) {
             Ok(dir) => {
                 result.counts.passed += 1;
                 programs.c_abi_dir = Some(dir);

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     whole: bool,
 
-    /// File with the output of `cargo xtask vm -- target/debug/guest conformance...`
+    /// File with the output of `cargo xtask vm -- target/guest/guest conformance...`
     output: PathBuf,
 }
 

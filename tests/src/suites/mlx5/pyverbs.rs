@@ -35,11 +35,12 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Returns the minimum number of tests that pass on either library.
+/// Returns the minimum number of tests that pass on either library: nearly as many as pass on C's,
+/// where one more or less depends on what a test finds in the guest.
 const fn least(port: Port) -> usize {
     match port {
-        Port::Ib => 130,
-        Port::Roce => 155,
+        Port::Ib => 136,
+        Port::Roce => 157,
     }
 }
 
