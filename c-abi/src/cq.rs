@@ -55,6 +55,25 @@ pub(crate) struct Cq<P: Provider> {
     handle: u32,
 }
 
+impl<P: Provider> Cq<P> {
+    /// Calls `with` with the queue, locked; `None` if the queue has ended. The thread that reads a
+    /// lent completion has the lock, and keeps it.
+    fn with_shared<R>(&self, with: impl FnOnce(&P::Cq) -> R) -> Option<R> {
+        let is_lender = self.lender.load(Ordering::Relaxed) == thread::current();
+        if !is_lender && !self.queue.lock_live() {
+            return None;
+        }
+        // SAFETY: this thread has the lock, perhaps since `start_poll`, and reads lent completions
+        // alone.
+        let result = with(unsafe { self.queue.get_shared() });
+        if !is_lender {
+            // SAFETY: `lock_live` was called above.
+            unsafe { self.queue.unlock() };
+        }
+        Some(result)
+    }
+}
+
 pub(crate) type CqObject<P> = Object<ibv_cq_ex, Cq<P>>;
 
 /// Returns the provider's completion queue.
@@ -223,7 +242,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error> {
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(cq, "modify_cq")? };
-        let modified = inner.queue.with_live(|queue| queue.modify(moderation));
+        let modified = inner.with_shared(|queue| queue.modify(moderation));
         modified.unwrap_or_else(|| Err(ended("modify_cq")))
     }
 
@@ -322,20 +341,13 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
     }
 }
 
-/// `ibv_req_notify_cq(3)`. The thread that reads a lent completion has the lock, and keeps it.
+/// `ibv_req_notify_cq(3)`.
 ///
 /// # Safety
 /// `cq` is a live queue of the provider.
 pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue is live.
-    let inner = unsafe { of::<P>(cq) };
-    let armed = if inner.lender.load(Ordering::Relaxed) == thread::current() {
-        // SAFETY: this thread has the lock since `start_poll`, and reads lent completions alone.
-        let queue = unsafe { inner.queue.get_shared() };
-        Some(queue.req_notify(solicited_only != 0))
-    } else {
-        inner.queue.with_live(|queue| queue.req_notify(solicited_only != 0))
-    };
+    let armed = unsafe { of::<P>(cq) }.with_shared(|queue| queue.req_notify(solicited_only != 0));
     code(armed.unwrap_or_else(|| Err(ended("req_notify_cq"))))
 }
 

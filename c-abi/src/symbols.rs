@@ -451,7 +451,7 @@ pub const MLX5: &[Node] = &[
     node(
         "MLX5_1.25",
         &[
-            served("mlx5dv_get_data_direct_sysfs_path"),
+            partial("mlx5dv_get_data_direct_sysfs_path", "`ENODEV`: no memory is registered for data direct"),
             partial("mlx5dv_reg_dmabuf_mr", "`EOPNOTSUPP` for data direct"),
         ],
     ),

@@ -171,7 +171,7 @@ cases! {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines[..1]) }.unwrap();
     }
-    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 61.0 => mlx5_bench_inline_16_static(w) {
+    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 60.0 => mlx5_bench_inline_16_static(w) {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines) }.unwrap();
     }
@@ -190,7 +190,7 @@ cases! {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&w.sends) }.unwrap();
     }
-    "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 47.0 => mlx5_bench_batch_16_static(w) {
+    "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 45.0 => mlx5_bench_batch_16_static(w) {
         let mut batch = WrBatch::start(&mut w.qp.sq);
         batch.wr_flags = SendFlags::SIGNALED;
         for wr_id in w.wr_id..w.wr_id + 16 {
@@ -230,7 +230,7 @@ cases! {
     "poll, by value", "static", 1, sent, Some(60.0), 60.0 => mlx5_bench_poll_1_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[0]);
     }
-    "poll, by value", "static", 16, sent, Some(35.0), 36.5 => mlx5_bench_poll_16_static(w) {
+    "poll, by value", "static", 16, sent, Some(35.0), 35.0 => mlx5_bench_poll_16_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[1]);
     }
     "poll of receives", "static", 1, received, None, 138.0 => mlx5_bench_poll_recv_1_static(w) {
@@ -243,7 +243,7 @@ cases! {
     "poll of shared receives", "static", 16, shared, None, 100.5 => mlx5_bench_poll_srq_16_static(w) {
         w.polled = black_box(w.sharer.poll(&mut w.wcs[1]));
     }
-    "poll, lending", "static", 1, sent, Some(35.0), 58.0 => mlx5_bench_lend_1_static(w) { lend(&mut w.qp, 1) }
+    "poll, lending", "static", 1, sent, Some(60.0), 58.0 => mlx5_bench_lend_1_static(w) { lend(&mut w.qp, 1) }
     "poll, lending", "static", 16, sent, Some(35.0), 57.5 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
 }
 

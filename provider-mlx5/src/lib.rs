@@ -133,7 +133,8 @@ pub enum Mlx5 {}
 // - 9: the device stops a queue pair before it confirms 2RST_QP or DESTROY_QP, and the two queues
 //   of a raw packet queue pair before DESTROY_RQ and DESTROY_SQ; the driver returns then
 //   (`__mlx5_ib_modify_qp`, `destroy_qp_common`). Of MODIFY_RQ to reset it is not promised. The
-//   confirmation is a write of the device behind those of the data.
+//   confirmation is a write of the device behind those of the data. A device that fails DESTROY_QP
+//   is beyond this: Linux prints that, and reports success.
 // - 10: the key of a region contains its number in the device and 8 bits that the driver changes;
 //   the number is given again only after DESTROY_MKEY. A region that is changed in place keeps its
 //   keys or returns new ones. An imported region is a second name of one.

@@ -258,8 +258,10 @@ impl SendRecord {
     #[inline(always)]
     pub(crate) fn complete_word(&self, word: u32) -> (u64, Kind) {
         let slot = self.at_upper_half(word);
+        let request = (slot.wr_id.load(Ordering::Relaxed), slot.kind());
+        // Last: the poster may write the slot again.
         self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
-        (slot.wr_id.load(Ordering::Relaxed), slot.kind())
+        request
     }
 
     /// As [`complete_word`](Self::complete_word), for a request that moves data from this side.
@@ -270,8 +272,9 @@ impl SendRecord {
         if slot.kind().has_more() {
             return None;
         }
+        let wr_id = slot.wr_id.load(Ordering::Relaxed);
         self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
-        Some(slot.wr_id.load(Ordering::Relaxed))
+        Some(wr_id)
     }
 
     /// Returns what is remembered of the request at a block.

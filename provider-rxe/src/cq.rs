@@ -151,7 +151,7 @@ impl CqOps for Cq {
 
     /// Sends the command, although the driver had no such method in any kernel that was read: the
     /// kernel knows best.
-    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+    fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
 }

@@ -208,7 +208,7 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+    fn modify(&self, moderation: CqModeration) -> Result<()> {
         self.device.control("modify_cq", |core, _| {
             core.sink.moderate(self.cq, moderation);
             Ok(())

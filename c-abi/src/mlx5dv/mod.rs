@@ -259,24 +259,21 @@ unsafe extern "C" fn _mlx5dv_query_port(
     })
 }
 
-/// `mlx5dv_get_data_direct_sysfs_path(3)`.
+/// `mlx5dv_get_data_direct_sysfs_path(3)`: `ENODEV`, as for a device that has none. A program that
+/// is told the path registers memory for it, which [`create`] refuses.
 ///
 /// # Safety
-/// `context` is open, and `buf` has `buf_len` bytes.
+/// `context` is open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
     context: *mut ibv_context,
-    buf: *mut c_char,
-    buf_len: usize,
+    _buf: *mut c_char,
+    _buf_len: usize,
 ) -> c_int {
-    not_null!(context, buf);
-    // SAFETY: the caller's promise. The bytes are initialised when the slice exists.
-    code(unsafe {
-        mlx5(context, "get_data_direct_sysfs_path").and_then(|context| {
-            buf.write_bytes(0, buf_len);
-            context.data_direct_sysfs_path(core::slice::from_raw_parts_mut(buf.cast(), buf_len))
-        })
-    })
+    const VERB: &str = "get_data_direct_sysfs_path";
+    not_null!(context);
+    // SAFETY: the caller's promise.
+    code(unsafe { mlx5(context, VERB) }.and_then(|_| Err(refused(VERB, Errno::NODEV))))
 }
 
 /// `mlx5dv_reserved_qpn_dealloc(3)`: no number is reserved, because none can be.

@@ -159,6 +159,8 @@ static void an_event_is_asked_for_between_start_and_end(struct ibv_context *cont
 		uint64_t wr_id = cq->wr_id;
 		enum ibv_wc_opcode opcode = ibv_wc_read_opcode(cq);
 		IS(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0), 0);
+		struct ibv_modify_cq_attr moderation = { .attr_mask = IBV_CQ_ATTR_MODERATE };
+		IS_ONE_OF(ibv_modify_cq(ibv_cq_ex_to_cq(cq), &moderation), 0, EOPNOTSUPP);
 		/* What is lent stays so. */
 		CHECK(cq->wr_id == wr_id && (wr_id == 1 || wr_id == 2));
 		IS(ibv_wc_read_opcode(cq), opcode);

@@ -317,7 +317,7 @@ impl CqOps for Cq {
         self.resize_to(cqe)
     }
 
-    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+    fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.device.kernel.uverbs(), self.handle, moderation)
             .map_err(|error| self.device.kernel.explain_modify_cq(error, moderation))
     }

@@ -293,8 +293,14 @@ impl Sq {
     fn last(&self) -> NonNull<u8> {
         match self.last {
             Some((behind, at)) if behind == self.next_block() => at,
-            _ => self.block(self.next_block().wrapping_sub(1)),
+            _ => self.last_block(),
         }
+    }
+
+    /// Returns the block before the next one.
+    #[inline(always)]
+    fn last_block(&self) -> NonNull<u8> {
+        self.block_at(self.next.wrapping_sub(1 << 16))
     }
 
     /// The end of the queue's memory.
@@ -395,7 +401,7 @@ impl Sq {
         }
         barrier::to_device();
         self.record.store(self.next_block().into());
-        let last = self.block(self.next_block().wrapping_sub(1));
+        let last = self.last_block();
         // SAFETY: the last request is in the queue, and has been stored.
         self.bell.ring(unsafe { wqe::head(last) });
     }
@@ -403,24 +409,30 @@ impl Sq {
     /// Publishes all requests since the last doorbell.
     #[inline(always)]
     fn ring_all(&mut self) {
-        let (blocks, is_plain) = (self.waiting(), self.last.is_none());
-        if is_plain && blocks > 1 {
-            return self.ring_many();
+        if self.last.is_some() {
+            return self.ring_special();
         }
+        match self.waiting() {
+            0 => {}
+            1 => {
+                self.lone_limit = self.limit;
+                self.ring_one(self.last_block());
+            }
+            _ => self.ring_many(),
+        }
+    }
+
+    /// As [`ring_all`](Self::ring_all), where some request took no short path.
+    #[inline(never)]
+    fn ring_special(&mut self) {
+        let (blocks, last) = (self.waiting(), self.last());
         if blocks == 0 || self.life.is_over() {
             return;
         }
-        let last = self.last();
         (self.lone_limit, self.last) = (self.limit, None);
         barrier::to_device();
         self.record.store(self.next_block().into());
-        if is_plain && self.carries_blocks {
-            // SAFETY: the request is in the queue, and has been stored; it has one block, with
-            // data.
-            unsafe { self.bell.ring_block(last) };
-        } else {
-            self.ring_other(last, blocks);
-        }
+        self.ring_other(last, blocks);
     }
 
     /// Rings where the short way of [`ring_all`](Self::ring_all) does not apply.

@@ -41,7 +41,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// or failed one.
     ///
     /// Completions that were lent stay lent: a C program may call this between `ibv_start_poll(3)`
-    /// and `ibv_end_poll`.
+    /// and `ibv_end_poll`. Of two requests the wider one holds; of two at the same time, either.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
@@ -88,7 +88,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// [`Cause::Limit`](crate::Cause::Limit) for numbers beyond
     /// [`cq_mod_caps`](crate::types::DeviceAttrEx::cq_mod_caps); any other errno that the kernel
     /// returns.
-    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+    fn modify(&self, moderation: CqModeration) -> Result<()> {
         let _ = moderation;
         Err(Error::new("modify_cq", "", Errno::OPNOTSUPP))
     }

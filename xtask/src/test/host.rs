@@ -46,8 +46,8 @@ const WORKSPACE: &[Stage] = &[
     ("libibverbs.so.1 as it is shipped", shipped),
 ];
 
-/// The stages that build in folders of their own. They run beside those of the workspace, which
-/// leave a processor idle while they link, and while a test waits.
+/// The stages that build elsewhere, but for one small program. They run beside those of the
+/// workspace, which leave a processor idle while they link, and while a test waits.
 const BESIDE: &[Stage] = &[
     ("rings and tables under the model checker", |result| {
         for arguments in [
@@ -71,6 +71,15 @@ const BESIDE: &[Stage] = &[
                 Err(error) => result.skip(format!("aarch64, cargo {}: {error:#}", arguments.join(" "))),
             }
         }
+    }),
+    ("instructions of the ConnectX data path", |result| {
+        if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
+            return result.skip(format!("callgrind: {error:#}"));
+        }
+        cargo_succeeds(
+            &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--check"],
+            result,
+        );
     }),
     ("mutants of the ConnectX provider, a few", |result| match mutants::mlx5::check(MUTANTS) {
         Ok((killed, problems)) => {

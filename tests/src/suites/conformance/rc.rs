@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         rc_write_changes_exactly_the_bytes_it_names,
         rc_write_with_immediate_data_completes_a_receive,
         rc_read_brings_what_is_there,
+        rc_short_reads_bring_what_is_there_and_nothing_else,
         rc_compare_and_swap_swaps_only_what_compares,
         rc_fetch_and_add_wraps_around,
         rc_inline_data_is_free_when_posting_returns,
@@ -131,6 +132,31 @@ fn rc_read_brings_what_is_there<P: Provider>(context: &Context<P>) -> CaseResult
         let wc = wait_for(&mut pair.a.cq, 3, WcOpcode::RDMA_READ)?;
         assert_eq!(wc.byte_len as usize, len);
         assert!(into.read(0..len) == there, "a read of {len} bytes");
+    }
+    Ok(())
+}
+
+/// Lengths around those of data that a completion may carry, on a queue pair whose operations all
+/// complete: devices put the data of their answers into completions there.
+fn rc_short_reads_bring_what_is_there_and_nothing_else<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut pair = Pair::new(context, &Shape { sq_sig_all: true, ..Shape::default() })?;
+    let (into, source) = (Arena::new(&pair.pd, 256)?, Arena::new(&pair.pd, 256)?);
+    for (round, len) in [1, 8, 31, 32, 33, 63, 64, 65].into_iter().enumerate() {
+        let there = pattern(round as u32 + 60, len);
+        source.write(3, &there);
+        into.write(0, &[0xa5; 256]);
+        let op = SendOp::RdmaRead { remote_addr: source.addr() + 3, rkey: source.rkey() };
+        // In two pieces, of which a short read has the first alone.
+        let (first, second) = (len.min(20), len.saturating_sub(20));
+        let sge = [into.sge(5..5 + first), into.sge(100..100 + second)];
+        let sge = if second == 0 { &sge[..1] } else { &sge };
+        post_send(&mut pair.a.qp, &[SendWr { wr_id: 3, op, sge, flags: SendFlags::empty() }])?;
+        let wc = wait_for(&mut pair.a.cq, 3, WcOpcode::RDMA_READ)?;
+        assert_eq!(wc.byte_len as usize, len);
+        let mut expected = vec![0xa5; 256];
+        expected[5..5 + first].copy_from_slice(&there[..first]);
+        expected[100..100 + second].copy_from_slice(&there[first..]);
+        assert!(into.read(0..256) == expected, "a read of {len} bytes");
     }
     Ok(())
 }

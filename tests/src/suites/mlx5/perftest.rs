@@ -44,12 +44,14 @@ const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 4096, &["--use_old_post_send"]),
     // Wraps around the send queue several times.
     way("ib_write_bw", 2000, 4096, &["-t", "16"]),
+    way("ib_write_bw", 20, 4096, &["-c", "XRC"]),
     way("ib_write_lat", 20, 8, &[]),
     way("ib_write_lat", 20, 4096, &[]),
     way("ib_read_bw", 20, 65536, &[]),
     way("ib_read_bw", 8, 1 << 20, &[]),
     way("ib_read_bw", 20, 4096, &["-b", "-o", "4"]),
     way("ib_read_bw", 20, 4096, &["-e"]),
+    way("ib_read_bw", 20, 4096, &["-c", "XRC"]),
     way("ib_read_lat", 20, 8, &[]),
     way("ib_send_bw", 20, 65536, &[]),
     way("ib_send_bw", 20, 4096, &["-e"]),
@@ -63,6 +65,8 @@ const WAYS: &[Way] = &[
     way("ib_send_lat", 20, 1024, &["-c", "UD"]),
     way("ib_atomic_bw", 20, 8, &["-A", "FETCH_AND_ADD"]),
     way("ib_atomic_bw", 20, 8, &["-A", "CMP_AND_SWAP"]),
+    way("ib_send_lat", 20, 8, &["-c", "XRC"]),
+    way("ib_atomic_bw", 20, 8, &["-A", "FETCH_AND_ADD", "-c", "XRC"]),
     way("ib_atomic_lat", 20, 8, &["-A", "FETCH_AND_ADD"]),
 ];
 

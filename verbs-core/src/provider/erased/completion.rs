@@ -244,7 +244,7 @@ impl CqOps for ErasedCq {
         self.inner.0.resize(cqe)
     }
 
-    fn modify(&mut self, moderation: CqModeration) -> Result<()> {
+    fn modify(&self, moderation: CqModeration) -> Result<()> {
         self.inner.0.modify(moderation)
     }
 }

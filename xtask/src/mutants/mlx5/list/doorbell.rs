@@ -68,11 +68,11 @@ pub(super) const LIST: &[Mutant] = &[
         Record,
         QUEUE,
         "        self.record.store(self.next_block().into());
-        let last = self.block(self.next_block().wrapping_sub(1));
+        let last = self.last_block();
         // SAFETY: the last request is in the queue, and has been stored.
         self.bell.ring(unsafe { wqe::head(last) });
 ",
-        "        let last = self.block(self.next_block().wrapping_sub(1));
+        "        let last = self.last_block();
         // SAFETY: the last request is in the queue, and has been stored.
         self.bell.ring(unsafe { wqe::head(last) });
         self.record.store(self.next_block().into());
@@ -134,7 +134,13 @@ pub(super) const LIST: &[Mutant] = &[
         "register.store(value.to_be(), ",
         "register.store(value, ",
     ),
-    Mutant::new("blueflame-of-many", BlueFlame, QUEUE, "if is_plain && blocks > 1 {", "if false {"),
+    Mutant::new(
+        "blueflame-of-many",
+        BlueFlame,
+        QUEUE,
+        "            1 => {\n                self.lone_limit",
+        "            1.. => {\n                self.lone_limit",
+    ),
     Mutant::new("blueflame-of-waiting", BlueFlame, PLAIN, "        self.lone_limit = place.head;\n", ""),
     Mutant::new(
         "blueflame-of-waiting-special",
@@ -149,8 +155,8 @@ pub(super) const LIST: &[Mutant] = &[
         "blueflame-empty",
         BlueFlame,
         QUEUE,
-        "if is_plain && self.carries_blocks {",
-        "if blocks == 1 && self.carries_blocks {",
+        "        if self.last.is_some() {\n            return self.ring_special();",
+        "        if self.last.is_some() && self.waiting() > 1 {\n            return self.ring_special();",
     ),
     Mutant::new("blueflame-of-some", BlueFlame, QUEUE, "ds.div_ceil(4) == blocks", "ds <= blocks"),
     Mutant::new("blueflame-small", BlueFlame, QUEUE, "&& bell.max_units >= (BLOCK / UNIT) as u32", ""),
