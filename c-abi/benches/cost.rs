@@ -160,7 +160,7 @@ cases! {
     }
     c_cost_wr_write_1_c(w) { c_batch(w, 1, c_wr_write, c_set_sge) }
 
-    "wr, write", 16, drained, 42.0, None =>
+    "wr, write", 16, drained, 44.0, None =>
     c_cost_wr_write_16_static(w) {
         batch(w, 16, |wr, sge, _| {
             // SAFETY: the device accesses no memory of work requests.
@@ -223,7 +223,7 @@ cases! {
     c_cost_empty_static(w) { poll(w, 8) }
     c_cost_empty_c(w) { c_poll(w, 8) }
 
-    "start_poll, 4 fields", 1, completed, 52.0, None =>
+    "start_poll, 4 fields", 1, completed, 55.0, None =>
     c_cost_lend_1_static(w) { lend(w, 1) }
     c_cost_lend_1_c(w) { c_lend(w, 1) }
 
@@ -243,7 +243,7 @@ cases! {
     c_cost_soft_send_16_static(w) { post_send(w, 0, 16) }
     c_cost_soft_send_16_c(w) { c_post_send(w, 1) }
 
-    "wr, send", 1, held, ABOVE, None =>
+    "wr, send", 1, held, 59.0, None =>
     c_cost_soft_wr_1_static(w) {
         batch(w, 1, |wr, sge, _| {
             // SAFETY: the device starts no request in SQD.
@@ -252,7 +252,7 @@ cases! {
     }
     c_cost_soft_wr_1_c(w) { c_batch(w, 1, c_wr_send, c_set_sge) }
 
-    "wr, send", 16, held, ABOVE, None =>
+    "wr, send", 16, held, 39.0, None =>
     c_cost_soft_wr_16_static(w) {
         batch(w, 16, |wr, sge, _| {
             // SAFETY: the device starts no request in SQD.
@@ -303,7 +303,7 @@ const MLX5_POLL_16: Option<f64> = Some(111.0);
 cases! {
     ON_MLX5: Mlx5;
 
-    "post_send, inline", 1, ready, 48.0, MLX5_INLINE =>
+    "post_send, inline", 1, ready, 65.0, MLX5_INLINE =>
     c_cost_mlx5_inline_1_static(w) { post_send(w, 3, 1) }
     c_cost_mlx5_inline_1_c(w) { c_post_send(w, 6) }
 
@@ -311,7 +311,7 @@ cases! {
     c_cost_mlx5_inline_16_static(w) { post_send(w, 3, 16) }
     c_cost_mlx5_inline_16_c(w) { c_post_send(w, 7) }
 
-    "post_send, write", 1, ready, 48.0, MLX5_SGE =>
+    "post_send, write", 1, ready, 65.0, MLX5_SGE =>
     c_cost_mlx5_write_1_static(w) { post_send(w, 1, 1) }
     c_cost_mlx5_write_1_c(w) { c_post_send(w, 2) }
 
@@ -319,13 +319,13 @@ cases! {
     c_cost_mlx5_write_16_static(w) { post_send(w, 1, 16) }
     c_cost_mlx5_write_16_c(w) { c_post_send(w, 3) }
 
-    "wr, inline", 1, ready, 75.0, MLX5_WR =>
+    "wr, inline", 1, ready, 78.0, MLX5_WR =>
     c_cost_mlx5_wr_inline_1_static(w) {
         batch(w, 1, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
     }
     c_cost_mlx5_wr_inline_1_c(w) { c_batch(w, 1, c_wr_write, c_set_inline) }
 
-    "wr, inline", 16, ready, 47.0, MLX5_WR_16 =>
+    "wr, inline", 16, ready, 53.0, MLX5_WR_16 =>
     c_cost_mlx5_wr_inline_16_static(w) {
         batch(w, 16, |wr, _, data| wr.rdma_write(RKEY, REMOTE).set_inline_data(data));
     }
@@ -373,7 +373,7 @@ cases! {
     c_cost_mlx5_empty_static(w) { poll(w, 8) }
     c_cost_mlx5_empty_c(w) { c_poll(w, 8) }
 
-    "start_poll, 4 fields", 1, sent, 65.0, None =>
+    "start_poll, 4 fields", 1, sent, 67.0, None =>
     c_cost_mlx5_lend_1_static(w) { lend(w, 1) }
     c_cost_mlx5_lend_1_c(w) { c_lend(w, 1) }
 

@@ -126,7 +126,7 @@ fn the_kernel_decides_about_flags_and_moderation() {
     let attr = CqInitAttr { flags: CqFlags::IGNORE_OVERRUN, ..CqInitAttr::new(1) };
     let error = device.context.create_cq(None, &attr).unwrap_err();
     assert_eq!(error.cause, Cause::CqFlags { flags: CqFlags::IGNORE_OVERRUN });
-    let mut paper = device.create_cq(8);
+    let paper = device.create_cq(8);
     device.script.expect([Expect::anything(Reply::Errno(Errno::OPNOTSUPP)), Expect::anything(Reply::ok())]);
     let moderation = CqModeration { cq_count: 4, cq_period: 10 };
     assert_eq!(paper.cq.modify(moderation).unwrap_err().errno, Errno::OPNOTSUPP);
