@@ -264,8 +264,8 @@ impl SendRecord {
         request
     }
 
-    /// As [`complete_word`](Self::complete_word), for a request that moves data from this side.
-    /// Does nothing for another one.
+    /// As [`complete_word`](Self::complete_word), for a request that moves data from this side;
+    /// `None`, and nothing has changed, for another one.
     #[inline(always)]
     pub(crate) fn complete_plain(&self, word: u32) -> Option<u64> {
         let slot = self.at_upper_half(word);

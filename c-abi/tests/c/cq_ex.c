@@ -114,24 +114,6 @@ static void unknown_fields_and_flags_are_refused(struct ibv_context *context)
 	REFUSED(ibv_create_cq_ex(context, &attr), EINVAL);
 }
 
-/* Sends a message to itself on a queue pair that is connected to itself: two completions. */
-static void loop_message(struct side *side)
-{
-	post_recv(side, 1, 0, 64);
-	struct ibv_sge sge = sge_of(side, 128, 64);
-	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-	IS(ibv_post_send(side->qp, &wr, &bad), 0);
-}
-
-static bool readable(int fd, int milliseconds)
-{
-	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
-	int count = poll(&poll_fd, 1, milliseconds);
-	CHECK(count >= 0);
-	return count == 1;
-}
-
 /* The order of a program that reads what there is, asks for an event, and ends its turn. */
 static void an_event_is_asked_for_between_start_and_end(struct ibv_context *context, uint32_t flags)
 {

@@ -8,16 +8,6 @@
 
 static struct ibv_context *context;
 
-/* Sends a message to itself on a queue pair that is connected to itself. */
-static void loop_message(struct side *side)
-{
-	post_recv(side, 1, 0, 64);
-	struct ibv_sge sge = sge_of(side, 128, 64);
-	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-	IS(ibv_post_send(side->qp, &wr, &bad), 0);
-}
-
 static struct side side_with(struct ibv_comp_channel *channel, void *cq_context)
 {
 	struct side side = make_side(context, 0, 4096);
@@ -30,14 +20,6 @@ static struct side side_with(struct ibv_comp_channel *channel, void *cq_context)
 	to_init(side.qp);
 	connect_qp(side.qp, side.qp->qp_num);
 	return side;
-}
-
-static bool readable(int fd, int milliseconds)
-{
-	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
-	int count = poll(&poll_fd, 1, milliseconds);
-	CHECK(count >= 0);
-	return count == 1;
 }
 
 static void events_come_when_they_are_asked_for(void)

@@ -274,4 +274,22 @@ static inline struct ibv_wc success_of(struct ibv_cq *cq)
 	return wc;
 }
 
+/* Sends a message to itself on a queue pair that is connected to itself: two completions. */
+static inline void loop_message(struct side *side)
+{
+	post_recv(side, 1, 0, 64);
+	struct ibv_sge sge = sge_of(side, 128, 64);
+	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	IS(ibv_post_send(side->qp, &wr, &bad), 0);
+}
+
+static inline bool readable(int fd, int milliseconds)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	int count = poll(&poll_fd, 1, milliseconds);
+	CHECK(count >= 0);
+	return count == 1;
+}
+
 #endif
