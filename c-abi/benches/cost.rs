@@ -303,7 +303,7 @@ const MLX5_POLL_16: Option<f64> = Some(111.0);
 cases! {
     ON_MLX5: Mlx5;
 
-    "post_send, inline", 1, ready, 65.0, MLX5_INLINE =>
+    "post_send, inline", 1, ready, ABOVE, MLX5_INLINE =>
     c_cost_mlx5_inline_1_static(w) { post_send(w, 3, 1) }
     c_cost_mlx5_inline_1_c(w) { c_post_send(w, 6) }
 
@@ -311,7 +311,7 @@ cases! {
     c_cost_mlx5_inline_16_static(w) { post_send(w, 3, 16) }
     c_cost_mlx5_inline_16_c(w) { c_post_send(w, 7) }
 
-    "post_send, write", 1, ready, 65.0, MLX5_SGE =>
+    "post_send, write", 1, ready, ABOVE, MLX5_SGE =>
     c_cost_mlx5_write_1_static(w) { post_send(w, 1, 1) }
     c_cost_mlx5_write_1_c(w) { c_post_send(w, 2) }
 

@@ -106,28 +106,71 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     let object = unsafe { QpObject::<P>::inner(qp.cast()) };
     let addressing = object.addressing;
     object.sq.with(|sq| {
-        let mut next = wr;
-        while !next.is_null() {
-            // SAFETY: the program's list, which it does not change during the call.
-            let request = unsafe { &*next };
-            // SAFETY: the program's promise for this request.
-            if let Err(reason) = unsafe { post_one::<P>(sq, addressing, request) } {
-                // The requests before it are posted. The doorbell's failure is not the first one.
-                let _ = if next == wr { Ok(()) } else { sq.ring() };
-                // SAFETY: the program passes null or a pointer to write.
-                return unsafe { stop(next, bad_wr, "post_send", reason) };
+        // SAFETY: the program's list, which it does not change during the call, and its promise for
+        // each request; `bad_wr` is one pointer or null.
+        unsafe {
+            let is_one = addressing == Addressing::Connected && !wr.is_null() && (*wr).next.is_null();
+            if is_one && post_alone::<P>(sq, &*wr) {
+                return 0;
             }
-            next = request.next;
-        }
-        if wr.is_null() {
-            return 0;
-        }
-        match sq.ring() {
-            Ok(()) => 0,
-            // SAFETY: as above.
-            Err(errno) => unsafe { stop(next, bad_wr, "post_send", PostReason::Doorbell(errno)) },
+            send_list::<P>(sq, addressing, wr, bad_wr)
         }
     })
+}
+
+/// Posts a common request, and rings for it alone. Returns whether it did; otherwise the queue is
+/// unchanged.
+///
+/// # Safety
+/// The program's promise for the request; the queue pair has a peer.
+#[inline(always)]
+unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
+    if wr.num_sge != 1 || wr.sg_list.is_null() {
+        return false;
+    }
+    // SAFETY: the operation names this member of the union; the list has one element, and both
+    // types have the same layout.
+    let (rdma, sge) = unsafe { (&wr.wr.rdma, slice::from_ref(&*wr.sg_list.cast::<Sge>())) };
+    let op = match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_RDMA_WRITE => SendOp::RdmaWrite { remote_addr: rdma.remote_addr, rkey: rdma.rkey },
+        _ => return false,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { sq.post_alone(&SendWr { wr_id: wr.wr_id, op, sge, flags: send_flags(wr.send_flags) }) }
+}
+
+/// Posts a list of requests, and rings.
+///
+/// # Safety
+/// The program's promise for each request; `bad_wr` is null or points to a pointer.
+unsafe fn send_list<P: Provider>(
+    sq: &mut P::Sq,
+    addressing: Addressing,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: the program's list, which it does not change during the call.
+        let request = unsafe { &*next };
+        // SAFETY: the program's promise for this request.
+        if let Err(reason) = unsafe { post_one::<P>(sq, addressing, request) } {
+            // The requests before it are posted. The doorbell's failure is not the first one.
+            let _ = if next == wr { Ok(()) } else { sq.ring() };
+            // SAFETY: the program passes null or a pointer to write.
+            return unsafe { stop(next, bad_wr, "post_send", reason) };
+        }
+        next = request.next;
+    }
+    if wr.is_null() {
+        return 0;
+    }
+    match sq.ring() {
+        Ok(()) => 0,
+        // SAFETY: as above.
+        Err(errno) => unsafe { stop(next, bad_wr, "post_send", PostReason::Doorbell(errno)) },
+    }
 }
 
 /// Names the request that ends a list, and returns the errno.

@@ -477,6 +477,14 @@ impl SendQueue for Sq {
     }
 
     #[inline(always)]
+    unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        let Some(at) = (unsafe { self.put_one(wr) }) else { return false };
+        self.ring_one(at);
+        true
+    }
+
+    #[inline(always)]
     fn ring(&mut self) -> Result<(), Errno> {
         self.ring_all();
         Ok(())
@@ -518,15 +526,14 @@ impl SendQueue for Sq {
             return unsafe { self.post_many(wrs) };
         };
         // SAFETY: as above.
-        let Some(at) = (unsafe { self.put_one(wr) }) else {
-            let (one, wr) = (wr.sge.first().copied(), *wr);
-            // A copy, so that a request that the caller builds for this call stays in registers.
-            let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
-            // SAFETY: as above.
-            return unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) };
-        };
-        self.ring_one(at);
-        Ok(())
+        if unsafe { self.post_alone(wr) } {
+            return Ok(());
+        }
+        let (one, wr) = (wr.sge.first().copied(), *wr);
+        // A copy, so that a request that the caller builds for this call stays in registers.
+        let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
+        // SAFETY: as above.
+        unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) }
     }
 }
 

@@ -224,6 +224,22 @@ pub trait SendQueue: Any + Debug + Send + Sync {
         unsafe { self.post_one(wr) }.is_ok()
     }
 
+    /// Posts one work request as [`post_send`](Self::post_send) does, if it is a common one and
+    /// nothing else waits for the doorbell, and returns whether it did. After `false` the queue is
+    /// unchanged.
+    ///
+    /// For callers that have one request, and know less of it than the caller of `post_send`. By
+    /// default no request is posted so; a provider whose doorbell cannot fail may have a shorter
+    /// way here than [`post_quick`](Self::post_quick) and [`ring`](Self::ring).
+    ///
+    /// # Safety
+    /// As [`post_send`](Self::post_send).
+    #[inline(always)]
+    unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
+        let _ = wr;
+        false
+    }
+
     /// Publishes to the device all requests that were put into the queue.
     ///
     /// # Errors

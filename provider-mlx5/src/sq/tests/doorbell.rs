@@ -94,6 +94,26 @@ fn a_request_is_not_carried_while_others_wait() {
 }
 
 #[test]
+fn a_request_is_posted_alone_where_no_other_waits_for_a_doorbell() {
+    let mut qp = ready(PaperShape::default());
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
+    // SAFETY: a paper device accesses no memory.
+    let alone = |qp: &mut PaperQp, wr: &SendWr<'_>| unsafe { qp.sq.post_alone(wr) };
+    assert!(alone(&mut qp, &wr));
+    assert_eq!((qp.take_register(0, 64), qp.records()[1]), (qp.blocks(0, 1), 1));
+    // Requests of other kinds, and behind one that waits, are left to the other ways.
+    assert!(!alone(&mut qp, &SendWr { sge: &[], ..wr }));
+    // SAFETY: as above.
+    unsafe { qp.sq.post_one(&wr) }.unwrap();
+    assert!(!alone(&mut qp, &wr));
+    assert_eq!((qp.take_register(1, 64), qp.records()[1]), ([0; 64].into(), 1), "nothing was rung for");
+    qp.sq.ring().unwrap();
+    assert_eq!((qp.take_register(1, 64), qp.records()[1]), (qp.blocks(1, 1), 2));
+    assert!(alone(&mut qp, &wr));
+    assert_eq!((qp.take_register(0, 64), qp.records()[1]), (qp.blocks(2, 1), 3));
+}
+
+#[test]
 fn a_doorbell_for_a_batch_carries_its_only_request_and_names_the_last_of_several() {
     for count in 1..=2 {
         let mut qp = ready(PaperShape::default());
