@@ -324,6 +324,17 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_is_longer_than_the_room_is_taken_up_to_there() {
+        let mut qp = ready(PaperShape { entries: 4, ..PaperShape::default() });
+        let sge = [Sge { addr: 1, length: 1, lkey: 7 }];
+        let list: Vec<_> = (0..6).map(|wr_id| RecvWr { wr_id, sge: &sge }).collect();
+        // SAFETY: a paper device accesses no memory.
+        let refused = unsafe { qp.rq.post_recv(&list) }.unwrap_err();
+        assert_eq!((refused.accepted, refused.reason), (4, PostReason::QueueFull));
+        assert_eq!(qp.records()[0], 4);
+    }
+
+    #[test]
     fn a_reset_queue_takes_as_many_receives_as_a_new_one() {
         let mut qp = ready(PaperShape { entries: 4, ..PaperShape::default() });
         for wr_id in 0..6_u16 {

@@ -449,6 +449,20 @@ fn a_number_that_is_used_again_at_once_has_no_completions_of_the_former_queue_pa
 }
 
 #[test]
+fn a_send_of_a_queue_pair_whose_sends_complete_elsewhere_is_skipped() {
+    let mut qp = ready(PaperShape::default());
+    let recv = Some(Receives::Own(RecvRecord::new(1)));
+    qp.begin(1, Queues { send: None, recv, ..Queues::default() });
+    // Its receive makes it the current queue pair of the poller.
+    for _ in 0..2 {
+        qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
+        assert_eq!(qp.lend().map(|completion| completion.wr_id), Some(0));
+        qp.write_of(1, SENT);
+        assert!(qp.lend().is_none());
+    }
+}
+
+#[test]
 fn a_queue_that_is_polled_empty_releases_the_queue_pairs_that_ended() {
     let mut qp = ready(PaperShape::default());
     let record = SendRecord::new(4);

@@ -39,7 +39,7 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("completion-vendor-copied", Completion, POLLER, "wc.vendor_err = self.vendor_err();", ""),
     Mutant::new("completion-time", Completion, CQE, "TIMESTAMP: usize = 48", "TIMESTAMP: usize = 40"),
     Mutant::new("completion-vlan", Completion, CQE, "VLAN_INFO: usize = 30", "VLAN_INFO: usize = 28"),
-    Mutant::new("completion-counter", Completion, CQE, "WQE_COUNTER: usize = 60", "WQE_COUNTER: usize = 58"),
+    Mutant::new("completion-counter", Completion, CQE, "WQE_COUNTER: usize = 60", "WQE_COUNTER: usize = 56"),
     Mutant::new(
         "completion-opcode-read",
         Completion,
