@@ -71,14 +71,21 @@ fn library() -> Result<PathBuf, String> {
 fn compile() -> Result<PathBuf, String> {
     let program = std::env::temp_dir().join(format!("cost-{}", std::process::id()));
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/library/cost.c");
+    cc(&program, &[source.to_owned()])?;
+    Ok(program)
+}
+
+/// Compiles a C program that uses libibverbs, and returns the compiler's reason if it cannot.
+pub(crate) fn cc(program: &Path, arguments: &[String]) -> Result<(), String> {
     let compiled = Command::new("cc")
         .args(["-O2", "-o"])
-        .arg(&program)
-        .args([source, "-libverbs"])
+        .arg(program)
+        .args(arguments)
+        .arg("-libverbs")
         .output()
         .map_err(|error| format!("cc could not be started: {error}"))?;
     match compiled.status.success() {
-        true => Ok(program),
+        true => Ok(()),
         false => Err(format!("cc: {}", String::from_utf8_lossy(&compiled.stderr).trim())),
     }
 }

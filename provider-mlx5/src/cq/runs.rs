@@ -199,13 +199,6 @@ impl Poller {
         self.poll_on(wcs, count)
     }
 
-    /// Returns whether there is no completion, and nothing else to look at.
-    #[inline(always)]
-    fn is_empty(&self) -> bool {
-        // In this order: what is new covers the entries that were written before.
-        self.ring.entry(self.index).is_none() && !self.shared.has_news()
-    }
-
     /// Continues behind a run.
     #[inline(never)]
     fn poll_on(&mut self, wcs: &mut [Wc], mut count: usize) -> usize {

@@ -471,6 +471,10 @@ fn a_queue_that_is_polled_empty_releases_the_queue_pairs_that_ended() {
     assert_eq!(Arc::strong_count(&record), 2);
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
     assert_eq!(Arc::strong_count(&record), 1);
+    qp.begin(2, Queues { send: Some(Arc::clone(&record)), recv: None, ..Queues::default() });
+    qp.end(2);
+    assert!(qp.lend().is_none());
+    assert_eq!(Arc::strong_count(&record), 1, "also where completions are lent");
 }
 
 #[test]

@@ -1,0 +1,4 @@
+/* The side of the device: see kernel.c. */
+
+/* Completes `count` writes of the queue pair. */
+void complete(unsigned count);

@@ -1,0 +1,124 @@
+//! rdma-core's libmlx5, counted beside ours where it is installed: `cost.c` is a C program that
+//! makes the calls of cost.rs, and `kernel.c` is the ConnectX device that it makes them on, in
+//! plain memory like ours.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::callgrind::count_in;
+use crate::library::cc;
+
+/// Calls that `cost.c` makes of the function.
+const CALLS: u32 = 256;
+const EMPTY: &str = "c_cost_nothing";
+/// The exit status of `cost.c` where no library drives the device.
+const NOT_INSTALLED: i32 = 2;
+
+/// What libibverbs reads of the device in sysfs. The device file is /dev/zero, 1:5.
+const SYSFS: &[(&str, &str)] = &[
+    ("infiniband_verbs/abi_version", "6"),
+    ("infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
+    ("infiniband_verbs/uverbs0/dev", "1:5"),
+    ("infiniband_verbs/uverbs0/abi_version", "1"),
+    ("infiniband/mlx5_0/node_type", "1: CA"),
+    ("infiniband/mlx5_0/node_guid", "0000:0000:0000:0002"),
+    ("infiniband/mlx5_0/device/modalias", "pci:v000015B3d00001017sv000015B3sd00000000bc02sc00i00"),
+];
+
+/// The installed library, and a folder with the program and the device's files, which is removed
+/// in the end.
+pub(crate) struct Libmlx5 {
+    pub(crate) version: String,
+    folder: PathBuf,
+    /// Instructions of the empty function.
+    empty: f64,
+}
+
+impl Libmlx5 {
+    /// Returns the library of this machine. Without one, or without a C compiler and verbs.h, it
+    /// prints the reason instead.
+    ///
+    /// # Errors
+    /// The device's files could not be written, the C program failed on a library that is there,
+    /// or valgrind did.
+    pub(crate) fn find() -> Result<Option<Self>, String> {
+        let folder = std::env::temp_dir().join(format!("libmlx5-{}", std::process::id()));
+        let mut library = Self { version: String::new(), folder, empty: 0.0 };
+        library.write().map_err(|error| format!("{}: {error}", library.folder.display()))?;
+        match compile(&library.program()).and_then(|()| library.start()) {
+            Ok(version) => library.version = version?,
+            Err(why) => {
+                println!("libmlx5 was not counted beside ours: {why}");
+                return Ok(None);
+            }
+        }
+        library.empty = library.count_all(EMPTY)?;
+        Ok(Some(library))
+    }
+
+    /// Returns the instructions of one call of a function of `cost.c`, minus those of the empty
+    /// function.
+    ///
+    /// # Errors
+    /// The C program or valgrind failed.
+    pub(crate) fn count(&self, symbol: &str) -> Result<f64, String> {
+        Ok(self.count_all(symbol)? - self.empty)
+    }
+
+    fn count_all(&self, symbol: &str) -> Result<f64, String> {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.env("SYSFS_PATH", &self.folder);
+        count_in(valgrind, &self.program(), &[symbol], symbol, CALLS)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.join("cost")
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        for (file, content) in SYSFS {
+            let path = self.folder.join("class").join(file);
+            fs::create_dir_all(path.parent().unwrap_or(&path))?;
+            fs::write(path, format!("{content}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Opens the device, and returns the version of the library that drives it, or the reason why
+    /// there is none. The inner error is that the library was there and failed.
+    fn start(&self) -> Result<Result<String, String>, String> {
+        let program = self.program();
+        let started = Command::new(&program).env("SYSFS_PATH", &self.folder).output();
+        let output = started.map_err(|error| format!("{}: {error}", program.display()))?;
+        if output.status.code() == Some(NOT_INSTALLED) {
+            return Err("it is not installed (package ibverbs-providers)".to_owned());
+        }
+        if !output.status.success() {
+            return Ok(Err(format!("libmlx5: {}", String::from_utf8_lossy(&output.stderr).trim())));
+        }
+        let file = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        version(&file).map(|version| Ok(version.to_owned())).ok_or(format!("the device is driven by {file}"))
+    }
+}
+
+impl Drop for Libmlx5 {
+    fn drop(&mut self) {
+        // What stays behind is in the folder of temporary files.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn compile(program: &Path) -> Result<(), String> {
+    let source = |name| format!("{}/benches/libmlx5/{name}", env!("CARGO_MANIFEST_DIR"));
+    // Libraries find the program's functions in place of libc's if they are exported. Some
+    // compilers fortify libc's, which then cannot be defined.
+    let flags = ["-D_GNU_SOURCE", "-U_FORTIFY_SOURCE", "-rdynamic"].map(str::to_owned);
+    cc(program, &[&flags[..], &[source("cost.c"), source("kernel.c")]].concat())
+}
+
+/// Returns rdma-core's version: 44.0 of libmlx5.so.1.24.44.0.
+fn version(file: &str) -> Option<&str> {
+    let (_, numbers) = file.rsplit_once("/libmlx5.so.1.")?;
+    numbers.split_once('.').map(|(_, version)| version)
+}
