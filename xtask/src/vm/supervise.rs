@@ -154,8 +154,11 @@ enum Phase {
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 /// The limit on silence of process 1, which sends a line every [`super::guest::HEARTBEAT`].
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// The limit on ending a command, powering off or dying.
+/// The limit on ending a command, or dying.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// The limit on powering off: drivers unload, and that of mlx5 destroys thousands of cached memory
+/// keys, with a command each.
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
 /// Follows a guest to its end, or kills it. Afterwards QEMU is gone and every stream has been read
 /// to its end.
@@ -202,7 +205,7 @@ pub(super) fn to_the_end(
                     progress.say(&format!("up after {took:.1} s"));
                     phase = Phase::Running(timeout.map(|t| Instant::now() + t));
                 } else if let Some(ended) = verdict(word, rest, matches!(phase, Phase::Killing(_))) {
-                    phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
+                    phase = Phase::Stopping(ended, Instant::now() + POWER_OFF_LIMIT);
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -269,7 +272,8 @@ fn gave_up(phase: Phase) -> Ended {
         Phase::Stopping(Ended::NeverUp(reason), _) => return Ended::NeverUp(reason),
         Phase::Stopping(Ended::Failed(reason), _) => reason,
         Phase::Stopping(..) => {
-            format!("the command ended, but the guest did not power off within {} s", STOP_LIMIT.as_secs())
+            let limit = POWER_OFF_LIMIT.as_secs();
+            format!("the command ended, but the guest did not power off within {limit} s")
         }
     };
     Ended::Failed(text)
