@@ -211,6 +211,7 @@ impl<B: Bus> Core<B> {
             return Ok(());
         };
         let mut block = std::mem::take(&mut compression.open);
+        let completions = block.len() as u32;
         let solicited = match &mut block[..] {
             [] => return Ok(()),
             [only] => {
@@ -223,7 +224,7 @@ impl<B: Bus> Core<B> {
                 solicited
             }
         };
-        self.written(cqn, solicited);
+        self.written(cqn, completions, solicited);
         Ok(())
     }
 

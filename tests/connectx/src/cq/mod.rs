@@ -3,22 +3,25 @@
 //!
 //! ```text
 //! a work request completes ──► entry at the producer index; owner bit = turn of the ring, last
-//!                               └─ armed for it? then one event
+//!                               └─ armed for it? then one event, which moderation may delay
 //! driver ──► doorbell record: consumer index, arm word
 //!        ──► UAR 0x20: the arm word again, and the queue's number
 //! ```
 //! The arm word's 2-bit sequence number counts the events that the driver has handled.
 //!
-//! A queue with compression writes several completions as one [block](block).
+//! A queue with compression writes several completions as one [block](block). A queue with
+//! moderation raises one event for [several completions](moderation).
 //!
 //! Invariant: no entry that the driver has not read is overwritten, unless the driver asked to
 //! ignore overruns.
 
 pub(crate) mod block;
+pub(crate) mod moderation;
 
 use roce::engine::CqFull;
 
 use self::block::Compression;
+use self::moderation::Held;
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::eq::EventType;
@@ -48,6 +51,8 @@ pub(crate) struct Cq {
     /// Number of entries written since creation.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
+    /// Completions whose event moderation delays; none while the queue is not armed.
+    pub(crate) held: Held,
     /// Compression, if the driver asked for it.
     pub(crate) compression: Option<Compression>,
     /// Whether the queue has overrun or an injected fault broke it.
@@ -150,16 +155,17 @@ impl<B: Bus> Core<B> {
             return Ok(());
         }
         self.put(cqn, entry, data)?;
-        self.written(cqn, solicited);
+        self.written(cqn, 1, solicited);
         Ok(())
     }
 
-    /// Raises the event for the completions that were just written, if the queue is armed for it.
-    fn written(&mut self, cqn: u32, solicited: bool) {
+    /// Raises the event for the completions that were just written, all solicited or none, if the
+    /// queue is armed for it.
+    fn written(&mut self, cqn: u32, completions: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;
         }
-        self.notify(cqn, solicited);
+        self.notify(cqn, completions, solicited);
     }
 
     /// Writes an entry at the producer index.
@@ -203,18 +209,23 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the completion event if the queue is armed for it.
-    fn notify(&mut self, cqn: u32, solicited: bool) {
+    /// Raises the completion event if the queue is armed for it, unless moderation delays it.
+    fn notify(&mut self, cqn: u32, completions: u32, solicited: bool) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let wanted = match cq.armed {
             None => false,
             Some(Arm::Next) => true,
             Some(Arm::Solicited) => solicited,
         };
-        if !wanted {
-            return;
+        if wanted && !self.hold(cqn, completions) {
+            self.raise(cqn);
         }
-        cq.armed = None;
+    }
+
+    /// Raises the completion event, which disarms the queue.
+    fn raise(&mut self, cqn: u32) {
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
+        (cq.armed, cq.held) = (None, Held::default());
         if let Some((_, fired)) = &mut cq.run.sequence {
             *fired = fired.saturating_add(1);
         }
@@ -313,9 +324,13 @@ impl<B: Bus> Core<B> {
         // Completions since the driver last polled count.
         let solicited_since = cq.run.solicited.wrapping_sub(consumer) & CONSUMED;
         let solicited = (1..=unread).contains(&solicited_since);
-        if unread > 0 && (solicited || !is_solicited) {
-            self.notify(cqn, solicited);
+        if unread == 0 || is_solicited && !solicited {
+            cq.held = Held::default();
+            return;
         }
+        cq.held.recount();
+        // Only the last of the solicited completions is known.
+        self.notify(cqn, if is_solicited { 1 } else { unread }, solicited);
     }
 }
 

@@ -16,13 +16,13 @@ fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     (bed, cq, one, two, memory)
 }
 
-fn write(bed: &mut Bed, pair: &mut Pair, memory: &Memory) {
+pub(super) fn write(bed: &mut Bed, pair: &mut Pair, memory: &Memory) {
     let wqe = bed.begin(pair, opcode::WRITE).remote(memory.va, memory.key).done();
     bed.post(pair, &wqe);
 }
 
 /// Posts a send that the peer receives, solicited or not; only the receive completes.
-fn send(bed: &mut Bed, pair: &mut Pair, peer: &mut Pair, solicited: bool) {
+pub(super) fn send(bed: &mut Bed, pair: &mut Pair, peer: &mut Pair, solicited: bool) {
     bed.post_recv(peer, &[]);
     let wqe = bed.begin(pair, opcode::SEND).set(ctrl::CE, 0).set(ctrl::SE, solicited.into()).done();
     bed.post(pair, &wqe);

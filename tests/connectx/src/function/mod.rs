@@ -80,6 +80,8 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) cqns: Ids,
+    /// Time at which a moderated event may be due: the earliest one, or earlier.
+    pub(crate) next_held: Option<Time>,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
     pub(crate) paging: Paging,
@@ -168,6 +170,7 @@ impl<B: Bus> Function<B> {
         core.eqs = fresh.eqs;
         core.cqs = fresh.cqs;
         core.cqns = fresh.cqns;
+        core.next_held = fresh.next_held;
         core.qps = fresh.qps;
         core.attention = fresh.attention;
         core.paging = fresh.paging;
@@ -209,6 +212,7 @@ impl<B: Bus> Core<B> {
             eqs: BTreeMap::new(),
             cqs: BTreeMap::new(),
             cqns: Ids::new(1..=(1 << LOG_MAX_CQ) - 1),
+            next_held: None,
             qps: BTreeMap::new(),
             attention: Attention::default(),
             paging: Paging::default(),

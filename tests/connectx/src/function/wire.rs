@@ -69,6 +69,7 @@ impl<B: Bus> Function<B> {
         self.release_due();
         self.engine.timeout(now, &mut self.core);
         self.settle();
+        self.core.raise_held();
         self.look();
     }
 
@@ -76,7 +77,7 @@ impl<B: Bus> Function<B> {
     pub(crate) fn deadline(&self) -> Option<Time> {
         let paced = self.core.eth.deadline();
         let others = [self.engine.deadline(), self.held_until(), self.core.attention.next_look];
-        others.into_iter().chain([paced]).flatten().min()
+        others.into_iter().chain([paced, self.core.next_held]).flatten().min()
     }
 
     /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether one was

@@ -2,18 +2,11 @@
 //! on a ConnectX device.
 //!
 //! The cases ask the device where the specification leaves a choice. Those that misuse it on
-//! purpose make the model complain ([`PROVOKED`]); few have no meaning on the model
-//! ([`OTHERWISE`]).
+//! purpose make the model complain ([`PROVOKED`]).
 
 use crate::fabric;
-use crate::runner::{Case, skip};
+use crate::runner::Case;
 use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
-
-/// Cases that do not run: the reason, and their topics and names.
-const OTHERWISE: &[(&str, &[&str])] = &[(
-    "the model raises events at once, whatever the moderation is",
-    &["cq_events.moderation_waits_for_the_count", "cq_events.moderation_waits_for_the_period"],
-)];
 
 /// Cases that break a rule of the model on purpose: the rule, and their topics and names.
 const PROVOKED: &[(&str, &[&str])] = &[
@@ -43,19 +36,7 @@ pub fn cases() -> Vec<Case> {
     ]
     .into_iter()
     .flatten()
-    .map(judged)
     .collect()
-}
-
-/// Returns the case, as a skip if it does not run here.
-pub(super) fn judged(case: Case) -> Case {
-    let Case { name, deadline, run } = case;
-    let reason = entry(OTHERWISE, &name);
-    let run = move || match reason {
-        Some(reason) => skip(reason),
-        None => run(),
-    };
-    Case { name, deadline, run: Box::new(run) }
 }
 
 /// Returns the rule of the model that a case breaks on purpose, and whether it does so on every
@@ -92,7 +73,7 @@ mod tests {
             name.split(' ').next().unwrap_or_default().to_owned()
         };
         let names: BTreeSet<String> = cases().into_iter().map(name).collect();
-        for case in OTHERWISE.iter().chain(PROVOKED).chain(LET_THROUGH).flat_map(|(_, cases)| *cases) {
+        for case in PROVOKED.iter().chain(LET_THROUGH).flat_map(|(_, cases)| *cases) {
             assert!(names.contains(*case), "{case}");
         }
     }

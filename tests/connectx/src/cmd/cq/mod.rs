@@ -10,10 +10,13 @@
 //!        └──── moved by one ────────────────────► └──────┘
 //! ```
 
-use super::context::{bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, reserved};
+use super::context::{
+    bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, not_offered, reserved,
+};
 use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::cq::block::Compression;
+use crate::cq::moderation::Held;
 use crate::cq::{Arm, Cq, CqRun};
 use crate::function::{Core, Function};
 use crate::layout::caps::cmd_hca_cap;
@@ -21,7 +24,7 @@ use crate::layout::cq::{
     cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
 };
 use crate::layout::cqe::cqe;
-use crate::layout::put;
+use crate::layout::{Field, put};
 
 /// Opcode of the last entry of an abandoned buffer.
 const RESIZE: u32 = 5;
@@ -36,7 +39,7 @@ pub(super) fn create<B: Bus>(
     let mut context = [0; cqc::SIZE];
     context.copy_from_slice(create_cq_in::CQ_CONTEXT.of(input));
     reserved(&cqc::TABLE, &context)?;
-    none_of(&[cqc::DBR_UMEM_VALID, cqc::APU_CQ, cqc::CC, cqc::CQE_COMPRESSION_LAYOUT], &context)?;
+    none_of(NOT_OFFERED, &context)?;
     if cqc::STATUS.is_set(&context) || cqc::ST.is_set(&context) {
         return Err(bad("the context of a new completion queue has a state"));
     }
@@ -71,6 +74,7 @@ pub(super) fn create<B: Bus>(
         ignore_overrun: cqc::OI.is_set(&context),
         producer: 0,
         armed: None,
+        held: Held::default(),
         compression,
         in_error: false,
         users: 0,
@@ -80,6 +84,16 @@ pub(super) fn create<B: Bus>(
     create_cq_out::CQN.set(output, cqn);
     Ok(())
 }
+
+/// Fields of features that no capability offers.
+const NOT_OFFERED: &[Field] = &[
+    cqc::DBR_UMEM_VALID,
+    cqc::APU_CQ,
+    cqc::CC,
+    cqc::CQE_COMPRESSION_LAYOUT,
+    cqc::CQ_PERIOD_MODE,
+    cqc::SCQE_BREAK_MODERATION_EN,
+];
 
 /// Returns the number of entries, log2, and the bytes of an entry.
 fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
@@ -151,7 +165,8 @@ fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     }
 }
 
-/// Fields that MODIFY_CQ changes: period, count, overrun, period mode.
+/// Fields that MODIFY_CQ changes: period, count, overrun. A change of the period mode takes a
+/// capability that is not offered.
 const MODIFY_PERIOD: u32 = 1 << 0;
 const MODIFY_COUNT: u32 = 1 << 1;
 const MODIFY_OVERRUN: u32 = 1 << 2;
@@ -169,17 +184,16 @@ pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
     if modify_cq_in::OP_MOD.get(input) == 1 {
         return resize(function, cqn, select, input);
     }
-    let known = MODIFY_PERIOD | MODIFY_COUNT | MODIFY_OVERRUN | MODIFY_PERIOD_MODE;
+    if select & MODIFY_PERIOD_MODE != 0 {
+        return Err(not_offered("a change of CQ_PERIOD_MODE"));
+    }
+    let known = MODIFY_PERIOD | MODIFY_COUNT | MODIFY_OVERRUN;
     if select & !known != 0 || input.len() > modify_cq_in::PAS {
         return Err(bad(format!("a change of fields {select:#x} with {} bytes of input", input.len())));
     }
     let Some(cq) = core.cqs.get_mut(&cqn) else { return Err(missing("the completion queue")) };
-    let changes = [
-        (MODIFY_PERIOD, cqc::CQ_PERIOD),
-        (MODIFY_COUNT, cqc::CQ_MAX_COUNT),
-        (MODIFY_OVERRUN, cqc::OI),
-        (MODIFY_PERIOD_MODE, cqc::CQ_PERIOD_MODE),
-    ];
+    let changes =
+        [(MODIFY_PERIOD, cqc::CQ_PERIOD), (MODIFY_COUNT, cqc::CQ_MAX_COUNT), (MODIFY_OVERRUN, cqc::OI)];
     for (_, field) in changes.iter().filter(|(bit, _)| select & bit != 0) {
         field.set(&mut cq.context, field.get(context));
     }

@@ -98,6 +98,8 @@ fn contexts_that_break_a_rule_are_refused() {
         (&[(cqc::CQE_COMPRESSION_LAYOUT, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::CC, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::APU_CQ, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::CQ_PERIOD_MODE, 1)], Status::BadParam, Rule::CommandCapability),
+        (&[(cqc::SCQE_BREAK_MODERATION_EN, 1)], Status::BadParam, Rule::CommandCapability),
         (&[(cqc::DBR_ADDR, 0x1004)], Status::BadParam, Rule::CommandDoorbellRecord),
         (&[(cqc::DBR_ADDR, 1 << 40)], Status::BadParam, Rule::CommandDoorbellRecord),
     ];
@@ -157,6 +159,8 @@ fn moderation_is_kept_and_the_rest_left_alone() {
     assert!(!cq.ignore_overrun);
     modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, 8u32);
     bench.refused(&modify, Status::BadParam, Rule::CommandParameter);
+    modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, MODIFY_PERIOD_MODE);
+    bench.refused(&modify, Status::BadParam, Rule::CommandCapability);
 }
 
 #[test]

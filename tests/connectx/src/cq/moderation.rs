@@ -1,0 +1,89 @@
+//! Moderation of completion events: one event for several completions.
+//!
+//! ```text
+//!            arm                  a completion that counts
+//!   fired ──────────► armed, 0 held ───────────► armed, 1 held, until a time
+//!     ▲                     │ moderation is off                │
+//!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held, or the time:
+//!                                                                one event
+//! ```
+//! A completion counts if it would raise the event without moderation. `CQ_PERIOD` microseconds
+//! after the first of them, the event comes at the latest.
+//!
+//! The manual does not say when the period begins after a queue has been idle, what an arm does to
+//! completions from before, and when a change takes effect. Here, unread completions count from the
+//! arm on, an arm keeps the time of completions that are still unread, and a change applies to the
+//! next completion.
+//!
+//! # References
+//! PRM, "completion queue context" (`cq_period`, `cq_max_count`); `ibv_modify_cq(3)`; Linux
+//! `drivers/infiniband/hw/mlx5/cq.c` (`mlx5_ib_modify_cq`)
+
+use roce::engine::Time;
+
+use super::Cq;
+use crate::bus::Bus;
+use crate::function::Core;
+use crate::layout::cq::cqc;
+
+/// Completions of an armed queue whose event is delayed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    /// Number of completions that count.
+    completions: u32,
+    /// Time of the event, if no more completions come.
+    until: Option<Time>,
+}
+
+impl Held {
+    /// Counts completions from 0 again. The time of the event stays.
+    pub(super) fn recount(&mut self) {
+        self.completions = 0;
+    }
+}
+
+impl Cq {
+    /// Returns the number of completions that raise one event and the longest delay of the first of
+    /// them, in nanoseconds. `None`: each raises one, because one of the two fields is 0.
+    fn moderation(&self) -> Option<(u32, u64)> {
+        let (count, period) = (cqc::CQ_MAX_COUNT.get32(&self.context), cqc::CQ_PERIOD.get(&self.context));
+        (count != 0 && period != 0).then_some((count, period * MICROSECOND))
+    }
+}
+
+impl<B: Bus> Core<B> {
+    /// Counts completions that the queue is armed for, and returns whether moderation delays their
+    /// event.
+    pub(super) fn hold(&mut self, cqn: u32, completions: u32) -> bool {
+        let now = self.now;
+        let Some(cq) = self.cqs.get_mut(&cqn) else { return false };
+        let Some((count, period)) = cq.moderation() else { return false };
+        cq.held.completions = cq.held.completions.saturating_add(completions);
+        if cq.held.completions >= count {
+            return false;
+        }
+        let until = *cq.held.until.get_or_insert(now + period);
+        self.next_held = Some(self.next_held.map_or(until, |next| next.min(until)));
+        true
+    }
+
+    /// Raises the delayed events whose time has come.
+    pub(crate) fn raise_held(&mut self) {
+        let now = self.now;
+        if self.next_held.is_none_or(|next| next > now) {
+            return;
+        }
+        let is_due = |cq: &&Cq| cq.held.until.is_some_and(|until| until <= now);
+        let due: Vec<u32> = self.cqs.values().filter(is_due).map(|cq| cq.cqn).collect();
+        for cqn in due {
+            self.raise(cqn);
+        }
+        self.next_held = self.cqs.values().filter_map(|cq| cq.held.until).min();
+    }
+}
+
+/// Nanoseconds of a microsecond, the unit of `CQ_PERIOD`.
+const MICROSECOND: u64 = 1000;
+
+#[cfg(test)]
+mod tests;
