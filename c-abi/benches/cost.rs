@@ -12,8 +12,8 @@
 //! instructions are counted as in the benchmark of provider-rxe: all callees included, minus those
 //! of an empty function. Without valgrind, the table cannot be made.
 //!
-//! Where rdma-core's libmlx5 is installed, a C program makes the same calls of it on a device in
-//! plain memory, and its instructions are a column beside ours on ConnectX ([`libmlx5`]); `--check`
+//! A C program makes the same calls of rdma-core's libmlx5 on a device in plain memory, where that
+//! is installed, and its instructions are a column beside ours on ConnectX ([`libmlx5`]); `--check`
 //! fails where ours does not stay below. Without it, the numbers that were recorded once remain.
 //!
 //! Another table has a C program's calls of the linked `libibverbs.so.1` on a soft device

@@ -15,7 +15,7 @@ const EMPTY: &str = "c_cost_nothing";
 /// The exit status of `cost.c` where no library drives the device.
 const NOT_INSTALLED: i32 = 2;
 
-/// What libibverbs reads of the device in sysfs. The device file is /dev/zero, 1:5.
+/// The files of sysfs that libibverbs reads of the device. The device file is /dev/zero, 1:5.
 const SYSFS: &[(&str, &str)] = &[
     ("infiniband_verbs/abi_version", "6"),
     ("infiniband_verbs/uverbs0/ibdev", "mlx5_0"),

@@ -4,8 +4,8 @@
 //!            arm                  a completion that counts
 //!   fired ──────────► armed, 0 held ───────────► armed, 1 held, until a time
 //!     ▲                     │ moderation is off                │
-//!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held, or the time:
-//!                                                                one event
+//!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held,
+//!                                                                or the time: one event
 //! ```
 //! A completion counts if it would raise the event without moderation. `CQ_PERIOD` microseconds
 //! after the first of them, the event comes at the latest.
