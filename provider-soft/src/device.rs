@@ -11,9 +11,10 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
 use verbs_core::Errno;
 use verbs_core::types::Guid;
 
@@ -42,11 +43,26 @@ impl Device {
     ) -> Result<Arc<Self>, Errno> {
         let shared = Arc::new(Shared::new(name, socket, guid, strict_ports)?);
         exit::remember(&shared);
-        let its = Arc::clone(&shared);
-        let worker = std::thread::Builder::new().name(name.into()).spawn(move || worker::run(&its));
-        let worker = worker.map_err(|error| Errno::from_io(&error))?;
+        let worker = start(name, Arc::clone(&shared))?;
         Ok(Arc::new(Self { shared, worker: Mutex::new(Some(worker)) }))
     }
+}
+
+/// Starts the worker, and waits until it runs: a thread that begins where memory has run short
+/// meanwhile ends the process.
+fn start(name: &str, shared: Arc<Shared>) -> Result<JoinHandle<()>, Errno> {
+    let (running, is_running) = mpsc::channel();
+    // Signals are left to the program's threads. The new thread inherits the mask.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let worker = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _ = running.send(());
+        worker::run(&shared);
+    });
+    // It was the mask before, which the kernel accepts again.
+    let _ = mask.thread_set_mask();
+    let worker = worker.map_err(|error| Errno::from_io(&error))?;
+    is_running.recv().map_err(|_| Errno::AGAIN)?;
+    Ok(worker)
 }
 
 impl core::ops::Deref for Device {

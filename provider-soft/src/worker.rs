@@ -34,7 +34,6 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::prctl::set_timerslack;
-use nix::sys::signal::SigSet;
 use nix::sys::time::TimeSpec;
 use roce::engine::Time;
 
@@ -45,8 +44,6 @@ use crate::shared::Shared;
 
 /// Runs the worker until the device stops.
 pub(crate) fn run(shared: &Shared) {
-    // Signals are left to the program's threads.
-    let _ = SigSet::all().thread_block();
     // By default the kernel makes a rest of 30 µs one of 80 µs. Without it rests are longer.
     let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);

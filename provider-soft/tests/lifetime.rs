@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use common::{
     wait_for_child, wait_ok,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use provider_soft::{Soft, SoftDevice};
@@ -42,6 +44,24 @@ const EVENTS: Shape = Shape {
     min_rnr_timer: 1,
     access: common::REMOTE,
 };
+
+#[test]
+fn signals_are_left_to_the_programs_threads() {
+    let before = SigSet::thread_get_mask().unwrap();
+    let _context = open();
+    assert_eq!(SigSet::thread_get_mask().unwrap(), before, "the mask of the thread that opens");
+    // Other tests' workers have names of the same kind.
+    let masks: Vec<String> = fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .filter(|status| status.starts_with("Name:\tsoft"))
+        .filter_map(|status| Some(status.lines().find(|line| line.starts_with("SigBlk:"))?.to_owned()))
+        .collect();
+    assert!(!masks.is_empty());
+    // All but two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
+    let of_all = "SigBlk:\tfffffffe7ffbfeff";
+    assert!(masks.iter().all(|mask| mask == of_all), "{masks:?}");
+}
 
 #[test]
 fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
@@ -276,11 +296,11 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
     let names: Vec<String> = [&a, &b].map(|end| end.context.device_name().to_owned()).into_iter().collect();
     let switches = || -> Vec<String> {
         let mut found = Vec::new();
-        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        for task in fs::read_dir("/proc/self/task").unwrap() {
             let path = task.unwrap().path();
-            let Ok(name) = std::fs::read_to_string(path.join("comm")) else { continue };
+            let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
             if names.iter().any(|its| its == name.trim()) {
-                let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+                let status = fs::read_to_string(path.join("status")).unwrap_or_default();
                 found.extend(status.lines().find(|line| line.starts_with("voluntary")).map(str::to_owned));
             }
         }
@@ -328,7 +348,7 @@ fn unread_events_go_with_the_object_that_they_belong_to() {
 #[test]
 fn dropped_channels_leave_no_descriptors_behind_for_long() {
     // Other tests run in this process, so the count must be far beyond theirs.
-    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();
     for _ in 0..1000 {
