@@ -33,6 +33,10 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     })
 }
 
+/// The profile of what guests run or wait for: the suites' programs, `libibverbs.so.1` for the
+/// suites, the ConnectX model.
+pub(crate) const GUEST_PROFILE: &str = "guest";
+
 /// Builds a package with a profile. The results are in [`profile_directory`].
 ///
 /// # Errors

@@ -22,9 +22,10 @@ use anyhow::{Context as _, Result};
 
 use super::stage::{Counts, StageResult, for_lines, stage};
 use super::{Args, Kernels};
+use crate::cargo::{self, GUEST_PROFILE};
 use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
-use crate::{apt, c_abi, cargo, vm};
+use crate::{apt, c_abi, vm};
 
 /// A guest: its kernel and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,9 +54,6 @@ impl Device {
         }
     }
 }
-
-/// The profile of the suites' programs, and of `libibverbs.so.1` for the suites.
-const PROFILE: &str = "guest";
 
 /// The kernel whose mlx5 driver is older than the tests support.
 const WITHOUT_MLX5: &str = "5.10";
@@ -297,7 +295,7 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
         let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
-        match cargo::build(&[&["--quiet", "--profile", PROFILE] as &[&str], &packages].concat()) {
+        match cargo::build(&[&["--quiet", "--profile", GUEST_PROFILE] as &[&str], &packages].concat()) {
             Ok(dir) => bin_dir = Some(dir),
             Err(error) => result.fail(format!("{error:#}")),
         }
@@ -331,7 +329,7 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
     if !waiting.is_empty() {
-        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(PROFILE) {
+        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(GUEST_PROFILE) {
             Ok(dir) => {
                 result.counts.passed += 1;
                 programs.c_abi_dir = Some(dir);

@@ -121,7 +121,8 @@ impl Options {
 /// # Errors
 /// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build() -> Result<PathBuf> {
-    cargo::build(&["--quiet", "--package", "connectx-model", "--bin", "connectx-model"])
+    let profile = ["--quiet", "--profile", cargo::GUEST_PROFILE];
+    cargo::build(&[&profile as &[&str], &["--package", "connectx-model", "--bin", "connectx-model"]].concat())
 }
 
 #[cfg(test)]
