@@ -19,8 +19,8 @@ use verbs_core::provider::{
     QpParts, SendQueue as _,
 };
 use verbs_core::types::{
-    DataInOrder, Ece, Gid, OpKind, QpAttr, QpAttrMask, QpCreateAttr, QpCreateFlags, QpInitAttr, QpState,
-    QpType, RateLimit, RxHashConf, RxHashFields, RxHashFunction,
+    DataInOrder, Ece, Gid, OpKind, QpAttr, QpAttrMask, QpCreateAttr, QpCreateFlags, QpInitAttr, QpSendOps,
+    QpState, QpType, RateLimit, RxHashConf, RxHashFields, RxHashFunction,
 };
 use verbs_core::{Errno, Error};
 
@@ -363,9 +363,12 @@ impl<P: Provider> QpVerbs for Provided<P> {
             sq_sig_all: attr.sq_sig_all != 0,
             user_handle: object.as_mut_ptr() as u64,
         };
+        // One provider sizes its queues by the operations.
+        let is_sized = has_send_ops && self.mlx5().is_some();
+        let send_ops = is_sized.then(|| QpSendOps::from_bits_retain(attr.send_ops_flags));
         // SAFETY: the hash and the table are those of the attributes.
         let parts = unsafe {
-            match extras::<P>(attr)? {
+            match extras::<P>(attr, send_ops)? {
                 extras if scatter != ScatterToCqe::Usual => {
                     self.create_scattering(&parents, &init, extras, scatter)?
                 }
@@ -519,14 +522,17 @@ impl<P: Provider> QpVerbs for Provided<P> {
 /// The objects that the attributes name are live.
 type Extras<'a, P> = Option<(QpCreateAttr, Option<(Loan<'a, <P as Provider>::RwqIndTable>, RxHashConf)>)>;
 
-unsafe fn extras<'a, P: Provider>(attr: &ibv_qp_init_attr_ex) -> Result<Extras<'a, P>, Error> {
+unsafe fn extras<'a, P: Provider>(
+    attr: &ibv_qp_init_attr_ex,
+    send_ops: Option<QpSendOps>,
+) -> Result<Extras<'a, P>, Error> {
     const VERB: &str = "create_qp";
     const ANY: u32 = IBV_QP_INIT_ATTR_CREATE_FLAGS
         | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
         | IBV_QP_INIT_ATTR_IND_TABLE
         | IBV_QP_INIT_ATTR_RX_HASH;
     let asks = |bit| attr.comp_mask & bit != 0;
-    if !asks(ANY) {
+    if !asks(ANY) && send_ops.is_none() {
         return Ok(None);
     }
     let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
@@ -534,6 +540,8 @@ unsafe fn extras<'a, P: Provider>(attr: &ibv_qp_init_attr_ex) -> Result<Extras<'
         create_flags: QpCreateFlags::from_bits_retain(flags & !IBV_QP_CREATE_SOURCE_QPN),
         source_qpn: (flags & IBV_QP_CREATE_SOURCE_QPN != 0).then_some(attr.source_qpn),
         max_tso_header: if asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attr.max_tso_header } else { 0 },
+        // A queue pair with a table sends nothing.
+        send_ops: send_ops.filter(|_| !asks(IBV_QP_INIT_ATTR_IND_TABLE)),
     };
     let rss = if asks(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
         if !asks(IBV_QP_INIT_ATTR_IND_TABLE) || !asks(IBV_QP_INIT_ATTR_RX_HASH) || attr.rwq_ind_tbl.is_null()

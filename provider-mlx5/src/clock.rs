@@ -9,7 +9,8 @@
 //! The kernel and the device alone write the pages, and both are read by value.
 //!
 //! # References
-//! `ibv_query_rt_values_ex(3)`, `mlx5dv_get_clock_info(3)`; rdma-core `providers/mlx5/mlx5.c`
+//! `ibv_query_rt_values_ex(3)`, `mlx5dv_get_clock_info(3)`; rdma-core `providers/mlx5/mlx5.c`;
+//! Linux `drivers/net/ethernet/mellanox/mlx5/core/lib/clock.h` (`mlx5_real_time_cyc2time`)
 #![allow(unsafe_code)]
 
 use core::mem::offset_of;
@@ -107,6 +108,13 @@ impl Clock {
     }
 }
 
+/// Returns the time since 1970 that a device has written, in nanoseconds: it writes seconds, and
+/// nanoseconds within them.
+pub(crate) fn real_time(timestamp: u64) -> u64 {
+    let (seconds, nanoseconds) = (timestamp >> 32, timestamp & u64::from(u32::MAX));
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
+}
+
 /// The number of reads of a page that the kernel updates: an update takes a few stores.
 const PATIENCE: u32 = 1 << 20;
 
@@ -175,6 +183,11 @@ mod tests {
         // SAFETY: the test has one thread.
         unsafe { page.write(0, info) };
         page
+    }
+
+    #[test]
+    fn a_devices_time_has_seconds_and_nanoseconds() {
+        assert_eq!(real_time(1_700_000_000 << 32 | 999_999_999), 1_700_000_000_999_999_999);
     }
 
     #[test]

@@ -58,21 +58,18 @@ impl RecordPool {
         };
         let number = pages[page].used.trailing_ones() as usize;
         pages[page].used |= 1 << number;
-        let slot = Slot {
+        Ok(Slot {
             region: pages[page].memory.region().clone(),
             place: number * SLOT,
             home: Some((Arc::clone(self), page)),
             is_lent: AtomicBool::new(false),
             program: None,
-        };
-        for record in [Slot::FIRST, Slot::SECOND] {
-            // SAFETY: the slot was free, so nothing else accesses its records.
-            unsafe { slot.record(record) }.store(0);
         }
-        Ok(slot)
+        .cleared())
     }
 
-    /// Takes the records of an object of a parent domain: from its allocator, if it has any.
+    /// Takes the records of an object of a parent domain, which are 0: from its allocator, if it
+    /// has any.
     ///
     /// # Errors
     /// As [`take`](Self::take); `ENOMEM` if the allocator has none.
@@ -81,7 +78,7 @@ impl RecordPool {
             && let Some((region, program)) = Lent::new(allocator, Resource::Records, RECORDS, RECORDS)?
         {
             let (is_lent, program) = (AtomicBool::new(false), Some(program));
-            return Ok(Slot { region, place: 0, home: None, is_lent, program });
+            return Ok(Slot { region, place: 0, home: None, is_lent, program }.cleared());
         }
         self.take()
     }
@@ -124,6 +121,16 @@ impl Slot {
     /// The slot of a test, at the start of plain memory.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
+    }
+
+    /// Stores 0 in the records, of which the device does not know yet: it would read an earlier
+    /// object's counters, or what the program's memory had.
+    fn cleared(self) -> Self {
+        for record in [Self::FIRST, Self::SECOND] {
+            // SAFETY: the slot was just taken, so that nothing else accesses its records.
+            unsafe { self.record(record) }.store(0);
+        }
+        self
     }
 
     /// Returns a record of the slot, which keeps the memory alive, not the slot.

@@ -87,6 +87,8 @@ pub(crate) struct Device {
     user_indices: Arc<UserIndices>,
     /// The driver takes and returns the options of connections.
     pub(crate) has_ece: bool,
+    /// The device writes the system's time into completions for which the driver is asked to.
+    pub(crate) has_real_time: bool,
     /// The bytes of a frame's header that the device needs in an entry.
     min_inline: u32,
     /// The key by which elements read as zeros, and what is written to them is discarded.
@@ -187,6 +189,7 @@ impl Device {
             cq_names: RwLock::default(),
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
+            has_real_time: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS),
             min_inline: if reply.eth_min_inline == Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0 {
                 0
             } else {
@@ -220,10 +223,13 @@ impl Device {
         self.user_indices.take().ok_or_else(|| self.kernel.uverbs().error(verb, Errno::NOMEM))
     }
 
+    /// Returns what the device can do; nothing if it does not answer now.
     fn caps(&self) -> DeviceCapFlags {
-        *self.caps.get_or_init(|| {
-            self.kernel.query_device().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags)
-        })
+        let asked = || self.kernel.query_device().ok().map(|attr| attr.device_cap_flags);
+        match self.caps.get() {
+            Some(known) => *known,
+            None => asked().map_or(DeviceCapFlags::empty(), |caps| *self.caps.get_or_init(|| caps)),
+        }
     }
 
     /// Returns whether the device has memory windows that requests bind.
@@ -261,8 +267,6 @@ impl Device {
     /// Describes the device for direct access.
     pub(crate) fn direct(&self) -> ContextDirect {
         let mask = Mlx5IbAllocUcontextRespMask::from_bits_retain(self.reply.comp_mask);
-        let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
-        let is_told = commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE);
         ContextDirect {
             cqe_version: self.reply.cqe_version,
             has_real_time: mask
@@ -273,8 +277,17 @@ impl Device {
             core_clock: self.clock.register(),
             flow_action_flags: self.reply.flow_action_flags.into(),
             // As libmlx5, which opens a device whose query fails.
-            queried: if is_told { self.queried().copied().unwrap_or_default() } else { Default::default() },
+            queried: match self.has_own_attrs() {
+                true => self.queried().copied().unwrap_or_default(),
+                false => Mlx5IbQueryDeviceResp::default(),
+            },
         }
+    }
+
+    /// Returns whether the driver adds to the attributes of the device. Others refuse to be asked.
+    pub(crate) fn has_own_attrs(&self) -> bool {
+        let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
+        commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
     }
 
     /// Returns the properties of a port; `None` if there is no such port.
@@ -360,6 +373,7 @@ pub(crate) fn fw_ver(raw: u64) -> String {
 pub(crate) mod tests {
     use std::path::Path;
 
+    use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
     use verbs_core::channel::{Expect, Reply, Scripted, Uverbs};
     use verbs_core::ring::{Region, page_size};
 
@@ -433,6 +447,17 @@ pub(crate) mod tests {
         let before = script.seen().len();
         drop(own);
         assert_eq!(script.seen().len(), before);
+    }
+
+    #[test]
+    fn what_the_device_can_do_is_asked_again_after_a_failure_and_then_known() {
+        let (device, script) = device();
+        script.expect([Expect::anything(Reply::Errno(Errno::INTR))]);
+        assert!(!device.has_windows());
+        let reply = IbUverbsQueryDeviceResp { device_cap_flags: 1 << 17, ..Default::default() };
+        script.expect([Expect::anything(Reply::outputs([reply.as_bytes()]))]);
+        assert!(device.has_windows() && device.has_windows());
+        assert_eq!(script.remaining(), 0);
     }
 
     #[test]

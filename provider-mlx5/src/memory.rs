@@ -241,6 +241,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::dbrec::RecordPool;
 
     /// An allocator that counts, and whose replies a test sets.
     #[derive(Debug)]
@@ -312,6 +313,19 @@ mod tests {
         let (_, exhausted) = heap(|| Reply::Exhausted);
         let none = QueueMemory::for_object(Some(&exhausted), Resource::Srq, 1);
         assert_eq!(none.map(drop), Err(Errno::NOMEM));
+    }
+
+    #[test]
+    fn records_in_memory_of_an_allocator_are_cleared() {
+        let (_, allocator) = heap(|| {
+            let Reply::Own(page) = page() else { panic!("no page") };
+            // SAFETY: the page is new, and as long.
+            unsafe { page.write_bytes(0xff, page_size()) };
+            Reply::Own(page)
+        });
+        let slot = Arc::new(RecordPool::default()).take_for(Some(&allocator)).unwrap();
+        // SAFETY: the records are two words, which no device knows.
+        assert_eq!(unsafe { slot.direct().cast::<[u32; 3]>().read() }, [0, 0, u32::MAX]);
     }
 
     #[test]

@@ -49,6 +49,7 @@ use crate::life::Life;
 use crate::memory::{QueueMemory, Resource};
 use crate::record::{Kind, SrqRecord};
 use crate::registers::Register;
+use crate::sizes::Room;
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
@@ -131,22 +132,31 @@ struct Shapes {
     recv: Option<rq::Shape>,
     /// The queues share no page: the driver maps that of a raw packet queue pair's sends apart.
     is_split: bool,
+    /// Entries have room for operations on keys.
+    has_keys: bool,
 }
 
 impl Shapes {
     /// No queues.
-    const NONE: Self = Self { send: None, recv: None, is_split: false };
+    const NONE: Self = Self { send: None, recv: None, is_split: false, has_keys: false };
 
-    fn of(device: &Device, attr: &QpInitAttr, max_tso_header: u32, has_recv: bool) -> Result<Self> {
+    fn of(
+        device: &Device,
+        attr: &QpInitAttr,
+        max_tso_header: u32,
+        room_for: Room,
+        has_recv: bool,
+    ) -> Result<Self> {
         let refused = |cause| {
             let errno = if matches!(cause, Cause::QpType { .. }) { Errno::OPNOTSUPP } else { Errno::INVAL };
             device.error("create_qp", errno).because(cause)
         };
         let has_send = attr.qp_type != QpType::XRC_RECV;
         let send_cap = if has_send { attr.cap } else { QpCap { max_send_wr: 0, ..attr.cap } };
-        let send = sizes::send(attr.qp_type, &send_cap, max_tso_header, &device.limits).map_err(refused)?;
+        let send = sizes::send(attr.qp_type, &send_cap, max_tso_header, room_for, &device.limits)
+            .map_err(refused)?;
         let recv = if has_recv { sizes::recv(&attr.cap, &device.limits).map_err(refused)? } else { None };
-        Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET })
+        Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET, has_keys: room_for.keys })
     }
 
     /// The size of the receive queue, in bytes.
@@ -208,7 +218,7 @@ impl Qp {
         }
         let max_tso_header = ex.max_tso_header.into();
         let frames = if is_raw { device.frames(verb, max_tso_header)? } else { Frames::default() };
-        let shapes = Shapes::of(device, attr, max_tso_header, has_recv)?;
+        let shapes = Shapes::of(device, attr, max_tso_header, Room::of(ex.send_ops), has_recv)?;
         let allocator = parents.pd.and_then(Pd::allocator);
         let len = shapes.send_at() + shapes.send_len();
         let memory = QueueMemory::for_object(allocator, Resource::Qp, len).map_err(error)?;
@@ -551,7 +561,9 @@ fn queues(
         bell,
         prefers_blue_flame: device.registers.prefers_blue_flame(),
         frames,
-        has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC) && device.has_windows(),
+        has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC)
+            && shapes.has_keys
+            && device.has_windows(),
         life: Arc::clone(life),
     });
     let rq = match shapes.recv {

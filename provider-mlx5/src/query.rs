@@ -24,13 +24,14 @@ impl Device {
         &self.kernel
     }
 
-    /// Returns the attributes of the device, and the driver's part of them.
+    /// Returns the attributes of the device, and the driver's part of them, as far as it has one.
     ///
     /// # Errors
     /// As [`DeviceOps::query_device_ex`].
     pub(crate) fn query_all(&self) -> Result<(DeviceAttrEx, Mlx5IbQueryDeviceResp)> {
         let mut reply = Mlx5IbQueryDeviceResp::default();
-        let attr = self.context().query_device_ex_uhw(Uhw::reply(reply.as_mut_bytes()))?;
+        let uhw = if self.has_own_attrs() { Uhw::reply(reply.as_mut_bytes()) } else { Uhw::none() };
+        let attr = self.context().query_device_ex_uhw(uhw)?;
         Ok((attr, reply))
     }
 }

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `MLX5_TOTAL_UUARS` | the number of registers of one queue pair each, 128 by default |
 //! | `MLX5_NUM_LOW_LAT_UUARS` | that number, of the total or of 16; at least 12 less than these |
-//! | `MLX5_SHUT_UP_BF` | `1`: none; all ring shared registers |
+//! | `MLX5_SHUT_UP_BF` | any value but `0`: none; all ring shared registers |
 //! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data go into the register |
 //! | `MLX5_DYN_UAR` | `0`: registers come with the context (`device`) |
 //!
@@ -195,7 +195,7 @@ impl Registers {
         })
     }
 
-    /// Returns a shared register, for a queue pair that sends nothing or finds no other.
+    /// Returns a shared register, for a queue pair that has no sends, or finds no other.
     pub(crate) fn share(self: &Arc<Self>) -> Register {
         Register {
             of: Arc::clone(self),
@@ -369,7 +369,7 @@ impl Drop for Register {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use verbs_core::ring::Region;
 
     use super::*;
@@ -380,9 +380,14 @@ mod tests {
     }
 
     fn registers(max_dedicated: usize) -> Arc<Registers> {
+        on_page(9, max_dedicated)
+    }
+
+    /// Registers whose shared page has this number.
+    pub(crate) fn on_page(page_id: u32, max_dedicated: usize) -> Arc<Registers> {
         let config = Config { max_dedicated, prefers_blue_flame: true };
         let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, ..Default::default() };
-        Arc::new(Registers::over(vec![uar(9)], reply, config))
+        Arc::new(Registers::over(vec![uar(page_id)], reply, config))
     }
 
     /// Registers of a context that came with two UARs.

@@ -9,7 +9,7 @@
 //! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`), `srq.c`
 //! (`mlx5_alloc_srq_buf`)
 
-use verbs_core::types::{QpCap, QpType, SrqInitAttr};
+use verbs_core::types::{QpCap, QpSendOps, QpType, SrqInitAttr};
 use verbs_core::{Cause, explain};
 
 use crate::wqe::{BLOCK, UNIT};
@@ -30,17 +30,47 @@ pub(crate) struct Limits {
     pub(crate) max_srq_recv_wr: u32,
 }
 
+/// The operations that entries of a send queue have room for, beside sends, writes and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) atomics: bool,
+    /// Binds of windows, and invalidations.
+    pub(crate) keys: bool,
+}
+
+impl Room {
+    /// Room for the operations that a program asks for, or for all.
+    pub(crate) fn of(asked: Option<QpSendOps>) -> Self {
+        let has = |ops| asked.is_none_or(|asked| asked.intersects(ops));
+        Self {
+            atomics: has(QpSendOps::ATOMIC_CMP_AND_SWP | QpSendOps::ATOMIC_FETCH_AND_ADD),
+            keys: has(QpSendOps::BIND_MW | QpSendOps::LOCAL_INV),
+        }
+    }
+}
+
 /// A control segment, and the segments of the longest operation on a key (`sq::umr`).
 const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
+
+/// A control segment and an address; an atomic has its operands behind them.
+const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
 /// The bytes of an entry in front of its data, and how many of them no request with data uses.
 ///
 /// # Errors
 /// [`Cause::QpType`] for a type that this provider does not have.
-const fn overhead(qp_type: QpType) -> Result<(u32, u32), Cause> {
+const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
+    // Posting does not tell the operations of XRC apart.
+    let has_atomics = room.atomics || matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
+    let longest = match room {
+        Room { keys: true, .. } => CONTROL_AND_KEY,
+        _ if has_atomics => CONTROL_AND_ADDRESS + 16,
+        _ => CONTROL_AND_ADDRESS,
+    };
+    let unused = longest - CONTROL_AND_ADDRESS;
     match qp_type {
-        QpType::RC | QpType::UC => Ok((CONTROL_AND_KEY, CONTROL_AND_KEY - 32)),
-        QpType::XRC_SEND | QpType::XRC_RECV => Ok((CONTROL_AND_KEY + 16, CONTROL_AND_KEY - 32)),
+        QpType::RC | QpType::UC => Ok((longest, unused)),
+        QpType::XRC_SEND | QpType::XRC_RECV => Ok((longest + 16, unused)),
         QpType::UD => Ok((16 + 48, 0)),
         QpType::RAW_PACKET => Ok((16 + 32, 0)),
         _ => Err(Cause::QpType { qp_type }),
@@ -63,9 +93,10 @@ pub(crate) fn send(
     qp_type: QpType,
     cap: &QpCap,
     max_tso_header: u32,
+    room_for: Room,
     limits: &Limits,
 ) -> Result<Option<sq::Shape>, Cause> {
-    let (overhead, unused) = overhead(qp_type)?;
+    let (overhead, unused) = overhead(qp_type, room_for)?;
     if cap.max_send_wr == 0 {
         return Ok(None);
     }
@@ -153,8 +184,32 @@ mod tests {
         max_srq_recv_wr: 32767,
     };
 
+    const ALL: Room = Room { atomics: true, keys: true };
+
     fn cap(max_send_wr: u32, max_send_sge: u32, max_inline_data: u32) -> QpCap {
         QpCap { max_send_wr, max_send_sge, max_inline_data, max_recv_wr: 1, max_recv_sge: 1 }
+    }
+
+    #[test]
+    fn entries_have_room_for_the_operations_that_a_program_asks_for() {
+        use QpSendOps as Ops;
+        for (qp_type, ops, asked, blocks, blocks_of_request, max_post) in [
+            (QpType::RC, Ops::RDMA_WRITE, cap(16384, 1, 0), 16384, 1, 16384),
+            (QpType::RC, Ops::RDMA_WRITE | Ops::SEND_WITH_INV, cap(32768, 2, 0), 32768, 1, 32768),
+            (QpType::RC, Ops::ATOMIC_FETCH_AND_ADD, cap(16, 1, 0), 16, 1, 16),
+            (QpType::RC, Ops::ATOMIC_FETCH_AND_ADD, cap(16, 2, 0), 32, 2, 16),
+            (QpType::RC, Ops::RDMA_READ | Ops::BIND_MW, cap(1, 1, 0), 4, 4, 1),
+            (QpType::RC, Ops::LOCAL_INV, cap(1, 1, 0), 4, 4, 1),
+            (QpType::UC, Ops::RDMA_WRITE, cap(16, 4, 0), 32, 2, 16),
+            // An atomic has 5 units.
+            (QpType::XRC_SEND, Ops::RDMA_WRITE, cap(16, 1, 0), 32, 2, 16),
+            (QpType::UD, Ops::SEND, cap(10, 1, 0), 32, 2, 16),
+        ] {
+            let shape = send(qp_type, &asked, 0, Room::of(Some(ops)), &LIMITS).unwrap().unwrap();
+            let got = (shape.blocks, shape.blocks_of_request, shape.max_post);
+            assert_eq!(got, (blocks, blocks_of_request, max_post), "{qp_type:?} {ops:?}");
+        }
+        assert_eq!(Room::of(None), ALL);
     }
 
     /// Shapes that rdma-core 65 reports for the same capacities.
@@ -171,16 +226,16 @@ mod tests {
             (QpType::RAW_PACKET, cap(10, 1, 0), 16, 1, 16, 12),
             (QpType::RAW_PACKET, cap(10, 2, 64), 32, 2, 16, 76),
         ] {
-            let shape = send(qp_type, &asked, 0, &LIMITS).unwrap().unwrap();
+            let shape = send(qp_type, &asked, 0, ALL, &LIMITS).unwrap().unwrap();
             let got = (shape.blocks, shape.blocks_of_request, shape.max_post, shape.cap.max_inline_data);
             assert_eq!(got, (blocks, blocks_of_request, max_post, max_inline), "{qp_type:?} {asked:?}");
             assert_eq!((shape.cap.max_send_wr, shape.cap.max_send_sge), (max_post, asked.max_send_sge));
         }
         for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
-            let shape = send(qp_type, &cap(4, 0, 0), 0, &LIMITS).unwrap().unwrap();
+            let shape = send(qp_type, &cap(4, 0, 0), 0, ALL, &LIMITS).unwrap().unwrap();
             assert_eq!(shape.cap.max_inline_data, 0, "{qp_type:?}");
         }
-        assert_eq!(send(QpType::RC, &cap(0, 1, 0), 0, &LIMITS), Ok(None));
+        assert_eq!(send(QpType::RC, &cap(0, 1, 0), 0, ALL, &LIMITS), Ok(None));
     }
 
     #[test]
@@ -192,7 +247,7 @@ mod tests {
             (65, cap(1, 1, 0), 3, 140),
             (54, cap(1, 1, 140), 3, 140),
         ] {
-            let shape = send(QpType::RAW_PACKET, &asked, header, &LIMITS).unwrap().unwrap();
+            let shape = send(QpType::RAW_PACKET, &asked, header, ALL, &LIMITS).unwrap().unwrap();
             let got = (shape.blocks_of_request, shape.cap.max_inline_data);
             assert_eq!(got, (blocks_of_request, max_inline), "{header} {asked:?}");
         }
@@ -200,15 +255,16 @@ mod tests {
             Cause::Limit { name, max, .. } => (name, max),
             cause => panic!("{cause}"),
         };
-        let refused =
-            |sges, header| limit(send(QpType::RAW_PACKET, &cap(1, sges, 0), header, &LIMITS).unwrap_err());
+        let refused = |sges, header| {
+            limit(send(QpType::RAW_PACKET, &cap(1, sges, 0), header, ALL, &LIMITS).unwrap_err())
+        };
         assert_eq!(refused(1, 1000), ("max_tso_header", 960));
         assert_eq!(refused(60, 16), ("max_send_sge", 59));
     }
 
     #[test]
     fn a_request_has_at_most_63_units() {
-        let shape = send(QpType::UD, &cap(1, 1, 940), 0, &LIMITS).unwrap().unwrap();
+        let shape = send(QpType::UD, &cap(1, 1, 940), 0, ALL, &LIMITS).unwrap().unwrap();
         assert_eq!((shape.blocks_of_request, shape.cap.max_inline_data), (16, 940));
     }
 
@@ -221,7 +277,7 @@ mod tests {
             cause => panic!("{cause}"),
         };
         let many = QpCap { max_recv_wr: 1 << 17, ..cap(1 << 17, 1, 0) };
-        assert_eq!(most(send(QpType::UD, &many, 0, &limits).unwrap_err()), 1 << 14);
+        assert_eq!(most(send(QpType::UD, &many, 0, ALL, &limits).unwrap_err()), 1 << 14);
         assert_eq!(most(recv(&many, &limits).unwrap_err()), 1 << 15);
         assert_eq!(most(srq(&shared(1 << 17, 1), &limits).unwrap_err()), (1 << 16) - 1);
     }
@@ -244,11 +300,11 @@ mod tests {
             Cause::Limit { name, asked, max, .. } => (name, asked, max),
             cause => panic!("{cause}"),
         };
-        let refused = |cap| name(send(QpType::RC, &cap, 0, &LIMITS).unwrap_err());
+        let refused = |cap| name(send(QpType::RC, &cap, 0, ALL, &LIMITS).unwrap_err());
         assert_eq!(refused(cap(1, 53, 0)), ("max_send_sge", 53, 52));
-        assert!(send(QpType::RC, &cap(1, 52, 0), 0, &LIMITS).is_ok());
+        assert!(send(QpType::RC, &cap(1, 52, 0), 0, ALL, &LIMITS).is_ok());
         assert_eq!(refused(cap(1, 1, 829)), ("max_inline_data", 829, 828));
-        assert!(send(QpType::RC, &cap(1, 1, 828), 0, &LIMITS).is_ok());
+        assert!(send(QpType::RC, &cap(1, 1, 828), 0, ALL, &LIMITS).is_ok());
         assert_eq!(refused(cap(8193, 1, 0)), ("max_send_wr", 8193, 8192));
         assert_eq!(refused(cap(u32::MAX, 1, 0)), ("max_send_wr", u32::MAX.into(), 8192));
         let refused = |max_recv_wr, max_recv_sge| {
@@ -256,9 +312,9 @@ mod tests {
         };
         assert_eq!(refused(32769, 1), ("max_recv_wr", 32769, 32768));
         assert_eq!(refused(1, 33), ("max_recv_sge", 33, 32));
-        let name_ud = name(send(QpType::UD, &cap(1, 60, 0), 0, &LIMITS).unwrap_err());
+        let name_ud = name(send(QpType::UD, &cap(1, 60, 0), 0, ALL, &LIMITS).unwrap_err());
         assert_eq!(name_ud, ("max_send_sge", 60, 59));
-        assert!(matches!(send(QpType(99), &cap(1, 1, 0), 0, &LIMITS), Err(Cause::QpType { .. })));
+        assert!(matches!(send(QpType(99), &cap(1, 1, 0), 0, ALL, &LIMITS), Err(Cause::QpType { .. })));
     }
 
     const fn shared(max_wr: u32, max_sge: u32) -> SrqInitAttr {

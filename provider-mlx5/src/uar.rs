@@ -19,7 +19,7 @@
 use uverbs_abi::mlx5_abi::{
     MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbAllocUcontextResp, Mlx5IbMmapCmd,
 };
-use verbs_core::cmd::mlx5::{UarType, alloc_uar};
+use verbs_core::cmd::mlx5::{UarType, alloc_uar, free_uar};
 use verbs_core::ring::{Region, page_size};
 use verbs_core::{Errno, Result};
 
@@ -89,7 +89,11 @@ pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<
     let info = alloc_uar(uverbs, uar_type)?;
     // SAFETY: the kernel has just allocated the page for this process and told where to map it. It
     // stays allocated as long as it is mapped.
-    let region = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) }?;
+    let mapped = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) };
+    let region = mapped.inspect_err(|_| {
+        // What the kernel does not free ends with the file.
+        let _ = free_uar(uverbs, info.handle);
+    })?;
     let name = |number| Name::Page(info.page_id.wrapping_add(number));
     let mut all = uars(&region, info.mmap_offset, count, name);
     all.iter_mut().for_each(|uar| uar.handle = Some(info.handle));
@@ -170,6 +174,8 @@ fn offset(command: Mlx5IbMmapCmd, page: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::channel::{Expect, Reply};
+
     use super::*;
     use crate::device::tests::kernel;
 
@@ -207,6 +213,20 @@ mod tests {
         script.refuse_map(0x300 * page, Errno::INVAL);
         script.refuse_map(0, Errno::NOMEM);
         assert_eq!(of_context(&kernel, &reply(2, 0)).unwrap_err().errno, Errno::NOMEM);
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_mapped_is_freed() {
+        let (kernel, script) = kernel();
+        let page = [2_u32.to_ne_bytes(), 4096_u32.to_ne_bytes(), 7_u32.to_ne_bytes()];
+        let reply = Reply::outputs([&page[0], &0x4000_u64.to_ne_bytes(), &page[1], &page[2]]);
+        script.expect([
+            Expect::anything(reply),
+            Expect::command("ioctl 4104.4097: 0x1000 handle 2", Reply::ok()),
+        ]);
+        script.refuse_map(0x4000, Errno::NOMEM);
+        let error = alloc(&kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, 1).unwrap_err();
+        assert_eq!((error.errno, script.remaining()), (Errno::NOMEM, 0));
     }
 
     #[test]

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use uverbs_abi::mlx5_abi::{Mlx5IbCreateCq, Mlx5IbCreateCqFlags, Mlx5IbCreateCqResp, Mlx5IbResizeCq};
-use verbs_core::channel::Uhw;
+use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX;
+use verbs_core::channel::{Attr, DriverAttrs, Uhw};
 use verbs_core::provider::{CqOps, Destroy, DeviceOps as _, EventsRead};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
@@ -114,11 +115,19 @@ fn entries_for(cqe: u32) -> Result<u32, Cause> {
     Ok((cqe + 1).next_power_of_two())
 }
 
-/// The fields that completions can have.
-fn fields(device: &Device) -> CqWcFlags {
-    let clock = &device.clock;
+/// Returns whether the device writes the system's time into the completions of a queue with these
+/// fields: it can, and the program does not ask for the device's clock as well.
+fn is_real_time(device: &Device, asked: CqWcFlags) -> bool {
+    device.has_real_time
+        && asked.contains(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK)
+        && !asked.contains(CqWcFlags::COMPLETION_TIMESTAMP)
+}
+
+/// The fields that completions can have, of those that are asked for.
+fn fields(device: &Device, asked: CqWcFlags) -> CqWcFlags {
     let wall_clock = CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
-    let of_clock = if clock.has_wall_clock() { wall_clock } else { CqWcFlags::empty() };
+    let has_wall_clock = device.clock.has_wall_clock() || is_real_time(device, asked);
+    let of_clock = if has_wall_clock { wall_clock } else { CqWcFlags::empty() };
     let common = CqWcFlags::STANDARD | CqWcFlags::CVLAN | CqWcFlags::FLOW_TAG | CqWcFlags::TM_INFO;
     common | CqWcFlags::COMPLETION_TIMESTAMP | of_clock
 }
@@ -138,7 +147,7 @@ impl Cq {
         if !flags.is_empty() {
             return Err(error(Errno::OPNOTSUPP).because(Cause::CqFlags { flags }));
         }
-        explain::wc_flags(attr.wc_flags, fields(device))
+        explain::wc_flags(attr.wc_flags, fields(device, attr.wc_flags))
             .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let stride =
@@ -154,16 +163,15 @@ impl Cq {
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
-        let (flags, uar_page_index) = match device.registers.arm_page_id() {
-            Some(number) => (
-                Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
-                u16::try_from(number).map_err(|_| {
-                    device.kernel.uverbs().bad_reply(VERB, "a page of registers beyond 16 bits")
-                })?,
-            ),
-            // The driver takes the first page that came with the context, as the registers do.
-            None => (Mlx5IbCreateCqFlags::empty(), 0),
-        };
+        // Without a number the driver takes the first page that came with the context, as the
+        // registers do. A number that the struct has no room for is an attribute.
+        let page = device.registers.arm_page_id();
+        let page_of_struct = page.and_then(|number| u16::try_from(number).ok());
+        let page_of_attr = page.filter(|_| page_of_struct.is_none());
+        let is_real_time = is_real_time(device, attr.wc_flags);
+        let mut flags = Mlx5IbCreateCqFlags::empty();
+        flags.set(Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, page_of_struct.is_some());
+        flags.set(Mlx5IbCreateCqFlags::MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS, is_real_time);
         let request = Mlx5IbCreateCq {
             buf_addr: memory.address(),
             db_addr: slot.address(),
@@ -171,7 +179,7 @@ impl Cq {
             cqe_comp_en: compression.is_some().into(),
             cqe_comp_res_format: compression.map_or(0, |form| form.bits() as u8),
             flags: flags.bits(),
-            uar_page_index,
+            uar_page_index: page_of_struct.unwrap_or(0),
             ..Default::default()
         };
         let mut reply = Mlx5IbCreateCqResp::default();
@@ -180,13 +188,20 @@ impl Cq {
         // device until the queue is destroyed; see the module's documentation.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let asked = CqInitAttr { cqe: entries - 1, ..*attr };
-        let info = cmd::cq::create_cq(device.kernel.uverbs(), &asked, Some(event_fd), uhw)
+        let driver = match page_of_attr {
+            // SAFETY: a number that the driver gave.
+            Some(number) => unsafe {
+                DriverAttrs::new([Attr::u32(MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, number)])
+            },
+            None => DriverAttrs::none(),
+        };
+        let info = cmd::cq::create_cq_with(device.kernel.uverbs(), &asked, Some(event_fd), driver, uhw)
             .map_err(|error| device.kernel.explain_create_cq(error, attr))?;
         slot.lend();
         memory.set_known(true);
         let mut poller = Poller::new(ring, consumer);
         let device_of_fields = (!CqWcFlags::STANDARD.contains(attr.wc_flags)).then(|| Arc::clone(device));
-        poller.optional = Optional { fields: attr.wc_flags, device: device_of_fields };
+        poller.optional = Optional { fields: attr.wc_flags, device: device_of_fields, is_real_time };
         let shared = Arc::clone(poller.shared());
         let cq = Self {
             poller,
@@ -360,6 +375,7 @@ impl fmt::Debug for Cq {
 
 #[cfg(test)]
 mod tests {
+    use verbs_core::channel::{Expect, Reply};
     use verbs_core::ring::Region;
 
     use super::*;
@@ -402,6 +418,53 @@ mod tests {
             device: Arc::clone(device),
             _parent: None,
         }
+    }
+
+    /// Returns the command that creates a queue with these fields.
+    fn command(has_real_time: bool, page_id: u32, wc_flags: CqWcFlags) -> String {
+        let (mut device, script) = crate::device::tests::device();
+        let its = Arc::get_mut(&mut device).expect("no object has it");
+        its.has_real_time = has_real_time;
+        its.registers = crate::registers::tests::on_page(page_id, 1);
+        // SAFETY: the call accesses no memory. The context takes the file and closes it.
+        let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        script.expect([
+            Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+            Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &3_u32.to_ne_bytes()])),
+        ]);
+        let attr = CqInitAttr { wc_flags, ..CqInitAttr::new(3) };
+        core::mem::forget(Cq::create(&device, None, &attr, None, None).unwrap());
+        script.seen().pop().expect("a command")
+    }
+
+    /// The flags, and the number of the page, in the driver's input.
+    fn flags_and_page(command: &str) -> &str {
+        let (_, input) = command.split_once("0x1000 in ").expect("the driver's input");
+        &input[2 * core::mem::offset_of!(Mlx5IbCreateCq, flags)..][..8]
+    }
+
+    #[test]
+    fn the_number_of_the_page_that_arms_is_in_the_struct_or_an_attribute_if_it_is_too_long() {
+        let short = command(false, 0xffff, CqWcFlags::STANDARD);
+        assert!(!short.contains("0x1002"), "{short}");
+        assert_eq!(flags_and_page(&short), "0200ffff");
+        let long = command(false, 0x1_0000, CqWcFlags::STANDARD);
+        assert!(long.contains("0x1002 u32 0x10000"), "{long}");
+        assert_eq!(flags_and_page(&long), "00000000");
+    }
+
+    #[test]
+    fn a_device_that_writes_the_systems_time_is_asked_for_it_where_no_other_clock_is() {
+        let (raw, wall) = (CqWcFlags::COMPLETION_TIMESTAMP, CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
+        assert_eq!(flags_and_page(&command(true, 9, wall)), "06000900");
+        assert_eq!(flags_and_page(&command(true, 9, raw)), "02000900");
+        let (device, _) = crate::device::tests::device();
+        // The device has no page for the conversion of its clock.
+        let attr = CqInitAttr { wc_flags: wall, ..CqInitAttr::new(3) };
+        let refused = Cq::create(&device, None, &attr, None, None).map(drop).unwrap_err();
+        assert_eq!(refused.errno, Errno::OPNOTSUPP);
+        let is_both = is_real_time(&device, raw | wall);
+        assert!(!is_both);
     }
 
     #[test]

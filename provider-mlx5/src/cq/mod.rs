@@ -54,6 +54,7 @@ pub(crate) use self::shared::{Ring, Shared};
 use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
 pub use self::vendor::vendor_err_text;
+use crate::clock;
 use crate::device::Device;
 use crate::doorbell::Record;
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
@@ -396,6 +397,8 @@ pub(crate) struct Optional {
     pub(crate) fields: CqWcFlags,
     /// The device, whose clock converts times.
     pub(crate) device: Option<Arc<Device>>,
+    /// The device writes the system's time.
+    pub(crate) is_real_time: bool,
 }
 
 /// A completion, lent by the poller.
@@ -528,7 +531,11 @@ impl CompletionOps for Completion<'_> {
 
     fn completion_wallclock_ns(&self) -> Option<u64> {
         let optional = self.optional(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK)?;
-        optional.device.as_ref()?.clock.wall_clock(self.cqe.timestamp())
+        let timestamp = self.cqe.timestamp();
+        if optional.is_real_time {
+            return Some(clock::real_time(timestamp));
+        }
+        optional.device.as_ref()?.clock.wall_clock(timestamp)
     }
 
     fn cvlan(&self) -> Option<u16> {

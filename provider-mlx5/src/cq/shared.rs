@@ -166,6 +166,14 @@ pub(super) enum News {
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
+impl News {
+    fn user_index(&self) -> u32 {
+        match self {
+            Self::Begins { user_index, .. } | Self::Ends { user_index, .. } => *user_index,
+        }
+    }
+}
+
 /// The events that the poller does not know yet. As long as this exists, the lock is held.
 pub(super) struct Pending<'a>(&'a mut [News]);
 
@@ -227,10 +235,44 @@ impl Shared {
 
     /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
     /// confirmed it, and nothing was posted to the new queues.
+    ///
+    /// News of a queue pair without completions in the queue are one event at most, so that their
+    /// number is limited although nobody polls.
     pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
         let mut inner = self.inner();
         let until = self.producer(&inner.ring);
-        self.announce(&mut inner, News::Ends { user_index, until, queues });
+        let Inner { news, ring } = &mut *inner;
+        let Some(last) = news.iter().rposition(|one| one.user_index() == user_index) else {
+            return self.announce(&mut inner, News::Ends { user_index, until, queues });
+        };
+        let is_in_queue = self.is_in_queue(ring, user_index, until);
+        match (&mut news[last], queues) {
+            // The poller has not heard of it, and need not.
+            (News::Begins { .. }, None) if !is_in_queue => drop(news.remove(last)),
+            (News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
+            (News::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
+            (_, queues) => self.announce(&mut inner, News::Ends { user_index, until, queues }),
+        }
+    }
+
+    /// Returns whether the queue may have a completion of a queue pair between the consumer's place
+    /// and another one. There is news of the queue pair, so that the poller cannot pass a
+    /// completion of it as long as the lock is held.
+    fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
+        let mut place = self.consumer.load() & COUNTER;
+        while ahead(until, place) != 0 {
+            // An entry that the poller has passed may have any contents, also none.
+            let Some(entry) = ring.entry(place) else {
+                place = (place + 1) & COUNTER;
+                continue;
+            };
+            let places = ring.places(entry);
+            if places > 1 || u32::from_be(entry.raw_user_index()) == user_index {
+                return true;
+            }
+            place = (place + places) & COUNTER;
+        }
+        false
     }
 
     fn announce(&self, inner: &mut Inner, news: News) {

@@ -467,11 +467,13 @@ fn a_queue_that_is_polled_empty_releases_the_queue_pairs_that_ended() {
     let mut qp = ready(PaperShape::default());
     let record = SendRecord::new(4);
     qp.begin(1, Queues { send: Some(Arc::clone(&record)), recv: None, ..Queues::default() });
+    assert_eq!(numbers(&mut qp), [0_u64; 0]);
     qp.end(1);
     assert_eq!(Arc::strong_count(&record), 2);
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
     assert_eq!(Arc::strong_count(&record), 1);
     qp.begin(2, Queues { send: Some(Arc::clone(&record)), recv: None, ..Queues::default() });
+    assert_eq!(numbers(&mut qp), [0_u64; 0]);
     qp.end(2);
     assert!(qp.lend().is_none());
     assert_eq!(Arc::strong_count(&record), 1, "also where completions are lent");
@@ -642,4 +644,41 @@ fn optional_fields_are_there_for_queues_that_were_created_with_them() {
         assert_eq!(got, if fields.is_empty() { (None, None, None) } else { all });
         assert_eq!(completion.completion_wallclock_ns(), None);
     }
+}
+
+#[test]
+fn a_queue_that_nobody_polls_has_no_news_of_queue_pairs_that_have_come_and_gone() {
+    let mut qp = ready(PaperShape::default());
+    let news = |qp: &mut PaperQp| qp.poller().0.shared().with_news(<[_]>::len);
+    let before = news(&mut qp);
+    let (_, queues) = qp.poller();
+    for user_index in [USER_INDEX + 1, USER_INDEX + 2].into_iter().cycle().take(100) {
+        qp.begin(user_index, queues.clone());
+        qp.reset(user_index, queues.clone());
+        qp.end(user_index);
+    }
+    assert_eq!(news(&mut qp), before);
+    // Of one that the poller knows, the last end counts.
+    send(&mut qp, 1);
+    qp.write(SENT);
+    assert_eq!(numbers(&mut qp), [1]);
+    for _ in 0..100 {
+        qp.reset(USER_INDEX, queues.clone());
+    }
+    assert_eq!(news(&mut qp), 1);
+    send(&mut qp, 2);
+    qp.write(PaperCqe { wqe_counter: 1, ..SENT });
+    assert_eq!(numbers(&mut qp), [2]);
+}
+
+#[test]
+fn news_of_a_queue_pair_with_a_completion_in_the_queue_are_kept() {
+    let mut qp = ready(PaperShape::default());
+    let (_, queues) = qp.poller();
+    send(&mut qp, 1);
+    qp.write(SENT);
+    qp.reset(USER_INDEX, queues.clone());
+    send(&mut qp, 2);
+    qp.write(PaperCqe { wqe_counter: 1, ..SENT });
+    assert_eq!(numbers(&mut qp), [2], "the first was of the former life");
 }

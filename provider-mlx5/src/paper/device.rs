@@ -11,6 +11,7 @@ use std::path::Path;
 
 use uverbs_abi::mlx5_abi::{
     Mlx5IbAllocUcontextResp, Mlx5IbAllocUcontextRespMask, Mlx5IbCreateCqResp, Mlx5IbCreateQpResp,
+    Mlx5UserCmdsSuppUhw,
 };
 use verbs_core::Errno;
 use verbs_core::channel::{Expect, Reply, Scripted, Uhw, Uverbs};
@@ -47,7 +48,7 @@ pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
     comp_mask: Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY.bits(),
     response_length: 0,
     cqe_version: CQE_VERSION,
-    cmds_supp_uhw: 0,
+    cmds_supp_uhw: Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE.bits(),
     eth_min_inline: 0,
     clock_info_versions: 0,
     hca_core_clock_offset: 0,

@@ -269,9 +269,9 @@ impl<'a> Uhw<'a> {
 
 /// The driver's own attributes of a method.
 ///
-/// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`] instead. In all others
-/// the ids from `UVERBS_ID_DRIVER_NS` on are the driver's, also those two that `UVERBS_ATTR_UHW`
-/// would have.
+/// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`], and few of them
+/// attributes too, behind its two ids. In all others the ids from `UVERBS_ID_DRIVER_NS` on are the
+/// driver's, also those two that `UVERBS_ATTR_UHW` would have.
 ///
 /// Attributes are unsafe to pass for the same reason as input in [`Uhw`].
 #[derive(Debug, Default)]

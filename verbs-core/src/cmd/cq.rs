@@ -18,10 +18,10 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, fd_number, write_only};
-use crate::Result;
-use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
 use crate::provider::EventsRead;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
+use crate::{Cause, Errno, Result};
 
 /// The kernel's reply for a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,24 @@ pub fn create_cq(
     event_fd: Option<BorrowedFd<'_>>,
     uhw: Uhw<'_>,
 ) -> Result<CqInfo> {
+    create_cq_with(uverbs, attr, event_fd, DriverAttrs::none(), uhw)
+}
+
+/// Creates a completion queue as [`create_cq`] does, with attributes of the driver's. They travel
+/// in the ioctl alone.
+///
+/// # Errors
+/// As [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) for
+/// attributes on kernels without the ioctl.
+pub fn create_cq_with(
+    uverbs: &Uverbs,
+    attr: &CqInitAttr<'_>,
+    event_fd: Option<BorrowedFd<'_>>,
+    driver: DriverAttrs<'_>,
+    uhw: Uhw<'_>,
+) -> Result<CqInfo> {
     const VERB: &str = "create_cq";
+    let has_attrs = !driver.0.is_empty();
     let (mut handle, mut cqe) = (0_u32, 0_u32);
     let flags = kernel_flags(attr);
     let Uhw { input, output } = uhw;
@@ -68,11 +85,16 @@ pub fn create_cq(
         if let Some(fd) = event_fd {
             attrs.push(Attr::fd(UVERBS_ATTR_CREATE_CQ_EVENT_FD, fd.as_raw_fd()).optional());
         }
+        attrs.extend(driver.0);
         let uhw = Uhw { input, output: &mut *output };
         uverbs.try_ioctl_uhw(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, attrs, uhw)
     };
     if done.map_err(|errno| uverbs.error(VERB, errno))? {
         return Ok(CqInfo { handle, cqe });
+    }
+    if has_attrs {
+        let cause = Cause::KernelLacks { what: "completion queues with attributes of the driver" };
+        return Err(uverbs.error(VERB, Errno::OPNOTSUPP).because(cause));
     }
     if !flags.is_empty() {
         let mut reply = IbUverbsExCreateCqResp::default();
@@ -113,13 +135,13 @@ pub fn create_cq(
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
 
-/// Returns the flags that the kernel knows. One thread or many is no matter of the kernel, and a
-/// wall clock is a calculation of the provider's.
+/// Returns the flags that the kernel knows. One thread or many is no matter of the kernel. A wall
+/// clock needs the device's clock, unless the driver's part of the command asks for another.
 fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
     let mut flags = IbUverbsExCreateCqFlags::empty();
     flags.set(
         IbUverbsExCreateCqFlags::IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
-        attr.wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP),
+        attr.wc_flags.intersects(CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK),
     );
     flags.set(
         IbUverbsExCreateCqFlags::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,

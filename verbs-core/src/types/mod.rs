@@ -62,7 +62,7 @@ pub use port_attr::{
     LinkLayer, Mtu, PortAttr, PortCapFlags, PortCapFlags2, PortFlags, PortSpeed, PortState, PortWidth,
 };
 pub use qp_attr::{MigState, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType};
-pub use qp_create::{QpCreateAttr, QpCreateFlags};
+pub use qp_create::{QpCreateAttr, QpCreateFlags, QpSendOps};
 pub use rate::Rate;
 pub use rate_limit::RateLimit;
 pub use srq::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};

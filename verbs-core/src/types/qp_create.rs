@@ -27,6 +27,58 @@ bitflags! {
     }
 }
 
+bitflags! {
+    /// Operations of sends.
+    ///
+    /// # References
+    /// `ibv_create_qp_ex(3)`
+    #[doc(alias = "ibv_qp_create_send_ops_flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct QpSendOps: u64 {
+        /// Writes.
+        #[doc(alias = "IBV_QP_EX_WITH_RDMA_WRITE")]
+        const RDMA_WRITE = 1 << 0;
+        /// Writes with immediate data.
+        #[doc(alias = "IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM")]
+        const RDMA_WRITE_WITH_IMM = 1 << 1;
+        /// Sends.
+        #[doc(alias = "IBV_QP_EX_WITH_SEND")]
+        const SEND = 1 << 2;
+        /// Sends with immediate data.
+        #[doc(alias = "IBV_QP_EX_WITH_SEND_WITH_IMM")]
+        const SEND_WITH_IMM = 1 << 3;
+        /// Reads.
+        #[doc(alias = "IBV_QP_EX_WITH_RDMA_READ")]
+        const RDMA_READ = 1 << 4;
+        /// Compare and swap.
+        #[doc(alias = "IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP")]
+        const ATOMIC_CMP_AND_SWP = 1 << 5;
+        /// Fetch and add.
+        #[doc(alias = "IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD")]
+        const ATOMIC_FETCH_AND_ADD = 1 << 6;
+        /// Invalidation of a local key.
+        #[doc(alias = "IBV_QP_EX_WITH_LOCAL_INV")]
+        const LOCAL_INV = 1 << 7;
+        /// Binding of a memory window.
+        #[doc(alias = "IBV_QP_EX_WITH_BIND_MW")]
+        const BIND_MW = 1 << 8;
+        /// Sends that invalidate a key of the receiver.
+        #[doc(alias = "IBV_QP_EX_WITH_SEND_WITH_INV")]
+        const SEND_WITH_INV = 1 << 9;
+        /// Segmented sends.
+        #[doc(alias = "IBV_QP_EX_WITH_TSO")]
+        const TSO = 1 << 10;
+        /// Flushes.
+        #[doc(alias = "IBV_QP_EX_WITH_FLUSH")]
+        const FLUSH = 1 << 11;
+        /// Atomic writes.
+        #[doc(alias = "IBV_QP_EX_WITH_ATOMIC_WRITE")]
+        const ATOMIC_WRITE = 1 << 12;
+
+        const _ = !0;
+    }
+}
+
 /// The attributes of a new queue pair that only some devices have. The default asks for none.
 ///
 /// # References
@@ -43,4 +95,8 @@ pub struct QpCreateAttr {
     /// The longest header of a segmented send, in bytes; 0 for none.
     #[doc(alias = "IBV_QP_INIT_ATTR_MAX_TSO_HEADER")]
     pub max_tso_header: u16,
+    /// The operations that the program will post, so that entries of the send queue need no room
+    /// for others; `None` for all. The device may refuse the others.
+    #[doc(alias = "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")]
+    pub send_ops: Option<QpSendOps>,
 }

@@ -14,7 +14,7 @@
 //! | the errno of rejected requests | `ENOMEM` of libmlx5, `EINVAL` here |
 //! | flags in completions of sends | libmlx5 sets "with immediate"; they have no meaning there |
 //! | rejection of a later request of a list | libmlx5 rings with the rejected request |
-//! | sizes of queues that ask for few operations | libmlx5 leaves out the segments of the others |
+//! | sizes of queues that ask for sends alone | ours has room for an address too |
 //! | inline requests without a piece if `MLX5_POST_SEND_PREFER_BF=0` | no BlueFlame by libmlx5 |
 //! | `MLX5_SHUT_UP_BF=1` | the model complains of libmlx5, which rings one half of a register |
 

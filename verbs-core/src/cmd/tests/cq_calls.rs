@@ -1,10 +1,10 @@
 //! Completion queues: flags, resizing and moderation, on each way to the kernel.
 
-use super::{cq_attr, on};
-use crate::channel::{Expect, Reply, Scripted, Uhw};
+use super::{cq_attr, driver_attrs, on};
+use crate::channel::{Attr, Expect, Reply, Scripted, Uhw};
 use crate::cmd::cq;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
-use crate::{Errno, Result};
+use crate::{Cause, Errno, Result};
 
 fn create(scripted: &Scripted, attr: &CqInitAttr<'_>) -> Result<(cq::CqInfo, [u8; 16])> {
     let mut mminfo = [0; 16];
@@ -15,6 +15,7 @@ fn create(scripted: &Scripted, attr: &CqInitAttr<'_>) -> Result<(cq::CqInfo, [u8
 const FLAGS: &[(CqFlags, CqWcFlags, u32)] = &[
     (CqFlags::IGNORE_OVERRUN, CqWcFlags::empty(), 2),
     (CqFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP, 1),
+    (CqFlags::empty(), CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK, 1),
     (CqFlags::all(), CqWcFlags::all(), 3),
 ];
 
@@ -30,6 +31,21 @@ fn flags_that_the_kernel_knows_are_an_attribute_of_the_ioctl() {
         let attr = CqInitAttr { flags, wc_flags, ..cq_attr() };
         assert_eq!(create(&scripted, &attr).unwrap(), (cq::CqInfo { handle: 9, cqe: 31 }, [7; 16]));
     }
+}
+
+#[test]
+fn attributes_of_the_driver_go_in_the_ioctl_alone() {
+    let create = |scripted: &Scripted| {
+        let driver = driver_attrs([Attr::u32(0x1002, 0x1_0000)]);
+        cq::create_cq_with(&on(scripted), &cq_attr(), None, driver, Uhw::none())
+    };
+    let ioctl = "ioctl 3.0: 0x0 new handle, 0x6 out 4 bytes, 0x1 u32 0x10, 0x2 u64 0x100000002, 0x4 u32 0x1, \
+                 0x1002 u32 0x10000";
+    create(&Scripted::new([Expect::command(ioctl, Reply::ok())])).unwrap();
+    let without = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY))]);
+    let error = create(&without).unwrap_err();
+    assert_eq!(error.errno, Errno::OPNOTSUPP);
+    assert!(matches!(error.cause, Cause::KernelLacks { .. }), "{error}");
 }
 
 #[test]
@@ -49,11 +65,11 @@ fn without_the_ioctl_flags_go_in_the_extended_write() {
 }
 
 #[test]
-fn a_queue_for_one_thread_or_with_a_wall_clock_is_the_kernels_usual_queue() {
+fn a_queue_for_one_thread_or_with_a_tag_is_the_kernels_usual_queue() {
     let ioctl = "ioctl 3.0: 0x0 new handle, 0x6 out 4 bytes, 0x1 u32 0x10, 0x2 u64 0x100000002, 0x4 u32 0x1, \
                  0x1001 out 16 bytes";
     let scripted = Scripted::new([Expect::command(ioctl, Reply::ok())]);
-    let wc_flags = CqWcFlags::STANDARD | CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK | CqWcFlags::CVLAN;
+    let wc_flags = CqWcFlags::STANDARD | CqWcFlags::FLOW_TAG | CqWcFlags::CVLAN;
     create(&scripted, &CqInitAttr { flags: CqFlags::SINGLE_THREADED, wc_flags, ..cq_attr() }).unwrap();
 }
 

@@ -100,15 +100,6 @@ pub const ROWS: &[Row] = &[
         reason: "the device has no memory: ours says `EOPNOTSUPP`",
     },
     Row {
-        step: "create_cq_ex with the system's time",
-        command: "CQ_CREATE",
-        field: "CREATE_CQ_FLAGS*",
-        theirs: "*",
-        ours: ABSENT,
-        guests: "all",
-        reason: "the driver ignores the flag for timestamps; the system's time is calculated",
-    },
-    Row {
         step: "*create_cq_ex without overrun",
         command: "*",
         field: "*",
@@ -125,15 +116,6 @@ pub const ROWS: &[Row] = &[
         ours: "*",
         guests: "all",
         reason: "libmlx5 sends the room that it has found, ours the number of the caller; the driver reads neither",
-    },
-    Row {
-        step: "create_qp_ex RC for the builder",
-        command: "QP_CREATE",
-        field: "driver.sq_wqe_count",
-        theirs: "0x10",
-        ours: "0x20",
-        guests: "all",
-        reason: "libmlx5 leaves out the segments of operations that the caller did not ask for",
     },
     Row {
         step: "create_qp_ex RC with signatures",

@@ -419,6 +419,20 @@ pub(super) const LIST: &[Mutant] = &[
         "self.mask() + 1).contains",
         "self.mask()).contains",
     ),
+    Mutant::new(
+        "clean-news-dropped",
+        Clean,
+        SHARED,
+        "(News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue",
+        "(News::Begins { queues: its, .. }, Some(queues))",
+    ),
+    Mutant::new(
+        "clean-news-kept",
+        Clean,
+        SHARED,
+        "(News::Begins { .. }, None) if !is_in_queue",
+        "(News::Begins { .. }, None) if is_in_queue",
+    ),
     Mutant::new("compressed-skipped", Compressed, POLLER, "self.skipped();", ""),
     Mutant::new(
         "compressed-end-of-life",

@@ -112,8 +112,8 @@ pub(super) const LIST: &[Mutant] = &[
         "record-not-cleared",
         Record,
         "dbrec.rs",
-        "slot.record(record) }.store(0);",
-        "slot.record(record) }.load();",
+        "self.record(record) }.store(0);",
+        "self.record(record) }.load();",
     ),
     // Whole requests in registers.
     Mutant::new("blueflame-half", BlueFlame, BELL, "half.get() ^ self.size", "half.get()"),
