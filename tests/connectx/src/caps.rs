@@ -13,12 +13,14 @@ use roce::engine::Stall;
 use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::config::Config;
+use crate::function::{MEMIC_SIZE, MEMIC_START};
 use crate::layout::caps::{
-    atomic_caps, cmd_hca_cap as general, odp_cap as odp, per_protocol_networking_offload_caps as ethernet,
-    qos_cap, roce_cap,
+    atomic_caps, cmd_hca_cap as general, device_mem_cap as device_memory, odp_cap as odp,
+    per_protocol_networking_offload_caps as ethernet, qos_cap, roce_cap,
 };
 use crate::layout::flow_caps::flow_table_nic_cap as flow;
 use crate::layout::{Field, Part, Table};
+use crate::memic;
 use crate::port::PortKind;
 use crate::qp::Service;
 
@@ -99,6 +101,7 @@ const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
 const QOS: u32 = 0xc;
+const DEVICE_MEMORY: u32 = 0xf;
 
 /// General capabilities that a driver may set.
 const CHOSEN: &[Field] = &[
@@ -205,12 +208,13 @@ const COMMON: &[(Field, u32)] = &[
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
     (general::UAR_4K, 1),
-    // BAR 0, in MiB, log2.
+    // Registers and UAR pages in MiB, log2; device memory follows.
     (general::UAR_SZ, 5),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
     (general::DEVICE_FREQUENCY_MHZ, FREQUENCY_KHZ / 1000),
     (general::DRIVER_VERSION, 1),
+    (general::DEVICE_MEMORY, 1),
 ];
 
 /// Additions of an InfiniBand port: port data by commands instead of MADs; 8 GIDs, 128 partition
@@ -295,6 +299,16 @@ const ATOMICS: &[(Field, u32)] = &[
     (atomic_caps::ATOMIC_SIZE_QP, 8),
 ];
 
+/// Memory of the device. Operations on it (`memic_operations`) are not offered.
+const MEMORY: &[(Field, u32)] = &[
+    (device_memory::MEMIC, 1),
+    (device_memory::LOG_MIN_MEMIC_ALLOC_SIZE, memic::LOG_UNIT),
+    (device_memory::LOG_MAX_MEMIC_ADDR_ALIGNMENT, memic::LOG_MAX_ALIGNMENT),
+    (device_memory::MEMIC_BAR_START_ADDR, MEMIC_START as u32),
+    (device_memory::MEMIC_BAR_SIZE, MEMIC_SIZE as u32),
+    (device_memory::MAX_MEMIC_SIZE, memic::MAX_AREA),
+];
+
 /// Capabilities of flow tables for received frames. Those for sent frames and for RDMA have the
 /// same rows at other offsets.
 const FLOW_TABLES: &[(Field, u32)] = &[
@@ -342,6 +356,7 @@ impl Capabilities {
                 groups.push(Group::flow_tables());
             }
         }
+        groups.push(Group::new(DEVICE_MEMORY, &device_memory::TABLE, MEMORY));
         groups.push(atomics);
         groups.push(first);
         Self { groups }
@@ -468,7 +483,8 @@ mod tests {
 
     #[test]
     fn every_value_fits_its_field() {
-        let lists = [COMMON, IB, ROCE_PORT, ETHERNET_OFFLOADS, PACING, ROCE_OFFERED, ATOMICS, FLOW_TABLES];
+        let lists =
+            [COMMON, IB, ROCE_PORT, ETHERNET_OFFLOADS, PACING, ROCE_OFFERED, ATOMICS, MEMORY, FLOW_TABLES];
         for (field, value) in lists.into_iter().flatten() {
             assert!(u64::from(*value) <= field.max(), "{}", field.name);
         }

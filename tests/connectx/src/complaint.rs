@@ -130,6 +130,9 @@ rules! {
     SrqReserved: "a shared receive queue's entry has no reserved bits and no checksum",
     SrqLink: "a shared receive queue's links stay inside the queue and form no cycle",
     // Memory.
+    /// libmlx5 copies in words for the same reason (`mlx5_access_dm`).
+    MemicWord: "a processor accesses device memory in aligned words of 4 bytes",
+    MemicArea: "a processor accesses device memory only where it is allocated",
     DmaFault: "the device is given only addresses of existing memory",
     PageFaultResume: "a page fault is resumed once, with its token, its type and its queue",
     // Completion queues.

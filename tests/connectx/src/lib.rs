@@ -22,6 +22,7 @@
 //! | `cmd` | the command interface |
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
+//! | `memic` | device memory |
 //! | `paging` | page faults: memory whose pages are not present |
 //! | `eth` | Ethernet queues of a RoCE port |
 //! | `destination` | destination MAC addresses of RoCE senders |
@@ -55,6 +56,7 @@ pub mod fault;
 pub mod function;
 mod ids;
 pub mod layout;
+mod memic;
 mod mkey;
 mod paging;
 pub mod port;

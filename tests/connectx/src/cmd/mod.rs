@@ -7,7 +7,7 @@
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
-//! | `pd`, `mkey`, `cq`, `qp`, `srq` | objects of the data path |
+//! | `pd`, `mkey`, `memic`, `cq`, `qp`, `srq` | objects of the data path |
 //! | `context` | checks that the contexts of all queues share |
 //! | `vport` | the port: contexts, GIDs, partition keys, RoCE addresses, MADs |
 //! | `register` | registers behind ACCESS_REG |
@@ -24,6 +24,7 @@ pub(crate) mod cq;
 pub(crate) mod eq;
 pub(crate) mod eth;
 pub(crate) mod hca;
+pub(crate) mod memic;
 pub(crate) mod mkey;
 pub(crate) mod pd;
 pub(crate) mod qp;

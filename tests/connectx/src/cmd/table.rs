@@ -247,6 +247,12 @@ table! {
         0x202 "DESTROY_MKEY" destroy_mkey_in -> 16              = destroy;
     }
 
+    // Device memory.
+    memic, memic {
+        0x205 "ALLOC_MEMIC"   alloc_memic_in   -> alloc_memic_out = alloc;
+        0x206 "DEALLOC_MEMIC" dealloc_memic_in -> 16              = dealloc;
+    }
+
     // Completion queues.
     cq, cq {
         0x400 "CREATE_CQ"  create_cq_in  -> create_cq_out = create, list "pages";

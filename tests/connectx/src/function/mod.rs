@@ -40,6 +40,7 @@ use crate::eq::Eq;
 use crate::eth::Ethernet;
 use crate::fault::Faults;
 use crate::ids::{Ascending, Ids};
+use crate::memic::{self, Memic};
 use crate::mkey::{Mkeys, Translated};
 use crate::paging::Paging;
 use crate::port::Port;
@@ -88,6 +89,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) destinations: Destinations,
     pub(crate) srqs: BTreeMap<u32, Srq>,
     pub(crate) mkeys: Mkeys,
+    pub(crate) memic: Memic,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) xrcds: Ids,
     pub(crate) transport_domains: Ids,
@@ -124,19 +126,21 @@ impl<B: Bus> Function<B> {
         self.core.log.complaints.take()
     }
 
-    /// Reads from a BAR. Bytes outside of registers read as 0.
+    /// Reads from a BAR. Bytes outside of registers and device memory read as 0.
     pub fn bar_read(&mut self, bar: u32, offset: u64, into: &mut [u8], now: Time) {
         self.core.tick(now);
         if self.core.removed() {
             into.fill(0xff);
         } else if bar == BAR0 && offset < ISEG_SIZE {
             self.iseg_read(offset, into);
+        } else if bar == BAR0 && memic::contains(offset) {
+            self.memic_read(offset, into);
         } else {
             into.fill(0);
         }
     }
 
-    /// Writes to a BAR: a register, or a doorbell in a UAR page.
+    /// Writes to a BAR: a register, a doorbell in a UAR page, or device memory.
     pub fn bar_write(&mut self, bar: u32, offset: u64, from: &[u8], now: Time) {
         self.core.tick(now);
         if self.core.removed() || bar != BAR0 {
@@ -144,6 +148,8 @@ impl<B: Bus> Function<B> {
         }
         if offset < ISEG_SIZE {
             self.iseg_write(offset, from);
+        } else if memic::contains(offset) {
+            self.memic_write(offset, from);
         } else {
             self.uar_write(offset, from);
         }
@@ -176,6 +182,7 @@ impl<B: Bus> Function<B> {
         core.paging = fresh.paging;
         core.srqs = fresh.srqs;
         core.mkeys = fresh.mkeys;
+        core.memic = fresh.memic;
         core.pds = fresh.pds;
         core.xrcds = fresh.xrcds;
         core.transport_domains = fresh.transport_domains;
@@ -219,6 +226,7 @@ impl<B: Bus> Core<B> {
             destinations: Destinations::default(),
             srqs: BTreeMap::new(),
             mkeys: Mkeys::default(),
+            memic: Memic::default(),
             pds: BTreeSet::new(),
             xrcds: Ids::new(1..=(1 << LOG_MAX_PD) - 1),
             transport_domains: Ids::new(1..=(1 << LOG_MAX_PD) - 1),
@@ -250,16 +258,23 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
         window_bytes: WINDOW,
         ..roce::engine::Config::default()
     };
-    let memory = Translated { bus: core.bus.clone(), targets: core.mkeys.targets() };
+    let memory =
+        Translated { bus: core.bus.clone(), memic: core.memic.clone(), targets: core.mkeys.targets() };
     Engine::new(config, memory, Ascending::of(core.config.index))
 }
 
-/// BAR 0: registers, then UAR pages.
+/// BAR 0: registers, UAR pages, device memory.
 pub const BAR0: u32 = 0;
 /// BAR 2: the MSI-X table and its pending bits, which the front end implements.
 pub const BAR2: u32 = 2;
 /// Size of BAR 0 in bytes.
-pub const BAR0_SIZE: u64 = 32 << 20;
+pub const BAR0_SIZE: u64 = 64 << 20;
+/// Size of the registers and UAR pages in BAR 0, in bytes.
+pub const UARS_SIZE: u64 = 32 << 20;
+/// Offset of device memory in BAR 0.
+pub const MEMIC_START: u64 = UARS_SIZE;
+/// Size of device memory in bytes, the most that Linux uses (`MLX5_MAX_MEMIC_PAGES`).
+pub const MEMIC_SIZE: u64 = 1 << 20;
 /// Size of BAR 2 in bytes.
 pub const BAR2_SIZE: u64 = 0x2000;
 /// Number of MSI-X vectors.

@@ -136,7 +136,7 @@ mod tests {
     fn the_size_of_a_bar_is_found_by_writing_ones() {
         let mut pci = Pci::new(PortKind::Ib);
         pci.write(0x10, &[0xff; 8]);
-        assert_eq!((dword(&pci, 0x10), dword(&pci, 0x14)), (0xfe00_000c, 0xffff_ffff));
+        assert_eq!((dword(&pci, 0x10), dword(&pci, 0x14)), (0xfc00_000c, 0xffff_ffff));
         pci.write(0x18, &[0xff; 8]);
         assert_eq!(dword(&pci, 0x18), 0xffff_e004);
     }

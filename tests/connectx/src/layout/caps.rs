@@ -494,6 +494,17 @@ layout! {
         LRO_TIMER_SUPPORTED_PERIODS bytes 0x30 0x10;
     }
 
+    /// Device memory capabilities.
+    device_mem_cap: 0x100 {
+        MEMIC 0x00 31 31;
+        LOG_MIN_MEMIC_ALLOC_SIZE 0x04 20 16;
+        LOG_MAX_MEMIC_ADDR_ALIGNMENT 0x04 7 0;
+        MEMIC_BAR_START_ADDR 0x08 63 0;
+        MEMIC_BAR_SIZE 0x10 31 0;
+        MAX_MEMIC_SIZE 0x14 31 0;
+        MEMIC_OPERATIONS 0x40 31 0;
+    }
+
     /// On-demand paging capabilities.
     odp_cap: 0x100 {
         TRANSPORT_PAGE_FAULT_SCHEME_CAP_SIG 0x08 31 31;

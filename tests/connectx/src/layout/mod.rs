@@ -13,6 +13,7 @@
 //! | `caps`, `flow_caps` | capability structures |
 //! | `register` | registers behind ACCESS_REG |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts of the objects |
+//! | `memic` | device memory |
 //! | `vport` | ports, GIDs, partition keys, RoCE addresses, MADs |
 //! | `eth`, `steering` | Ethernet queues, flow steering |
 //! | `wqe`, `cqe`, `eqe` | entries of queues |
@@ -27,6 +28,7 @@ pub mod eth;
 pub mod flow_caps;
 pub mod hca;
 pub mod iseg;
+pub mod memic;
 pub mod mkey;
 pub mod qp;
 pub mod register;

@@ -120,7 +120,7 @@ impl List {
     /// Updates the index for the changed entries.
     fn look(&mut self, from: usize, to: usize) {
         match self.mode {
-            AccessMode::Physical | AccessMode::Fixed => {}
+            AccessMode::Physical | AccessMode::Fixed | AccessMode::Memic => {}
             AccessMode::Pages => {
                 self.index.resize(self.bytes.len().div_ceil(BLOCK), 0);
                 let blocks = self.bytes.chunks(BLOCK).zip(&mut self.index);

@@ -4,6 +4,7 @@
 //! CREATE_MKEY ─┬─ PA:  physical addresses ───────────────┐
 //!              ├─ MTT: a list of pages ──────────────────┼─► a region of the engine
 //!              ├─ KSM: a list of pieces of equal length ─┤
+//!              ├─ MEMIC: device memory ──────────────────┤
 //!              ├─ KLM: a list of pieces of other keys ───┘
 //!              └─ KLM, free, of at most 4 pieces ─────────► a window; a bind fills it
 //! free ──UMR──► valid ──UMR, invalidation──► free
@@ -84,6 +85,8 @@ pub(crate) enum AccessMode {
     Pieces,
     /// Through a list of pieces of other keys, all of the length that the page size says.
     Fixed,
+    /// None: the start is an address of device memory, and addresses count from there.
+    Memic,
 }
 
 impl AccessMode {
@@ -94,6 +97,7 @@ impl AccessMode {
             (0, 1) => Some(Self::Pages),
             (0, 2) => Some(Self::Pieces),
             (0, 3) => Some(Self::Fixed),
+            (1, 1) => Some(Self::Memic),
             _ => None,
         }
     }
@@ -121,6 +125,7 @@ impl Mkey {
         let MemoryAttr { iova, length, .. } = attr(&self.context);
         match self.mode {
             AccessMode::Physical => Some(Mapping::Physical(iova)),
+            AccessMode::Memic => Some(Mapping::Memic(mkc::START_ADDR.get(&self.context))),
             AccessMode::Pieces => Some(Mapping::Pieces(Arc::clone(&self.list))),
             AccessMode::Fixed => {
                 let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
@@ -215,6 +220,12 @@ impl Mkeys {
         self.targets.take_absent()
     }
 
+    /// Returns whether a key opens a part of this area of device memory.
+    pub(crate) fn uses_memic(&self, start: u64, len: u64) -> bool {
+        let keys = self.entries.values().filter(|key| key.mode == AccessMode::Memic);
+        keys.map(|key| mkc::START_ADDR.get(&key.context)).any(|at| (start..start + len).contains(&at))
+    }
+
     /// Adds a key.
     ///
     /// # Errors
@@ -284,9 +295,10 @@ pub(crate) fn access(context: &[u8]) -> Access {
 /// Returns domain, range and access rights of a context.
 pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     let all = mkc::LENGTH64.is_set(context);
+    let from_zero = AccessMode::of(context) == Some(AccessMode::Memic);
     MemoryAttr {
         pd: Pd(mkc::PD.get32(context)),
-        iova: mkc::START_ADDR.get(context),
+        iova: if from_zero { 0 } else { mkc::START_ADDR.get(context) },
         length: if all { u64::MAX - mkc::START_ADDR.get(context) } else { mkc::LEN.get(context) },
         access: access(context),
     }

@@ -2,10 +2,11 @@
 
 use roce::engine::{Fault, Memory};
 
-use super::translate::{Miss, READ};
+use super::translate::{Miss, Place, READ};
 use super::*;
 use crate::bus::PlainBus;
 use crate::layout::put;
+use crate::memic::Memic;
 
 fn context(mode: u32, start: u64, len: u64, log_page_size: u32) -> [u8; 64] {
     let mut context = [0; 64];
@@ -38,10 +39,10 @@ fn an_address_is_found_in_the_page_that_its_low_bits_and_the_start_say() {
     // 0x20 bytes, of which 0x10 are in the first page.
     let key = key(context(1, 0xdead_0ff0, 0x20, 12), 1, &words(&[0x8000 | 3, 0x3000 | 3]));
     let mapping = key.mapping().unwrap();
-    assert_eq!(mapping.locate(0, READ), Ok((0x8ff0, 0x10)));
-    assert_eq!(mapping.locate(0xf, READ), Ok((0x8fff, 1)));
-    assert_eq!(mapping.locate(0x10, READ), Ok((0x3000, 0x10)));
-    assert_eq!(mapping.locate(0x1f, READ), Ok((0x300f, 1)));
+    assert_eq!(mapping.locate(0, READ), Ok((Place::Guest(0x8ff0), 0x10)));
+    assert_eq!(mapping.locate(0xf, READ), Ok((Place::Guest(0x8fff), 1)));
+    assert_eq!(mapping.locate(0x10, READ), Ok((Place::Guest(0x3000), 0x10)));
+    assert_eq!(mapping.locate(0x1f, READ), Ok((Place::Guest(0x300f), 1)));
     assert_eq!(mapping.locate(0x20, READ), Err(Miss::Outside));
 }
 
@@ -49,7 +50,7 @@ fn an_address_is_found_in_the_page_that_its_low_bits_and_the_start_say() {
 fn large_pages_are_as_large_as_they_say() {
     let key = key(context(1, 0x1_0000_0000, 3 << 21, 21), 2, &words(&[2 << 21, 9 << 21, 5 << 21, 0]));
     let mapping = key.mapping().unwrap();
-    assert_eq!(mapping.locate((1 << 21) + 5, READ), Ok(((9 << 21) + 5, (1 << 21) - 5)));
+    assert_eq!(mapping.locate((1 << 21) + 5, READ), Ok((Place::Guest((9 << 21) + 5), (1 << 21) - 5)));
 }
 
 #[test]
@@ -79,7 +80,8 @@ fn pieces(list: &[u8]) -> Region {
 }
 
 fn memory(targets: impl IntoIterator<Item = Target>) -> Translated<PlainBus> {
-    let memory = Translated { bus: PlainBus::new(0x10000), targets: Targets::default() };
+    let memory =
+        Translated { bus: PlainBus::new(0x10000), memic: Memic::default(), targets: Targets::default() };
     targets.into_iter().for_each(|target| memory.targets.insert(target));
     memory
 }

@@ -16,6 +16,7 @@ use roce::engine::{Fault, Memory, Pd};
 use super::NULL_MKEY;
 use super::list::List;
 use crate::bus::Bus;
+use crate::memic::Memic;
 
 /// The engine's region for a memory key.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Region {
 pub(crate) enum Mapping {
     /// At guest-physical addresses, starting with this one.
     Physical(u64),
+    /// In device memory, starting with this address.
+    Memic(u64),
     /// In pages of this size, at this offset in the first.
     Pages { list: Arc<List>, shift: u32, offset: u64, len: u64 },
     /// In consecutive pieces of other keys.
@@ -43,6 +46,15 @@ pub(crate) enum Mapping {
     Nothing,
 }
 
+/// Address of a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In guest memory.
+    Guest(u64),
+    /// In device memory.
+    Device(u64),
+}
+
 /// The reason why a byte is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
@@ -53,13 +65,17 @@ pub(crate) enum Miss {
 }
 
 impl Mapping {
-    /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
-    /// [`Translated`] does so for pieces.
-    pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(u64, u64), Miss> {
+    /// Returns the place of a byte and the number of contiguous bytes there. [`Translated`] does so
+    /// for pieces.
+    pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match self {
             Self::Physical(base) => {
                 let address = base.checked_add(at).ok_or(Miss::Outside)?;
-                Ok((address, u64::MAX - address))
+                Ok((Place::Guest(address), u64::MAX - address))
+            }
+            Self::Memic(base) => {
+                let address = base.checked_add(at).ok_or(Miss::Outside)?;
+                Ok((Place::Device(address), u64::MAX - address))
             }
             Self::Pages { list, shift, offset, len } => {
                 let left = len.checked_sub(at).filter(|left| *left > 0).ok_or(Miss::Outside)?;
@@ -72,7 +88,7 @@ impl Mapping {
                 let size = 1 << shift;
                 let inside = position & (size - 1);
                 let address = page.address.checked_add(inside).ok_or(Miss::Outside)?;
-                Ok((address, (size - inside).min(left)))
+                Ok((Place::Guest(address), (size - inside).min(left)))
             }
             Self::Pieces(_) | Self::Fixed { .. } | Self::Null | Self::Nothing => Err(Miss::Outside),
         }
@@ -143,16 +159,17 @@ pub(super) const READ: Need = Need { read: true, write: false };
 pub(super) const WRITE: Need = Need { read: false, write: true };
 const ATOMIC: Need = Need { read: true, write: true };
 
-/// Guest memory for the transport engine, by memory key.
+/// Guest and device memory for the transport engine, by memory key.
 #[derive(Clone, Debug)]
 pub(crate) struct Translated<B: Bus> {
     pub(crate) bus: B,
+    pub(crate) memic: Memic,
     pub(crate) targets: Targets,
 }
 
 impl<B: Bus> Translated<B> {
-    /// Returns the guest-physical address of a byte and the number of contiguous bytes there.
-    fn locate(&self, region: &Region, at: u64, need: Need) -> Result<(u64, u64), Miss> {
+    /// Returns the place of a byte and the number of contiguous bytes there.
+    fn locate(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match &region.mapping {
             Mapping::Pieces(list) => {
                 let piece = list.piece(at).ok_or(Miss::Outside)?;
@@ -178,40 +195,39 @@ impl<B: Bus> Translated<B> {
     }
 
     /// As [`locate`](Self::locate); remembers whether the page is not present.
-    fn find(&self, region: &Region, at: u64, need: Need) -> Result<(u64, u64), Fault> {
+    fn find(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Fault> {
         let found = self.locate(region, at, need);
         self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);
         found.map_err(|_| Fault)
     }
 
-    /// Calls `each` with every contiguous part of `len` bytes from `at`: its guest-physical address
-    /// and its range.
+    /// Calls `each` with every contiguous part of `len` bytes from `at`: its place and its range.
     fn runs(
         &self,
         region: &Region,
         at: u64,
         len: usize,
         need: Need,
-        mut each: impl FnMut(u64, std::ops::Range<usize>) -> Result<(), Fault>,
+        mut each: impl FnMut(Place, std::ops::Range<usize>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut done = 0;
         while done < len {
             let from = at.checked_add(done as u64).ok_or(Fault)?;
-            let (address, count) = self.find(region, from, need)?;
+            let (place, count) = self.find(region, from, need)?;
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(len - done);
             if count == 0 {
                 return Err(Fault);
             }
-            each(address, done..done + count)?;
+            each(place, done..done + count)?;
             done += count;
         }
         Ok(())
     }
 
-    /// Returns the guest-physical address of 8 contiguous bytes.
-    fn word(&self, region: &Region, at: u64) -> Result<u64, Fault> {
+    /// Returns the place of 8 contiguous bytes.
+    fn word(&self, region: &Region, at: u64) -> Result<Place, Fault> {
         match self.find(region, at, ATOMIC)? {
-            (address, 8..) => Ok(address),
+            (place, 8..) => Ok(place),
             _ => Err(Fault),
         }
     }
@@ -225,8 +241,9 @@ impl<B: Bus> Memory for Translated<B> {
             dst.fill(0);
             return Ok(());
         }
-        self.runs(region, offset, dst.len(), READ, |address, part| {
-            self.bus.read(address, &mut dst[part]).map_err(|_| Fault)
+        self.runs(region, offset, dst.len(), READ, |place, part| match place {
+            Place::Guest(address) => self.bus.read(address, &mut dst[part]).map_err(|_| Fault),
+            Place::Device(address) => self.memic.read(address, &mut dst[part]).ok_or(Fault),
         })
     }
 
@@ -234,22 +251,34 @@ impl<B: Bus> Memory for Translated<B> {
         if matches!(region.mapping, Mapping::Null) {
             return Ok(());
         }
-        self.runs(region, offset, src.len(), WRITE, |address, part| {
-            self.bus.write(address, &src[part]).map_err(|_| Fault)
+        self.runs(region, offset, src.len(), WRITE, |place, part| match place {
+            Place::Guest(address) => self.bus.write(address, &src[part]).map_err(|_| Fault),
+            Place::Device(address) => self.memic.write(address, &src[part]).ok_or(Fault),
         })
     }
 
     fn compare_swap(&mut self, region: &Region, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        self.bus.compare_swap(self.word(region, offset)?, compare, swap).map_err(|_| Fault)
+        match self.word(region, offset)? {
+            Place::Guest(address) => self.bus.compare_swap(address, compare, swap).map_err(|_| Fault),
+            Place::Device(address) => {
+                self.memic.word(address, |old| if old == compare { swap } else { old }).ok_or(Fault)
+            }
+        }
     }
 
     fn fetch_add(&mut self, region: &Region, offset: u64, add: u64) -> Result<u64, Fault> {
-        self.bus.fetch_add(self.word(region, offset)?, add).map_err(|_| Fault)
+        match self.word(region, offset)? {
+            Place::Guest(address) => self.bus.fetch_add(address, add).map_err(|_| Fault),
+            Place::Device(address) => self.memic.word(address, |old| old.wrapping_add(add)).ok_or(Fault),
+        }
     }
 
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
-        // The bus stores aligned words whole.
-        self.bus.write(self.word(region, offset)?, &data).map_err(|_| Fault)
+        match self.word(region, offset)? {
+            // The bus stores aligned words whole.
+            Place::Guest(address) => self.bus.write(address, &data).map_err(|_| Fault),
+            Place::Device(address) => self.memic.write(address, &data).ok_or(Fault),
+        }
     }
 
     fn present(&mut self, region: &Region, offset: u64, length: u64) -> Result<(), Fault> {

@@ -305,7 +305,7 @@ fn a_client_learns_of_regions_and_interrupts() {
         let body = [&words(&[32, 0, index, 0])[..], &longs(&[0, 0])].concat();
         client.call(command::DEVICE_GET_REGION_INFO, &body, &[])
     };
-    for (index, size) in [(0, 32 << 20), (1, 0), (2, 0x2000), (6, 0), (7, 4096), (8, 0)] {
+    for (index, size) in [(0, 64 << 20), (1, 0), (2, 0x2000), (6, 0), (7, 4096), (8, 0)] {
         let flags = if size > 0 { 3 } else { 0 };
         let expected = [&words(&[32, flags, index, 0])[..], &longs(&[size, 0])].concat();
         assert_eq!(region(index), Ok(expected));
@@ -370,7 +370,7 @@ fn accesses_outside_of_regions_are_refused() {
     let mut client = Client::greeted(&running.path("0"));
     for (region, offset, count) in [
         (7, 0xfff, 2),
-        (0, 32 << 20, 1),
+        (0, 64 << 20, 1),
         (2, u64::MAX, 4),
         (9, 0, 4),
         (1, 0, 4),

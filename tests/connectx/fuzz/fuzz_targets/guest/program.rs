@@ -1,10 +1,11 @@
 //! Interprets the input as a program: a sequence of a guest's actions. Most objects that it names
 //! exist, so that mistakes reach deep code.
 
+use connectx_model::function::BAR0_SIZE;
 use connectx_model::layout::Table;
 use connectx_model::layout::iseg::command_entry;
 use connectx_model::layout::wqe::{ctrl, datagram};
-use connectx_model::layout::{cq, eq, eth, hca, mkey, put, qp, srq, steering, vport};
+use connectx_model::layout::{cq, eq, eth, hca, memic, mkey, put, qp, srq, steering, vport};
 use connectx_model::port::PortKind;
 
 use crate::driver::{DATA, Driver, MEMORY, Pair, input};
@@ -118,7 +119,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
     match input.byte() % 20 {
         0 => {
             let (offset, len) =
-                (u64::from(input.word()) % (32 << 20), input.of(&[1, 2, 4, 8, 16, 64]).unwrap_or(4));
+                (u64::from(input.word()) % BAR0_SIZE, input.of(&[1, 2, 4, 8, 16, 64]).unwrap_or(4));
             let bytes = input.bytes(len);
             driver.store(function, offset, &bytes);
         }
@@ -129,7 +130,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
         }
         2 => {
             let mut into = vec![0; input.of(&[1, 2, 4, 8, 64]).unwrap_or(4)];
-            let (bar, offset) = (u32::from(input.byte() % 3), u64::from(input.word()) % (32 << 20));
+            let (bar, offset) = (u32::from(input.byte() % 3), u64::from(input.word()) % BAR0_SIZE);
             driver.fabric.bar_read(function, bar, offset, &mut into, driver.now);
         }
         3 => {
@@ -370,6 +371,8 @@ const COMMANDS: &[(u16, &Table)] = &[
     (0x200, &mkey::create_mkey_in::TABLE),
     (0x201, &mkey::query_mkey_in::TABLE),
     (0x202, &mkey::destroy_mkey_in::TABLE),
+    (0x205, &memic::alloc_memic_in::TABLE),
+    (0x206, &memic::dealloc_memic_in::TABLE),
     (0x301, &eq::create_eq_in::TABLE),
     (0x302, &eq::destroy_eq_in::TABLE),
     (0x303, &eq::query_eq_in::TABLE),

@@ -16,7 +16,7 @@ use std::fmt;
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
-use crate::function::{BAR0_SIZE, Core, Function, ISEG_SIZE, UAR_SIZE};
+use crate::function::{Core, Function, ISEG_SIZE, UAR_SIZE, UARS_SIZE};
 use crate::ids::Ids;
 use crate::layout::{hca, put, qword};
 use crate::mkey::NULL_MKEY;
@@ -63,7 +63,7 @@ impl Default for Hca {
             issi: 0,
             pages: BTreeSet::new(),
             // The initialisation segment occupies the first pages.
-            uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(BAR0_SIZE / UAR_SIZE) as u32 - 1),
+            uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(UARS_SIZE / UAR_SIZE) as u32 - 1),
             eqns: Ids::new(1..=127),
             counters: Ids::new(1..=255),
         }
@@ -164,6 +164,7 @@ impl<B: Bus> Core<B> {
             ("UAR", self.hca.uars.len()),
             ("counter set", self.hca.counters.len()),
             ("memory key", self.mkeys.len()),
+            ("area of device memory", self.memic.len()),
             ("send queue", self.eth.sqs.len()),
             ("receive queue", self.eth.rqs.len()),
             ("TIS", self.eth.tises.len()),

@@ -189,7 +189,7 @@ fn a_driver_sets_capabilities_up_to_the_maximum() {
 fn uar_pages_lie_behind_the_initialisation_segment_and_are_given_back_unused() {
     let mut driver = Driver::booted(PortKind::Ib);
     let one = alloc_uar_out::UAR.get32(&driver.ok(&input(ALLOC_UAR, 0x10), 0x10));
-    assert!(u64::from(one) * UAR_SIZE >= ISEG_SIZE && u64::from(one) * UAR_SIZE < BAR0_SIZE);
+    assert!(u64::from(one) * UAR_SIZE >= ISEG_SIZE && u64::from(one) * UAR_SIZE < UARS_SIZE);
     assert_ne!(one, driver.host.uar);
     driver.ok(&set(input(DEALLOC_UAR, 0x10), 0x08, one), 8);
     driver.refused(&set(input(DEALLOC_UAR, 0x10), 0x08, one), 8, Rule::CommandObject);

@@ -34,6 +34,9 @@ pub(super) fn create<B: Bus>(
     let list = input.get(create_mkey_in::KLM_PAS_MTT..).unwrap_or_default();
     let mode = check(&context, input)?;
     function.core.needs_pd(mkc::PD.get32(&context))?;
+    if mode == AccessMode::Memic {
+        function.core.needs_memic(&context)?;
+    }
     let actual = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.get(input);
     let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(&context);
     if list.len() as u64 != actual * OCTWORD as u64 || actual > u64::from(capacity) {
@@ -97,8 +100,8 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
         return Err(bad(format!("a key for queue pair {:#x} only", mkc::QPN.get(context))));
     }
     let capacity = mkc::TRANSLATIONS_OCTWORD_SIZE.get32(context);
-    if mode == AccessMode::Physical && capacity != 0 {
-        return Err(bad("a key of physical addresses with a list"));
+    if matches!(mode, AccessMode::Physical | AccessMode::Memic) && capacity != 0 {
+        return Err(bad("a key of contiguous memory with a list"));
     }
     let longest = if mode == AccessMode::Pieces { LOG_MAX_KLM_LIST } else { LOG_MAX_OCTWORDS };
     if u64::from(capacity) > 1 << longest {

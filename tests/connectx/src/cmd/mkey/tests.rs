@@ -150,7 +150,7 @@ fn contexts_that_break_a_rule_are_refused() {
         (&[(mkc::QPN, 5)], Rule::CommandParameter),
         (&[(mkc::FREE, 1), (mkc::UMR_EN, 0)], Rule::CommandParameter),
         (&[(mkc::PD, 0xabcdef)], Rule::CommandObject),
-        (&[(mkc::ACCESS_MODE_4_2, 1)], Rule::CommandCapability),
+        (&[(mkc::ACCESS_MODE_4_2, 2)], Rule::CommandCapability),
         (&[(mkc::BSF_EN, 1)], Rule::CommandCapability),
         (&[(mkc::MA_TRANSLATION_MODE, 1)], Rule::CommandCapability),
     ];

@@ -8,6 +8,7 @@ mod errors;
 mod fences;
 mod macs;
 mod matching;
+mod memic;
 mod paging;
 mod posted;
 mod receives;

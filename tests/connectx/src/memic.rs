@@ -1,0 +1,162 @@
+//! [`Memic`]: memory of the device, which memory keys open to work requests, and which programs
+//! copy to and from by loads and stores.
+//!
+//! ```text
+//! BAR 0:  registers, UAR pages │ MEMIC_START ... MEMIC_START + MEMIC_SIZE │ nothing
+//!                                       └── areas, from ALLOC_MEMIC to DEALLOC_MEMIC
+//! ```
+//! Addresses are offsets in BAR 0, as commands and memory keys name them.
+//!
+//! A new area holds [`FRESH`] in all bytes, because no source promises zeros. It lies as far back
+//! in the driver's range as it can, so that a provider that ignores its offset in the page fails.
+//!
+//! Invariant: areas do not overlap, and the range of every memory key lies in one area.
+//!
+//! # References
+//! Linux `drivers/infiniband/hw/mlx5/dm.c`; `ibv_alloc_dm(3)`
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::bus::Bus;
+use crate::complaint::Rule;
+use crate::function::{Function, MEMIC_SIZE, MEMIC_START};
+
+/// Unit of sizes and alignments in bytes, log2.
+pub(crate) const LOG_UNIT: u32 = 6;
+/// Maximum alignment in units, log2: a page, which is what every range of the driver begins with.
+pub(crate) const LOG_MAX_ALIGNMENT: u32 = 6;
+/// Maximum size of an area in bytes, that of a ConnectX-5.
+pub(crate) const MAX_AREA: u32 = 128 << 10;
+/// Value of the bytes of a new area.
+pub(crate) const FRESH: u8 = 0xa5;
+/// Bytes of the smallest access of a processor.
+const WORD: usize = 4;
+
+/// Device memory. All clones are the same memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memic(Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
+
+impl Memic {
+    fn areas(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of areas.
+    pub(crate) fn len(&self) -> usize {
+        self.areas().len()
+    }
+
+    /// Allocates an area in a range of device memory and returns its address. `None`: no place is
+    /// free.
+    pub(crate) fn alloc(&self, range: &Range<u64>, len: u64, alignment: u64) -> Option<u64> {
+        let mut areas = self.areas();
+        let mut end = range.end;
+        loop {
+            let start = end.checked_sub(len)? / alignment * alignment;
+            if start < range.start {
+                return None;
+            }
+            let before = areas.range(..start + len).next_back();
+            match before.filter(|(there, bytes)| **there + bytes.len() as u64 > start) {
+                Some((there, _)) => end = *there,
+                None => {
+                    areas.insert(start, vec![FRESH; usize::try_from(len).ok()?]);
+                    return Some(start);
+                }
+            }
+        }
+    }
+
+    /// Returns the size of the area that begins at this address.
+    pub(crate) fn size_of(&self, address: u64) -> Option<u64> {
+        self.areas().get(&address).map(|bytes| bytes.len() as u64)
+    }
+
+    /// Frees the area that begins at this address.
+    pub(crate) fn free(&self, address: u64) {
+        self.areas().remove(&address);
+    }
+
+    /// Returns whether a range lies in one area.
+    pub(crate) fn holds(&self, address: u64, len: u64) -> bool {
+        let areas = self.areas();
+        let area = areas.range(..=address).next_back();
+        area.is_some_and(|(start, bytes)| {
+            let rest = (bytes.len() as u64).checked_sub(address - start);
+            rest.is_some_and(|rest| rest >= len)
+        })
+    }
+
+    /// Copies bytes out. `None`: the range does not lie in an area.
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        self.with(address, into.len(), |bytes| into.copy_from_slice(bytes))
+    }
+
+    /// Copies bytes in. `None`: the range does not lie in an area.
+    pub(crate) fn write(&self, address: u64, from: &[u8]) -> Option<()> {
+        self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
+    }
+
+    /// Changes the 8 bytes at `address`, and returns their previous value. Values are in the
+    /// machine's byte order. `None`: they are not aligned, or do not lie in an area.
+    pub(crate) fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Option<u64> {
+        if !address.is_multiple_of(8) {
+            return None;
+        }
+        self.with(address, 8, |bytes| {
+            let old = u64::from_ne_bytes(*bytes.first_chunk()?);
+            bytes.copy_from_slice(&change(old).to_ne_bytes());
+            Some(old)
+        })?
+    }
+
+    fn with<T>(&self, address: u64, len: usize, act: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+        let mut areas = self.areas();
+        let (start, bytes) = areas.range_mut(..=address).next_back()?;
+        let inside = usize::try_from(address - start).ok()?;
+        bytes.get_mut(inside..inside.checked_add(len)?).map(act)
+    }
+}
+
+/// Returns whether an offset in BAR 0 is in device memory.
+pub(crate) fn contains(offset: u64) -> bool {
+    (MEMIC_START..MEMIC_START + MEMIC_SIZE).contains(&offset)
+}
+
+impl<B: Bus> Function<B> {
+    /// Handles a load from device memory. What the device rejects reads as ones.
+    pub(crate) fn memic_read(&mut self, offset: u64, into: &mut [u8]) {
+        let (memic, len) = (self.core.memic.clone(), into.len());
+        if !self.memic_access(offset, len, || memic.read(offset, into)) {
+            into.fill(0xff);
+        }
+    }
+
+    /// Handles a store into device memory.
+    pub(crate) fn memic_write(&mut self, offset: u64, from: &[u8]) {
+        let memic = self.core.memic.clone();
+        self.memic_access(offset, from.len(), || memic.write(offset, from));
+    }
+
+    /// Makes an access if the device accepts it. Returns whether it did.
+    fn memic_access(&mut self, offset: u64, len: usize, act: impl FnOnce() -> Option<()>) -> bool {
+        if self.core.iseg.was_reset() {
+            // The driver unmaps the memory after it has noticed the reset.
+            return false;
+        }
+        let (rule, done) = if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {
+            (Rule::MemicWord, None)
+        } else {
+            (Rule::MemicArea, act())
+        };
+        if done.is_none() {
+            self.core.log.complain(rule, format!("{len} bytes at {offset:#x} of BAR 0"));
+        }
+        done.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;
