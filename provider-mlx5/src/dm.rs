@@ -23,8 +23,10 @@ use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::Mlx5IbMmapCmd;
 use uverbs_abi::mlx5_user_ioctl_cmds::{
-    MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET,
+    MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET,
 };
+use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiDmType;
 use verbs_core::channel::{Attr, DriverAttrs};
 use verbs_core::cmd::mlx5::{DmInfo, query_dm};
 use verbs_core::provider::{Destroy, DeviceOps as _, DmOps};
@@ -76,8 +78,10 @@ impl Dm {
         explain::within("length", attr.length, 1, most)
             .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
         let mut info = DmInfo { length: attr.length, ..DmInfo::default() };
-        // Without a kind the driver allocates MEMIC.
+        // Linux before 5.3 has one kind alone, and ignores the attribute.
+        let kind = u64::from(Mlx5IbUapiDmType::MLX5_IB_UAPI_DM_TYPE_MEMIC.0);
         let driver = [
+            Attr::u64(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, kind).optional(),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, info.start_offset.as_mut_bytes()),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, info.page_index.as_mut_bytes()),
         ];
@@ -232,7 +236,7 @@ mod tests {
     }
 
     fn dm(script: &Scripted, device: &Arc<Device>, region: &Region) -> Dm {
-        let command = "ioctl 14.0: 0x0 new handle, 0x1 u64 0x80, 0x2 u32 0x6, 0x1000 out 8 bytes, \
+        let command = "ioctl 14.0: 0x0 new handle, 0x1 u64 0x80, 0x2 u32 0x6, 0x1002? u64 0x0, 0x1000 out 8 bytes, \
                        0x1001 out 2 bytes";
         let outputs = [&5_u32.to_ne_bytes()[..], &START.to_ne_bytes(), &0x1234_u16.to_ne_bytes()];
         script.expect([most(4096), Expect::command(command, Reply::outputs(outputs))]);

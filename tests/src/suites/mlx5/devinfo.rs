@@ -22,6 +22,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         one("has a port that is active", has_an_active_port);
         one("has room for every kind of object", has_room);
         one("has atomics", has_atomics);
+        one("has memory", has_memory);
         one("has addresses", has_addresses);
     }
     if setup.functions > 1 {
@@ -182,6 +183,10 @@ fn has_room(_: Setup, function: u8) -> CaseResult {
         ("gid_tbl_len", 2),
     ])?;
     report.is("max_msg_sz", "0x40000000")
+}
+
+fn has_memory(_: Setup, function: u8) -> CaseResult {
+    Report::of(function)?.is("maximum available device memory", "131072Bytes")
 }
 
 fn has_atomics(_: Setup, function: u8) -> CaseResult {

@@ -5,7 +5,7 @@
 use verbs::{AccessFlags, Context, Dm, DmAttr, Errno, Provider, RecvWr, SendOp, WcOpcode};
 
 use super::super::SUITE;
-use super::{ALL, LOCAL_WRITE, allowed, faa, read, refused, write};
+use super::{ALL, LOCAL_WRITE, allowed, faa, lacks, read, refused, write};
 use crate::both;
 use crate::fabric::{Arena, Pair, Shape, pattern, post_recv, post_send, signalled, wait_for};
 use crate::runner::{Case, CaseResult, fail, skip};
@@ -14,6 +14,8 @@ pub(super) fn cases() -> Vec<Case> {
     both!(
         SUITE,
         dm_keeps_what_is_copied_into_it,
+        dm_smaller_than_a_page_is_the_memory_of_its_region,
+        dm_imported_by_its_handle_is_the_same_memory,
         dm_is_limited,
         dm_copies_outside_of_it_are_refused,
         dm_region_sends_and_receives,
@@ -49,6 +51,45 @@ fn dm_keeps_what_is_copied_into_it<P: Provider>(context: &Context<P>) -> CaseRes
     let first = pattern(1, LEN);
     assert_eq!((&bytes[..128], &bytes[128..192]), (&first[..128], &pattern(2, 64)[..]));
     assert_eq!(bytes[192..], first[192..]);
+    Ok(dm.close()?)
+}
+
+fn dm_smaller_than_a_page_is_the_memory_of_its_region<P: Provider>(context: &Context<P>) -> CaseResult {
+    dm(context)?.close()?;
+    let mut pair = Pair::new(context, &Shape::default())?;
+    let local = Arena::new(&pair.pd, 128)?;
+    // Small memory may begin anywhere in a page.
+    let several: Vec<_> = [64, 128, 192]
+        .iter()
+        .map(|&length| context.alloc_dm(&DmAttr { length, log_align: 6 }))
+        .collect::<Result<_, _>>()?;
+    for (seed, dm) in (1..).zip(&several) {
+        dm.copy_to(0, &pattern(seed, 64))?;
+    }
+    for (seed, dm) in (1..).zip(&several) {
+        let target = pair.pd.reg_dm_mr(dm, 0, 64, ALL)?;
+        allowed(&mut pair, read(0, target.rkey()), local.sge(0..64))?;
+        assert!(local.read(0..64) == pattern(seed, 64), "the read of {} bytes was garbled", dm.length());
+        local.write(64, &pattern(seed + 10, 64));
+        allowed(&mut pair, write(0, target.rkey()), local.sge(64..128))?;
+        assert!(contents(dm, 64)? == pattern(seed + 10, 64), "the write was garbled");
+    }
+    Ok(())
+}
+
+fn dm_imported_by_its_handle_is_the_same_memory<P: Provider>(context: &Context<P>) -> CaseResult {
+    dm(context)?.close()?;
+    let dm = context.alloc_dm(&DmAttr { length: 256, log_align: 6 })?;
+    let imported = match context.import_dm(dm.handle()) {
+        Ok(imported) => imported,
+        Err(error) => return lacks(&error, "import_dm", "the provider or the kernel imports no memory"),
+    };
+    assert_eq!((imported.handle(), imported.length()), (dm.handle(), 256));
+    dm.copy_to(0, &pattern(1, 256))?;
+    assert!(contents(&imported, 256)? == pattern(1, 256));
+    imported.copy_to(64, &pattern(2, 64))?;
+    imported.close()?;
+    assert!(contents(&dm, 256)?[64..128] == pattern(2, 64));
     Ok(dm.close()?)
 }
 

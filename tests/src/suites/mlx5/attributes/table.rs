@@ -91,15 +91,6 @@ pub const ROWS: &[Row] = &[
         reason: "Linux 6.17 has one method for all memory, which rdma-core 44 does not know",
     },
     Row {
-        step: "alloc_dm",
-        command: "",
-        field: "result",
-        theirs: "errno 22",
-        ours: "errno 95",
-        guests: "all",
-        reason: "the device has no memory: ours says `EOPNOTSUPP`",
-    },
-    Row {
         step: "*create_cq_ex without overrun",
         command: "*",
         field: "*",
