@@ -756,8 +756,13 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
         if (*ece).vendor_id == 0 {
             return errno::refuse(Errno::OPNOTSUPP);
         }
+        let verbs = verbs((*qp).context);
+        if (*ece).comp_mask != 0 {
+            // Only providers that have options look at the mask.
+            return verbs.query_ece(qp).map_or_else(|error| fail(&error), |_| errno::refuse(Errno::INVAL));
+        }
         let ece = Ece { vendor_id: (*ece).vendor_id, options: (*ece).options };
-        code(verbs((*qp).context).set_ece(qp, &ece))
+        code(verbs.set_ece(qp, &ece))
     }
 }
 

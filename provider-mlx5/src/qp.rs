@@ -680,16 +680,17 @@ impl QpOps for Qp {
 
     fn set_ece(&mut self, ece: &Ece) -> Result<()> {
         const VERB: &str = "set_ece";
-        if !self.device.has_ece {
-            return Err(self.device.error(VERB, Errno::OPNOTSUPP));
-        }
         if ece.vendor_id != VENDOR_ID {
             let asked = ece.vendor_id.into();
             let (min, max) = (VENDOR_ID.into(), VENDOR_ID.into());
             let cause = Cause::Limit { name: "vendor_id", asked, min, max };
             return Err(self.device.error(VERB, Errno::INVAL).because(cause));
         }
-        self.set_ece = ece.options;
+        if !self.device.has_ece {
+            return Err(self.device.error(VERB, Errno::OPNOTSUPP));
+        }
+        // Until the next transition says what the device takes of them.
+        (self.set_ece, self.get_ece) = (ece.options, 0);
         Ok(())
     }
 

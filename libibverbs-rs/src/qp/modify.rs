@@ -146,7 +146,7 @@ impl<P: Provider> Qp<Reset, P> {
 
 impl<S: State, P: Provider> Qp<S, P> {
     /// Returns the options of the connection: in RESET those that the device offers, from RTR on
-    /// those that it uses.
+    /// those that it uses, and none between [`set_ece`](Qp::set_ece) and the next step.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft.

@@ -233,3 +233,37 @@ fn a_queue_pair_without_receives_accepts_none() {
     let refused = unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[] }]) }.unwrap_err();
     assert_eq!(refused.reason, verbs_core::types::PostReason::QueueFull);
 }
+
+#[test]
+fn a_device_without_options_of_connections_refuses_those_of_its_vendor_as_unsupported() {
+    let (device, script) = device();
+    let ((_sends, send_cq, _), (_receives, recv_cq, _)) = (cq(&device, 5), cq(&device, 6));
+    let mut parts = create(&device, &script, &send_cq, &recv_cq);
+    for (vendor_id, errno) in [(VENDOR_ID, Errno::OPNOTSUPP), (1, Errno::INVAL)] {
+        assert_eq!(parts.qp.set_ece(&Ece { vendor_id, options: 5 }).unwrap_err().errno, errno);
+    }
+}
+
+#[test]
+fn options_of_a_connection_are_those_that_the_driver_has_returned_since_they_were_set() {
+    let (mut device, script) = device();
+    let ece = |options| Ece { vendor_id: VENDOR_ID, options };
+    Arc::get_mut(&mut device).expect("no object has it").has_ece = true;
+    let ((_sends, send_cq, _), (_receives, recv_cq, _)) = (cq(&device, 5), cq(&device, 6));
+    let mut parts = create(&device, &script, &send_cq, &recv_cq);
+    parts.qp.get_ece = 7;
+    assert_eq!(parts.qp.set_ece(&Ece { vendor_id: 1, options: 5 }).unwrap_err().errno, Errno::INVAL);
+    assert_eq!(parts.qp.query_ece().unwrap(), ece(7));
+    parts.qp.set_ece(&ece(5)).unwrap();
+    assert_eq!(parts.qp.query_ece().unwrap(), ece(0));
+    let reply = Mlx5IbModifyQpResp { ece_options: 4, ..Default::default() };
+    script.expect([Expect::anything(Reply::outputs([&[0; 8], reply.as_bytes()]))]);
+    let (attr, mask) = (QpAttr { qp_state: QpState::ERR, ..QpAttr::default() }, QpAttrMask::STATE);
+    parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
+    assert_eq!(parts.qp.query_ece().unwrap(), ece(4));
+    // Options that are set are sent once.
+    script.expect([Expect::anything(Reply::ok())]);
+    let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
+    parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
+    assert_eq!(parts.qp.query_ece().unwrap(), ece(4));
+}
