@@ -360,6 +360,14 @@ static void connected(enum ibv_qp_type type, const char *const names[])
 	CALL(names[9], ibv_destroy_qp(qp));
 }
 
+/* A step whose result are the options that a query has returned. */
+static void tell_options(const char *name, const struct ibv_ece *ece)
+{
+	begin(name);
+	printf("%s: vendor %#x, options %#x, mask %#x\n", step, ece->vendor_id, ece->options, ece->comp_mask);
+	fflush(stdout);
+}
+
 /* Enhanced connection establishment, and the rest of RTR's attributes. */
 static void options(void)
 {
@@ -369,7 +377,15 @@ static void options(void)
 	if (!MAKE("create_qp for options", qp, ibv_create_qp_ex(context, &attr)))
 		return;
 	CALL("query_ece", ibv_query_ece(qp, &ece));
+	tell_options("options of a new queue pair", &ece);
+	CALL("set_ece of no vendor", ibv_set_ece(qp, &(struct ibv_ece){ .options = ece.options }));
+	CALL("set_ece of another vendor", ibv_set_ece(qp, &(struct ibv_ece){ .vendor_id = 1 }));
+	CALL("set_ece with a mask",
+	     ibv_set_ece(qp, &(struct ibv_ece){ .vendor_id = ece.vendor_id, .comp_mask = 1 }));
+	ece.options |= 0x10;
 	CALL("set_ece", ibv_set_ece(qp, &ece));
+	CALL("query_ece of options that are set", ibv_query_ece(qp, &ece));
+	tell_options("options that are set", &ece);
 	modify("to INIT with options", qp,
 	       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 	       (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = PORT, .qp_access_flags = ACCESS });
@@ -382,6 +398,7 @@ static void options(void)
 				     .rq_psn = 0xfffffe, .max_dest_rd_atomic = 16, .min_rnr_timer = 31,
 				     .ah_attr = own_path() });
 	CALL("query_ece of a connected one", ibv_query_ece(qp, &ece));
+	tell_options("options of a connected queue pair", &ece);
 	modify("to a failed state", qp, IBV_QP_STATE, (struct ibv_qp_attr){ .qp_state = IBV_QPS_SQE });
 	CALL("destroy_qp with options", ibv_destroy_qp(qp));
 }

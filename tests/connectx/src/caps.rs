@@ -215,6 +215,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::DEVICE_FREQUENCY_MHZ, FREQUENCY_KHZ / 1000),
     (general::DRIVER_VERSION, 1),
     (general::DEVICE_MEMORY, 1),
+    (general::ECE_SUPPORT, 1),
 ];
 
 /// Additions of an InfiniBand port: port data by commands instead of MADs; 8 GIDs, 128 partition

@@ -78,6 +78,8 @@ pub(crate) struct Qp {
     pub(crate) signature: bool,
     /// Whether the device executes rendezvous of messages that match, with sends of its own.
     pub(crate) offloads_rendezvous: bool,
+    /// Options of its connection: those of the device, then those that the driver has set.
+    pub(crate) ece: u32,
     /// Progress of its queues; a new queue pair starts with the default.
     pub(crate) run: Run,
 }

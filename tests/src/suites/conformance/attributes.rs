@@ -52,6 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_path_without_migration_is_migrated,
         a_rate_limit_is_refused_with_its_verb,
         ece_and_data_in_order_are_not_promised,
+        ece_is_what_both_sides_have,
     )
 }
 
@@ -769,6 +770,33 @@ fn a_rate_limit_is_refused_with_its_verb<P: Provider>(context: &Context<P>) -> C
     let error = pair.a.qp.query(QpAttrMask::RATE_LIMIT).unwrap_err();
     assert_eq!((error.verb, error.errno), ("query_qp", Errno::OPNOTSUPP));
     assert!(!context.query_device_ex()?.packet_pacing_caps.is_qpt_supported(QpType::RC));
+    Ok(())
+}
+
+fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult {
+    let (pd, cq, shape) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?, Shape::default());
+    let (mut a, mut b) = (create_qp(&pd, &cq, &shape)?, create_qp(&pd, &cq, &shape)?);
+    let offer = match a.query_ece() {
+        Ok(offer) if offer.options != 0 => offer,
+        Err(error) if error.errno != Errno::OPNOTSUPP => return Err(error.into()),
+        _ => return skip("the provider or the device has no options of connections"),
+    };
+    assert_eq!(b.query_ece()?, offer);
+    // The side that accepts takes the options of the peer, and answers with those that it has too.
+    let foreign = 1 << offer.options.trailing_ones();
+    b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
+    assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");
+    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let b = connect(context, b, &shape, to_a)?;
+    let answer = b.query_ece()?;
+    assert_eq!(answer, offer);
+    // The side that connects may get back fewer than it has.
+    let fewer = Ece { options: answer.options & !1, ..answer };
+    a.set_ece(&fewer)?;
+    let a = connect(context, a, &shape, to_b)?;
+    assert_eq!(a.query_ece()?, fewer);
+    let reset = a.to_reset()?;
+    assert_eq!(reset.query_ece()?, fewer);
     Ok(())
 }
 

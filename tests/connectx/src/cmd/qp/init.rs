@@ -121,6 +121,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         scatter_to_cqe,
         signature: qpc::WQ_SIGNATURE.is_set(context),
         offloads_rendezvous: offload == OFFLOADS_RENDEZVOUS,
+        ece: 0,
         run: Run::default(),
     })
 }

@@ -3,10 +3,12 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `ece` | options of connections |
 //! | `init` | checks and reads a context |
 //! | `modify` | transitions with their required and optional attributes |
 //! | `path` | address paths |
 
+mod ece;
 mod init;
 pub(super) mod modify;
 mod path;
@@ -39,7 +41,6 @@ pub(super) fn create<B: Bus>(
             create_qp_in::QPC_EXT,
             create_qp_in::INPUT_QPN,
             create_qp_in::OPT_PARAM_MASK,
-            create_qp_in::ECE,
             create_qp_in::WQ_UMEM_OFFSET,
             create_qp_in::WQ_UMEM_ID,
             create_qp_in::WQ_UMEM_VALID,
@@ -50,6 +51,7 @@ pub(super) fn create<B: Bus>(
     check_reserved(context)?;
     let list = input.get(create_qp_in::PAS..).unwrap_or_default();
     let mut qp = init::read(&function.core, context, list)?;
+    qp.ece = ece::offered(qp.service, create_qp_in::ECE.get32(input));
     function.core.room_for(qp_bytes(&qp))?;
     if qp.own_pd {
         qp.pd = function.engine.alloc_pd().map_err(|refused| engine(refused, "a protection domain"))?.0;
@@ -65,6 +67,7 @@ pub(super) fn create<B: Bus>(
         }
     };
     qp.qpn = qpn;
+    create_qp_out::ECE.set(output, qp.ece);
     let core = &mut function.core;
     core.use_cq(qp.send_cqn);
     core.use_cq(qp.recv_cqn);
@@ -144,6 +147,7 @@ pub(super) fn query<B: Bus>(
     qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, qp.run.send.rung);
     qpc::HW_RQ_COUNTER.set(&mut context, qp.run.recv.done);
     qpc::SW_RQ_COUNTER.set(&mut context, qp.run.recv.fetched);
+    query_qp_out::ECE.set(output, qp.ece);
     query_qp_out::QPC.of_mut(output).copy_from_slice(&context);
     for (n, page) in qp.pages.list().iter().enumerate() {
         put(output, query_qp_out::QP_PAS_LIST + n * 8, &page.to_be_bytes());

@@ -14,17 +14,17 @@
 
 use roce::engine::{Access, AttrChange, Network, Qpn, State};
 
-use super::super::context::{engine, missing, none_of};
+use super::super::context::{engine, missing};
 use super::super::refusal::{Refusal, Status};
 use super::path::{attribute, check_fields, check_port, mac, pkey, read};
-use super::{check_reserved, name};
+use super::{check_reserved, ece, name};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::destination::Destination;
 use crate::function::{Core, Function};
 use crate::layout::Field;
 use crate::layout::caps::cmd_hca_cap;
-use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in};
+use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in, rst2init_qp_out};
 use crate::qp::Service;
 
 /// Bits of the mask that select optional attributes.
@@ -104,9 +104,9 @@ macro_rules! transitions {
         pub(crate) fn $function<B: Bus>(
             function: &mut Function<B>,
             input: &[u8],
-            _: &mut [u8],
+            output: &mut [u8],
         ) -> Result<(), Refusal> {
-            modify(function, input, Transition::$transition)
+            modify(function, input, output, Transition::$transition)
         }
     )*};
 }
@@ -121,13 +121,18 @@ transitions! {
     sqd2rts: SqdToRts;
 }
 
-fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transition) -> Result<(), Refusal> {
-    // All inputs have these fields at the same place; where the last does not exist, it is
-    // reserved.
+fn modify<B: Bus>(
+    function: &mut Function<B>,
+    input: &[u8],
+    output: &mut [u8],
+    transition: Transition,
+) -> Result<(), Refusal> {
+    // All inputs and outputs have these fields at the same place; where the options do not exist,
+    // they are reserved in the input.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);
     let context = rst2init_qp_in::QPC.of(input);
-    none_of(&[rst2init_qp_in::ECE], input)?;
+    let asked = rst2init_qp_in::ECE.get32(input);
     check_reserved(context)?;
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
     let (service, mut kept) = (qp.service, qp.context);
@@ -152,6 +157,10 @@ fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], transition: Transiti
     }
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
         qp.context = kept;
+        if asked != 0 {
+            qp.ece = ece::agreed(service, asked);
+            rst2init_qp_out::ECE.set(output, qp.ece);
+        }
     }
     if transition == Transition::RstToInit {
         start(&mut function.core, qpn);

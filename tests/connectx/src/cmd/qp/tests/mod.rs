@@ -1,5 +1,6 @@
 //! Queue pairs: creation, transitions, queries, destruction, rejections.
 
+mod ece;
 mod refused;
 mod transitions;
 

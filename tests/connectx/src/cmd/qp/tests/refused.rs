@@ -145,9 +145,6 @@ fn attributes_that_make_no_sense_are_refused_and_nothing_changes() {
         bench.refused(command, Status::BadParam, rule);
     }
     assert_eq!([reset, init, rtr].map(|qpn| asked(&mut bench, qpn)), before);
-    let mut extended = step(RST2INIT, reset);
-    rst2init_qp_in::ECE.set(&mut extended, 1u32);
-    bench.refused(extended, Status::BadParam, Rule::CommandCapability);
     let mut reserved = step(RST2INIT, reset);
     reserved[rst2init_qp_in::QPC.offset + 0x87] = 1;
     bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
