@@ -160,12 +160,12 @@ pub(super) fn kind_of(key: &str) -> Kind {
         "log_page_size" | "log_wq_pg_sz" | "list" | "translations_octword_size" => Kind::Meaningless,
         // A counter of the driver.
         "mkey_7_0" => Kind::Meaningless,
-        "qpn" | "input_qpn" | "remote_qpn" | "dqpn" | "rqpn" | "qpn_rqn_sqn" | "qp" | "deth_sqpn" => {
-            Kind::Handle("queue pair")
-        }
-        "sqn" | "rqn" | "sq" | "rq" => Kind::Handle("queue"),
+        // Send and receive queues have numbers of the same range, and work requests and completions
+        // name both in the same fields.
+        "qpn" | "input_qpn" | "remote_qpn" | "dqpn" | "rqpn" | "qpn_rqn_sqn" | "qp" | "deth_sqpn" | "sqn"
+        | "rqn" | "sq" | "rq" | "inline_rqn" => Kind::Handle("queue pair"),
         "cqn" | "cqn_snd" | "cqn_rcv" | "cq" => Kind::Handle("completion queue"),
-        "srqn" | "xrc_srqn" | "rmpn" | "srqn_rmpn_xrqn" | "srq" | "xrc_srq" | "rmp" => {
+        "srqn" | "xrc_srqn" | "rmpn" | "xrqn" | "srqn_rmpn_xrqn" | "srq" | "xrc_srq" | "rmp" | "xrq" => {
             Kind::Handle("shared receive queue")
         }
         "eqn" | "c_eqn" | "c_eqn_or_apu_element" | "eq" => Kind::Handle("event queue"),
@@ -182,8 +182,13 @@ pub(super) fn kind_of(key: &str) -> Kind {
         // Programs choose these at random.
         "next_send_psn" | "next_rcv_psn" => Kind::Handle("first sequence number"),
         "counter_set_id" | "q_counter" => Kind::Handle("counter"),
-        "tisn" | "tis" | "tirn" | "tir" | "rqtn" | "rqt" => Kind::Handle("Ethernet object"),
-        "table_id" | "group_id" | "flow_table" | "flow_group" => Kind::Handle("steering object"),
+        "tisn" | "tis" | "tis_num_0" | "tirn" | "tir" | "rqtn" | "rqt" | "indirect_table" => {
+            Kind::Handle("Ethernet object")
+        }
+        "table_id" | "table_miss_id" | "group_id" | "flow_table" | "flow_group" => {
+            Kind::Handle("steering object")
+        }
+        "flow_counter_id" | "flow_counter" => Kind::Handle("flow counter"),
         _ => Kind::Value,
     }
 }

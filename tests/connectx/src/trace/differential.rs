@@ -2,14 +2,15 @@
 //! device for itself.
 //!
 //! Both traces are brought into one form, whose lines must be equal:
-//! - only objects that the program created count, and the activity of their queues;
+//! - only objects that the program created count, and the activity of their queues; keys of the
+//!   kernel's cache do not;
 //! - the number of an object, a key or a register becomes its place in the order of first use;
 //! - of a ring, the half of the register is compared with that of the register's last ring since a
 //!   queue pair of its page was created;
 //! - addresses of data are compared, because the program has its data at fixed addresses; those of
 //!   queues and doorbell records are not;
-//! - a completion names a shared receive by the order in which the device took it, and a queue by
-//!   the order of creation;
+//! - a completion names a shared receive by the order in which the device took it, a tag by the
+//!   order in which it was added, and a queue by the order of creation;
 //! - bytes that the driver did not write are left out: libmlx5 leaves the immediate of requests
 //!   without one, and the context of a key that it invalidates, as earlier requests left them.
 //!
@@ -57,6 +58,7 @@ pub const FIELDS: &[Field] = &[
         why: SPARE,
     },
     Field { kind: "command", name: "CREATE_SRQ", key: "in.srq_context_entry.log_srq_size", why: SPARE },
+    Field { kind: "command", name: "CREATE_XRQ", key: "in.xrq_context.wq.log_wq_sz", why: SPARE },
 ];
 
 const SPARE: &str =
@@ -84,6 +86,14 @@ pub fn compare(first: &[Entry], second: &[Entry]) -> Result<usize, String> {
             let _ = writeln!(report, "{name} ends");
         }
     }
+    if let (Some(one), Some(other)) = (text(&one, place), text(&other, place)) {
+        let _ = writeln!(
+            report,
+            "only the first has {:?}, only the second {:?}",
+            rest(one, other),
+            rest(other, one)
+        );
+    }
     Err(report)
 }
 
@@ -92,6 +102,11 @@ const CONTEXT: usize = 3;
 
 fn text(lines: &[(usize, String)], place: usize) -> Option<&str> {
     lines.get(place).map(|(_, text)| text.as_str())
+}
+
+/// Returns the fields of a line that another one lacks.
+fn rest<'a>(line: &'a str, other: &str) -> Vec<&'a str> {
+    line.split(' ').filter(|field| !other.split(' ').any(|known| known == *field)).collect()
 }
 
 /// Returns the compared form of a section, with line numbers.
@@ -117,6 +132,10 @@ struct Form {
     receives: HashMap<(usize, u64), usize>,
     /// Number of shared receives that the device took.
     taken: usize,
+    /// Tags in the order in which they were added, by their indexes.
+    tags: HashMap<(usize, u64), usize>,
+    /// The index of the next tag, and the number of tags that were added.
+    next_tag: (u64, usize),
     /// The half of a register's last ring.
     registers: HashMap<(usize, u64, u64), u64>,
 }
@@ -141,7 +160,8 @@ impl Form {
 
     fn command(&mut self, entry: &Entry) -> Option<String> {
         let name = entry.get("name").unwrap_or_default();
-        if COMMANDS.iter().any(|(start, _)| name.starts_with(start)) {
+        let is_foreign_key = name == "DESTROY_MKEY" && !self.owned(entry, &["in.mkey_index"]);
+        if COMMANDS.iter().any(|(start, _)| name.starts_with(start)) || is_cached(entry) || is_foreign_key {
             return None;
         }
         for (key, value) in fields(entry) {
@@ -150,8 +170,10 @@ impl Form {
             }
         }
         let mut entry = entry.clone();
-        let is_queue = ["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ"].contains(&name);
-        if is_queue {
+        if name == "CREATE_XRQ" {
+            (self.next_tag, self.tags) = ((0, 0), HashMap::new());
+        }
+        if QUEUES.contains(&name) {
             let is_user =
                 |key: &str| key.ends_with(".user_index") || key.ends_with(".user_index_equal_xrc_srqn");
             let user = entry.fields.iter().find(|(key, _)| is_user(key)).and_then(|(_, value)| number(value));
@@ -159,27 +181,46 @@ impl Form {
             self.created += 1;
             self.users.insert((entry.function, user.unwrap_or(0)), self.created);
         }
-        if let ("CREATE_QP", Some(uar)) = (name, entry.get("in.qpc.uar_page").and_then(number)) {
+        let uar = match name {
+            "CREATE_QP" => entry.get("in.qpc.uar_page"),
+            "CREATE_SQ" => entry.get("in.ctx.wq.uar_page"),
+            _ => None,
+        };
+        if let Some(uar) = uar.and_then(number) {
             // With a register that an earlier queue pair had, libmlx5 goes on with the other half,
             // and this project starts with the first.
             self.registers.retain(|(function, page, _), _| (*function, *page) != (entry.function, uar));
+            // Which of the page's free registers it takes is the library's choice.
+            let page = format!("{uar:#x}+");
+            self.names.retain(|(function, class, handle), _| {
+                (*function, *class) != (entry.function, "register") || !handle.starts_with(&page)
+            });
         }
         Some(self.fields(&entry))
     }
 
     /// Translates a completion, whose queue has an index of the library's choice.
     fn cqe(&mut self, entry: &Entry) -> String {
-        let mut entry = entry.clone();
         let value = |key: &str| entry.get(key).and_then(number).unwrap_or(0);
-        let (user, slot) = (value("srqn_user_index"), value("wqe_counter"));
-        let is_responder = matches!(value("opcode"), 1..=4 | 14);
-        let function = entry.function;
-        entry.fields.retain(|(key, _)| key != "srqn_user_index");
+        let (function, user, slot) = (entry.function, value("srqn_user_index"), value("wqe_counter"));
+        let operation = entry.get("tm.app").map(|_| value("tm.app_op"));
+        // A message that matches a tag takes no receive.
+        let tag = operation.filter(|operation| !matches!(*operation, UNEXPECTED | NO_TAG));
+        let is_responder = matches!(value("opcode"), 1..=4 | 14) && tag.is_none();
         let shared = if is_responder { self.receives.remove(&(function, slot)) } else { None };
-        if shared.is_some() {
-            entry.fields.retain(|(key, _)| key != "wqe_counter");
+        let mut kept = entry.clone();
+        kept.fields.retain(|(key, _)| match key.as_str() {
+            "srqn_user_index" => false,
+            "wqe_counter" => shared.is_none(),
+            "tm.app_info" => tag.is_none(),
+            _ => true,
+        });
+        if let Some(operation) = tag {
+            let index = (operation != NOOP).then(|| value("tm.app_info"));
+            let tag = index.and_then(|index| self.tags.get(&(function, index)));
+            kept.fields.push(("added".into(), format!("{tag:?}")));
         }
-        let mut line = self.fields(&entry);
+        let mut line = self.fields(&kept);
         let _ = write!(line, " user={:?} shared={shared:?}", self.users.get(&(function, user)));
         line
     }
@@ -257,7 +298,37 @@ impl Form {
                 entry.fields.extend(element.map(|(key, value)| (key.to_owned(), value)));
             }
         }
+        if entry.get("name") == Some("TAG_MATCHING") {
+            self.tag_operation(&mut entry);
+        }
         self.fields(&entry)
+    }
+
+    /// Translates an operation on a tag list. A library chooses the index of each tag, one in
+    /// advance.
+    fn tag_operation(&mut self, entry: &mut Entry) {
+        let function = entry.function;
+        let index = entry.get("tm.index").and_then(number).unwrap_or(0);
+        let tag = match entry.get("tm.opcode") {
+            Some(APPEND) => {
+                let (taken, count) = self.next_tag;
+                self.next_tag = (index, count + 1);
+                self.tags.insert((function, taken), count + 1);
+                Some(count + 1)
+            }
+            Some(REMOVE) => self.tags.get(&(function, index)).copied(),
+            _ => None,
+        };
+        let is_append = entry.get("tm.opcode") == Some(APPEND);
+        let has_count = entry.get("tm.sw_cnt_valid").is_some();
+        entry.fields.retain(|(key, _)| match key.as_str() {
+            "tm.index" => false,
+            // Stale in other operations.
+            "tm.append_tag" | "tm.append_mask" => is_append,
+            "tm.sw_cnt" => has_count,
+            _ => true,
+        });
+        entry.fields.push(("added".into(), format!("{tag:?}")));
     }
 
     fn fields(&mut self, entry: &Entry) -> String {
@@ -299,6 +370,27 @@ impl Form {
         })
     }
 }
+
+/// Returns whether a command creates a key for the kernel's cache of keys without memory, which
+/// newer kernels register all memory with: whether the cache has a key of the right size depends on
+/// earlier runs. Requests of the kernel give such a key its memory.
+fn is_cached(entry: &Entry) -> bool {
+    let is = |key: &str, value| entry.get(&format!("in.memory_key_mkey_entry.{key}")) == Some(value);
+    entry.get("name") == Some("CREATE_MKEY") && is("free", "0x1") && is("access_mode_1_0", "0x1")
+}
+
+/// Operations on a tag list that name a tag.
+const APPEND: &str = "0x1";
+const REMOVE: &str = "0x2";
+
+/// Completions of a tag list without a tag.
+const UNEXPECTED: u64 = 0x3;
+const NO_TAG: u64 = 0x4;
+const NOOP: u64 = 0x7;
+
+/// Commands that create a queue whose completions have an index of the library's choice.
+const QUEUES: &[&str] =
+    &["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ", "CREATE_XRQ", "CREATE_SQ", "CREATE_RQ"];
 
 /// The fields of a key's context that an invalidation writes: its mask has no others.
 const INVALIDATED: &[&str] = &["mkey.free", "mkey.qpn"];
@@ -461,6 +553,106 @@ mod tests {
         assert!(compared(run, &swapped).is_err());
         let user = "srqn_user_index=0x2 wqe_counter=0x4";
         assert!(compared(run, &run.replace(user, "srqn_user_index=0x3 wqe_counter=0x4")).is_err());
+    }
+
+    #[test]
+    fn ethernet_objects_may_have_other_numbers() {
+        let run = "\
+0 command name=CREATE_TIS opcode=0x912 status=0x0 out=0x3
+0 command name=CREATE_SQ opcode=0x904 status=0x0 in.ctx.tis_num_0=0x3 in.ctx.user_index=0x1 out=0x40010
+0 command name=CREATE_RQ opcode=0x908 status=0x0 in.ctx.wq.log_wq_sz=0x4 in.ctx.user_index=0x2 out=0x40011
+0 command name=CREATE_RQT opcode=0x916 status=0x0 in.rqt_context.rqt_max_size=0x2 in.list=0x8 out=0x5
+0 command name=CREATE_TIR opcode=0x900 status=0x0 in.ctx.indirect_table=0x5 out=0x6
+0 command name=CREATE_TIR opcode=0x900 status=0x0 in.ctx.inline_rqn=0x40011 out=0x7
+0 command name=CREATE_FLOW_TABLE opcode=0x930 status=0x0 in.level=0x1 in.table_miss_id=0x8 out=0x9
+0 command name=CREATE_FLOW_GROUP opcode=0x933 status=0x0 in.table_id=0x9 out=0xa
+0 command name=SET_FLOW_TABLE_ENTRY opcode=0x936 status=0x0 in.table_id=0x9 in.flow_context.group_id=0xa in.flow_context.action=0x4
+0 wqe qpn=0x40010 index=0x0 name=SEND eth.l3_csum=0x1 eth.inline_header_size=0x12 header=0102 data0.byte_count=0x2a
+0 receive queue=rq qpn=0x40011 index=0x0 data0.byte_count=0x40
+";
+        let renumbered = [
+            ("out=0x3\n", "out=0x23\n"),
+            ("tis_num_0=0x3", "tis_num_0=0x23"),
+            ("0x40010", "0x40020"),
+            ("0x40011", "0x40021"),
+            ("out=0x5\n", "out=0x25\n"),
+            ("indirect_table=0x5", "indirect_table=0x25"),
+            ("table_miss_id=0x8", "table_miss_id=0x28"),
+            ("out=0x9\n", "out=0x29\n"),
+            ("in.table_id=0x9", "in.table_id=0x29"),
+            ("out=0xa\n", "out=0x2a\n"),
+            ("group_id=0xa", "group_id=0x2a"),
+        ];
+        let other = renumbered.iter().fold(run.to_owned(), |run, (from, to)| run.replace(from, to));
+        assert_eq!(compared(run, &other), Ok(11));
+        for (from, to) in [
+            ("tis_num_0=0x3", "tis_num_0=0x5"),
+            ("inline_rqn=0x40011", "inline_rqn=0x40010"),
+            ("indirect_table=0x5", "indirect_table=0x3"),
+            ("group_id=0xa", "group_id=0x9"),
+            ("flow_context.action=0x4", "flow_context.action=0x2"),
+            ("log_wq_sz=0x4", "log_wq_sz=0x5"),
+            ("rqt_max_size=0x2", "rqt_max_size=0x1"),
+            ("l3_csum=0x1", "l3_csum=0x0"),
+            ("header=0102", "header=0103"),
+            ("data0.byte_count=0x2a", "data0.byte_count=0x2b"),
+            ("data0.byte_count=0x40", "data0.byte_count=0x41"),
+        ] {
+            let other = run.replacen(from, to, 1);
+            assert_ne!(run, other, "{from}");
+            let report = compared(run, &other).unwrap_err();
+            let field = from.split('=').next().unwrap();
+            assert!(report.contains("only the first has") && report.contains(field), "{report}");
+        }
+    }
+
+    #[test]
+    fn keys_of_the_kernels_cache_do_not_count() {
+        let cached = "0 command name=CREATE_MKEY opcode=0x200 status=0x0 in.memory_key_mkey_entry.free=0x1 \
+                      in.memory_key_mkey_entry.access_mode_1_0=0x1 out=0x8\n";
+        let window = cached.replace("access_mode_1_0=0x1", "access_mode_1_0=0x2").replace("0x8", "0x9");
+        let destroy =
+            |key| format!("0 command name=DESTROY_MKEY opcode=0x202 status=0x0 in.mkey_index={key}\n");
+        let of_window = window.clone() + &destroy("0x9");
+        assert_eq!(compared(&of_window, &of_window), Ok(2));
+        assert_eq!(compared(&(cached.to_owned() + &destroy("0x8") + &of_window), &of_window), Ok(2));
+        assert!(compared(&of_window, &window).is_err());
+        assert!(compared(&of_window, &destroy("0x9")).is_err());
+    }
+
+    #[test]
+    fn a_tag_is_followed_from_its_index_to_its_completions() {
+        let run = |[one, two]: [&str; 2], stale: &str| {
+            format!(
+                "\
+0 command name=CREATE_XRQ opcode=0x717 status=0x0 in.xrq_context.user_index=0x1 out=0x5
+0 command name=CREATE_CQ opcode=0x400 status=0x0 out=0x7
+0 command name=CREATE_QP opcode=0x500 status=0x0 out=0x40
+0 wqe qpn=0x40 index=0x0 name=TAG_MATCHING tm.opcode=0x1 tm.index={one} tm.append_tag=0x9{stale}
+0 wqe qpn=0x40 index=0x1 name=TAG_MATCHING tm.opcode=0x1 tm.index={two} tm.append_tag=0xa
+0 cqe cqn=0x7 opcode=0x6 tm.app=0x1 tm.app_op=0x5 tm.app_info={one}
+0 wqe qpn=0x40 index=0x2 name=TAG_MATCHING tm.opcode=0x2 tm.index={one}{stale}
+0 cqe cqn=0x7 opcode=0x2 tm.app=0x1 tm.app_op=0xa tm.app_info=0x0
+"
+            )
+        };
+        let first = run(["0x1", "0x2"], "");
+        assert_eq!(compared(&first, &run(["0x5", "0x3"], " tm.sw_cnt=0x77")), Ok(8));
+        for (from, to) in [
+            ("tm.app_op=0x5 tm.app_info=0x1", "tm.app_op=0x5 tm.app_info=0x0"),
+            ("tm.opcode=0x2 tm.index=0x1", "tm.opcode=0x2"),
+            ("tm.append_tag=0xa", "tm.append_tag=0xb"),
+            ("tm.append_tag=0x9", "tm.append_tag=0x9 tm.sw_cnt_valid=0x1"),
+        ] {
+            let other = first.replacen(from, to, 1);
+            assert_ne!(first, other, "{from}");
+            assert!(compared(&first, &other).is_err(), "{from}");
+        }
+        let noop = format!("{first}0 wqe qpn=0x40 index=0x3 name=TAG_MATCHING ");
+        assert_eq!(
+            compared(&noop, &format!("{noop}tm.append_tag=0x9 tm.append_mask=0x1 tm.index=0x3")),
+            Ok(9)
+        );
     }
 
     #[test]

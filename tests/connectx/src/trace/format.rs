@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 use crate::complaint::Rule;
 use crate::layout::iseg::{command_in, command_out};
-use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, wqe};
+use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, steering, wqe};
 
 /// Kinds of lines.
 pub const KINDS: &[&str] =
@@ -139,9 +139,12 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             let head = take(wqe::eth::SIZE);
             describe(&mut line, "eth.", &wqe::eth::TABLE, head);
             let inlined = wqe::eth::INLINE_HEADER_SIZE.get(head) as usize;
-            if !wqe::eth::INSERT_VLAN.is_set(head) {
-                // The segment itself holds the first two bytes.
-                take(inlined.saturating_sub(2).next_multiple_of(16));
+            if !wqe::eth::INSERT_VLAN.is_set(head)
+                && let len @ 1.. = inlined.saturating_sub(2)
+            {
+                // The segment itself holds the first two bytes; those behind the header are stale.
+                let header = take(len.next_multiple_of(16));
+                let _ = write!(line, " header={}", hex(header.get(..len).unwrap_or(header)));
             }
         }
         Address::Datagram => describe(&mut line, "av.", &wqe::datagram::TABLE, take(wqe::datagram::SIZE)),
@@ -169,6 +172,8 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             let segment = take(wqe::tag_matching::SIZE);
             describe(&mut line, "tm.", &wqe::tag_matching::TABLE, segment);
         }
+        // A request of an Ethernet queue has its header in front of its data.
+        TSO if address == Address::Ethernet => {}
         TSO | NOP => {
             let _ = write!(line, " rest={}", hex(take(usize::MAX)));
         }
@@ -345,6 +350,8 @@ fn part_table(table: &Table, part: &Part) -> Option<&'static Table> {
         "XRC_SRQ_CONTEXT_ENTRY" => &srq::xrc_srqc::TABLE,
         "WQ" => &srq::wq::TABLE,
         "XRQ_CONTEXT" => &srq::xrqc::TABLE,
+        "RQT_CONTEXT" => &eth::rqtc::TABLE,
+        "FLOW_CONTEXT" => &steering::flow_context::TABLE,
         "CTX" if object("rmp") => &srq::rmpc::TABLE,
         "CTX" if object("sq") => &eth::sqc::TABLE,
         "CTX" if object("rq") => &eth::rqc::TABLE,
@@ -444,6 +451,39 @@ mod tests {
         assert!(add.contains("atomic.add=0x5 atomic.stale=0x4d"), "{add}");
         let swap = wqe(7, Address::None, &[control(0x11, 4), raddr, operands].concat());
         assert!(swap.contains("atomic.swap_add=0x5 atomic.compare=0x4d"), "{swap}");
+    }
+
+    #[test]
+    fn a_frame_is_traced_with_its_header_and_its_data() {
+        use wqe::{ctrl, data, eth};
+        let control =
+            |opcode: u64, ds: u64| segment(&[(&ctrl::OPCODE, opcode), (&ctrl::QPN, 7), (&ctrl::DS, ds)], 16);
+        let pointer = segment(&[(&data::BYTE_COUNT, 5), (&data::LKEY, 0x700), (&data::ADDRESS, 0x1000)], 16);
+        let mut ethernet = segment(&[(&eth::INLINE_HEADER_SIZE, 6), (&eth::MSS, 100)], 16);
+        ethernet[14..].copy_from_slice(&[0xa1, 0xa2]);
+        let rest = [&[0xa3, 0xa4, 0xa5, 0xa6][..], &[0xee; 12]].concat();
+        for opcode in [0x0a, 0x0e] {
+            let bytes = [control(opcode, 4), ethernet.clone(), rest.clone(), pointer.clone()].concat();
+            let line = wqe(7, Address::Ethernet, &bytes);
+            let expected = "eth.mss=0x64 eth.inline_header_size=0x6 eth.inline_header_start=a1a2 header=a3a4a5a6 \
+                            data0.byte_count=0x5 data0.lkey=0x700 data0.address=0x1000 bytes=";
+            assert!(line.contains(expected), "{line}");
+        }
+        let none = [control(0x0a, 3), segment(&[], 16), pointer].concat();
+        assert!(!wqe(7, Address::Ethernet, &none).contains("header"));
+    }
+
+    #[test]
+    fn an_entry_of_a_flow_table_is_traced_field_by_field() {
+        let mut input = vec![0; steering::set_fte_in::SIZE + 8];
+        let context = steering::set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+        steering::flow_context::GROUP_ID.set(context, 5u32);
+        steering::flow_context::ACTION.set(context, 4u32);
+        let line = command("SET_FLOW_TABLE_ENTRY", &steering::set_fte_in::TABLE, &input, &[0; 16]);
+        assert!(
+            line.contains("in.flow_context.group_id=0x5 in.flow_context.action=0x4 in.list=0x8"),
+            "{line}"
+        );
     }
 
     #[test]
