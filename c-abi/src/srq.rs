@@ -201,51 +201,79 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     inner.queue.with(|queue| {
         let mut next = op;
         while !next.is_null() {
-            // SAFETY: the program's list, which it does not change during the call.
-            let (wr, posted) = unsafe {
-                let wr = &mut *next;
-                let op = match wr.opcode {
-                    IBV_WR_TAG_ADD => Some(TmOp::Add {
-                        recv_wr_id: wr.tm.add.recv_wr_id,
-                        sge: sges(wr.tm.add.sg_list, wr.tm.add.num_sge),
-                        tag: wr.tm.add.tag,
-                        mask: wr.tm.add.mask,
-                        handle: 0,
-                    }),
-                    IBV_WR_TAG_DEL => Some(TmOp::Del { handle: wr.tm.handle }),
-                    IBV_WR_TAG_SYNC => Some(TmOp::Sync),
-                    _ => None,
-                };
-                let posted = match op {
-                    None => fail(&refused("post_srq_ops", Errno::INVAL)),
+            // A doorbell for each array, as rdma-core has one for each list.
+            let mut ops =
+                [const { OpsWr { wr_id: 0, op: TmOp::Sync, flags: OpsFlags::empty(), unexpected_cnt: 0 } };
+                    OPS];
+            let mut count = 0;
+            let (first, mut unknown) = (next, false);
+            while count < OPS && !next.is_null() && !unknown {
+                // SAFETY: the program's list, which it does not change during the call.
+                match unsafe { op_from_c(&*next) } {
                     Some(op) => {
-                        let flags = OpsFlags::from_bits_retain(wr.flags as u32);
-                        let unexpected_cnt = wr.tm.unexpected_cnt;
-                        let mut ops = [OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt }];
-                        match queue.post_srq_ops(&mut ops) {
-                            Ok(()) => {
-                                if let [OpsWr { op: TmOp::Add { handle, .. }, .. }] = ops {
-                                    wr.tm.handle = handle;
-                                }
-                                0
-                            }
-                            Err(error) => refuse("post_srq_ops", error.reason),
-                        }
+                        ops[count] = op;
+                        count += 1;
+                        // SAFETY: as above.
+                        next = unsafe { (*next).next };
                     }
-                };
-                (wr, posted)
-            };
-            if posted != 0 {
-                if !bad_op.is_null() {
-                    // SAFETY: the program passes a pointer to write.
-                    unsafe { *bad_op = next };
+                    None => unknown = true,
                 }
-                return posted;
             }
-            next = wr.next;
+            let posted = match count {
+                0 => Ok(()),
+                // SAFETY: the caller's promise for the memory of the list.
+                _ => unsafe { queue.post_srq_ops(&mut ops[..count]) },
+            };
+            let accepted = posted.as_ref().map_or_else(|error| error.accepted, |()| count);
+            let mut wr = first;
+            for op in &ops[..accepted] {
+                // SAFETY: the operation came from this place of the list.
+                unsafe {
+                    if let TmOp::Add { handle, .. } = op.op {
+                        (*wr).tm.handle = handle;
+                    }
+                    wr = (*wr).next;
+                }
+            }
+            let errno = match posted {
+                Err(error) => refuse("post_srq_ops", error.reason),
+                Ok(()) if unknown => fail(&refused("post_srq_ops", Errno::INVAL)),
+                Ok(()) => continue,
+            };
+            if !bad_op.is_null() {
+                // SAFETY: the program passes a pointer to write.
+                unsafe { *bad_op = wr };
+            }
+            return errno;
         }
         0
     })
+}
+
+/// Operations on a tag list that one doorbell publishes.
+const OPS: usize = 16;
+
+/// Returns an operation on a tag list; `None` if no release has its opcode.
+///
+/// # Safety
+/// The members that the opcode names are valid, and so is the element of an `IBV_WR_TAG_ADD` for as
+/// long as the operation is used.
+unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
+    let op = match wr.opcode {
+        IBV_WR_TAG_ADD => TmOp::Add {
+            recv_wr_id: wr.tm.add.recv_wr_id,
+            // SAFETY: the caller's promise.
+            sge: unsafe { sges(wr.tm.add.sg_list, wr.tm.add.num_sge) },
+            tag: wr.tm.add.tag,
+            mask: wr.tm.add.mask,
+            handle: 0,
+        },
+        IBV_WR_TAG_DEL => TmOp::Del { handle: wr.tm.handle },
+        IBV_WR_TAG_SYNC => TmOp::Sync,
+        _ => return None,
+    };
+    let (flags, unexpected_cnt) = (OpsFlags::from_bits_retain(wr.flags as u32), wr.tm.unexpected_cnt);
+    Some(OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt })
 }
 
 /// Creates a queue, and returns its capacity in the program's attributes.
