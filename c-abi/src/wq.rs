@@ -67,7 +67,7 @@ pub(crate) trait WqVerbs {
     unsafe fn create_wq(
         &self,
         context: *mut ibv_context,
-        attr: &mut ibv_wq_init_attr,
+        attr: &ibv_wq_init_attr,
     ) -> Result<*mut ibv_wq, Error>;
     unsafe fn modify_wq(&self, wq: *mut ibv_wq, attr: &WqAttr) -> Result<(), Error>;
     unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error>;
@@ -83,7 +83,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
     unsafe fn create_wq(
         &self,
         context: *mut ibv_context,
-        attr: &mut ibv_wq_init_attr,
+        attr: &ibv_wq_init_attr,
     ) -> Result<*mut ibv_wq, Error> {
         // Events carry the address, so the box is made before the queue.
         let mut object = Box::<WqObject<P>>::new_uninit();
@@ -101,7 +101,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         };
         let WqParts { wq, queue } =
             self.context().create_wq(&WqParents { pd: &parent.pd, cq: &cq.name }, &init)?;
-        (attr.max_wr, attr.max_sge) = (wq.max_wr(), wq.max_sge());
+        // The queue may have more room. `attr` keeps what was asked for, which rdma-core returns.
         let c = ibv_wq {
             context,
             wq_context: attr.wq_context,
@@ -212,7 +212,7 @@ pub(crate) unsafe extern "C" fn create_wq(
     not_null_or_null!(context, attr);
     // SAFETY: the caller's promise.
     pointer(unsafe {
-        let attr = &mut *attr;
+        let attr = &*attr;
         check_init(attr)
             .map_err(|errno| refused("create_wq", errno))
             .and_then(|()| verbs(context).create_wq(context, attr))
