@@ -7,6 +7,12 @@
 //! completions. The differences that it accepts are in a table of `connectx_model`
 //! (`trace::differential`).
 //!
+//! | transports | port | requests |
+//! |---|---|---|
+//! | `rc`, `uc`, `ud`, `xrc`, `srq` | each | messages, RDMA, atomics, windows |
+//! | `raw`, `wq` | Ethernet | frames, received by a raw packet queue pair or a work queue |
+//! | `tm` | InfiniBand | operations on a tag list, and messages with tags |
+//!
 //! | what differs | why it is not compared |
 //! |---|---|
 //! | data in completions, unless asked for | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
@@ -17,6 +23,14 @@
 //! | sizes of queues that ask for sends alone | ours has room for an address too |
 //! | inline requests without a piece if `MLX5_POST_SEND_PREFER_BF=0` | no BlueFlame by libmlx5 |
 //! | `MLX5_SHUT_UP_BF=1` | the model complains of libmlx5, which rings one half of a register |
+//! | `IP_CSUM_OK` of frames of a work queue | libmlx5 reports it to queue pairs alone |
+//! | frames shorter than their headers | libmlx5 does not reject all of them |
+//! | headers of segmented sends over the queue's end | libmlx5 puts the data 32 bytes too far |
+//! | frames longer than the port's | the kernel cannot reset the send queue that failed |
+//! | indexes of tags, and so handles | libmlx5 takes the one free for longest, ours the next one |
+//! | `TM_SYNC_REQ` of a tag added without a count | libmlx5 keeps the counts of additions alone |
+//! | windows of XRC senders, invalidations by UC queue pairs | ours rejects the requests |
+//! | vendor errors of tag lists | there are none: libmlx5 returns bits of the time |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +38,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::control::Control;
-use super::{Setup, device};
+use super::{Port, Setup, device};
 use crate::process;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{LIMIT, Maker};
@@ -37,6 +51,8 @@ const SOURCE: &str = include_str!("../../../differential/differential.c");
 const RUN: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
+/// Transports of frames, which Ethernet ports have.
+pub(super) const FRAMES: [&str; 2] = ["raw", "wq"];
 const APIS: [&str; 2] = ["post", "wr"];
 
 /// Requests from one seed.
@@ -91,7 +107,9 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         }
     }
     for api in APIS {
-        add(format!("rc {api} windows"), &[]);
+        for transport in ["rc", "uc", "srq"] {
+            add(format!("{transport} {api} windows"), &[]);
+        }
         for setting in [FEW_BLUE_FLAMES, DATA_IN_COMPLETIONS, ALL_COMPLETE, LONG_ENTRIES] {
             add(format!("rc {api} random 7 200"), setting);
         }
@@ -99,6 +117,10 @@ pub fn cases(setup: Setup) -> Vec<Case> {
             add(format!("{transport} {api} shapes"), DATA_IN_COMPLETIONS);
         }
         add(format!("srq {api} random 7 200"), LONG_ENTRIES);
+    }
+    match setup.port {
+        Port::Roce => frames(&mut add),
+        Port::Ib => tags(&mut add),
     }
     let mut cases: Vec<Case> = scripts
         .into_iter()
@@ -115,6 +137,30 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases.push(Case::new(SUITE, "two runs on one library are the same", twice));
     cases.push(Case::new(SUITE, "runs of two scripts differ", move || differ(setup)));
     cases
+}
+
+/// Adds the scripts of frames.
+fn frames(add: &mut impl FnMut(String, Env)) {
+    for api in APIS {
+        for script in ["shapes", "wraps", "events", "errors", "random 1 200"] {
+            for transport in FRAMES {
+                add(format!("{transport} {api} {script}"), &[]);
+            }
+        }
+        // The senders of both transports are the same.
+        for script in ["refusals", "segments"] {
+            add(format!("raw {api} {script}"), &[]);
+        }
+        add(format!("raw {api} random 7 100"), FEW_BLUE_FLAMES);
+    }
+}
+
+/// Adds the scripts of tag lists, which InfiniBand ports have.
+fn tags(add: &mut impl FnMut(String, Env)) {
+    for api in APIS {
+        add(format!("tm {api} tags"), &[]);
+        add(format!("tm {api} random 1 200"), &[]);
+    }
 }
 
 impl Script {

@@ -170,7 +170,8 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// one with InfiniBand ports has our API with its provider named, with compressed completions and
 /// other registers too, C programs on C's libraries, and the differential; the one with Ethernet
 /// ports has our API with its provider hidden, and named with data in completions, and C programs
-/// on our libraries, faults too: their last case removes the device. Both have pyverbs on ours.
+/// on our libraries, faults too: their last case removes the device, and the differential of
+/// frames, which the other one cannot have. Both have pyverbs on ours.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
@@ -184,6 +185,10 @@ pub fn usual(setup: Setup) -> Vec<Case> {
         Port::Roce => (" static", FOR_INFINIBAND),
     };
     let is_of_other = |name: &str| {
+        let is_of_frames = |transport| name.starts_with(&format!("differential.{transport} "));
+        if setup.port == Port::Roce && differential::FRAMES.iter().any(is_of_frames) {
+            return false;
+        }
         let has_forms = name.starts_with("conformance.") || name.starts_with("lifecycle.");
         has_forms && name.ends_with(form) || elsewhere.iter().chain(LONG).any(|suite| name.starts_with(suite))
     };
@@ -285,6 +290,20 @@ mod tests {
         for text in ["", "ib", "token-ring 1", "ib x"] {
             assert_eq!(Setup::read(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_differential_is_usual_with_infiniband_and_that_of_frames_with_ethernet() {
+        let compared = |port| {
+            let cases = usual(Setup { port, functions: 2 }).into_iter().map(|case| case.name);
+            cases.filter(|name| name.starts_with("differential.")).collect::<Vec<_>>()
+        };
+        let is_of = |name: &String, transport| name.starts_with(&format!("differential.{transport} "));
+        let of_frames = |name: &&String| is_of(name, "raw") || is_of(name, "wq");
+        let (ib, roce) = (compared(Port::Ib), compared(Port::Roce));
+        assert_eq!((ib.iter().filter(of_frames).count(), roce.iter().filter(of_frames).count()), (0, 26));
+        assert_eq!(roce.len(), 26);
+        assert!(["rc", "tm"].iter().all(|transport| ib.iter().any(|name| is_of(name, *transport))));
     }
 
     #[test]
