@@ -14,7 +14,7 @@
 //! | [`record`] | the commands that a program sends to uverbs, recorded and compared |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
-//! | [`perftest`], [`pyverbs`] | results of programs that do not know this project |
+//! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs that do not know this project |
 //! | [`suites`] | the cases themselves |
 //! | [`compare`] | what our tools say next to what rdma-core's say |
 //! | [`tools`] | the tools, ours and rdma-core's |
@@ -51,3 +51,5 @@ pub mod sandbox;
 pub mod suites;
 #[cfg(feature = "suites")]
 pub mod tools;
+#[cfg(feature = "suites")]
+pub mod ucx;

@@ -72,13 +72,15 @@ pub(crate) const C_BUILD: &[HostTool] = &[
     tool("lintian", "lintian"),
 ];
 
-/// Tools of the suites on the ConnectX model: rdma-core's and perftest's own programs, and pyverbs.
+/// Tools of the suites on the ConnectX model: rdma-core's, perftest's and UCX's own programs, and
+/// pyverbs.
 pub(crate) const MLX5_TOOLS: &[HostTool] = &[
     tool("ibv_devinfo", "ibverbs-utils"),
     tool("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
     tool("rdma-ndd", "rdma-core"),
     tool("rping", "rdmacm-utils"),
     tool("ib_write_bw", "perftest"),
+    tool("ucx_perftest", "ucx-utils"),
     tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
     tool("ip", "iproute2"),
     tool("ethtool", "ethtool"),

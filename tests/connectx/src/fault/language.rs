@@ -12,7 +12,7 @@
 //! fatal [syndrome=0x..]       the device fails
 //! remove                      surprise removal of the function
 //! clear                       clears pending faults; a removed function is back after power-on
-//! list                        lists objects
+//! list                        lists objects; of Ethernet receive queues, also how far they are
 //! complaints                  counts complaints
 //! complaints take             returns complaints and removes them
 //! trace mark TEXT             writes a mark into the trace

@@ -11,19 +11,13 @@ use std::process::Command;
 use super::{PAIRS, SUITE, program, unless_c_fails};
 use crate::pair::meet;
 use crate::port;
-use crate::process::Finished;
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::runner::{Case, CaseResult, Stop, skip};
 use crate::tools::{DEVICE, LIMIT, Maker};
+use crate::ucx::{Test, batch, check};
 
 const PACKAGE: &str = "ucx-utils";
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
-
-/// Operations of each test.
-const COUNT: &str = "20";
-
-/// Name, test of UCX's, and message size.
-type Test = (&'static str, &'static str, &'static str);
 
 /// The tests, which run one after the other, each in about two seconds of an emulated guest.
 const TESTS: &[Test] =
@@ -47,13 +41,12 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 
 fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseResult {
     let gid = ipv6_gid_index()?.to_string();
-    let line = |(name, test, size): &Test| format!("{name} -t {test} -s {size} -n {COUNT} -w 2\n");
-    let batch = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
-    fs::write(&batch, tests.iter().map(line).collect::<String>())?;
+    let file = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
+    fs::write(&file, batch(tests))?;
     let port = port::free()?;
     let command = |maker: &Maker| -> CaseResult<Command> {
         let mut command = program(maker, "ucx_perftest", PACKAGE)?;
-        command.args(["-p", &port.to_string(), "-b"]).arg(&batch);
+        command.args(["-p", &port.to_string(), "-b"]).arg(&file);
         command.env("UCX_NET_DEVICES", format!("{DEVICE}:1")).env("UCX_IB_GID_INDEX", &gid);
         command.env("UCX_TLS", format!("{transport},self"));
         Ok(command)
@@ -86,20 +79,4 @@ fn ipv6_gid_index() -> CaseResult<u32> {
         Some(index) => Ok(index),
         None => skip(format_args!("{DEVICE} has no GID of an IPv6 address")),
     }
-}
-
-/// Checks the client's output: each test has a line with its name, and results after it.
-fn check(client: &Finished, tests: &[Test]) -> CaseResult {
-    let mut lines = client.stdout.lines();
-    for (name, ..) in tests {
-        let title = format!("+{name}-");
-        let results = lines
-            .by_ref()
-            .skip_while(|line| !line.starts_with(&title))
-            .find(|line| line.starts_with("Final:"));
-        if results.and_then(|line| line.split_ascii_whitespace().nth(1)) != Some(COUNT) {
-            return fail(format_args!("no results of {name}: {client:?}"));
-        }
-    }
-    Ok(())
 }

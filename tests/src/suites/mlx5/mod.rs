@@ -6,9 +6,10 @@
 //! |---|---|
 //! | [`devinfo`] | attributes that the driver and libmlx5 read from the device |
 //! | [`pingpong`] | rdma-core's ping-pongs over every transport |
-//! | [`perftest`] | every operation, in many sizes |
+//! | [`perftest`] | every operation, in many sizes, and frames |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
+//! | [`ucx`] | UCX's benchmark, also with queues that UCX fills itself |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues by itself, on both libraries |
@@ -38,9 +39,11 @@ pub mod ours;
 pub mod perftest;
 pub mod pingpong;
 pub mod pyverbs;
+mod raw_ethernet;
 pub mod rdmacm;
 pub mod registers;
 pub mod scattered;
+pub mod ucx;
 mod variables;
 
 use core::fmt;
@@ -153,6 +156,8 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
         pyverbs::linked(setup),
+        ucx::cases(setup),
+        linked(ucx::cases(setup)),
         differential::cases(setup),
         attributes::cases(setup),
         direct::cases(setup),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::rdmacm::{in_peer, wait_for_listening_id};
-use super::{Port, Setup, address, device};
+use super::{Port, Setup, address, device, raw_ethernet};
 use crate::pair::{both, meet};
 use crate::perftest::row;
 use crate::port;
@@ -13,10 +13,10 @@ use crate::process::{Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, skip};
 use crate::tools::Maker;
 
-const SUITE: &str = "perftest";
+pub(super) const SUITE: &str = "perftest";
 
 /// Both ends poll, which takes up to 14 ms a round on the two processors of an emulated guest.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +101,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
             );
         }
     }
+    cases.extend(raw_ethernet::cases(setup));
     cases
 }
 

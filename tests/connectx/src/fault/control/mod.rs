@@ -91,9 +91,9 @@ impl<B: Bus> Fabric<B> {
         answer + &format!("ok {count}")
     }
 
-    fn list(&self) -> String {
+    fn list(&mut self) -> String {
         let mut answer = String::new();
-        for (place, function) in self.functions.iter().enumerate() {
+        for (place, function) in self.functions.iter_mut().enumerate() {
             let core = &function.core;
             let [commands, completions, rules, events] = core.faults.waiting();
             answer += &format!(
@@ -117,6 +117,14 @@ impl<B: Bus> Fabric<B> {
                 answer += &format!(
                     "qp function={place} qpn={:#x} service={:?} state={state:?}\n",
                     qp.qpn, qp.service
+                );
+            }
+            let core = &mut function.core;
+            for (rqn, rq) in &core.eth.rqs {
+                let posted = rq.queue.receive_head(&core.bus, &mut core.log).unwrap_or(0);
+                answer += &format!(
+                    "rq function={place} rqn={rqn:#x} state={:?} posted={posted} used={}\n",
+                    rq.state, rq.consumed
                 );
             }
         }

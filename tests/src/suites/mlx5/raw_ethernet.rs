@@ -1,0 +1,280 @@
+//! perftest's programs for raw frames: part of the suite `perftest`, between two functions with
+//! Ethernet ports.
+//!
+//! The ends do not know each other. The client sends its frames at once, and frames for which the
+//! server has no rule or no receive are lost, after which both ends would wait for ever. So the
+//! client starts when the model's receive queue of the server holds all receives: perftest posts
+//! them last.
+
+use core::ops::Range;
+use std::process::Command;
+
+use super::control::Control;
+use super::perftest::{LIMIT, SUITE};
+use super::{Port, Setup, device, read_sysfs};
+use crate::pair::{both, told};
+use crate::perftest::row;
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::tools::Maker;
+
+/// A program and its parameters.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    tool: &'static str,
+    iters: u32,
+    size: u32,
+    headers: Headers,
+    /// Flags for both ends.
+    flags: &'static [&'static str],
+}
+
+/// Headers of the frames and, but for the addresses of Ethernet, fields that the server's rule
+/// matches.
+#[derive(Clone, Copy, Debug)]
+struct Headers {
+    name: &'static str,
+    flags: &'static [&'static str],
+}
+
+/// The type field holds the length.
+const ETHERNET: Headers = Headers { name: "Ethernet", flags: &[] };
+const TYPED: Headers = Headers { name: "Ethernet of type 0x88b5", flags: &["-Y", "0x88b5"] };
+const IPV4: Headers = Headers { name: "IPv4", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1"] };
+const UDP: Headers =
+    Headers { name: "UDP", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1", "-K", "5000", "-k", "5001"] };
+const TCP: Headers = Headers {
+    name: "TCP",
+    flags: &["-J", "10.9.9.2", "-j", "10.9.9.1", "-K", "5000", "-k", "5001", "--tcp"],
+};
+const IPV6: Headers = Headers { name: "IPv6", flags: &["--raw_ipv6", "-J", "fd00::2", "-j", "fd00::1"] };
+const UDP_OVER_IPV6: Headers = Headers {
+    name: "UDP over IPv6",
+    flags: &["--raw_ipv6", "-J", "fd00::2", "-j", "fd00::1", "-K", "5000", "-k", "5001"],
+};
+
+const fn way(
+    tool: &'static str,
+    iters: u32,
+    size: u32,
+    headers: Headers,
+    flags: &'static [&'static str],
+) -> Way {
+    Way { tool, iters, size, headers, flags }
+}
+
+const BANDWIDTH: &str = "raw_ethernet_bw";
+const LATENCY: &str = "raw_ethernet_lat";
+const BURST: &str = "raw_ethernet_burst_lat";
+/// One process, which creates rules.
+const RULES: &str = "raw_ethernet_fs_rate";
+
+const WAYS: &[Way] = &[
+    way(BANDWIDTH, 20, 64, ETHERNET, &[]),
+    way(BANDWIDTH, 20, 1000, ETHERNET, &[]),
+    way(BANDWIDTH, 20, 1500, ETHERNET, &[]),
+    way(BANDWIDTH, 20, 64, ETHERNET, &["-I", "64"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["-I", "512"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["-l", "4"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["-b"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["-q", "2"]),
+    way(BANDWIDTH, 400, 512, ETHERNET, &["-t", "16"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["--vlan_en"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["--promiscuous"]),
+    way(BANDWIDTH, 20, 512, ETHERNET, &["--sniffer"]),
+    way(BANDWIDTH, 20, 512, TYPED, &[]),
+    way(BANDWIDTH, 20, 512, IPV4, &[]),
+    way(BANDWIDTH, 20, 512, IPV4, &["-T", "32"]),
+    way(BANDWIDTH, 20, 512, IPV6, &[]),
+    way(BANDWIDTH, 20, 512, IPV6, &["--flow_label", "7"]),
+    way(BANDWIDTH, 20, 512, UDP, &[]),
+    way(BANDWIDTH, 20, 512, UDP, &["--flows", "4"]),
+    way(BANDWIDTH, 20, 512, UDP, &["-I", "512", "-b"]),
+    way(BANDWIDTH, 20, 512, TCP, &[]),
+    way(BANDWIDTH, 20, 512, UDP_OVER_IPV6, &[]),
+    way(BANDWIDTH, 20, 512, UDP, &["--raw_mcast"]),
+    way(LATENCY, 20, 64, ETHERNET, &[]),
+    way(LATENCY, 20, 1500, ETHERNET, &[]),
+    way(LATENCY, 20, 64, ETHERNET, &["-I", "0"]),
+    way(LATENCY, 20, 512, ETHERNET, &["--promiscuous"]),
+    way(LATENCY, 20, 512, IPV4, &[]),
+    way(LATENCY, 20, 512, UDP, &[]),
+    way(LATENCY, 20, 512, TCP, &[]),
+    way(BURST, 20, 64, ETHERNET, &["--burst_size", "5"]),
+    way(BURST, 20, 512, UDP, &["--burst_size", "5", "--reply_every", "5"]),
+    way(RULES, 50, 512, UDP, &[]),
+    way(RULES, 50, 512, TCP, &[]),
+];
+
+/// Returns the cases; none without two Ethernet ports.
+pub(super) fn cases(setup: Setup) -> Vec<Case> {
+    if setup != (Setup { port: Port::Roce, functions: 2 }) {
+        return Vec::new();
+    }
+    WAYS.iter().map(|way| Case::new(SUITE, way.name(), move || way.run())).collect()
+}
+
+/// Functions of the ends.
+const SERVER: u8 = 1;
+const CLIENT: u8 = 0;
+
+impl Way {
+    fn name(&self) -> String {
+        let Self { tool, size, headers, flags, .. } = self;
+        format!("{tool} {} {} -s {size}", headers.name, flags.join(" ")).replace("  ", " ")
+    }
+
+    fn run(&self) -> CaseResult {
+        if self.tool == RULES {
+            return self.create_rules();
+        }
+        let earlier = ReceiveQueue::all_of(SERVER)?;
+        let mut serves = Running::start(self.command(SERVER)?.arg("--server"))?;
+        self.wait_until_it_listens(&earlier, &mut serves)?;
+        let connects = Running::start(self.command(CLIENT)?.arg("--client"))?;
+        let [serves, connects] = both(serves, connects, LIMIT)?;
+        self.check(&connects)?;
+        // The server of bursts only replies.
+        if self.tool == BURST { Ok(()) } else { self.check(&serves) }
+    }
+
+    /// Returns the number of queue pairs of each end.
+    fn queue_pairs(&self) -> usize {
+        let given = self.flags.iter().skip_while(|flag| **flag != "-q").nth(1);
+        given.and_then(|number| number.parse().ok()).unwrap_or(1)
+    }
+
+    /// Waits until the server has posted all receives of its queues, which did not exist before.
+    fn wait_until_it_listens(&self, earlier: &[ReceiveQueue], server: &mut Running) -> CaseResult {
+        let posted_all = |queue: &ReceiveQueue| {
+            let is_new = earlier.iter().all(|other| other.number != queue.number);
+            is_new && queue.is_ready && queue.posted >= self.iters
+        };
+        let mut problem = None;
+        let listens = process::wait_until(LIMIT, || match ReceiveQueue::all_of(SERVER) {
+            Ok(queues) => {
+                queues.iter().filter(|queue| posted_all(queue)).count() == self.queue_pairs()
+                    || server.has_ended()
+            }
+            Err(why) => {
+                problem = Some(why);
+                true
+            }
+        });
+        match problem {
+            Some(why) => Err(why),
+            // A server that has ended reports the reason itself.
+            None if listens => Ok(()),
+            None => fail(format_args!("the server has not posted {} receives within {LIMIT:?}", self.iters)),
+        }
+    }
+
+    fn command(&self, function: u8) -> CaseResult<Command> {
+        let Ok(mut command) = Maker::Theirs.tool(self.tool) else {
+            return skip("perftest is not installed (package perftest)");
+        };
+        let (own, peer) = (mac(function)?, mac(1 - function)?);
+        command.args(["-F", "-d", &device(function), "-B", &own, "-E", &peer]);
+        command.args(["-n", &self.iters.to_string()]);
+        if self.tool != RULES {
+            command.args(["-s", &self.size.to_string(), "-r", &self.iters.to_string()]);
+        }
+        command.args(self.headers.flags).args(self.flags);
+        Ok(command)
+    }
+
+    /// Runs the program that creates a rule for each port of a range.
+    fn create_rules(&self) -> CaseResult {
+        match process::run(self.command(SERVER)?.arg("--server"), LIMIT)? {
+            Ok(ended) if ended.status.success() => self.check(&ended),
+            ended => fail(told(&ended)),
+        }
+    }
+
+    /// Checks that an end prints a row of results.
+    fn check(&self, end: &Finished) -> CaseResult {
+        let Self { tool, iters, size, .. } = *self;
+        let failed = |why: &str| Err(Stop::Failed(format!("{why}: {end:?}")));
+        let expected = (u64::from(size), u64::from(iters));
+        if tool == RULES {
+            let rules = end.stdout.lines().skip_while(|line| !line.starts_with(" #flows")).nth(1);
+            let rules = rules.and_then(|row| row.split_ascii_whitespace().next());
+            return if rules == Some(&iters.to_string()) { Ok(()) } else { failed("not all rules") };
+        }
+        match row(&end.stdout) {
+            Some(row) if (row.bytes, row.iterations) == expected || self.queue_pairs() > 1 => Ok(()),
+            Some(_) => failed("another row of results"),
+            None => failed("no row of results"),
+        }
+    }
+}
+
+/// A receive queue of a function, as the model lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ReceiveQueue {
+    number: String,
+    is_ready: bool,
+    /// Number of receives ever posted, modulo 2^16.
+    posted: u32,
+}
+
+impl ReceiveQueue {
+    /// Returns the queues of a function, the netdev's among them.
+    fn all_of(function: u8) -> CaseResult<Vec<Self>> {
+        Ok(Control::tell("list")?.iter().filter_map(|line| Self::read(line, function)).collect())
+    }
+
+    /// Parses `rq function=1 rqn=0x2012 state=Ready posted=20 used=3`.
+    fn read(line: &str, function: u8) -> Option<Self> {
+        let rest = line.strip_prefix(&format!("rq function={function} "))?;
+        let value = |name: &str| rest.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        Some(Self {
+            number: value("rqn")?.to_owned(),
+            is_ready: value("state")? == "Ready",
+            posted: value("posted")?.parse().ok()?,
+        })
+    }
+}
+
+/// Returns the Ethernet address of a function, whose netdev may be in another namespace.
+fn mac(function: u8) -> CaseResult<String> {
+    let gid = read_sysfs(function, "ports/1/gids/0")?;
+    mac_of_gid(&gid).ok_or_else(|| Stop::Failed(format!("no Ethernet address is in the GID {gid}")))
+}
+
+/// Returns the address in the interface identifier of a link-local GID, which has `fffe` in the
+/// middle and another value in bit 1 of the first byte.
+fn mac_of_gid(gid: &str) -> Option<String> {
+    const INTERFACE: Range<usize> = 16..32;
+    let digits = gid.replace(':', "");
+    let interface = digits.starts_with("fe80").then(|| digits.get(INTERFACE))??;
+    let byte = |place: usize| u8::from_str_radix(interface.get(2 * place..2 * place + 2)?, 16).ok();
+    let (middle, bytes) =
+        ([byte(3)?, byte(4)?], [byte(0)? ^ 2, byte(1)?, byte(2)?, byte(5)?, byte(6)?, byte(7)?]);
+    let text = bytes.map(|byte| format!("{byte:02x}")).join(":");
+    (middle == [0xff, 0xfe]).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_gid_holds_an_ethernet_address() {
+        let mac = |gid| mac_of_gid(gid);
+        assert_eq!(mac("fe80:0000:0000:0000:5054:00ff:fe12:3456").as_deref(), Some("52:54:00:12:34:56"));
+        assert_eq!(mac("0000:0000:0000:0000:0000:ffff:0a09:0901"), None);
+        assert_eq!(mac("fe80:0000:0000:0000:5054:0012:3456:7890"), None);
+        assert_eq!(mac("fe80"), None);
+    }
+
+    #[test]
+    fn the_models_list_has_the_receives_of_a_functions_queues() {
+        let read = |line| ReceiveQueue::read(line, 1);
+        let queue = ReceiveQueue { number: "0x2012".to_owned(), is_ready: true, posted: 20 };
+        assert_eq!(read("rq function=1 rqn=0x2012 state=Ready posted=20 used=3"), Some(queue));
+        assert!(read("rq function=1 rqn=0x2012 state=Reset posted=0 used=0").is_some_and(|q| !q.is_ready));
+        assert_eq!(read("rq function=0 rqn=0x2012 state=Ready posted=20 used=3"), None);
+        assert_eq!(read("srq function=1 srqn=0x1 kind=Rmp"), None);
+    }
+}

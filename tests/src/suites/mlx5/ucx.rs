@@ -1,0 +1,72 @@
+//! `ucx`: UCX's benchmark, both ends on one function or each on its own.
+//!
+//! | transport | queues |
+//! |---|---|
+//! | `rc_v`, `ud_v` | by the verbs of libibverbs |
+//! | `rc_x`, `ud_x` | UCX fills them itself, at the places that `mlx5dv_init_obj` tells |
+//!
+//! UCX would like DevX, which neither the model nor this project's library has.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Setup, device};
+use crate::pair::meet;
+use crate::port;
+use crate::runner::{Case, CaseResult, skip};
+use crate::tools::Maker;
+use crate::ucx::{Test, batch, check};
+
+const SUITE: &str = "ucx";
+
+/// For all tests of a case, one after the other.
+const LIMIT: Duration = Duration::from_secs(120);
+
+const TRANSPORTS: &[&str] = &["rc_v", "ud_v", "rc_x", "ud_x"];
+
+/// UCX sends the long message in several parts, or has the receiver read it from the sender's
+/// memory.
+const TESTS: &[Test] = &[
+    ("tag", "tag_lat", "8"),
+    ("kilobyte-tag", "tag_lat", "1024"),
+    ("long-tag", "tag_bw", "65536"),
+    ("put", "ucp_put_lat", "1024"),
+    ("get", "ucp_get", "1024"),
+    ("fadd", "ucp_fadd", "8"),
+    ("stream", "stream_bw", "1024"),
+];
+
+/// Returns the cases of the suite.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for transport in TRANSPORTS {
+        cases.push(Case::new(SUITE, *transport, move || run(setup, transport, [0, 0])).within(2 * LIMIT));
+        if setup.functions > 1 {
+            let name = format!("{transport} from {} to {}", device(0), device(1));
+            cases.push(Case::new(SUITE, name, move || run(setup, transport, [1, 0])).within(2 * LIMIT));
+        }
+    }
+    cases
+}
+
+/// Runs all tests between two functions, server and client, which may be the same.
+fn run(setup: Setup, transport: &str, [server, client]: [u8; 2]) -> CaseResult {
+    let file = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
+    fs::write(&file, batch(TESTS))?;
+    let port = port::free()?;
+    let command = |function: u8| -> CaseResult<Command> {
+        let Ok(mut command) = Maker::Theirs.tool("ucx_perftest") else {
+            return skip("UCX's benchmark is not installed (package ucx-utils)");
+        };
+        command.args(["-p", &port.to_string(), "-b"]).arg(&file);
+        command.env("UCX_NET_DEVICES", format!("{}:1", device(function)));
+        command.env("UCX_TLS", format!("{transport},self"));
+        if let Some(index) = setup.usual_gid(function)? {
+            command.env("UCX_IB_GID_INDEX", index.to_string());
+        }
+        Ok(command)
+    };
+    let [_, client] = meet(&mut command(server)?, command(client)?.arg("127.0.0.1"), port, LIMIT)?;
+    check(&client, TESTS)
+}
