@@ -5,8 +5,8 @@
 //!              └──none──► the table for misses, or the frame is dropped
 //! ```
 //! A received frame starts at the root of the receive tables. In each table the matching entry with
-//! the lowest index decides. Outer headers of layers 2 to 4 are matched; all other fields
-//! (metadata, inner headers) count as 0. Tables for sent frames and for RDMA are stored but not
+//! the lowest index decides. Outer headers of layers 2 to 4 are matched, the flow label of IPv6
+//! among them; all other fields (metadata, inner headers) count as 0. Tables for sent frames and for RDMA are stored but not
 //! used: sent frames go to the wire, and RDMA packets to their queue pair.
 //!
 //! Invariants: a table refers only to tables of higher levels, and a frame visits each table once,
@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layout::Field;
-use crate::layout::steering::fte_match_set_lyr_2_4 as headers;
+use crate::layout::steering::{fte_match_set_lyr_2_4 as headers, fte_match_set_misc as misc};
 
 use super::frame::{Parsed, TCP, UDP};
 
@@ -211,6 +211,8 @@ impl FlowGroup {
 /// Bytes of a part of the criteria, and of one comparison.
 const PART: usize = 0x40;
 const WORD: usize = 8;
+/// Bits of the flow label in the first dword of an IPv6 header.
+const FLOW_LABEL: u32 = 0xf_ffff;
 
 fn word(bytes: &[u8; MATCH_SIZE], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word))
@@ -265,6 +267,11 @@ fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
         let (source, length) = if ip.version == 4 { (parsed.l3 + 12, 4) } else { (parsed.l3 + 8, 16) };
         copy(headers::SRC_IP, frame.get(source..source + length).unwrap_or_default());
         copy(headers::DST_IP, frame.get(source + length..source + 2 * length).unwrap_or_default());
+        if ip.version == 6 {
+            let first = frame.get(parsed.l3..).and_then(|rest| rest.first_chunk());
+            let label = first.map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            misc::OUTER_IPV6_FLOW_LABEL.set(&mut all[PART..], label & FLOW_LABEL);
+        }
     }
     all
 }
@@ -395,6 +402,20 @@ mod tests {
         looks = 10_000;
         assert_eq!(steering.walk_within(&frame(2, TCP), &mut looks), Some(vec![]), "nothing matches");
         assert_eq!(looks, 0, "each entry once");
+    }
+
+    #[test]
+    fn the_flow_label_of_ipv6_is_a_field_of_the_second_part() {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x86, 0xdd];
+        frame.extend([0x61, 0x2a, 0xbc, 0xde, 0, 0, UDP, 64]);
+        frame.resize(62, 0);
+        let label = |frame: &[u8]| {
+            let packet = matched(frame, &Parsed::new(frame).unwrap());
+            misc::OUTER_IPV6_FLOW_LABEL.get32(&packet[PART..])
+        };
+        assert_eq!(label(&frame), 0xa_bcde);
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        assert_eq!(label(&frame), 0, "IPv4 has none");
     }
 
     #[test]

@@ -286,4 +286,9 @@ layout! {
         SRC_IP bytes 0x20 0x10;
         DST_IP bytes 0x30 0x10;
     }
+
+    /// Further fields for matching: the second part of match criteria and values.
+    fte_match_set_misc: 0x40 {
+        OUTER_IPV6_FLOW_LABEL 0x1c 19 0;
+    }
 }

@@ -39,7 +39,7 @@ struct Headers {
 
 /// The type field holds the length.
 const ETHERNET: Headers = Headers { name: "Ethernet", flags: &[] };
-const TYPED: Headers = Headers { name: "Ethernet of type 0x88b5", flags: &["-Y", "0x88b5"] };
+const TYPED: Headers = Headers { name: "Ethernet of type 0x88b5", flags: &["--ethertype=0x88b5"] };
 const IPV4: Headers = Headers { name: "IPv4", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1"] };
 const UDP: Headers =
     Headers { name: "UDP", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1", "-K", "5000", "-k", "5001"] };
@@ -80,23 +80,18 @@ const WAYS: &[Way] = &[
     way(BANDWIDTH, 20, 512, ETHERNET, &["-q", "2"]),
     way(BANDWIDTH, 400, 512, ETHERNET, &["-t", "16"]),
     way(BANDWIDTH, 20, 512, ETHERNET, &["--vlan_en"]),
-    way(BANDWIDTH, 20, 512, ETHERNET, &["--promiscuous"]),
-    way(BANDWIDTH, 20, 512, ETHERNET, &["--sniffer"]),
     way(BANDWIDTH, 20, 512, TYPED, &[]),
     way(BANDWIDTH, 20, 512, IPV4, &[]),
     way(BANDWIDTH, 20, 512, IPV4, &["-T", "32"]),
     way(BANDWIDTH, 20, 512, IPV6, &[]),
-    way(BANDWIDTH, 20, 512, IPV6, &["--flow_label", "7"]),
     way(BANDWIDTH, 20, 512, UDP, &[]),
     way(BANDWIDTH, 20, 512, UDP, &["--flows", "4"]),
     way(BANDWIDTH, 20, 512, UDP, &["-I", "512", "-b"]),
     way(BANDWIDTH, 20, 512, TCP, &[]),
     way(BANDWIDTH, 20, 512, UDP_OVER_IPV6, &[]),
-    way(BANDWIDTH, 20, 512, UDP, &["--raw_mcast"]),
     way(LATENCY, 20, 64, ETHERNET, &[]),
     way(LATENCY, 20, 1500, ETHERNET, &[]),
     way(LATENCY, 20, 64, ETHERNET, &["-I", "0"]),
-    way(LATENCY, 20, 512, ETHERNET, &["--promiscuous"]),
     way(LATENCY, 20, 512, IPV4, &[]),
     way(LATENCY, 20, 512, UDP, &[]),
     way(LATENCY, 20, 512, TCP, &[]),
