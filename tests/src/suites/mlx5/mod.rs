@@ -184,7 +184,8 @@ pub fn usual(setup: Setup) -> Vec<Case> {
         &["pingpong", "perftest", "differential", "registers", "compressed.conformance", "faults"];
     /// Minutes on the model: other cases find what a round leaves as well, and what passes on C's
     /// library is known.
-    const LONG: &[&str] = &["lifecycle.a_thousand_rounds", "pyverbs", "c_abi.pyverbs.each"];
+    const LONG: &[&str] =
+        &["lifecycle.a_thousand_rounds", "pyverbs", "c_abi.pyverbs.each", "ucx", "c_abi.ucx"];
     let (form, elsewhere) = match setup.port {
         Port::Ib => (" erased", FOR_ETHERNET),
         Port::Roce => (" static", FOR_INFINIBAND),
@@ -216,7 +217,7 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
 /// that the case breaks on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
-    let provoked = ours::provoked(&name);
+    let provoked = ours::provoked(&name).or_else(|| ucx::provoked(&name));
     let run = move || {
         let kernel = KernelLog::from_now();
         let before = Control::complaints().unwrap_or_default();

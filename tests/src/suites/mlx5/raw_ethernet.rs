@@ -95,8 +95,8 @@ const WAYS: &[Way] = &[
     way(LATENCY, 20, 512, IPV4, &[]),
     way(LATENCY, 20, 512, UDP, &[]),
     way(LATENCY, 20, 512, TCP, &[]),
-    way(BURST, 20, 64, ETHERNET, &["--burst_size", "5"]),
-    way(BURST, 20, 512, UDP, &["--burst_size", "5", "--reply_every", "5"]),
+    way(BURST, 20, 64, ETHERNET, &["-t", "5"]),
+    way(BURST, 20, 512, UDP, &["-t", "5", "--reply_every", "5"]),
     way(RULES, 50, 512, UDP, &[]),
     way(RULES, 50, 512, TCP, &[]),
 ];
