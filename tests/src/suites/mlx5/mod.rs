@@ -9,7 +9,7 @@
 //! | [`perftest`] | every operation, in many sizes, and frames |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`pyverbs`] | rdma-core's own test suite |
-//! | [`ucx`] | UCX's benchmark, also with queues that UCX fills itself |
+//! | [`ucx`] | UCX's benchmark |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues by itself, on both libraries |
@@ -217,7 +217,7 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
 /// that the case breaks on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
-    let provoked = ours::provoked(&name).or_else(|| ucx::provoked(&name));
+    let provoked = ours::provoked(&name);
     let run = move || {
         let kernel = KernelLog::from_now();
         let before = Control::complaints().unwrap_or_default();
