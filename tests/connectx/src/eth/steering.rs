@@ -6,8 +6,9 @@
 //! ```
 //! A received frame starts at the root of the receive tables. In each table the matching entry with
 //! the lowest index decides. Outer headers of layers 2 to 4 are matched, the flow label of IPv6
-//! among them; all other fields (metadata, inner headers) count as 0. Tables for sent frames and for RDMA are stored but not
-//! used: sent frames go to the wire, and RDMA packets to their queue pair.
+//! among them; all other fields (metadata, inner headers) count as 0. Tables for sent frames and
+//! for RDMA are stored but not used: sent frames go to the wire, and RDMA packets to their queue
+//! pair.
 //!
 //! Invariants: a table refers only to tables of higher levels, and a frame visits each table once,
 //! so every walk ends. The number of entries that a walk compares is bounded: a hostile driver's

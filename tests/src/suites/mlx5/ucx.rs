@@ -1,7 +1,7 @@
 //! `ucx`: UCX's benchmark, both ends on one function or each on its own.
 //!
-//! The transports `rc_v` and `ud_v` use the verbs of libibverbs. `rc_x` and `ud_x`, whose queues UCX
-//! fills itself, send requests with inline data in front of elements, which the model rejects
+//! The transports `rc_v` and `ud_v` use the verbs of libibverbs. `rc_x` and `ud_x`, whose queues
+//! UCX fills itself, send requests with inline data in front of elements, which the model rejects
 //! (`WqeInline`).
 
 use std::fs;
