@@ -65,11 +65,6 @@ const fn way(
 
 const BANDWIDTH: &str = "raw_ethernet_bw";
 const LATENCY: &str = "raw_ethernet_lat";
-const BURST: &str = "raw_ethernet_burst_lat";
-/// Without a rate of the device, perftest chooses one of its own, and then refuses it for bursts.
-const PACED: &[&str] = &["--rate_limit_type=PP", "--rate_limit=1000000", "--burst_size=5"];
-const PACED_REPLIES: &[&str] =
-    &["--rate_limit_type=PP", "--rate_limit=1000000", "--burst_size=5", "--reply_every", "5"];
 /// One process, which creates rules.
 const RULES: &str = "raw_ethernet_fs_rate";
 
@@ -99,8 +94,6 @@ const WAYS: &[Way] = &[
     way(LATENCY, 20, 512, IPV4, &[]),
     way(LATENCY, 20, 512, UDP, &[]),
     way(LATENCY, 20, 512, TCP, &[]),
-    way(BURST, 20, 64, ETHERNET, PACED),
-    way(BURST, 20, 512, UDP, PACED_REPLIES),
     way(RULES, 50, 512, UDP, &[]),
     way(RULES, 50, 512, TCP, &[]),
 ];
@@ -133,8 +126,7 @@ impl Way {
         let connects = Running::start(self.command(CLIENT)?.arg("--client"))?;
         let [serves, connects] = both(serves, connects, LIMIT)?;
         self.check(&connects)?;
-        // The server of bursts only replies.
-        if self.tool == BURST { Ok(()) } else { self.check(&serves) }
+        self.check(&serves)
     }
 
     /// Returns the number of queue pairs of each end.
