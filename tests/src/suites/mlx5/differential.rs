@@ -50,6 +50,9 @@ const SOURCE: &str = include_str!("../../../differential/differential.c");
 /// Limit on a run: some thousand requests.
 const RUN: Duration = Duration::from_secs(120);
 
+/// Limit on the compilation of a program, where the host has not compiled it.
+const COMPILE: Duration = Duration::from_secs(300);
+
 const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
 /// Transports of frames, which Ethernet ports have.
 pub(super) const FRAMES: [&str; 2] = ["raw", "wq"];
@@ -127,7 +130,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         .map(|script| {
             let name = script.name();
             Case::new(SUITE, name, move || script.compare(setup, [Maker::Theirs, Maker::Linked]))
-                .within(2 * RUN + 2 * LIMIT)
+                .within(COMPILE + 2 * RUN + 2 * LIMIT)
         })
         .collect();
     let twice = move || {
@@ -268,7 +271,7 @@ pub(super) fn compiled(name: &str, source_text: &str, libraries: &[&str]) -> Cas
     let mut cc = Command::new("/usr/bin/cc");
     cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
     cc.arg(&unfinished).arg(&source).args(libraries);
-    match process::run(&mut cc, RUN)? {
+    match process::run(&mut cc, COMPILE)? {
         Ok(ended) if ended.status.success() => {}
         Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),
     }
