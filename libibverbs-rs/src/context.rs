@@ -81,6 +81,24 @@ impl<P: Provider> Context<P> {
         self.raw().provider_name()
     }
 
+    /// Returns the meaning of the [`vendor_err`](crate::Wc::vendor_err) of a failed completion of
+    /// this device; `None` for a number whose meaning is not public, which most are. The
+    /// [`status`](crate::Wc::status) has the kind of the failure in any case.
+    ///
+    /// ```no_run
+    /// # fn f(context: verbs::Context, mut cq: verbs::Cq) {
+    /// if let Some(completed) = cq.poll_one()
+    ///     && let Err(error) = completed.wc.ok()
+    /// {
+    ///     let vendor = context.vendor_err_text(error.vendor_err).unwrap_or("no public meaning");
+    ///     eprintln!("{error}: {vendor}");
+    /// }
+    /// # }
+    /// ```
+    pub fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
+        self.raw().vendor_err_text(vendor_err)
+    }
+
     /// Returns the number of completion vectors, which [`CqInit::comp_vector`] selects from.
     pub fn num_comp_vectors(&self) -> u32 {
         self.raw().device().num_comp_vectors()

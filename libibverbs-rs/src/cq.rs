@@ -172,6 +172,15 @@ struct Dependencies {
 
 impl<P: Provider> Cq<P> {
     pub(crate) fn create(context: &Context<P>, init: &CqInit<'_, P>) -> Result<Self> {
+        Self::create_by(context, init, |parent_domain, attr| context.raw().create_cq(parent_domain, attr))
+    }
+
+    /// Creates the queue by a call of the provider.
+    pub(crate) fn create_by(
+        context: &Context<P>,
+        init: &CqInit<'_, P>,
+        create: impl FnOnce(Option<&P::Pd>, &CqInitAttr<'_>) -> Result<(P::Cq, P::CqHandle)>,
+    ) -> Result<Self> {
         let registry = context.registry();
         let parent_domain = match init.parent_domain {
             Some(pd) if !Arc::ptr_eq(pd.context().registry(), registry) => {
@@ -190,7 +199,7 @@ impl<P: Provider> Cq<P> {
             flags: init.flags,
             wc_flags: init.wc_flags,
         };
-        let (raw, name) = context.raw().create_cq(parent_domain.map(Pd::raw), &attr)?;
+        let (raw, name) = create(parent_domain.map(Pd::raw), &attr)?;
         if let Some(counter) = raw.event_counter() {
             entry.count_events(counter);
         }

@@ -230,16 +230,8 @@ pub use verbs_core::provider::{
 pub use verbs_core::types::*;
 pub use verbs_core::{Cause, Errno, Error, Result, provider};
 
-/// The ConnectX provider.
 #[cfg(feature = "mlx5")]
-pub mod mlx5 {
-    // Re-exported by name, because the provider's queues on paper are for its own tests.
-    pub use provider_mlx5::{
-        Ah, Completion, Context, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, Rq,
-        ScatterToCqe, Sq, Srq, SrqQueue, Td, Wq, Xrcd, direct, vendor_err_text,
-    };
-    pub use verbs_core::kernel::KernelMw as Mw;
-}
+pub mod mlx5;
 
 /// The Soft-RoCE provider.
 #[cfg(feature = "rxe")]

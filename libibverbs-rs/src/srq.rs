@@ -360,6 +360,12 @@ impl<P: Provider> Srq<P> {
         self.core.get().query()
     }
 
+    /// Returns the provider's object and its queue.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn parts_mut(&mut self) -> (&P::Srq, &mut P::SrqQueue) {
+        (self.core.get(), &mut self.recv.queue)
+    }
+
     /// Returns the provider's own queue, for features beyond verbs.
     pub fn raw(&self) -> &P::Srq {
         self.core.get()

@@ -31,6 +31,7 @@ use crate::registers::Register;
 use crate::uar::Name;
 use crate::{
     Ah, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd,
+    vendor_err_text,
 };
 
 /// An open ConnectX device.
@@ -254,6 +255,10 @@ impl ContextOps<Mlx5> for Context {
 
     fn device(&self) -> &dyn DeviceOps {
         &*self.device
+    }
+
+    fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
+        vendor_err_text(vendor_err)
     }
 
     fn alloc_pd(&self) -> Result<Pd> {

@@ -32,6 +32,8 @@ use core::marker::PhantomData;
 use core::ops::RangeBounds;
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "mlx5")]
+use provider_mlx5::Mlx5;
 use verbs_core::provider::{
     ContextOps, Erased, NamedProvider, Provider, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
     WrBatch,
@@ -54,6 +56,8 @@ use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;
 pub(crate) use post::Receiver;
+#[cfg(feature = "mlx5")]
+use post::posts_raw_requests;
 use post::{SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
@@ -106,6 +110,22 @@ struct Tables {
 
 impl<P: Provider> Qp<Reset, P> {
     pub(crate) fn create(pd: &Pd<P>, init: &QpInit<P>) -> Result<Self> {
+        let context = pd.context().raw();
+        Self::create_by(pd, init, |parents, attr, extras| {
+            if extras.attr == QpCreateAttr::default() && extras.rss.is_none() {
+                context.create_qp(parents, attr)
+            } else {
+                context.create_qp_ex(parents, attr, extras)
+            }
+        })
+    }
+
+    /// Creates the queue pair by a call of the provider.
+    pub(crate) fn create_by(
+        pd: &Pd<P>,
+        init: &QpInit<P>,
+        create: impl FnOnce(&QpParents<'_, P>, &QpInitAttr, &QpExtras<'_, P>) -> Result<QpParts<P>>,
+    ) -> Result<Self> {
         const VERB: &str = "create_qp";
         let registry = pd.context().registry();
         let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
@@ -124,21 +144,16 @@ impl<P: Provider> Qp<Reset, P> {
         };
         let attr =
             QpInitAttr { qp_type: init.qp_type, cap, sq_sig_all: init.sq_sig_all, user_handle: entry.id.0 };
-        let context = pd.context().raw();
-        let parents = QpParents {
-            srq: srq.as_ref().map(|srq| srq.get()),
-            ..QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name())
-        };
         let hash = init.rss.as_ref().map(|rss| &rss.hash);
         let rss = table.as_ref().map(OpenTable::raw).zip(hash);
-        let parts = if init.ex == QpCreateAttr::default() && rss.is_none() {
-            context.create_qp(&parents, &attr)?
-        } else {
+        let parents = QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name());
+        let parents = QpParents {
+            srq: srq.as_ref().map(|srq| srq.get()),
             // The work queues of a table have their own completion queues.
-            let recv_cq = parents.recv_cq.filter(|_| rss.is_none());
-            let parents = QpParents { recv_cq, ..parents };
-            context.create_qp_ex(&parents, &attr, &QpExtras { attr: init.ex, rss })?
+            recv_cq: parents.recv_cq.filter(|_| rss.is_none()),
+            ..parents
         };
+        let parts = create(&parents, &attr, &QpExtras { attr: init.ex, rss })?;
         let tables = Tables {
             pd: pd.id(),
             sends: Arc::clone(init.send_cq.directory()),
@@ -610,6 +625,11 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
 
 impl<S: CanPostSend, P: Provider> Qp<S, P> {
     posts_sends!();
+}
+
+#[cfg(feature = "mlx5")]
+impl<S: CanPostSend> Qp<S, Mlx5> {
+    posts_raw_requests!();
 }
 
 impl<S: State> Qp<S, Erased> {

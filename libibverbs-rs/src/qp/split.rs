@@ -24,6 +24,8 @@ use verbs_core::types::{
     PostError, QpAttr, QpAttrMask, QpInitInfo, QpState, RecvWr, SendFlags, SendOp, SendWr,
 };
 
+#[cfg(feature = "mlx5")]
+use super::post::posts_raw_requests;
 use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
@@ -163,6 +165,11 @@ half!(RecvHalf, "RecvHalf");
 
 impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     posts_sends!();
+}
+
+#[cfg(feature = "mlx5")]
+impl<S: CanPostSend> SendHalf<S, provider_mlx5::Mlx5> {
+    posts_raw_requests!();
 }
 
 impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {

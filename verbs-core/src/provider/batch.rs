@@ -11,8 +11,8 @@
 //!
 //! # Safety
 //! Requests name memory that the device reads or writes. The two functions that name it by
-//! scatter/gather elements, the one that opens memory to peers, and the one that takes a key back,
-//! are unsafe: their callers make the promise of [`SendQueue::post_send`] for that request. It is
+//! scatter/gather elements, the one that opens memory to peers, the one that takes a key back, and
+//! the one that puts in a request of the provider's own kind are unsafe: their callers make the promise of [`SendQueue::post_send`] for that request. It is
 //! made there, not at [`complete`](WrBatch::complete), because a batch that is forgotten
 //! (`mem::forget`) leaves its requests in the queue, and the next doorbell posts them. All other
 //! requests hold no address of local memory: inline data is copied during the call.
@@ -283,6 +283,26 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         let sge = if sge.len() == 1 { one.as_slice() } else { sge };
         // SAFETY: as above.
         match unsafe { post_any(self.queue, &SendWr { sge, ..wr }) } {
+            Ok(()) => self.len += 1,
+            Err(reason) => self.refuse(reason),
+        }
+    }
+
+    /// Adds a request of a kind that only the provider has, such as one in the device's own format.
+    /// `post` puts it into the provider's queue under the number that it gets, which is
+    /// [`wr_id`](Self::wr_id). [`wr_flags`](Self::wr_flags) has no effect on the request. After a
+    /// refused request `post` is not called.
+    ///
+    /// # Safety
+    /// `post` puts one request into the queue if it returns `Ok`, and none if it returns an error.
+    /// It neither rings the doorbell nor moves the queue. The caller makes the promise of
+    /// [`SendQueue::post_one`] for the request.
+    #[doc(alias = "mlx5dv_wr_raw_wqe")]
+    pub unsafe fn put_raw(&mut self, post: impl FnOnce(&mut Q, u64) -> Result<(), PostReason>) {
+        if self.refused.is_some() {
+            return;
+        }
+        match post(self.queue, self.wr_id) {
             Ok(()) => self.len += 1,
             Err(reason) => self.refuse(reason),
         }

@@ -123,6 +123,13 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns the device, for queries.
     fn device(&self) -> &dyn DeviceOps;
 
+    /// Returns the meaning of a failed completion's [`vendor_err`](crate::types::Wc::vendor_err);
+    /// `None` for a number whose meaning is not public.
+    fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
+        let _ = vendor_err;
+        None
+    }
+
     /// Allocates a protection domain.
     ///
     /// # Errors

@@ -214,6 +214,28 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     }
 }
 
+#[cfg(feature = "mlx5")]
+impl SendBatch<'_, provider_mlx5::Mlx5> {
+    /// Adds a request in the device's own format, as [`Qp::post_raw`](crate::Qp::post_raw) posts
+    /// one.
+    ///
+    /// # Safety
+    /// As [`Qp::post_raw`](crate::Qp::post_raw). The promise holds from this call on unless the
+    /// batch is dropped or aborted, because a batch that is forgotten leaves its requests in the
+    /// queue.
+    ///
+    /// # Errors
+    /// As [`Qp::post_raw`](crate::Qp::post_raw). The requests that were added before stay in the
+    /// batch.
+    #[doc(alias = "mlx5dv_wr_raw_wqe")]
+    pub unsafe fn put_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.sender.queue.post_raw(wr_id, request) }?;
+        self.len += 1;
+        Ok(())
+    }
+}
+
 impl<P: Provider> Drop for SendBatch<'_, P> {
     fn drop(&mut self) {
         drop(self.roll_back());

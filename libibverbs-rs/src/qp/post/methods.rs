@@ -360,4 +360,46 @@ macro_rules! posts_recvs {
     };
 }
 
+/// Defines the method that posts requests in the format of ConnectX, for a type with a field
+/// `send: Sender<Mlx5>`.
+#[cfg(feature = "mlx5")]
+macro_rules! posts_raw_requests {
+    () => {
+        /// Posts a request in the device's own format: a control segment, and the segments that its
+        /// operation has behind it, in units of 16 bytes. The queue sets the index of the request
+        /// in the control segment; all other bytes reach the device as they are, the number of the
+        /// queue pair and the length among them. The request completes with the opcode
+        /// [`DRIVER2`](crate::WcOpcode::DRIVER2), if its control segment asks for a completion.
+        ///
+        /// [`WrBatch::put_raw`](crate::WrBatch::put_raw) and
+        /// [`SendBatch::put_raw`](crate::SendBatch::put_raw) add such requests to a batch. The
+        /// [guide](crate::guide::connectx) builds one.
+        ///
+        /// # Safety
+        /// As [`post_send`](Self::post_send), for all memory and keys that the segments name, and
+        /// `wr_id` has its top bit clear. The request is one that the device executes on this queue
+        /// pair: its number, its length and its operation are valid, and it changes no key that
+        /// safe code uses.
+        ///
+        /// # Errors
+        /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no room.
+        /// - [`PostReason::TooManySge`](crate::PostReason::TooManySge) for a request whose control segment tells another length
+        ///   than the slice has, or which is longer than the queue's requests.
+        /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and its like if the device moved the queue pair to
+        ///   another state.
+        /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell): the request is in the queue.
+        ///
+        /// # References
+        /// `mlx5dv_wr_post(3)`
+        #[doc(alias = "mlx5dv_wr_raw_wqe")]
+        pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), crate::PostReason> {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.send.queue.post_raw(wr_id, request) }?;
+            verbs_core::provider::SendQueue::ring(&mut self.send.queue).map_err(crate::PostReason::Doorbell)
+        }
+    };
+}
+
+#[cfg(feature = "mlx5")]
+pub(in crate::qp) use posts_raw_requests;
 pub(in crate::qp) use {posts_recvs, posts_sends};

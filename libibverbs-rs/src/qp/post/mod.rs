@@ -7,7 +7,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`batch`] | [`SendBatch`]: sends that reach the device together, or not at all |
-//! | [`methods`] | `posts_sends!` and `posts_recvs!`, the methods of queue pairs and halves |
+//! | [`methods`] | `posts_sends!`, `posts_recvs!` and ConnectX's `posts_raw_requests!`, the methods of queue pairs and halves |
 //!
 //! # Safety
 //! The unsafe code here posts safely, on the argument in [`crate::in_flight`].
@@ -29,6 +29,8 @@ use crate::window::{self, QpWindows};
 use crate::{Exposed, RemoteAccess, RemoteMr, Window};
 
 pub use batch::SendBatch;
+#[cfg(feature = "mlx5")]
+pub(super) use methods::posts_raw_requests;
 pub(super) use methods::{posts_recvs, posts_sends};
 
 /// A send queue and the memory of its requests in flight.

@@ -102,6 +102,9 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
     fn device(&self) -> &dyn DeviceOps {
         self.0.device()
     }
+    fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
+        self.0.vendor_err_text(vendor_err)
+    }
     fn alloc_pd(&self) -> Result<ErasedPd> {
         self.0.alloc_pd().map(ErasedPd::new)
     }

@@ -1,0 +1,149 @@
+//! The ConnectX provider, and what its devices offer beyond verbs.
+//!
+//! Programs that name the provider ([`Device::open_as`](crate::Device::open_as),
+//! [`Context::downcast`](crate::Context::downcast)) reach it by methods of the usual handles:
+//!
+//! | method | subject |
+//! |---|---|
+//! | [`Context::create_cq_with`](crate::Context::create_cq_with) | completion queues with entries of 128 bytes, or compressed ones |
+//! | [`Pd::create_qp_with`](crate::Pd::create_qp_with) | queue pairs whose short data comes with completions |
+//! | [`Qp::post_raw`](crate::Qp::post_raw), [`WrBatch::put_raw`](crate::WrBatch::put_raw), [`SendBatch::put_raw`](crate::SendBatch::put_raw) | requests in the device's own format |
+//! | `direct` of each handle | where its queues and registers lie ([`direct`]) |
+//!
+//! The page [`connectx`](crate::guide::connectx) of the guide shows them in use.
+
+// Re-exported by name, because the provider's queues on paper are for its own tests.
+pub use provider_mlx5::{
+    Ah, Completion, Context, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, Rq,
+    ScatterToCqe, Sq, Srq, SrqQueue, Td, Wq, Xrcd, direct, vendor_err_text,
+};
+use verbs_core::Result;
+pub use verbs_core::kernel::KernelMw as Mw;
+
+use crate::qp::state::{Reset, State};
+use crate::{CqInit, QpInit};
+use direct::{ContextDirect, CqDirect, DmDirect, PdDirect, QpDirect, SrqDirect, WqDirect};
+
+/// The options of a completion queue that only ConnectX has:
+/// `CqOptions { cqe_size: Some(128), ..CqOptions::default() }`.
+#[doc(alias = "mlx5dv_cq_init_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CqOptions {
+    /// The size of an entry in bytes, 64 or 128; `None` for that of the environment variable
+    /// `MLX5_CQE_SIZE`, or 64.
+    #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
+    pub cqe_size: Option<u32>,
+    /// The form of compressed completions, which save bandwidth of the bus; polling expands them.
+    /// Completions that were compressed together have the time of the first. `None` for none,
+    /// unless the environment variable `MLX5_ENABLE_CQE_COMPRESSION` is set.
+    #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
+    pub compression: Option<CqeCompression>,
+}
+
+/// The options of a queue pair that only ConnectX has.
+#[doc(alias = "mlx5dv_qp_init_attr")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpOptions {
+    /// Whether the data of short receives, reads and atomics may come with completions. It has no
+    /// effect on a queue pair with [`QpInit::rss`].
+    #[doc(alias = "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE")]
+    #[doc(alias = "MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE")]
+    pub scatter_to_cqe: ScatterToCqe,
+}
+
+impl crate::Context<Mlx5> {
+    /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with options of ConnectX.
+    ///
+    /// # Errors
+    /// As [`create_cq`](Self::create_cq); `EINVAL` for another size of entries than 64 and 128;
+    /// `EOPNOTSUPP` for a form of compressed completions that the device does not offer, and for
+    /// entries of a size that it does not compress.
+    ///
+    /// # References
+    /// `mlx5dv_create_cq(3)`
+    #[doc(alias = "mlx5dv_create_cq")]
+    pub fn create_cq_with(&self, init: &CqInit<'_, Mlx5>, options: CqOptions) -> Result<crate::Cq<Mlx5>> {
+        let CqOptions { cqe_size, compression } = options;
+        crate::Cq::create_by(self, init, |parent_domain, attr| match compression {
+            None => self.raw().create_cq_sized(parent_domain, attr, cqe_size),
+            Some(form) => self.raw().create_cq_compressed(parent_domain, attr, cqe_size, form),
+        })
+    }
+
+    /// Describes the device for [direct access](direct).
+    ///
+    /// # References
+    /// `mlx5dv_query_device(3)`
+    #[doc(alias = "mlx5dv_query_device")]
+    pub fn direct(&self) -> ContextDirect {
+        self.raw().direct()
+    }
+}
+
+impl crate::Pd<Mlx5> {
+    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with options of ConnectX.
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp).
+    ///
+    /// # References
+    /// `mlx5dv_create_qp(3)`
+    #[doc(alias = "mlx5dv_create_qp")]
+    pub fn create_qp_with(&self, init: &QpInit<Mlx5>, options: QpOptions) -> Result<crate::Qp<Reset, Mlx5>> {
+        let context = self.context().raw();
+        crate::Qp::create_by(self, init, |parents, attr, extras| {
+            context.create_qp_scattering(parents, attr, extras, options.scatter_to_cqe)
+        })
+    }
+
+    /// Describes the protection domain for [direct access](direct).
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns for the query of an imported domain's number; none for
+    /// another domain.
+    ///
+    /// # References
+    /// `mlx5dv_init_obj(3)`
+    #[doc(alias = "mlx5dv_init_obj")]
+    pub fn direct(&self) -> Result<PdDirect> {
+        self.raw().direct()
+    }
+}
+
+impl crate::Srq<Mlx5> {
+    /// Describes the queue for [direct access](direct). The entries without a receive are linked
+    /// from the head to the tail.
+    ///
+    /// # References
+    /// `mlx5dv_init_obj(3)`
+    // The panic below is unreachable.
+    #[allow(clippy::missing_panics_doc)]
+    #[doc(alias = "mlx5dv_init_obj")]
+    pub fn direct(&mut self) -> SrqDirect {
+        let (srq, queue) = self.parts_mut();
+        srq.direct(queue).expect("a handle has the queue of its object")
+    }
+}
+
+/// Defines `direct` for handles whose provider's object describes itself.
+macro_rules! describes {
+    ($([$($generics:tt)*] $handle:ty => $description:ident, $what:literal;)*) => {
+        $(impl<$($generics)*> $handle {
+            #[doc = concat!("Describes the ", $what, " for [direct access](direct).")]
+            ///
+            /// # References
+            /// `mlx5dv_init_obj(3)`
+            #[doc(alias = "mlx5dv_init_obj")]
+            pub fn direct(&self) -> $description {
+                self.raw().direct()
+            }
+        })*
+    };
+}
+
+describes! {
+    [S: State] crate::Qp<S, Mlx5> => QpDirect, "queue pair";
+    [] crate::Cq<Mlx5> => CqDirect, "completion queue";
+    [] crate::Wq<Mlx5> => WqDirect, "work queue";
+    [] crate::Dm<Mlx5> => DmDirect, "device memory";
+}
