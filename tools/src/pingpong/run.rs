@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use verbs::state::Rts;
-use verbs::{CompChannel, Cq, Wc, WcStatus};
+use verbs::{CompChannel, Context, Cq, Wc, WcStatus};
 
 use super::endpoint::{Endpoint, RECV_WRID, SEND_WRID};
 use super::options::{Options, Program};
@@ -17,6 +17,7 @@ use crate::ctext::Fixed2;
 /// A ping-pong in progress.
 #[derive(Debug)]
 struct Game<'a> {
+    context: &'a Context,
     endpoint: &'a mut Endpoint<Rts>,
     /// Work requests that must complete before the next send, one bit each, by queue pair.
     pending: Vec<u64>,
@@ -50,7 +51,7 @@ pub fn play(
     options: &Options,
     console: &mut Console,
 ) -> Result<(Duration, Option<Stamps>), Failed> {
-    let Setup { cq, channel, timestamp_mask, .. } = setup;
+    let Setup { context, cq, channel, timestamp_mask, .. } = setup;
     let stamps = timestamp_mask.map(Stamps::new);
     let rx_depth = options.rx_depth as i32;
     let iters = options.iters;
@@ -58,8 +59,18 @@ pub fn play(
     let verify = options.verify.then_some(u32::from(options.server.is_none()));
     let qps = endpoint.qps();
     let pending = vec![RECV_WRID; qps];
-    let mut game =
-        Game { endpoint, pending, routs: rx_depth, rx_depth, iters, scnt: 0, rcnt: 0, verify, stamps };
+    let mut game = Game {
+        context,
+        endpoint,
+        pending,
+        routs: rx_depth,
+        rx_depth,
+        iters,
+        scnt: 0,
+        rcnt: 0,
+        verify,
+        stamps,
+    };
     if options.server.is_some() {
         (0..qps).try_for_each(|qp| game.send(qp)).map_err(|(line, reason)| {
             console.complain(line);
@@ -151,7 +162,7 @@ impl Game<'_> {
     #[inline]
     fn take(&mut self, wc: &Wc, time: u64) -> Result<(), Trouble> {
         if wc.status != WcStatus::SUCCESS {
-            return Err(failed_status(wc));
+            return Err(failed_status(wc, self.context.vendor_err_text(wc.vendor_err)));
         }
         let Some(qp) = self.endpoint.find_qp(wc.qp_num) else {
             let line = format!("Couldn't find QPN {:06x}", wc.qp_num);
@@ -236,10 +247,10 @@ pub(super) const LOOK_EVERY: u32 = 1 << 14;
 /// The time without an event, after which it looks.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// Describes a work request that failed.
+/// Describes a work request that failed; `vendor` is the meaning of its vendor error.
 #[cold]
-fn failed_status(wc: &Wc) -> Trouble {
-    let Wc { status, wr_id, vendor_err, .. } = wc;
+fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
+    let Wc { status, wr_id, .. } = wc;
     let name = status.name().unwrap_or("unknown");
     let line = format!("Failed status {name} ({}) for wr_id {}", status.0, *wr_id as i32);
     let advice = match *status {
@@ -256,7 +267,13 @@ fn failed_status(wc: &Wc) -> Trouble {
         WcStatus::WR_FLUSH_ERR => "the queue pair is in the error state",
         _ => "see ibv_poll_cq(3)",
     };
-    (line, format!("{advice} (vendor_err {vendor_err:#x})"))
+    (line, format!("{advice} ({})", vendor_err(wc, vendor)))
+}
+
+/// Returns the vendor error of a failed work request, with its meaning where that is public.
+pub(super) fn vendor_err(wc: &Wc, meaning: Option<&str>) -> String {
+    let number = format!("vendor_err {:#x}", wc.vendor_err);
+    meaning.map_or(number.clone(), |meaning| format!("{number}, {meaning}"))
 }
 
 /// The number of bytes on the wire, and the rate, in the float types of C's program.
@@ -311,10 +328,21 @@ mod tests {
     #[test]
     fn a_failed_completion_is_said_as_c_says_it_and_what_to_do() {
         let wc = Wc { wr_id: 2, status: WcStatus::RETRY_EXC_ERR, ..Wc::default() };
-        let (line, reason) = failed_status(&wc);
+        let (line, reason) = failed_status(&wc, None);
         assert_eq!(line, "Failed status transport retry counter exceeded (12) for wr_id 2");
         assert!(reason.starts_with("the peer does not answer"));
         let wc = Wc { wr_id: 1, status: WcStatus(99), ..Wc::default() };
-        assert_eq!(failed_status(&wc).0, "Failed status unknown (99) for wr_id 1");
+        assert_eq!(failed_status(&wc, None).0, "Failed status unknown (99) for wr_id 1");
+    }
+
+    #[test]
+    fn a_vendor_error_has_its_meaning_beside_it_where_that_is_public() {
+        let wc = Wc { vendor_err: 0x93, status: WcStatus::WR_FLUSH_ERR, ..Wc::default() };
+        let flushed = "the queue pair is in the error state";
+        assert_eq!(failed_status(&wc, None).1, format!("{flushed} (vendor_err 0x93)"));
+        assert_eq!(
+            failed_status(&wc, Some("page fault")).1,
+            format!("{flushed} (vendor_err 0x93, page fault)")
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The messages: each side answers each message, as often as `--num_tests` says.
 
-use verbs::{SendFlags, Wc, WcStatus};
+use verbs::{Context, SendFlags, Wc, WcStatus};
 
 use super::Connected;
 use super::setup::Setup;
@@ -8,7 +8,7 @@ use crate::console::{Console, Failed};
 use crate::pingpong::endpoint::To;
 use crate::pingpong::options::Options;
 use crate::pingpong::peer::{MISSED, has_ended};
-use crate::pingpong::run::{LOOK_EVERY, wait_for_event};
+use crate::pingpong::run::{LOOK_EVERY, vendor_err, wait_for_event};
 
 /// Plays until each peer has sent all its messages, and received all of ours.
 ///
@@ -34,12 +34,12 @@ pub(super) fn play(
     while received < total {
         if let Some(channel) = &setup.channel {
             let send_cq = &mut setup.send_cq;
-            let look = |console: &mut Console| look(send_cq, peers, &mut sent, console);
+            let look = |console: &mut Console| look(&setup.context, send_cq, peers, &mut sent, console);
             wait_for_event(channel, &mut setup.recv_cq, look, console)?;
         }
         let mut wcs = [Wc::default()];
         while setup.recv_cq.poll_into(&mut wcs) > 0 {
-            succeeded(&wcs[0], console)?;
+            succeeded(&setup.context, &wcs[0], console)?;
             if let (_, Some(error)) = setup.message.post_srq_recv(&mut setup.srq, 1) {
                 console.complain("Failed to post receive to SRQ");
                 return Err(console.because(error));
@@ -52,12 +52,12 @@ pub(super) fn play(
         }
         empty = empty.wrapping_add(1);
         if empty.is_multiple_of(LOOK_EVERY) {
-            look(&mut setup.send_cq, peers, &mut sent, console)?;
+            look(&setup.context, &mut setup.send_cq, peers, &mut sent, console)?;
         }
     }
     // The last message to each peer is signalled.
     while tests > 0 && sent < peers.len() {
-        look(&mut setup.send_cq, peers, &mut sent, console)?;
+        look(&setup.context, &mut setup.send_cq, peers, &mut sent, console)?;
     }
     Ok(())
 }
@@ -102,6 +102,7 @@ fn find(peers: &[Connected], qp_num: u32, console: &mut Console) -> usize {
 
 /// Counts completed sends, and looks whether all peers are there.
 fn look(
+    context: &Context,
     send_cq: &mut verbs::Cq,
     peers: &[Connected],
     sent: &mut usize,
@@ -109,7 +110,7 @@ fn look(
 ) -> Result<(), Failed> {
     let mut wcs = [Wc::default()];
     while send_cq.poll_into(&mut wcs) > 0 {
-        succeeded(&wcs[0], console)?;
+        succeeded(context, &wcs[0], console)?;
         *sent += 1;
     }
     if peers.iter().any(|peer| has_ended(&peer.stream)) {
@@ -118,10 +119,11 @@ fn look(
     Ok(())
 }
 
-fn succeeded(wc: &Wc, console: &mut Console) -> Result<(), Failed> {
+fn succeeded(context: &Context, wc: &Wc, console: &mut Console) -> Result<(), Failed> {
     if wc.status == WcStatus::SUCCESS {
         return Ok(());
     }
     console.complain(format_args!("Work completion error {}", wc.status.0));
-    Err(console.because(format_args!("{} (vendor_err {:#x})", wc.status, wc.vendor_err)))
+    let vendor = vendor_err(wc, context.vendor_err_text(wc.vendor_err));
+    Err(console.because(format_args!("{} ({vendor})", wc.status)))
 }
