@@ -17,6 +17,7 @@
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
 //! | [`interop`] | our tools against rdma-core's, and what both print |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
+//! | [`beyond`] | our API's methods for what ConnectX offers beyond verbs |
 //! | [`registers`] | our API with doorbell registers of every kind |
 //! | [`scattered`] | our API with short data in completions |
 //! | `c_abi` | most of the programs above again, on this project's library |
@@ -25,6 +26,7 @@
 //! fails the case that caused it; the kernel's messages are shown with a failure.
 
 pub mod attributes;
+pub mod beyond;
 mod commands;
 pub mod compressed;
 pub mod control;
@@ -150,6 +152,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         pyverbs::cases(setup),
         interop::cases(setup),
         ours::cases(),
+        beyond::cases(),
         registers::cases(),
         scattered::cases(),
         linked(devinfo::cases(setup)),
