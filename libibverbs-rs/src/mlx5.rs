@@ -125,7 +125,7 @@ impl crate::Srq<Mlx5> {
     }
 }
 
-/// Defines `direct` for handles whose provider's object describes itself.
+/// Defines `direct` for handles whose object of the provider describes itself.
 macro_rules! describes {
     ($([$($generics:tt)*] $handle:ty => $description:ident, $what:literal;)*) => {
         $(impl<$($generics)*> $handle {

@@ -15,12 +15,14 @@
 //! | [`fork`] | child processes |
 //! | [`unplug`] | a device that breaks or is removed |
 //! | [`testing`] | programs under test, without hardware |
+//! | [`connectx`] | ConnectX beyond verbs: options of queues, raw requests, direct access |
 //! | [`from_c`] | from libibverbs in C |
 //! | [`from_ibverbs`] | from the crate `ibverbs` |
 //! | [`from_sideway`] | from the crate `sideway` |
 //!
 //! Each example runs on a soft device ([`testing`]), which every machine has. On another device,
-//! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`.
+//! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`. The examples of
+//! [`connectx`] are compiled, and need a ConnectX device to run.
 
 // Links in the pages name items as a program does.
 #[cfg(doc)]
@@ -52,3 +54,7 @@ pages! {
     from_ibverbs = "from_ibverbs.md";
     from_sideway = "from_sideway.md";
 }
+
+#[cfg_attr(feature = "mlx5", doc = include_str!("connectx.md"))]
+#[cfg_attr(not(feature = "mlx5"), doc = "This page is built with the feature `mlx5`.")]
+pub mod connectx {}
