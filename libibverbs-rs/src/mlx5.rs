@@ -3,12 +3,13 @@
 //! Programs that name the provider ([`Device::open_as`](crate::Device::open_as),
 //! [`Context::downcast`](crate::Context::downcast)) reach it by methods of the usual handles:
 //!
-//! | method | subject |
-//! |---|---|
-//! | [`Context::create_cq_with`](crate::Context::create_cq_with) | completion queues with entries of 128 bytes, or compressed ones |
-//! | [`Pd::create_qp_with`](crate::Pd::create_qp_with) | queue pairs whose short data comes with completions |
-//! | [`Qp::post_raw`](crate::Qp::post_raw), [`WrBatch::put_raw`](crate::WrBatch::put_raw), [`SendBatch::put_raw`](crate::SendBatch::put_raw) | requests in the device's own format |
-//! | `direct` of each handle | where its queues and registers lie ([`direct`]) |
+//! - [`Context::create_cq_with`](crate::Context::create_cq_with): completion queues with entries of
+//!   128 bytes, or compressed ones;
+//! - [`Pd::create_qp_with`](crate::Pd::create_qp_with): queue pairs whose short data comes with
+//!   completions;
+//! - [`Qp::post_raw`](crate::Qp::post_raw), [`WrBatch::put_raw`](crate::WrBatch::put_raw),
+//!   [`SendBatch::put_raw`](crate::SendBatch::put_raw): requests in the device's own format;
+//! - `direct` of each handle: where its queues and registers lie ([`direct`]).
 //!
 //! The page [`connectx`](crate::guide::connectx) of the guide shows them in use.
 

@@ -1,5 +1,5 @@
-//! The options of queues and the raw requests of ConnectX, by the handles of this crate, on a device
-//! whose kernel is a script.
+//! The options of queues and the raw requests of ConnectX, by the handles of this crate, on a
+//! device whose kernel is a script.
 //!
 //! # Safety
 //! There is one thread, and it is the device. No request names memory that anything accesses.
@@ -19,7 +19,7 @@ use verbs_core::channel::{Expect, Reply, Scripted};
 /// `MLX5_QP_FLAG_SCATTER_CQE` and `MLX5_QP_FLAG_ALLOW_SCATTER_CQE`.
 const SCATTER: u32 = 1 << 1 | 1 << 8;
 
-/// A queue pair on its completion queue. It is not dropped, because the script has no end of objects.
+/// A queue pair on its completion queue. It is not dropped: the script has no end of objects.
 struct Bed {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,

@@ -21,8 +21,8 @@
 //! | [`from_sideway`] | from the crate `sideway` |
 //!
 //! Each example runs on a soft device ([`testing`]), which every machine has. On another device,
-//! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`. The examples of
-//! [`connectx`] are compiled, and need a ConnectX device to run.
+//! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`. The examples
+//! of [`connectx`] are compiled, and need a ConnectX device to run.
 
 // Links in the pages name items as a program does.
 #[cfg(doc)]

@@ -12,10 +12,11 @@
 //! # Safety
 //! Requests name memory that the device reads or writes. The two functions that name it by
 //! scatter/gather elements, the one that opens memory to peers, the one that takes a key back, and
-//! the one that puts in a request of the provider's own kind are unsafe: their callers make the promise of [`SendQueue::post_send`] for that request. It is
-//! made there, not at [`complete`](WrBatch::complete), because a batch that is forgotten
-//! (`mem::forget`) leaves its requests in the queue, and the next doorbell posts them. All other
-//! requests hold no address of local memory: inline data is copied during the call.
+//! the one that puts in a request of the provider's own kind are unsafe: their callers make the
+//! promise of [`SendQueue::post_send`] for that request. It is made there, not at
+//! [`complete`](WrBatch::complete), because a batch that is forgotten (`mem::forget`) leaves its
+//! requests in the queue, and the next doorbell posts them. All other requests hold no address of
+//! local memory: inline data is copied during the call.
 
 #![allow(unsafe_code)]
 

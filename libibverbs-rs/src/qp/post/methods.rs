@@ -383,10 +383,11 @@ macro_rules! posts_raw_requests {
         ///
         /// # Errors
         /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no room.
-        /// - [`PostReason::TooManySge`](crate::PostReason::TooManySge) for a request whose control segment tells another length
-        ///   than the slice has, or which is longer than the queue's requests.
-        /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and its like if the device moved the queue pair to
-        ///   another state.
+        /// - [`PostReason::TooManySge`](crate::PostReason::TooManySge) for a request whose control
+        ///   segment tells another length than the slice has, or which is longer than the queue's
+        ///   requests.
+        /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and its like if the
+        ///   device moved the queue pair to another state.
         /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell): the request is in the queue.
         ///
         /// # References

@@ -7,7 +7,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`batch`] | [`SendBatch`]: sends that reach the device together, or not at all |
-//! | [`methods`] | `posts_sends!`, `posts_recvs!` and ConnectX's `posts_raw_requests!`, the methods of queue pairs and halves |
+//! | [`methods`] | the methods of queue pairs and halves: `posts_sends!` and its like |
 //!
 //! # Safety
 //! The unsafe code here posts safely, on the argument in [`crate::in_flight`].

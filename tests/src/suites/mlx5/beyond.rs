@@ -1,6 +1,6 @@
 //! `beyond`: this project's API for what ConnectX offers beyond verbs, with the provider named: the
-//! options of completion queues and queue pairs, requests in the device's format, direct access, and
-//! the meaning of vendor errors.
+//! options of completion queues and queue pairs, requests in the device's format, direct access,
+//! and the meaning of vendor errors.
 //!
 //! # Safety
 //! The requests in the device's format name an [`Arena`](fabric::Arena), as the raw requests of

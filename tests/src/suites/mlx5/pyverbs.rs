@@ -39,8 +39,8 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
 /// where one more or less depends on what a test finds in the guest.
 const fn least(port: Port) -> usize {
     match port {
-        Port::Ib => 150,
-        Port::Roce => 171,
+        Port::Ib => 148,
+        Port::Roce => 169,
     }
 }
 
