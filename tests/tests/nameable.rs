@@ -18,12 +18,14 @@ const PASSED_ON: &[&str] = &[
     "verbs-core/src/errno.rs",
 ];
 
-/// Modules of which `verbs` passes on everything: `types::*`, `provider`, `state`, `soft::*`.
+/// Modules of which `verbs` passes on everything: `types::*`, `provider`, `state`, `soft::*`,
+/// `mlx5::*`.
 const WHOLE: &[&str] = &[
     "verbs-core/src/types",
     "verbs-core/src/provider",
     "libibverbs-rs/src/qp/state.rs",
     "libibverbs-rs/src/soft.rs",
+    "libibverbs-rs/src/mlx5.rs",
     "provider-soft/src/lib.rs",
 ];
 

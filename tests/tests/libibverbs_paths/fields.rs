@@ -122,6 +122,7 @@ fn every_path_compiles() {
     let _ = offset_of!(verbs::QpCap, max_send_wr);
     let _ = offset_of!(verbs::QpCreateAttr, create_flags);
     let _ = offset_of!(verbs::QpCreateAttr, max_tso_header);
+    let _ = offset_of!(verbs::QpCreateAttr, send_ops);
     let _ = offset_of!(verbs::QpCreateAttr, source_qpn);
     let _ = offset_of!(verbs::QpInit, qp_type);
     let _ = offset_of!(verbs::QpInit, recv_cq);

@@ -122,6 +122,7 @@ use verbs::QpCreateFlags as _;
 use verbs::QpInit as _;
 use verbs::QpInitAttr as _;
 use verbs::QpInitInfo as _;
+use verbs::QpSendOps as _;
 use verbs::QpState as _;
 use verbs::QpType as _;
 use verbs::QueueAllocator as _;

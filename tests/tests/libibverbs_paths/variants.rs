@@ -21,7 +21,6 @@ fn every_path_compiles() {
     let _ = |x: &verbs::ForkStatus| matches!(x, verbs::ForkStatus::Disabled);
     let _ = |x: &verbs::ForkStatus| matches!(x, verbs::ForkStatus::Enabled);
     let _ = |x: &verbs::ForkStatus| matches!(x, verbs::ForkStatus::Unneeded);
-    let _ = |x: &verbs::PostReason| matches!(x, verbs::PostReason::UnsupportedOp { .. });
     let _ = |x: &verbs::QueueMemory| matches!(x, verbs::QueueMemory::Default);
     let _ = |x: &verbs::RegionState| matches!(x, verbs::RegionState::Changed);
     let _ = |x: &verbs::RegionState| matches!(x, verbs::RegionState::Unchanged);

@@ -3,7 +3,7 @@
 //! and the meaning of vendor errors.
 //!
 //! # Safety
-//! The requests in the device's format name an [`Arena`](fabric::Arena), as the raw requests of
+//! The requests in the device's format name an [`Arena`], as the raw requests of
 //! [`fabric`] do. Entries of queues are read in the memory of live queues, by volatile accesses,
 //! because the device writes them.
 #![allow(unsafe_code)]
