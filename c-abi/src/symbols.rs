@@ -231,7 +231,8 @@ pub const MLX5: &[Node] = &[
         &[
             partial(
                 "mlx5dv_create_qp",
-                "`EOPNOTSUPP` for what plain queue pairs lack: DC, signatures, operations on keys, copies",
+                "`EOPNOTSUPP` for what plain queue pairs lack: DC, signatures, operations on keys, copies, \
+                 tunnels, loopback by choice, packet-based credits, data out of order",
             ),
             partial("mlx5dv_create_wq", "`EOPNOTSUPP` for striding"),
         ],
@@ -251,7 +252,10 @@ pub const MLX5: &[Node] = &[
         &[
             refused("mlx5dv_create_flow_action_modify_header", NO_RULES),
             refused("mlx5dv_create_flow_action_packet_reformat", NO_RULES),
-            partial("mlx5dv_devx_alloc_uar", "`EOPNOTSUPP` for a page of its own that takes no requests"),
+            partial(
+                "mlx5dv_devx_alloc_uar",
+                "`EOPNOTSUPP` for a page of its own that takes no requests, `ENOMEM` where queue pairs have all pages",
+            ),
             served("mlx5dv_devx_free_uar"),
             refused("mlx5dv_devx_general_cmd", NO_DEVX),
             refused("mlx5dv_devx_obj_create", NO_DEVX),

@@ -196,7 +196,7 @@ pub const ROWS: &[Row] = &[
         theirs: SENT,
         ours: ABSENT,
         guests: "all",
-        reason: "the kernel frees the pages of registers with the file",
+        reason: "the kernel frees the pages of registers with the last owner of the file",
     },
     Row {
         step: "close_device",
