@@ -11,7 +11,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -51,17 +51,22 @@ impl Device {
 /// Starts the worker, and waits until it runs: a thread that begins where memory has run short
 /// meanwhile ends the process.
 fn start(name: &str, shared: Arc<Shared>) -> Result<JoinHandle<()>, Errno> {
-    let (running, is_running) = mpsc::channel();
+    // No channel: one that waits leaves an allocation to a thread that is not Rust's.
+    let running = Arc::new((Mutex::new(false), Condvar::new()));
+    let its = Arc::clone(&running);
     // Signals are left to the program's threads. The new thread inherits the mask.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let worker = std::thread::Builder::new().name(name.into()).spawn(move || {
-        let _ = running.send(());
+        *its.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        its.1.notify_one();
+        drop(its);
         worker::run(&shared);
     });
     // It was the mask before, which the kernel accepts again.
     let _ = mask.thread_set_mask();
     let worker = worker.map_err(|error| Errno::from_io(&error))?;
-    is_running.recv().map_err(|_| Errno::AGAIN)?;
+    let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(running.1.wait_while(is_running, |is_running| !*is_running));
     Ok(worker)
 }
 
