@@ -1,14 +1,14 @@
-//! Each library without features, and with each of its features alone: code, tests and
-//! documentation.
+//! Each library without features, and with each of its features alone: code and tests; and its
+//! documentation without features.
 //!
 //! Clippy and rustdoc check all features together in other stages, where a link or an import that
-//! one feature needs from another goes unnoticed.
+//! needs a feature goes unnoticed.
 
 use super::packages::{self, Library};
 use super::stage::StageResult;
 use crate::cargo;
 
-/// Checks each feature; a result for clippy and one for rustdoc each.
+/// Checks each feature; a result for clippy each, and one for rustdoc without features.
 pub(super) fn check(result: &mut StageResult) {
     let libraries = match packages::libraries(cargo::root()) {
         Ok(libraries) => libraries,
@@ -27,16 +27,19 @@ pub(super) fn check(result: &mut StageResult) {
 
 /// Checks a library with no feature, or with one.
 fn check_one(library: &str, feature: Option<&str>, result: &mut StageResult) {
-    for (subcommand, what, last) in
-        [("clippy", "--all-targets", &["--", "-D", "warnings"] as &[&str]), ("doc", "--no-deps", &[])]
-    {
+    const CLIPPY: (&str, &str, &[&str]) = ("clippy", "--all-targets", &["--", "-D", "warnings"]);
+    const DOC: (&str, &str, &[&str]) = ("doc", "--no-deps", &[]);
+    // Documentation is published with all features, which another stage builds. Without any, a link
+    // into a feature breaks.
+    let all = if feature.is_none() { &[CLIPPY, DOC] as &[_] } else { &[CLIPPY] };
+    for (subcommand, what, last) in all {
         let mut command = cargo::command();
         command.args([subcommand, what, "--quiet", "--package", library, "--no-default-features"]);
         if let Some(feature) = feature {
             command.args(["--features", feature]);
         }
         // A folder of its own: the workspace's documentation stays that of all features.
-        command.args(["--target-dir", "target/features"]).args(last);
+        command.args(["--target-dir", "target/features"]).args(*last);
         command.env("RUSTDOCFLAGS", "-D warnings").env("CARGO_INCREMENTAL", "0");
         match command.status() {
             Ok(status) if status.success() => result.counts.passed += 1,
