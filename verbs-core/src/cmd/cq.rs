@@ -55,8 +55,8 @@ pub fn create_cq(
 /// in the ioctl alone.
 ///
 /// # Errors
-/// As [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for
-/// attributes on kernels without the ioctl.
+/// As [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels without the
+/// ioctl.
 pub fn create_cq_with(
     uverbs: &Uverbs,
     attr: &CqInitAttr<'_>,
