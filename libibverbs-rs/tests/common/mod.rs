@@ -572,13 +572,13 @@ macro_rules! both {
     ($($test:ident)*) => {
         mod erased {
             $(#[test] fn $test() {
-                let (world, device) = $crate::common::world(concat!("erased-", stringify!($test)));
+                let (world, device) = $crate::common::world(concat!(module_path!(), "::", stringify!($test)));
                 super::$test::<verbs::Erased>(&world, device.open().unwrap());
             })*
         }
         mod named {
             $(#[test] fn $test() {
-                let (world, device) = $crate::common::world(concat!("named-", stringify!($test)));
+                let (world, device) = $crate::common::world(concat!(module_path!(), "::", stringify!($test)));
                 super::$test::<$crate::common::Paper>(&world, device.open_as().unwrap());
             })*
         }

@@ -1,0 +1,58 @@
+//! Events that reach a program which does not poll, by the worker alone.
+
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use crate::common::{Arena, End, PATIENCE, Remote, Shape, gid, open, pair, recv, send, wait_ok, wait_status};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use verbs::{CompChannel, RtsAttr, SendOp, WcStatus};
+
+fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap() == 1
+}
+
+#[test]
+fn an_armed_channel_reports_a_dead_peer_although_no_thread_polls() {
+    // Gives up after a few milliseconds.
+    let rts = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
+    let shape = Shape { rts, events: true, ..Shape::default() };
+    let context = open();
+    // An address that was free a moment ago.
+    let nobody = gid(&open());
+    for round in 0..3 {
+        let mut end = End::new(&context, &shape).connect(&shape, nobody, Remote { qp_num: 77, psn: 0 });
+        let arena = Arena::new(&end.pd, 8);
+        let channel = end.channel.take().unwrap();
+        end.cq.req_notify(false).unwrap();
+        // Nothing is under way: the worker sleeps without a limit, unless it is woken.
+        assert!(!is_readable(&channel, Duration::from_millis(50)), "round {round}: nothing was posted");
+        send(&mut end.qp, 1, SendOp::Send, &[arena.sge(0..8)]);
+        assert!(is_readable(&channel, PATIENCE), "round {round}: the retries never run out");
+        assert_eq!(channel.next_event().unwrap().unwrap().cq, end.cq.id());
+        wait_status(&mut end.cq, 1, WcStatus::RETRY_EXC_ERR);
+    }
+}
+
+#[test]
+fn events_that_did_not_fit_into_their_socket_come_once_there_is_room() {
+    // More than a stream socket of any usual size holds, each in its own buffer.
+    const EVENTS: u64 = 3000;
+    let (mut a, mut b) = pair(&Shape { events: true, ..Shape::default() });
+    let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
+    let channel = b.channel.take().unwrap();
+    for n in 0..EVENTS {
+        recv(&mut b.qp, n, &[into.sge(0..8)]);
+        b.cq.req_notify(false).unwrap();
+        send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
+        wait_ok(&mut a.cq, n);
+        wait_ok(&mut b.cq, n);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for n in 0..EVENTS {
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(is_readable(&channel, left), "{n} of {EVENTS} events came");
+        assert_eq!(channel.next_event().unwrap().unwrap().cq, b.cq.id());
+    }
+    assert!(!is_readable(&channel, Duration::ZERO), "no more than that");
+}
