@@ -436,6 +436,18 @@ static void destroy_qps(void)
 	}
 }
 
+/* Creates the shared receive queue, of the type and with the fields of ATTR that only this type has. */
+static void create_srq_ex(struct ibv_srq_init_attr_ex *attr)
+{
+	attr->attr = (struct ibv_srq_attr){ .max_wr = RECEIVES - 1, .max_sge = SGES };
+	attr->comp_mask |= IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ;
+	attr->pd = w.pd;
+	attr->cq = w.recv_cq;
+	w.srq = ibv_create_srq_ex(w.context, attr);
+	CHECK(w.srq != NULL);
+	printf("srq of %u of %u\n", attr->attr.max_wr, attr->attr.max_sge);
+}
+
 static void create_world(void)
 {
 	void *at = mmap(MEMORY, 2 * HALF, PROT_READ | PROT_WRITE,
@@ -460,31 +472,17 @@ static void create_world(void)
 		};
 		w.xrcd = ibv_open_xrcd(w.context, &domain);
 		CHECK(w.xrcd != NULL);
-		struct ibv_srq_init_attr_ex attr = {
-			.attr = { .max_wr = RECEIVES - 1, .max_sge = SGES },
-			.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
-				     IBV_SRQ_INIT_ATTR_PD,
+		create_srq_ex(&(struct ibv_srq_init_attr_ex){
 			.srq_type = IBV_SRQT_XRC,
-			.pd = w.pd,
+			.comp_mask = IBV_SRQ_INIT_ATTR_XRCD,
 			.xrcd = w.xrcd,
-			.cq = w.recv_cq,
-		};
-		w.srq = ibv_create_srq_ex(w.context, &attr);
-		CHECK(w.srq != NULL);
-		printf("srq of %u of %u\n", attr.attr.max_wr, attr.attr.max_sge);
+		});
 	} else if (w.transport == TM) {
-		struct ibv_srq_init_attr_ex attr = {
-			.attr = { .max_wr = RECEIVES - 1, .max_sge = SGES },
-			.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
-				     IBV_SRQ_INIT_ATTR_TM,
+		create_srq_ex(&(struct ibv_srq_init_attr_ex){
 			.srq_type = IBV_SRQT_TM,
-			.pd = w.pd,
-			.cq = w.recv_cq,
+			.comp_mask = IBV_SRQ_INIT_ATTR_TM,
 			.tm_cap = { .max_num_tags = TAGS, .max_ops = OPS },
-		};
-		w.srq = ibv_create_srq_ex(w.context, &attr);
-		CHECK(w.srq != NULL);
-		printf("srq of %u of %u\n", attr.attr.max_wr, attr.attr.max_sge);
+		});
 	} else if (w.transport == SRQ) {
 		struct ibv_srq_init_attr attr = { .attr = { .max_wr = RECEIVES - 1, .max_sge = SGES } };
 		w.srq = ibv_create_srq(w.pd, &attr);

@@ -11,6 +11,8 @@
 //!
 //! Invariant: a dropped driver has no complaint that its test did not expect.
 
+use std::ops::Range;
+
 use roce::engine::Time;
 
 use crate::bus::{Bus, PlainBus};
@@ -19,7 +21,8 @@ use crate::function::{BAR0, Config, Function, UAR_SIZE};
 use crate::layout::eq::{create_eq_in, create_eq_out, eqc};
 use crate::layout::hca::{alloc_uar_out, manage_pages_in, query_pages_out};
 use crate::layout::iseg::{command_entry, command_in, command_out, initial_seg, mailbox};
-use crate::layout::{dword, eqe, put};
+use crate::layout::mkey::{create_mkey_in, mkc};
+use crate::layout::{Field, dword, eqe, put};
 use crate::port::PortKind;
 use crate::trace::Trace;
 
@@ -69,6 +72,25 @@ pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);
     bytes
+}
+
+/// Returns input of CREATE_MKEY for device memory, as the Linux driver builds it, with these fields
+/// beside or instead of its own.
+pub(crate) fn memic_key(pd: u32, range: Range<u64>, changes: &[(Field, u64)]) -> Vec<u8> {
+    let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let driver = [
+        (mkc::ACCESS_MODE_4_2, 1),
+        (mkc::ACCESS_MODE_1_0, 1),
+        (mkc::LR, 1),
+        (mkc::LW, 1),
+        (mkc::QPN, 0x00ff_ffff),
+        (mkc::PD, pd.into()),
+        (mkc::START_ADDR, range.start),
+        (mkc::LEN, range.end - range.start),
+    ];
+    driver.iter().chain(changes).for_each(|(field, value)| field.set(context, *value));
+    input
 }
 
 impl Driver {

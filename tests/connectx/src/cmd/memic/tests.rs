@@ -9,6 +9,7 @@ use crate::layout::Field;
 use crate::layout::mkey::{create_mkey_in, create_mkey_out, query_mkey_out};
 use crate::memic::FRESH;
 use crate::port::PortKind;
+use crate::testing::memic_key;
 
 const PAGE: u64 = 0x1000;
 
@@ -33,24 +34,8 @@ fn free(address: u64, size: u64) -> Vec<u8> {
     input
 }
 
-/// Returns input of CREATE_MKEY for device memory, as the driver builds it.
 fn key(bench: &Bench, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
-    let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
-    for (field, value) in [
-        (mkc::ACCESS_MODE_4_2, 1),
-        (mkc::ACCESS_MODE_1_0, 1),
-        (mkc::LR, 1),
-        (mkc::LW, 1),
-        (mkc::QPN, 0x00ff_ffff),
-        (mkc::PD, bench.pd.into()),
-        (mkc::START_ADDR, start),
-        (mkc::LEN, len),
-    ] {
-        field.set(context, value);
-    }
-    changes.iter().for_each(|(field, value)| field.set(context, *value));
-    input
+    memic_key(bench.pd, start..start + len, changes)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::sends::bed;
 use super::*;
 use crate::function::MEMIC_START;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out};
+use crate::testing::memic_key;
 
 /// Returns an area of 4096 bytes of device memory and a key for all but its first 64.
 fn area(bed: &mut Bed, rights: &[Field]) -> (u64, u32) {
@@ -12,22 +13,9 @@ fn area(bed: &mut Bed, rights: &[Field]) -> (u64, u32) {
     alloc_memic_in::RANGE_SIZE.set(&mut request, 4 * PAGE);
     alloc_memic_in::MEMIC_SIZE.set(&mut request, PAGE);
     let start = alloc_memic_out::MEMIC_START_ADDR.get(&bed.ok(0, &request));
-    let mut request = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut request);
-    for (field, value) in [
-        (mkc::ACCESS_MODE_4_2, 1),
-        (mkc::ACCESS_MODE_1_0, 1),
-        (mkc::LR, 1),
-        (mkc::LW, 1),
-        (mkc::QPN, 0x00ff_ffff),
-        (mkc::MKEY_7_0, 0x21),
-        (mkc::PD, bed.pds[0].into()),
-        (mkc::START_ADDR, start + 64),
-        (mkc::LEN, PAGE - 64),
-    ] {
-        field.set(context, value);
-    }
-    rights.iter().for_each(|field| field.set(context, 1u32));
+    let mut changes = vec![(mkc::MKEY_7_0, 0x21)];
+    changes.extend(rights.iter().map(|right| (*right, 1)));
+    let request = memic_key(bed.pds[0], start + 64..start + PAGE, &changes);
     (start, create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &request)) << 8 | 0x21)
 }
 
