@@ -171,7 +171,7 @@ cases! {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines[..1]) }.unwrap();
     }
-    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 60.0 => mlx5_bench_inline_16_static(w) {
+    "write, 8 bytes inline", "static", 16, nothing, Some(60.0), 59.0 => mlx5_bench_inline_16_static(w) {
         // SAFETY: as above.
         unsafe { w.qp.sq.post_send(&w.inlines) }.unwrap();
     }
@@ -186,7 +186,7 @@ cases! {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&w.sends[..1]) }.unwrap();
     }
-    "write, 1 SGE", "static", 16, nothing, Some(60.0), 64.0 => mlx5_bench_sge_16_static(w) {
+    "write, 1 SGE", "static", 16, nothing, Some(60.0), 60.0 => mlx5_bench_sge_16_static(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.qp.sq.post_send(&w.sends) }.unwrap();
     }
@@ -203,7 +203,7 @@ cases! {
         // SAFETY: as above.
         unsafe { w.erased_sq.post_send(&w.inlines[..1]) }.unwrap();
     }
-    "write, 1 SGE", "erased", 16, nothing, None, 65.5 => mlx5_bench_sge_16_erased(w) {
+    "write, 1 SGE", "erased", 16, nothing, None, 62.5 => mlx5_bench_sge_16_erased(w) {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.erased_sq.post_send(&w.sends) }.unwrap();
     }

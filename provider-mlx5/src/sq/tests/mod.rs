@@ -297,6 +297,43 @@ fn the_long_path_stores_what_the_short_one_stores() {
 }
 
 #[test]
+fn a_list_stores_what_its_requests_store_alone() {
+    let (bytes, empty) = ([7; 60], Sge { length: 0, ..SGE });
+    for (kind, flags, sge) in [
+        ("send", 2, SGE),
+        ("write", 1, SGE),
+        ("send", 0, empty),
+        ("write", 2, empty),
+        ("send", 8, inline(&bytes[..8])),
+        ("write", 10, inline(&bytes[..28])),
+        ("write", 10, inline(&bytes)),
+        ("send", 8, inline(&[])),
+    ] {
+        let (op, flags) = (op_of(kind), SendFlags::from_bits_retain(flags));
+        let list = [1, 2].map(|wr_id| SendWr { wr_id, op, sge: core::slice::from_ref(&sge), flags });
+        let (mut alone, mut listed) = (ready(PaperShape::default()), ready(PaperShape::default()));
+        list.iter().for_each(|wr| post(&mut alone, core::slice::from_ref(wr)));
+        post(&mut listed, &list);
+        assert_eq!(listed.blocks(0, 4), alone.blocks(0, 4), "{kind} {flags:?} {}", sge.length);
+        assert_eq!(listed.records(), alone.records(), "{kind} {flags:?} {}", sge.length);
+    }
+}
+
+#[test]
+fn a_list_ends_at_a_message_that_is_too_long() {
+    let long = Sge { length: (1 << 31) + 1, ..SGE };
+    for kind in ["send", "write"] {
+        let mut qp = ready(PaperShape::default());
+        let wr = |sge| SendWr { wr_id: 1, op: op_of(kind), sge, flags: SendFlags::empty() };
+        // SAFETY: a paper device accesses no memory.
+        let refused = unsafe { qp.sq.post_send(&[wr(&[SGE]), wr(&[long]), wr(&[SGE])]) }.unwrap_err();
+        assert_eq!(refused.accepted, 1, "{kind}");
+        assert!(matches!(refused.reason, PostReason::MessageTooLong { .. }), "{kind}: {refused}");
+        assert_eq!(qp.records()[1], 1, "{kind}: what stands before it was posted");
+    }
+}
+
+#[test]
 fn inline_data_of_one_piece_may_end_in_another_block() {
     let bytes: Vec<u8> = (1..=64).collect();
     for (kind, before) in [("send", hex("0a00abcd")), ("write", hex("0800abcd"))] {

@@ -103,6 +103,14 @@ pub(super) const LIST: &[Mutant] = &[
         "max_inline.min(Self::room(units))",
         "Self::room(units)",
     ),
+    Mutant::new(
+        "inline-list-check",
+        Inline,
+        PLAIN,
+        "flags <= CONTROL_FLAGS && fits(lengths[INLINE as usize])",
+        "flags <= CONTROL_FLAGS",
+    ),
+    Mutant::new("inline-list-kind", Inline, PLAIN, "if flags < INLINE {", "if flags <= INLINE {"),
     Mutant::new("inline-behind", Inline, WQE, "self.skip(units);", "")
         .equivalent("Inline data is the last segment of every entry, so nothing is stored behind it."),
     // Lists.
@@ -112,6 +120,8 @@ pub(super) const LIST: &[Mutant] = &[
     Mutant::new("list-size", List, WQE, "self.ds += 1;", "self.ds += 2;"),
     Mutant::new("list-blocks", List, SPECIAL, "behind(ds.div_ceil(4))", "behind(ds / 4 + 1)"),
     Mutant::new("list-short-empty", List, PLAIN, "length.wrapping_sub(1) >= max", "length > max"),
+    Mutant::new("list-batch-empty", List, PLAIN, "sge.length.wrapping_sub(1) < max", "sge.length <= max"),
+    Mutant::new("list-batch-check", List, PLAIN, "fits(lengths[0]).then(", "true.then("),
     Mutant::new(
         "list-remote-swapped",
         List,
