@@ -139,7 +139,7 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
     if target == API {
         Ok(api(seconds, None, None, None)?.is_none())
     } else {
-        run_target(&build(workspace(target))?, target, seconds)
+        run_target(&build(workspace(target), seconds)?, target, seconds)
     }
 }
 
@@ -237,10 +237,17 @@ fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {
     Ok(status.success())
 }
 
-fn build(workspace: &str) -> Result<PathBuf> {
+/// Builds a workspace's targets for a run of so many seconds.
+fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
+    /// A shorter run does not make up for the time that the optimiser takes.
+    const OPTIMISED_FROM: u64 = 60;
     apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| println!("{line}"))?;
     let dir = cargo::target_directory()?.join("fuzz");
-    let status = cargo::command()
+    let mut command = cargo::command();
+    if seconds < OPTIMISED_FROM {
+        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    }
+    let status = command
         .args(["build", "--quiet", "--release", "--manifest-path"])
         .arg(cargo::root().join(workspace).join("Cargo.toml"))
         .args(["--target", &cargo::host_target(), "--target-dir"])

@@ -64,6 +64,8 @@ impl Sanitizer {
             .arg("--no-default-features")
             .args(["--target", &target, "--target-dir"])
             .arg(&dir)
+            // Its checks take most of the time of a run, and the optimiser most of a build.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("RUSTFLAGS", self.flags());
         if self == Sanitizer::Thread {
             command.arg(format!("-Zbuild-std={}", toolchain::STD));
