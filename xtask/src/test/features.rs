@@ -38,8 +38,11 @@ fn check_one(library: &str, feature: Option<&str>, result: &mut StageResult) {
         if let Some(feature) = feature {
             command.args(["--features", feature]);
         }
-        // A folder of its own: the workspace's documentation stays that of all features.
-        command.args(["--target-dir", "target/features"]).args(*last);
+        if *subcommand == "doc" {
+            // A folder of its own: the workspace's documentation stays that of all features.
+            command.args(["--target-dir", "target/features"]);
+        }
+        command.args(*last);
         command.env("RUSTDOCFLAGS", "-D warnings").env("CARGO_INCREMENTAL", "0");
         match command.status() {
             Ok(status) if status.success() => result.counts.passed += 1,

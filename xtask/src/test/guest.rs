@@ -73,14 +73,24 @@ struct Usual {
 }
 
 /// The kernels of a run that names none. Its time is shared between them: C programs on our library
-/// run on the older one; what uses more of a kernel, rdma-core's tests and soft devices beside
-/// rxe, on the newer one. The old one runs the conformance suite in the other form without ioctls.
+/// and killed tools run on the older one; ping-pongs with rdma-core's, its tests, and soft devices
+/// beside rxe, on the newer one. The old one runs the conformance suite in the other form without
+/// ioctls.
 const BY_DEFAULT: &[Usual] = &[
     Usual {
         kernel: "6.1",
         port: Port::Ib,
         form: "static",
-        skip: &["c_abi.pyverbs", "interop.pingpong", "soft_interop"],
+        skip: &[
+            "c_abi.pyverbs",
+            "fallback.pingpong",
+            "interop.pingpong",
+            "interop.srq pingpong",
+            "interop.uc pingpong",
+            "interop.ud pingpong",
+            "interop.xsrq pingpong",
+            "soft_interop",
+        ],
     },
     Usual {
         kernel: "7.2",
@@ -93,6 +103,11 @@ const BY_DEFAULT: &[Usual] = &[
             "c_abi.ucx",
             "c_abi.rdmacm",
             "interop.misuse",
+            "lifecycle.a killed",
+            "lifecycle.ibv_rc_pingpong",
+            "lifecycle.ibv_srq_pingpong",
+            "lifecycle.ibv_uc_pingpong",
+            "lifecycle.ibv_ud_pingpong",
         ],
     },
 ];
