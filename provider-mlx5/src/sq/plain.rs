@@ -253,9 +253,9 @@ impl Sq {
         Some(unsafe { self.store(place, wr, sge, is_inline, plain) })
     }
 
-    /// Does what [`put`](Self::put) does, and asks once whether data is inline, where that asks it
-    /// for the length and for the entry: two instructions less, but more registers, which a
-    /// function that posts a single request would have to save.
+    /// Stores the same as [`put`](Self::put), and tests once whether data is inline, where `put`
+    /// tests it for the length and again for the entry: two instructions less, but more registers,
+    /// which a function that posts a single request would have to save.
     ///
     /// # Safety
     /// As [`put`](Self::put).

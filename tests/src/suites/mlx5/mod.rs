@@ -180,8 +180,8 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// of our tools; the one with Ethernet ports has our API with its provider hidden, and named with
 /// data in completions, and C programs on our libraries, faults too: their last case removes the
 /// device, and the differential of frames, which the other one cannot have. Both have pyverbs on
-/// ours. Ping-pongs and perftest on C's libraries judge the model alone: a run that names the suites
-/// `pingpong` and `perftest` has them.
+/// ours. Ping-pongs and perftest on C's libraries judge the model alone: a run that names the
+/// suites `pingpong` and `perftest` has them.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
