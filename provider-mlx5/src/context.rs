@@ -208,7 +208,10 @@ impl Context {
     pub fn take_uar(&self) -> Result<UarDirect> {
         let register = self.device.registers.take(&self.device.kernel);
         if register.is_shared() || register.is_beside_orphan() {
-            return Err(self.device.error("devx_alloc_uar", Errno::NOMEM));
+            let reason = "no doorbell register is left that no queue pair has, or MLX5_TOTAL_UUARS and \
+                          MLX5_SHUT_UP_BF leave none; close queue pairs, or open another context";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(self.device.error("devx_alloc_uar", Errno::NOMEM).because(cause));
         }
         self.uar(register)
     }

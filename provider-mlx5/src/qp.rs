@@ -212,8 +212,14 @@ impl Qp {
         let is_target = attr.qp_type == QpType::XRC_RECV;
         let has_recv = parents.srq.is_none() && !matches!(attr.qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
         let is_raw = attr.qp_type == QpType::RAW_PACKET;
-        if ex.source_qpn.is_some() || (ex.max_tso_header > 0 && !is_raw) {
-            let reason = "the provider has source_qpn for no queue pair, and max_tso_header for raw packets";
+        let refused = if ex.source_qpn.is_some() {
+            Some("this provider gives no queue pair the number of another one; leave source_qpn out")
+        } else if ex.max_tso_header > 0 && !is_raw {
+            Some("only raw packets are segmented; max_tso_header must be 0 for this type of queue pair")
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
             return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
         }
         let max_tso_header = ex.max_tso_header.into();
@@ -687,7 +693,10 @@ impl QpOps for Qp {
             return Err(self.device.error(VERB, Errno::INVAL).because(cause));
         }
         if !self.device.has_ece {
-            return Err(self.device.error(VERB, Errno::OPNOTSUPP));
+            let reason =
+                "the device's firmware has no enhanced connection establishment; connect without options";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(self.device.error(VERB, Errno::OPNOTSUPP).because(cause));
         }
         // Until the next transition says what the device takes of them.
         (self.set_ece, self.get_ece) = (ece.options, 0);

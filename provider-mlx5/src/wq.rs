@@ -60,7 +60,8 @@ impl Wq {
         let _cqs = device.cqs();
         parents.cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
         if attr.wq_type != WqType::RQ {
-            return Err(error(Errno::OPNOTSUPP));
+            let reason = format!("ConnectX has work queues of type RQ, not {}", attr.wq_type.0);
+            return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
         }
         let cap = QpCap { max_recv_wr: attr.max_wr, max_recv_sge: attr.max_sge, ..QpCap::default() };
         let max = device.limits.max_recv_wr.into();

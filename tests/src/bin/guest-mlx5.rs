@@ -1,23 +1,21 @@
-//! `guest-mlx5 [--list] [--form erased|static] [--port ib|roce] [--functions 1|2] [SUITE...]`: runs
-//! the suites for mlx5 devices, inside the guest, as root.
+//! `guest-mlx5 [--list] [--usual] [--form erased|static] [--port ib|roce] [--functions 1|2]
+//! [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
 //!
 //! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
 //! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
-//! or the beginning of cases' names, word by word; without one, the usual cases run. 0 if no case
-//! failed.
+//! or the beginning of cases' names, word by word; without one, all cases run, with `--usual` those
+//! of a run that shares its time between two guests. 0 if no case failed.
 
 use std::process::ExitCode;
 
 use verbs_tests::runner::{self, Options};
 use verbs_tests::suites::mlx5::{self, Setup};
 
-const USAGE: &str =
-    "usage: guest-mlx5 [--list] [--form erased|static] [--port ib|roce] [--functions 1|2] [SUITE...]";
+const USAGE: &str = "usage: guest-mlx5 [--list] [--usual] [--form erased|static] [--port ib|roce] [--functions 1|2] [SUITE...]";
 
 fn main() -> ExitCode {
     match read(std::env::args().skip(1)) {
-        Ok((options, setup)) => {
-            let is_usual = options.only.is_empty() && options.case.is_none();
+        Ok((options, setup, is_usual)) => {
             runner::main(&options, &if is_usual { mlx5::usual(setup) } else { mlx5::all(setup) })
         }
         Err(why) => {
@@ -27,8 +25,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), String> {
-    let mut options = Options::default();
+fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool), String> {
+    let (mut options, mut is_usual) = (Options::default(), false);
     // The process of a case was told by its parent, which was told by these arguments or has
     // looked.
     let mut setup = Setup::from_env().unwrap_or_else(Setup::found);
@@ -36,6 +34,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), Stri
         let mut value = || args.next().ok_or_else(|| format!("{arg} of what?"));
         match arg.as_str() {
             "--list" => options.list = true,
+            "--usual" => is_usual = true,
             "--case" => options.case = Some(value()?),
             "--form" => options.form = Some(value()?.parse()?),
             "--port" => setup.port = value()?.parse()?,
@@ -52,5 +51,5 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup), Stri
     }
     options.env.push((mlx5::VARIABLE.to_owned(), setup.to_string()));
     options.env.push(mlx5::ours::variable());
-    Ok((options, setup))
+    Ok((options, setup, is_usual))
 }

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | rxe, all suites | 6.1, 7.2, each [a part](BY_DEFAULT) | 5.10, 6.1, 6.12, 7.2 |
 //! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
-//! | mlx5 | 6.1 InfiniBand, 7.2 RoCE | 6.1, 6.12 and 7.2, both ports |
+//! | mlx5 | 6.1 InfiniBand, 7.2 RoCE, each a part | 6.1, 6.12 and 7.2, both ports, all suites |
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -440,7 +440,12 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
     }
     command.arg("--").arg(programs.bin_dir.join(guest.program()));
     match guest.device {
-        Device::Mlx5(port) => drop(command.args(["--port", port.name()])),
+        Device::Mlx5(port) => {
+            command.args(["--port", port.name()]);
+            if guest.usual(args).is_some() {
+                command.arg("--usual");
+            }
+        }
         Device::RxeWithoutIoctls => drop(command.args(["--without-ioctls", "conformance"])),
         Device::Rxe | Device::None => {
             if let Some(usual) = guest.usual(args) {

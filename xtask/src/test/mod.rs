@@ -51,7 +51,7 @@ pub(crate) struct Args {
     only: Option<Part>,
 
     /// Time limit in seconds for the suites in one guest
-    #[arg(long, default_value_t = 2400, value_name = "SECS")]
+    #[arg(long, default_value_t = 5400, value_name = "SECS")]
     timeout: u64,
 
     /// Write the results of the conformance suite to docs/conformance.md instead of comparing them

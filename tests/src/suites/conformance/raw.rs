@@ -4,13 +4,16 @@
 //! A device does not deliver the frames of an open device to itself. The sender is therefore a
 //! second open one, with the provider hidden.
 
+use std::net::Ipv6Addr;
+use std::time::Instant;
+
 use verbs::state::Rts;
 use verbs::{
-    Context, CounterAttachAttr, CounterDescription, Counters, Cq, CqInit, DeviceCapFlags, Erased, Errno,
-    Flow, FlowAttr, FlowEthFilter, FlowMatch, FlowSpec, FlowTcpUdpFilter, InitAttr, LinkLayer, OpKind, Pd,
-    PostReason, Provider, Qp, QpCap, QpInit, QpType, RateLimit, ReadCountersFlags, RecvWr, Rss, RtrAttr,
-    RtsAttr, RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr, WcFlags, WcOpcode, Wq,
-    WqAttr, WqInit, WqState,
+    Context, CounterAttachAttr, CounterDescription, Counters, Cq, CqInit, CqWcFlags, DeviceCapFlags, Erased,
+    Errno, Flow, FlowAttr, FlowEthFilter, FlowIpv6Filter, FlowMatch, FlowSpec, FlowTcpUdpFilter, InitAttr,
+    LinkLayer, OpKind, Pd, PostReason, Provider, Qp, QpCap, QpInit, QpType, RateLimit, ReadCountersFlags,
+    RecvWr, Rss, RtrAttr, RtsAttr, RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr,
+    WcFlags, WcOpcode, WcStatus, Wq, WqAttr, WqInit, WqState,
 };
 
 use super::SUITE;
@@ -26,6 +29,9 @@ pub(super) fn cases() -> Vec<Case> {
         a_frame_reaches_the_queue_pair_whose_rule_has_its_address,
         frames_are_sent_from_lists_and_inline,
         a_rule_selects_frames_by_their_port,
+        a_rule_selects_frames_of_tcp_over_ipv6,
+        a_rule_that_drops_frames_comes_before_one_of_less_priority,
+        a_completion_carries_the_tag_of_its_rule,
         the_device_computes_the_checksums_of_a_frame,
         a_rule_counts_frames_and_bytes,
         work_queues_share_the_frames_of_a_queue_pair,
@@ -237,6 +243,104 @@ fn a_rule_selects_frames_by_their_port<P: Provider>(context: &Context<P>) -> Cas
     Ok(())
 }
 
+/// An IPv6 TCP segment in a frame from an address to another one, without checksums.
+fn tcp_frame(mac: [u8; 6], destination: Ipv6Addr, ports: (u16, u16), seed: u32) -> Vec<u8> {
+    let mut frame = [mac, [2, 0, 0, 0, 0, 1]].concat();
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    frame.extend(((LEN - 54) as u16).to_be_bytes());
+    frame.extend([6, 64]);
+    frame.extend(Ipv6Addr::LOCALHOST.octets());
+    frame.extend(destination.octets());
+    frame.extend([ports.0, ports.1].into_iter().flat_map(u16::to_be_bytes));
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 2, 5 << 4, 0x10, 0x20, 0, 0, 0, 0, 0]);
+    frame.extend(pattern(seed, LEN - frame.len()));
+    frame
+}
+
+fn a_rule_selects_frames_of_tcp_over_ipv6<P: Provider>(context: &Context<P>) -> CaseResult {
+    let [here, elsewhere] = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(0)?, other.qp(0)?);
+    let address = |dst_ip| FlowIpv6Filter { dst_ip, ..FlowIpv6Filter::default() };
+    let ipv6 = FlowMatch { val: address(here), mask: address(Ipv6Addr::from([0xff; 16])) };
+    let ports = |dst_port| FlowTcpUdpFilter { dst_port, src_port: 0 };
+    let tcp = FlowMatch { val: ports(80), mask: ports(0xffff) };
+    let rule = one
+        .rule()
+        .with(FlowSpec::Ipv6 { fields: ipv6, is_inner: false })
+        .with(FlowSpec::Tcp { fields: tcp, is_inner: false });
+    let _flow = one.context.create_flow(&own, rule)?;
+    one.receive(&mut own, 0)?;
+    for (destination, port) in [(elsewhere, 80), (here, 81), (here, 80)] {
+        other.send(&mut theirs, 0, &tcp_frame(one.mac, destination, (7, port), port.into()))?;
+    }
+    // Only the last one arrives.
+    wait_for(&mut one.cq, 0, WcOpcode::RECV)?;
+    assert_eq!(one.received(0), tcp_frame(one.mac, here, (7, 80), 80));
+    Ok(())
+}
+
+fn a_rule_that_drops_frames_comes_before_one_of_less_priority<P: Provider>(
+    context: &Context<P>,
+) -> CaseResult {
+    let mut one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let (mut own, mut theirs) = (one.qp(0)?, other.qp(0)?);
+    let _all = one.context.create_flow(&own, FlowAttr { priority: 1, ..one.rule() })?;
+    let ports = |dst_port| FlowTcpUdpFilter { dst_port, src_port: 0 };
+    let fields = FlowMatch { val: ports(1000), mask: ports(0xffff) };
+    let ipv4 = FlowSpec::Ipv4 { fields: FlowMatch::default(), is_inner: false };
+    let udp = FlowSpec::Udp { fields, is_inner: false };
+    let drops = one.rule().with(ipv4).with(udp).with(FlowSpec::ActionDrop);
+    let drops = one.context.create_flow(&own, drops)?;
+    for place in 0..2 {
+        one.receive(&mut own, place)?;
+    }
+    for port in [1000, 2000] {
+        other.send(&mut theirs, 0, &frame(one.mac, (7, port), port.into()))?;
+    }
+    wait_for(&mut one.cq, 0, WcOpcode::RECV)?;
+    assert_eq!(one.received(0), frame(one.mac, (7, 2000), 2000), "the first frame was dropped");
+    drops.close()?;
+    other.send(&mut theirs, 0, &frame(one.mac, (7, 1000), 3))?;
+    wait_for(&mut one.cq, 1, WcOpcode::RECV)?;
+    assert_eq!(one.received(1), frame(one.mac, (7, 1000), 3), "the rule is gone");
+    Ok(())
+}
+
+fn a_completion_carries_the_tag_of_its_rule<P: Provider>(context: &Context<P>) -> CaseResult {
+    let one = End::new(context)?;
+    let mut other: End<Erased> = End::new(&fabric::open()?)?;
+    let mut theirs = other.qp(0)?;
+    let wc_flags = CqWcFlags::STANDARD | CqWcFlags::FLOW_TAG | CqWcFlags::CVLAN;
+    let mut cq = context.create_cq(&CqInit { wc_flags, ..CqInit::new(16) })?;
+    let mut own = one.qp_with(QpInit { cap: CAP, ..QpInit::new(QpType::RAW_PACKET, &cq) })?;
+    for (place, tag) in [0x12_3456, 1].into_iter().enumerate() {
+        let flow = one.context.create_flow(&own, one.rule().with(FlowSpec::ActionTag(tag)))?;
+        one.receive(&mut own, place)?;
+        other.send(&mut theirs, 0, &frame(one.mac, (1, 2), tag))?;
+        let deadline = Instant::now() + fabric::PATIENCE;
+        loop {
+            let mut completions = cq.poll();
+            if let Some(completion) = completions.next() {
+                assert_eq!((completion.wr_id(), completion.status()), (place as u64, WcStatus::SUCCESS));
+                assert_eq!(completion.flow_tag(), Some(tag));
+                assert_eq!(completion.cvlan(), Some(0), "the frame has no VLAN tag");
+                break;
+            }
+            assert!(Instant::now() < deadline, "no completion of the frame with the tag {tag:#x}");
+            std::thread::yield_now();
+        }
+        assert_eq!(one.received(place), frame(one.mac, (1, 2), tag));
+        flow.close()?;
+    }
+    // A tag has 24 bits.
+    let beyond = one.rule().with(FlowSpec::ActionTag(1 << 24));
+    assert_eq!(one.context.create_flow(&own, beyond).unwrap_err().errno, Errno::INVAL);
+    Ok(())
+}
+
 fn the_device_computes_the_checksums_of_a_frame<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut one = End::new(context)?;
     let mut other: End<Erased> = End::new(&fabric::open()?)?;
@@ -360,7 +464,7 @@ fn work_queues_share_the_frames_of_a_queue_pair<P: Provider>(context: &Context<P
         let port = 5000 + (n % FLOWS) as u16;
         other.send(&mut theirs, 0, &frame(one.mac, (port, 2), n as u32))?;
     }
-    let deadline = std::time::Instant::now() + fabric::PATIENCE;
+    let deadline = Instant::now() + fabric::PATIENCE;
     let mut taken = [Vec::new(), Vec::new()];
     while taken[0].len() + taken[1].len() < 2 * FLOWS {
         for (cq, taken) in cqs.iter_mut().zip(&mut taken) {
@@ -370,7 +474,7 @@ fn work_queues_share_the_frames_of_a_queue_pair<P: Provider>(context: &Context<P
                 taken.push(wc.wr_id as usize);
             }
         }
-        if std::time::Instant::now() > deadline {
+        if Instant::now() > deadline {
             return fail(format_args!("{taken:?} of {} frames", 2 * FLOWS));
         }
     }
@@ -491,7 +595,7 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
     let mut own = one.qp(0)?;
     let sent = frame(one.mac, (1, 2), 0);
     let mut time = |own: &mut Qp<Rts, P>| {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         for place in 0..COUNT {
             one.send(own, place, &sent)?;
         }

@@ -119,6 +119,11 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         for transport in ["rc", "uc", "srq"] {
             add(format!("{transport} {api} shapes"), DATA_IN_COMPLETIONS);
         }
+        for script in ["shapes", "wraps"] {
+            for transport in ["rc", "xrc"] {
+                add(format!("{transport} {api} {script}"), FEW_BLUE_FLAMES);
+            }
+        }
         add(format!("srq {api} random 7 200"), LONG_ENTRIES);
     }
     match setup.port {

@@ -174,14 +174,14 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases that run where none is chosen. The time of a run is shared by the guests: the
+/// Returns the cases of a run that names no kernel. Its time is shared by two guests: the
 /// one with InfiniBand ports has our API with its provider named, with compressed completions and
 /// other registers too, C programs on C's libraries in the differential, under faults and as peers
 /// of our tools; the one with Ethernet ports has our API with its provider hidden, and named with
 /// data in completions, and C programs on our libraries, faults too: their last case removes the
 /// device, and the differential of frames, which the other one cannot have. Both have pyverbs on
-/// ours. Ping-pongs and perftest on C's libraries judge the model alone: a run that names the
-/// suites `pingpong` and `perftest` has them.
+/// ours. Ping-pongs and perftest on C's libraries judge the model alone, and are left to runs that
+/// name a kernel.
 pub fn usual(setup: Setup) -> Vec<Case> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
