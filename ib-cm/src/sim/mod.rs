@@ -1,0 +1,5 @@
+//! A network in virtual time.
+
+mod rng;
+
+pub use rng::Rng;

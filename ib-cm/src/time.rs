@@ -1,0 +1,69 @@
+//! [`Time`], and the timeouts of the protocol.
+//!
+//! # References
+//! IBTA 12.7.3 and 12.7.21 (codes of 5 bits); linux `cm_convert_to_ms`, `cm_ack_timeout`.
+
+use core::ops::Add;
+
+/// Nanoseconds since an origin that the caller chooses. Time never decreases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Add<u64> for Time {
+    type Output = Self;
+    fn add(self, nanoseconds: u64) -> Self {
+        Self(self.0.saturating_add(nanoseconds))
+    }
+}
+
+/// Nanoseconds in a millisecond.
+pub const MILLISECOND: u64 = 1_000_000;
+
+/// Returns the nanoseconds of a timeout code, rounded as Linux rounds: 4.096 µs times two to the
+/// power of `code` are taken for 2^(`code` - 8) ms, and at least 1 ms. Only the low 5 bits count.
+pub const fn nanoseconds(code: u8) -> u64 {
+    MILLISECOND << (code & 0x1f).saturating_sub(8)
+}
+
+/// Returns the code of a queue pair's acknowledgement timeout: the time of two packets and of the
+/// peer's device, `ack_delay`. Each step of a code doubles the time; so the longer of both counts,
+/// and one more where the other is at least half of it.
+pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
+    let packets = packet_life_time.saturating_add(1);
+    let code = if packets >= ack_delay {
+        packets.saturating_add((ack_delay >= packets - 1) as u8)
+    } else {
+        ack_delay.saturating_add((packets >= ack_delay - 1) as u8)
+    };
+    if code > 31 { 31 } else { code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_rounded_as_linux_rounds() {
+        for (code, ms) in
+            [(0, 1), (8, 1), (9, 2), (16, 256), (18, 1024), (20, 4096), (24, 65_536), (31, 1 << 23)]
+        {
+            assert_eq!(nanoseconds(code), ms * MILLISECOND, "code {code}");
+        }
+    }
+
+    #[test]
+    fn the_acknowledgement_timeout_is_the_longer_time_and_a_step_where_the_other_is_near() {
+        for (ack_delay, life_time, code) in [
+            (0, 16, 17),
+            (15, 16, 17),
+            (16, 16, 18),
+            (17, 16, 18),
+            (18, 16, 19),
+            (19, 16, 19),
+            (0, 0, 2),
+            (31, 31, 31),
+        ] {
+            assert_eq!(ack_timeout(ack_delay, life_time), code, "{ack_delay}, {life_time}");
+        }
+    }
+}

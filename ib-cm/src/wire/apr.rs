@@ -1,0 +1,60 @@
+//! APR, alternate path response: the outcome of a LAP.
+//!
+//! # References
+//! IBTA 12.8.2; linux `CM_APR_*`.
+
+use super::PrivateData;
+
+/// The private data of an APR.
+pub type Data = PrivateData<148>;
+
+/// Additional information, whose format is the status's.
+pub type Info = PrivateData<72>;
+
+message!("an APR", {
+    /// The sender's communication id.
+    local_comm_id: u32 = 0:0, 32;
+    /// The receiver's communication id.
+    remote_comm_id: u32 = 4:0, 32;
+    /// Bytes of the additional information, at most 72.
+    info_length: u8 = 8:0, 8;
+    /// Outcome.
+    ap_status: Status = 9:0, 8;
+    /// Additional information.
+    info: Info = 12:0, 576;
+    /// Private data.
+    private_data: Data = 84:0, 1184;
+});
+
+number! {
+    /// The outcome of a LAP.
+    Status(u8);
+    /// The alternate path is loaded.
+    LOADED = 0, "the alternate path is loaded";
+    /// The communication id is invalid.
+    INVALID_COMM_ID = 1, "the communication id of the alternate path is invalid";
+    /// Alternate paths are not supported.
+    UNSUPPORTED = 2, "the peer does not support alternate paths";
+    /// The consumer rejected the path.
+    REJECTED = 3, "the peer's program rejected the alternate path";
+    /// The path is loaded elsewhere.
+    REDIRECT = 4, "the peer asks for another port";
+    /// The path is already the alternate path.
+    DUPLICATE = 5, "the path is the alternate path already";
+    /// The queue pair is wrong.
+    INVALID_QPN = 6, "the alternate path names another queue pair";
+    /// A local id is wrong.
+    INVALID_LID = 7, "a local id of the alternate path is invalid";
+    /// A GID is wrong.
+    INVALID_GID = 8, "a GID of the alternate path is invalid";
+    /// The flow label is wrong.
+    INVALID_FLOW_LABEL = 9, "the flow label of the alternate path is invalid";
+    /// The traffic class is wrong.
+    INVALID_TRAFFIC_CLASS = 10, "the traffic class of the alternate path is invalid";
+    /// The hop limit is wrong.
+    INVALID_HOP_LIMIT = 11, "the hop limit of the alternate path is invalid";
+    /// The packet rate is wrong.
+    INVALID_PACKET_RATE = 12, "the packet rate of the alternate path is invalid";
+    /// The service level is wrong.
+    INVALID_SL = 13, "the service level of the alternate path is invalid";
+}

@@ -1,0 +1,112 @@
+//! The header of RDMA IP CM, 36 bytes: the addresses and the source port that the requester's
+//! program used. It begins the private data of REQ and SIDR_REQ.
+//!
+//! ```text
+//!  0         1             2             4         20        36
+//!  +---------+-------------+-------------+---------+---------+
+//!  | version | IP version  | source port | source  | target  |   IPv4: in the last 4 of 16 bytes
+//!  +---------+-------------+-------------+---------+---------+
+//! ```
+//!
+//! The target port is in the service id.
+//!
+//! # References
+//! IBTA annex A11.4; linux `struct cma_hdr`.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::Malformed;
+use super::field::Field;
+
+/// Bytes of the header.
+pub const LEN: usize = 36;
+
+/// The header as values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// The requester's port.
+    pub source_port: u16,
+    /// The requester's address, and the one that it connects to: of one family.
+    pub addresses: Addresses,
+}
+
+/// The addresses of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// IP version 4.
+    V4 {
+        /// The requester's address.
+        source: Ipv4Addr,
+        /// The address that it connects to.
+        target: Ipv4Addr,
+    },
+    /// IP version 6.
+    V6 {
+        /// The requester's address.
+        source: Ipv6Addr,
+        /// The address that it connects to.
+        target: Ipv6Addr,
+    },
+}
+
+impl Repr {
+    /// Reads the header at the beginning of private data.
+    ///
+    /// # Errors
+    /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as in
+    /// a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither of IPv4
+    /// nor of IPv6.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let header: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        if header[0] != 0 {
+            return Err(Malformed::Version);
+        }
+        let addresses = match header[1] >> 4 {
+            4 => Addresses::V4 {
+                source: <[u8; 4]>::get(header, 16 * 8, 32).into(),
+                target: <[u8; 4]>::get(header, 32 * 8, 32).into(),
+            },
+            6 => Addresses::V6 {
+                source: <[u8; 16]>::get(header, 4 * 8, 128).into(),
+                target: <[u8; 16]>::get(header, 20 * 8, 128).into(),
+            },
+            _ => return Err(Malformed::IpVersion),
+        };
+        Ok(Self { source_port: u16::get(header, 16, 16), addresses })
+    }
+
+    /// Returns the bytes of the header.
+    pub fn emit(&self) -> [u8; LEN] {
+        let mut header = [0; LEN];
+        self.source_port.put(&mut header, 16, 16);
+        match self.addresses {
+            Addresses::V4 { source, target } => {
+                header[1] = 4 << 4;
+                source.octets().put(&mut header, 16 * 8, 32);
+                target.octets().put(&mut header, 32 * 8, 32);
+            }
+            Addresses::V6 { source, target } => {
+                header[1] = 6 << 4;
+                source.octets().put(&mut header, 4 * 8, 128);
+                target.octets().put(&mut header, 20 * 8, 128);
+            }
+        }
+        header
+    }
+
+    /// Returns the requester's address.
+    pub fn source(&self) -> IpAddr {
+        match self.addresses {
+            Addresses::V4 { source, .. } => source.into(),
+            Addresses::V6 { source, .. } => source.into(),
+        }
+    }
+
+    /// Returns the address that the requester connects to.
+    pub fn target(&self) -> IpAddr {
+        match self.addresses {
+            Addresses::V4 { target, .. } => target.into(),
+            Addresses::V6 { target, .. } => target.into(),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! One macro for everything whose fields have fixed places, so that the files contain only fields.
+
+/// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
+///
+/// A field is `name: type = byte : bit, width;`. Byte and bit are where the specification's table
+/// has them: bit 0 is the most significant one of its byte.
+macro_rules! layout {
+    ($name:literal, $len:expr, $base:expr, {
+        $( $(#[$doc:meta])* $field:ident : $ty:ty = $byte:literal : $bit:literal, $width:literal; )*
+    }) => {
+        #[doc = concat!($name, " as bytes: one accessor per field.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Packet<T> {
+            buffer: T,
+        }
+
+        impl<T: AsRef<[u8]>> Packet<T> {
+            #[doc = concat!("Wraps a buffer that begins with ", $name, ".")]
+            ///
+            /// # Errors
+            /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if the buffer is too
+            /// short.
+            pub fn new_checked(buffer: T) -> Result<Self, crate::wire::Malformed> {
+                if buffer.as_ref().len() < $len {
+                    return Err(crate::wire::Malformed::Truncated);
+                }
+                Ok(Self { buffer })
+            }
+
+            /// Returns the buffer.
+            pub fn into_inner(self) -> T {
+                self.buffer
+            }
+
+            $(
+                $(#[$doc])*
+                pub fn $field(&self) -> $ty {
+                    crate::wire::field::Field::get(
+                        self.buffer.as_ref(),
+                        ($base + $byte) * 8 + $bit,
+                        $width,
+                    )
+                }
+            )*
+        }
+
+        #[doc = concat!($name, " as values.")]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Repr {
+            $( $(#[$doc])* pub $field: $ty, )*
+        }
+
+        impl Repr {
+            /// Reads every field.
+            pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+                Self { $( $field: packet.$field(), )* }
+            }
+
+            /// Writes every field; reserved bits become 0.
+            pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
+                let bytes = packet.buffer.as_mut();
+                if let Some(bytes) = bytes.get_mut($base..$len) {
+                    bytes.fill(0);
+                }
+                $(
+                    crate::wire::field::Field::put(
+                        self.$field,
+                        bytes,
+                        ($base + $byte) * 8 + $bit,
+                        $width,
+                    );
+                )*
+            }
+        }
+    };
+}
+
+/// Declares [`layout!`] for a message: its fields begin behind the MAD header.
+macro_rules! message {
+    ($name:literal, { $($fields:tt)* }) => {
+        layout!($name, crate::wire::MAD_LEN, crate::wire::mad::LEN, { $($fields)* });
+    };
+}
+
+/// Declares a number of which every value is valid, with names for those that are known.
+macro_rules! number {
+    (
+        $(#[$doc:meta])* $name:ident($ty:ty);
+        $( $(#[$value_doc:meta])* $value:ident = $number:literal, $text:literal; )*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $ty);
+
+        impl $name {
+            $( $(#[$value_doc])* pub const $value: Self = Self($number); )*
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match *self {
+                    $( Self::$value => f.write_str(stringify!($value)), )*
+                    Self(other) => write!(f, concat!(stringify!($name), "({})"), other),
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match *self {
+                    $( Self::$value => f.write_str($text), )*
+                    Self(other) => write!(f, concat!(stringify!($name), " {}, which has no known meaning"), other),
+                }
+            }
+        }
+
+        impl crate::wire::field::Field for $name {
+            fn get(bytes: &[u8], first: usize, width: usize) -> Self {
+                Self(crate::wire::field::Field::get(bytes, first, width))
+            }
+            fn put(self, bytes: &mut [u8], first: usize, width: usize) {
+                self.0.put(bytes, first, width);
+            }
+        }
+    };
+}

@@ -1,0 +1,158 @@
+//! Wire formats: the messages of communication management, as MADs of 256 bytes.
+//!
+//! Every message has two types. `Packet` is bytes: it wraps a buffer and reads one field at a time.
+//! `Repr` is values: a `Copy` struct that `parse` reads from a packet and `emit` writes into one.
+//! Unknown attributes, methods, reasons and codes are data; nothing here allocates, and no input
+//! causes a panic. Each file lists its fields with the byte, bit and width of the specification's
+//! tables.
+//!
+//! | module | contents | IBTA volume 1 |
+//! |---|---|---|
+//! | [`message`] | **start here**: [`Message`], any of the messages below | 12.6 |
+//! | [`mad`] | MAD header, 24 bytes; classes, methods, attributes | 13.4.3 |
+//! | [`req`] | request for communication | 12.6.5 |
+//! | [`path`] | the paths of a REQ | 12.6.5, 12.7 |
+//! | [`mra`] | message receipt acknowledgement | 12.6.6 |
+//! | [`rej`], [`reason`] | reject, and its reasons | 12.6.7 |
+//! | [`rep`] | reply to a request | 12.6.8 |
+//! | [`rtu`] | ready to use | 12.6.9 |
+//! | [`dreq`], [`drep`] | request for release, and its reply | 12.6.10, 12.6.11 |
+//! | [`lap`], [`apr`] | load alternate path, and its response | 12.8 |
+//! | [`sidr_req`], [`sidr_rep`] | service id resolution | 12.11 |
+//! | [`service`] | service ids; ports of RDMA IP CM | A11.2 |
+//! | [`ip`] | the header of RDMA IP CM in private data | A11.4 |
+//! | [`data`] | private data | |
+
+#[macro_use]
+mod macros;
+
+pub mod apr;
+pub mod data;
+pub mod drep;
+pub mod dreq;
+mod field;
+pub mod ip;
+pub mod lap;
+pub mod mad;
+pub mod message;
+pub mod mra;
+pub mod path;
+pub mod reason;
+pub mod rej;
+pub mod rep;
+pub mod req;
+pub mod rtu;
+pub mod service;
+pub mod sidr_rep;
+pub mod sidr_req;
+
+pub use data::{PrivateData, TooLong};
+pub use mad::{Attribute, Method};
+pub use message::Message;
+pub use reason::{Answered, Reason};
+pub use service::{PortSpace, ServiceId};
+
+use core::fmt;
+
+/// Bytes of a MAD.
+pub const MAD_LEN: usize = 256;
+
+/// A MAD.
+pub type Mad = [u8; MAD_LEN];
+
+/// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
+pub type Gid = [u8; 16];
+
+/// The queue pair of every port that takes MADs of communication management, the general service
+/// interface (GSI).
+pub const GSI_QPN: u32 = 1;
+
+/// The queue key of that queue pair.
+pub const GSI_QKEY: u32 = 0x8001_0000;
+
+/// The low 24 bits: the width of queue pair numbers and packet sequence numbers.
+pub const MASK_24: u32 = 0x00ff_ffff;
+
+number! {
+    /// Path MTU, a code of 4 bits.
+    Mtu(u8);
+    /// 256 bytes.
+    B256 = 1, "256 bytes";
+    /// 512 bytes.
+    B512 = 2, "512 bytes";
+    /// 1024 bytes.
+    B1024 = 3, "1024 bytes";
+    /// 2048 bytes.
+    B2048 = 4, "2048 bytes";
+    /// 4096 bytes.
+    B4096 = 5, "4096 bytes";
+}
+
+impl Mtu {
+    /// Returns the number of bytes; `None` if the code has no meaning.
+    pub const fn bytes(self) -> Option<u16> {
+        match self.0 {
+            1..=5 => Some(128 << self.0),
+            _ => None,
+        }
+    }
+}
+
+/// Options of enhanced connection establishment: what two devices of one vendor agree on beyond the
+/// specification. All zeros: none.
+///
+/// # References
+/// linux `struct rdma_ucm_ece`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ece {
+    /// The vendor, 24 bits.
+    pub vendor_id: u32,
+    /// The options, in the vendor's format.
+    pub attr_mod: u32,
+}
+
+/// The reason why bytes are not a message. Such bytes are dropped silently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// Shorter than the message.
+    Truncated,
+    /// The version of the header of RDMA IP CM is not 0.
+    Version,
+    /// The addresses of the header of RDMA IP CM are neither of IPv4 nor of IPv6.
+    IpVersion,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "message is shorter than its format",
+            Self::Version => "version of the header of RDMA IP CM is not 0",
+            Self::IpVersion => "addresses in the header of RDMA IP CM are neither of IPv4 nor of IPv6",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_have_the_bytes_of_the_specification() {
+        let bytes = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096].map(Mtu::bytes);
+        assert_eq!(bytes, [256, 512, 1024, 2048, 4096].map(Some));
+        assert_eq!(Mtu(0).bytes(), None);
+        assert_eq!(Mtu(6).bytes(), None);
+    }
+
+    #[test]
+    fn every_reason_has_a_sentence_and_unknown_ones_have_their_number() {
+        for reason in (1..=35).filter(|reason| *reason != 34).map(Reason) {
+            assert!(!reason.to_string().contains("no known meaning"), "{reason:?}");
+        }
+        assert_eq!(Reason(34).to_string(), "Reason 34, which has no known meaning");
+        assert_eq!(format!("{:?}", Reason(4)), "TIMEOUT");
+        assert_eq!(format!("{:?}", Reason(77)), "Reason(77)");
+    }
+}

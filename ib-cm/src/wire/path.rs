@@ -1,0 +1,56 @@
+//! A path of a REQ, 44 bytes: addresses from the sender's point of view, and how packets travel.
+//!
+//! On RoCE the GIDs are the addresses, and local ids mean nothing. Linux sends the permissive local
+//! id with `subnet_local` clear where the hop limit exceeds 1 (the usual case, RoCEv2 over IP), and
+//! 0 with `subnet_local` set otherwise.
+//!
+//! # References
+//! IBTA 12.6.5, 12.7 (fields 52 to 95 and 96 to 139 of the REQ).
+
+use super::Gid;
+use super::field::Field;
+
+/// Bytes of a path.
+pub const LEN: usize = 44;
+
+/// The local id of paths whose ends lie in different subnets, and of those over IP.
+pub const PERMISSIVE_LID: u16 = 0xffff;
+
+layout!("a path", LEN, 0, {
+    /// Local id of the sender's port.
+    local_lid: u16 = 0:0, 16;
+    /// Local id of the receiver's port.
+    remote_lid: u16 = 2:0, 16;
+    /// GID of the sender's port.
+    local_gid: Gid = 4:0, 128;
+    /// GID of the receiver's port.
+    remote_gid: Gid = 20:0, 128;
+    /// Flow label, 20 bits.
+    flow_label: u32 = 36:0, 20;
+    /// Static rate, a code of 6 bits.
+    packet_rate: u8 = 39:2, 6;
+    /// Traffic class.
+    traffic_class: u8 = 40:0, 8;
+    /// Hop limit.
+    hop_limit: u8 = 41:0, 8;
+    /// Service level, 4 bits.
+    sl: u8 = 42:0, 4;
+    /// Both ports lie in one subnet.
+    subnet_local: bool = 42:4, 1;
+    /// The sender's acknowledgement timeout for its queue pair, a code of 5 bits.
+    local_ack_timeout: u8 = 43:0, 5;
+});
+
+impl Field for Repr {
+    fn get(bytes: &[u8], first: usize, _: usize) -> Self {
+        let rest = bytes.get(first / 8..).unwrap_or_default();
+        Packet::new_checked(rest).map(|packet| Self::parse(&packet)).unwrap_or_default()
+    }
+
+    fn put(self, bytes: &mut [u8], first: usize, _: usize) {
+        let rest = bytes.get_mut(first / 8..).unwrap_or_default();
+        if let Ok(mut packet) = Packet::new_checked(rest) {
+            self.emit(&mut packet);
+        }
+    }
+}

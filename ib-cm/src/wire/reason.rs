@@ -1,0 +1,88 @@
+//! [`Reason`]: why a REJ rejects.
+//!
+//! # References
+//! IBTA 12.6.7.2; linux `enum ib_cm_rej_reason`.
+
+number! {
+    /// The reason of a REJ. Its text is a sentence for operators.
+    Reason(u16);
+    /// No queue pair is available.
+    NO_QP = 1, "the peer has no queue pair left";
+    /// No end-to-end context is available.
+    NO_EEC = 2, "the peer has no end-to-end context left";
+    /// Another resource is missing.
+    NO_RESOURCES = 3, "the peer has no resources left for the connection";
+    /// An answer did not come in time, or the sender gave up.
+    TIMEOUT = 4, "the peer gave up waiting, or no longer wants the connection";
+    /// Something in the message is not supported.
+    UNSUPPORTED = 5, "the peer does not support the request";
+    /// A communication id is unknown.
+    INVALID_COMM_ID = 6, "the peer does not know the connection";
+    /// A communication instance is unknown.
+    INVALID_COMM_INSTANCE = 7, "the peer does not know this instance of the connection";
+    /// No listener has the service id.
+    INVALID_SERVICE_ID = 8, "nothing listens at this service id: is the server running, on this port?";
+    /// The transport service is not supported.
+    INVALID_TRANSPORT_TYPE = 9, "the peer does not support this kind of queue pair";
+    /// A connection with this queue pair or communication id exists at the sender.
+    STALE_CONN = 10, "the peer still has an earlier connection with the same queue pair: connect again";
+    /// The reliable datagram channel does not exist.
+    RDC_NOT_EXIST = 11, "the reliable datagram channel does not exist";
+    /// A GID of the primary path is wrong; the additional information is one that is right.
+    INVALID_GID = 12, "the peer refuses a GID of the path: does the request come from this address?";
+    /// A local id of the primary path is wrong.
+    INVALID_LID = 13, "the peer refuses a local id of the path";
+    /// The service level is wrong.
+    INVALID_SL = 14, "the peer refuses the service level of the path";
+    /// The traffic class is wrong.
+    INVALID_TRAFFIC_CLASS = 15, "the peer refuses the traffic class of the path";
+    /// The hop limit is wrong.
+    INVALID_HOP_LIMIT = 16, "the peer refuses the hop limit of the path";
+    /// The packet rate is wrong.
+    INVALID_PACKET_RATE = 17, "the peer refuses the packet rate of the path";
+    /// A GID of the alternate path is wrong.
+    INVALID_ALT_GID = 18, "the peer refuses a GID of the alternate path";
+    /// A local id of the alternate path is wrong.
+    INVALID_ALT_LID = 19, "the peer refuses a local id of the alternate path";
+    /// The alternate path's service level is wrong.
+    INVALID_ALT_SL = 20, "the peer refuses the service level of the alternate path";
+    /// The alternate path's traffic class is wrong.
+    INVALID_ALT_TRAFFIC_CLASS = 21, "the peer refuses the traffic class of the alternate path";
+    /// The alternate path's hop limit is wrong.
+    INVALID_ALT_HOP_LIMIT = 22, "the peer refuses the hop limit of the alternate path";
+    /// The alternate path's packet rate is wrong.
+    INVALID_ALT_PACKET_RATE = 23, "the peer refuses the packet rate of the alternate path";
+    /// Communication management of another port is responsible; the additional information is it.
+    PORT_CM_REDIRECT = 24, "the peer asks to send the request to another port";
+    /// The service has another port; the additional information is it.
+    PORT_REDIRECT = 25, "the peer asks to connect to another port";
+    /// The path MTU is too large.
+    INVALID_MTU = 26, "the peer's path MTU is smaller";
+    /// Too few reads and atomics can be outstanding.
+    INSUFFICIENT_RESP_RESOURCES = 27, "the peer responds to fewer reads and atomics at a time";
+    /// The sender's consumer rejected.
+    CONSUMER_DEFINED = 28, "the peer's program rejected the connection";
+    /// The number of RNR retries is wrong.
+    INVALID_RNR_RETRY = 29, "the peer refuses the number of RNR retries";
+    /// The communication id is in use.
+    DUPLICATE_LOCAL_COMM_ID = 30, "the peer has another connection with this communication id";
+    /// The class version is not supported; the additional information is the supported one.
+    INVALID_CLASS_VERSION = 31, "the peer has another version of communication management";
+    /// The flow label is wrong.
+    INVALID_FLOW_LABEL = 32, "the peer refuses the flow label of the path";
+    /// The alternate path's flow label is wrong.
+    INVALID_ALT_FLOW_LABEL = 33, "the peer refuses the flow label of the alternate path";
+    /// The options of enhanced connection establishment are not supported.
+    VENDOR_OPTION_NOT_SUPPORTED = 35, "the peer does not support the options of the device's vendor";
+}
+
+number! {
+    /// The kind of message that an MRA or REJ is an answer to.
+    Answered(u8);
+    /// A REQ.
+    REQ = 0, "REQ";
+    /// A REP.
+    REP = 1, "REP";
+    /// Another message, or none.
+    OTHER = 2, "another message";
+}

@@ -1,0 +1,29 @@
+//! REJ, reject: no connection, and the reason.
+//!
+//! # References
+//! IBTA 12.6.7; linux `CM_REJ_*`.
+
+use super::{Answered, PrivateData, Reason};
+
+/// The private data of a REJ.
+pub type Data = PrivateData<148>;
+
+/// Additional reject information, whose format is the reason's.
+pub type Ari = PrivateData<72>;
+
+message!("a REJ", {
+    /// The sender's communication id; 0 if it has given none.
+    local_comm_id: u32 = 0:0, 32;
+    /// The receiver's communication id; 0 if the sender does not know it.
+    remote_comm_id: u32 = 4:0, 32;
+    /// The kind of message that is rejected.
+    message_rejected: Answered = 8:0, 2;
+    /// Bytes of the additional information, at most 72.
+    reject_info_length: u8 = 9:0, 7;
+    /// The reason.
+    reason: Reason = 10:0, 16;
+    /// Additional reject information.
+    ari: Ari = 12:0, 576;
+    /// Private data.
+    private_data: Data = 84:0, 1184;
+});

@@ -1,0 +1,62 @@
+//! REP, reply to a request for communication: everything about the responder's queue pair.
+//!
+//! # References
+//! IBTA 12.6.8; linux `CM_REP_*`.
+
+use super::PrivateData;
+
+/// The private data of a REP.
+pub type Data = PrivateData<196>;
+
+message!("a REP", {
+    /// Communication id that the sender has given to the connection.
+    local_comm_id: u32 = 0:0, 32;
+    /// The receiver's communication id, from its REQ.
+    remote_comm_id: u32 = 4:0, 32;
+    /// Queue key of the sender; 0 for connections.
+    local_qkey: u32 = 8:0, 32;
+    /// Number of the sender's queue pair, 24 bits; 0 for XRC.
+    local_qpn: u32 = 12:0, 24;
+    /// The vendor's high byte.
+    vendor_id_high: u8 = 15:0, 8;
+    /// The sender's end-to-end context; for XRC the number of its target queue pair.
+    local_eecn: u32 = 16:0, 24;
+    /// The vendor's middle byte.
+    vendor_id_middle: u8 = 19:0, 8;
+    /// The first packet sequence number that the receiver shall send, 24 bits.
+    starting_psn: u32 = 20:0, 24;
+    /// The vendor's low byte.
+    vendor_id_low: u8 = 23:0, 8;
+    /// The maximum number of reads and atomics that the sender responds to at a time.
+    responder_resources: u8 = 24:0, 8;
+    /// The maximum number of reads and atomics that the sender has outstanding at a time.
+    initiator_depth: u8 = 25:0, 8;
+    /// The time within which the sender's device acknowledges, a code of 5 bits.
+    target_ack_delay: u8 = 26:0, 5;
+    /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+    failover_accepted: u8 = 26:5, 2;
+    /// The sender's send queue heeds credits.
+    end_to_end_flow_control: bool = 26:7, 1;
+    /// Retries after RNR NAKs that the receiver's queue pair shall make; 7 is without end.
+    rnr_retry_count: u8 = 27:0, 3;
+    /// The sender's queue pair has a shared receive queue.
+    srq: bool = 27:3, 1;
+    /// GUID of the sender's channel adapter.
+    local_ca_guid: u64 = 28:0, 64;
+    /// Private data.
+    private_data: Data = 36:0, 1568;
+});
+
+impl Repr {
+    /// Returns the vendor whose options the attribute modifier has, 24 bits.
+    pub fn vendor_id(&self) -> u32 {
+        u32::from_be_bytes([0, self.vendor_id_high, self.vendor_id_middle, self.vendor_id_low])
+    }
+
+    /// Returns this reply with another vendor.
+    #[must_use]
+    pub fn with_vendor_id(self, vendor_id: u32) -> Self {
+        let [_, vendor_id_high, vendor_id_middle, vendor_id_low] = vendor_id.to_be_bytes();
+        Self { vendor_id_high, vendor_id_middle, vendor_id_low, ..self }
+    }
+}

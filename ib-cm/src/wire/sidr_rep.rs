@@ -1,0 +1,65 @@
+//! SIDR_REP, service id resolution response: the queue pair that takes datagrams.
+//!
+//! # References
+//! IBTA 12.11.2; linux `CM_SIDR_REP_*`.
+
+use super::{PrivateData, ServiceId};
+
+/// The private data of a SIDR_REP.
+pub type Data = PrivateData<136>;
+
+/// Additional information, whose format is the status's.
+pub type Info = PrivateData<72>;
+
+message!("a SIDR_REP", {
+    /// The request's id.
+    request_id: u32 = 0:0, 32;
+    /// Outcome.
+    status: Status = 4:0, 8;
+    /// Bytes of the additional information, at most 72.
+    info_length: u8 = 5:0, 8;
+    /// The vendor's high 16 bits.
+    vendor_id_high: u16 = 6:0, 16;
+    /// Number of the queue pair that takes datagrams, 24 bits.
+    qpn: u32 = 8:0, 24;
+    /// The vendor's low byte.
+    vendor_id_low: u8 = 11:0, 8;
+    /// The service.
+    service_id: ServiceId = 12:0, 64;
+    /// Its queue key.
+    qkey: u32 = 20:0, 32;
+    /// Additional information.
+    info: Info = 24:0, 576;
+    /// Private data.
+    private_data: Data = 96:0, 1088;
+});
+
+impl Repr {
+    /// Returns the vendor whose options the attribute modifier has, 24 bits.
+    pub fn vendor_id(&self) -> u32 {
+        u32::from(self.vendor_id_high) << 8 | u32::from(self.vendor_id_low)
+    }
+
+    /// Returns this response with another vendor.
+    #[must_use]
+    pub fn with_vendor_id(self, vendor_id: u32) -> Self {
+        Self { vendor_id_high: (vendor_id >> 8) as u16, vendor_id_low: vendor_id as u8, ..self }
+    }
+}
+
+number! {
+    /// The outcome of a service id resolution.
+    Status(u8);
+    /// The response has a queue pair.
+    VALID = 0, "the service has a queue pair";
+    /// No listener has the service id.
+    UNSUPPORTED = 1, "no listener has this service id: is the server running, on this port?";
+    /// The listener rejected the request.
+    REJECTED = 2, "the server rejected the request";
+    /// The listener has no queue pair.
+    NO_QP = 3, "the server has no queue pair left";
+    /// Another port has the service.
+    REDIRECT = 4, "another port has the service";
+    /// The version of the request is not supported.
+    UNSUPPORTED_VERSION = 5, "the peer does not support this class version";
+}
