@@ -1,7 +1,74 @@
-//! InfiniBand communication management without I/O.
+//! InfiniBand communication management without I/O: programs find each other by service, and get
+//! connected queue pairs. The crate uses no clock, socket, thread or lock.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
+//! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: connections and service id resolution, both sides |
+//! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
+//! | [`time`] | points in time, and the protocol's codes of timeouts |
+//!
+//! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) speaks with others of this
+//! crate, and with Linux' `ib_cm` and `rdma_cm`.
+//!
+//! # Example
+//! Two devices shake hands. The messages here are handed over in memory; a device sends them as
+//! datagrams between the queue pairs 1.
+//! ```
+//! use ib_cm::cm::{AcceptParams, Address, Cm, Config, ConnectParams, Event, Path};
+//! use ib_cm::sim::Rng;
+//! use ib_cm::time::Time;
+//! use ib_cm::wire::{PortSpace, ServiceId, req};
+//!
+//! const ALICE: [u8; 16] = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
+//! const BOB: [u8; 16] = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x02";
+//! // Devices draw from the system; `Rng` is for tests.
+//! let mut alice = Cm::new(Config { node_guid: 1, ..Config::default() }, Rng::new(1));
+//! let mut bob = Cm::new(Config { node_guid: 2, ..Config::default() }, Rng::new(2));
+//! let now = Time(0);
+//!
+//! let service_id = ServiceId::ip(PortSpace::TCP, 7174);
+//! bob.listen(service_id, u64::MAX, 16)?;
+//! let id = alice.connect(now, &ConnectParams {
+//!     path: Path { local: ALICE, remote: BOB, hop_limit: 64, packet_life_time: 16, ..Path::default() },
+//!     service_id,
+//!     qp_num: 0x11,
+//!     starting_psn: 100,
+//!     private_data: req::Data::new(b"hello")?,
+//!     ..ConnectParams::default()
+//! })?;
+//!
+//! let carry = |from: &mut Cm, to: &mut Cm| {
+//!     while let Some(message) = from.poll_transmit() {
+//!         let source = Address::gsi(message.to.remote, message.to.local);
+//!         to.input(now, &source, &message.mad);
+//!     }
+//! };
+//! carry(&mut alice, &mut bob);
+//! let Some(Event::Request(request)) = bob.poll_event() else { panic!("a REQ arrived") };
+//! assert_eq!((request.remote_qpn, &request.private_data.bytes()[..5]), (0x11, &b"hello"[..]));
+//! bob.accept(now, request.id, &AcceptParams { qp_num: 0x22, starting_psn: 200, ..AcceptParams::default() })?;
+//!
+//! carry(&mut bob, &mut alice);
+//! let Some(Event::Reply(reply)) = alice.poll_event() else { panic!("a REP arrived") };
+//! assert_eq!((reply.id, reply.remote_qpn, reply.starting_psn), (id, 0x22, 200));
+//! // With these attributes the queue pair is moved to the states RTR and RTS.
+//! let attr = alice.qp_attr(id)?;
+//! assert_eq!((attr.dest_qpn, attr.rq_psn, attr.sq_psn), (0x22, 100, 200));
+//! alice.ready_to_use(id, Default::default())?;
+//!
+//! carry(&mut alice, &mut bob);
+//! assert!(matches!(bob.poll_event(), Some(Event::Established { id, .. }) if id == request.id));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # References
+//! InfiniBand Architecture Specification volume 1, release 1.4 ("IBTA"), chapter 12, and annex A11,
+//! RDMA IP CM. Linux: `drivers/infiniband/core/cm.c`, `cma.c`, `include/rdma/ibta_vol1_c12.h`.
 
 #![forbid(unsafe_code)]
 
+pub mod cm;
 mod random;
 pub mod sim;
 pub mod time;

@@ -1,0 +1,94 @@
+//! [`Connection`]: the data of a connection or resolution.
+
+use super::types::{Address, ListenId, Path, State, Transport};
+use crate::time::Time;
+use crate::wire::{Gid, Mad, Mtu, ServiceId};
+
+/// A connection or resolution in the table.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: State,
+    /// The communication id that peers use, or the id of the own resolution. 0 for resolutions of
+    /// peers, which name them by their own id.
+    pub(super) local_id: u32,
+    /// The peer's communication id; `None` until its first message has arrived.
+    pub(super) remote_id: Option<u32>,
+    pub(super) peer: Address,
+    pub(super) service_id: ServiceId,
+    /// The transaction id of the exchange.
+    pub(super) tid: u64,
+    /// The listener whose backlog holds the request.
+    pub(super) pending: Option<ListenId>,
+    /// Destroyed: no event tells of it, but its release goes on.
+    pub(super) orphan: bool,
+    pub(super) queue_pair: QueuePair,
+    /// The GUID of the peer's device.
+    pub(super) remote_ca_guid: u64,
+    /// The time in nanoseconds after which an unanswered message is sent again.
+    pub(super) timeout: u64,
+    pub(super) max_retries: u8,
+    pub(super) retries_left: u8,
+    /// The message that waits for an answer.
+    pub(super) sent: Option<Mad>,
+    /// The message that answers the peer's last one, if that arrives again.
+    pub(super) answer: Option<Mad>,
+    /// The entry in the list of timers.
+    pub(super) deadline: Option<Time>,
+}
+
+/// Facts about both queue pairs of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct QueuePair {
+    pub(super) transport: Transport,
+    /// This side asked for the connection.
+    pub(super) active: bool,
+    pub(super) path: Path,
+    pub(super) path_mtu: Mtu,
+    pub(super) local_qpn: u32,
+    pub(super) remote_qpn: u32,
+    pub(super) rq_psn: u32,
+    pub(super) sq_psn: u32,
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry_count: u8,
+    /// Acknowledgement timeout, a code of 5 bits; the length of the timewait too.
+    pub(super) ack_timeout: u8,
+}
+
+impl Connection {
+    /// Returns a connection in its first state, about which nothing else is known.
+    pub(super) fn new(state: State, local_id: u32, peer: Address, service_id: ServiceId, tid: u64) -> Self {
+        Self {
+            state,
+            local_id,
+            remote_id: None,
+            peer,
+            service_id,
+            tid,
+            pending: None,
+            orphan: false,
+            queue_pair: QueuePair::default(),
+            remote_ca_guid: 0,
+            timeout: 0,
+            max_retries: 0,
+            retries_left: 0,
+            sent: None,
+            answer: None,
+            deadline: None,
+        }
+    }
+
+    /// Returns the key of the peer's communication id.
+    pub(super) fn remote_id_key(&self) -> Option<RemoteKey> {
+        self.remote_id.map(|id| (self.peer.remote, self.remote_ca_guid, id))
+    }
+
+    /// Returns the key of the peer's queue pair.
+    pub(super) fn remote_qp_key(&self) -> RemoteKey {
+        (self.peer.remote, self.remote_ca_guid, self.queue_pair.remote_qpn)
+    }
+}
+
+/// A number of a peer: its address, the GUID of its device, the number.
+pub(super) type RemoteKey = (Gid, u64, u32);

@@ -1,0 +1,178 @@
+//! REP, RTU, MRA and REJ: the other messages of a handshake.
+
+use super::super::Cm;
+use super::super::event::{Event, Rejected, Reply};
+use super::super::types::{Address, CmId, State, Transport};
+use crate::time::{Time, ack_timeout, nanoseconds};
+use crate::wire::{Answered, Ece, Message, Reason, mad, mra, rej, rep, rtu};
+
+impl Cm {
+    pub(super) fn on_rep(
+        &mut self,
+        now: Time,
+        from: &Address,
+        header: &mad::Repr,
+        rep: &rep::Repr,
+    ) -> Option<()> {
+        let Some(id) = self.table.find(rep.remote_comm_id, None, from.remote) else {
+            return self.on_duplicate_rep(from, rep);
+        };
+        let connection = self.table.get(id)?;
+        match connection.state {
+            State::ReqSent | State::MraReqRcvd => {}
+            _ => return None,
+        }
+        let remote_qpn = match connection.queue_pair.transport {
+            Transport::Xrc => rep.local_eecn,
+            Transport::Rc | Transport::Uc => rep.local_qpn,
+        };
+        if self.table.find_remote_id((from.remote, rep.local_ca_guid, rep.local_comm_id)).is_some() {
+            return None;
+        }
+        if let Some(stale) = self.table.find_remote_qp((from.remote, rep.local_ca_guid, remote_qpn)) {
+            let message = rej::Repr {
+                local_comm_id: rep.remote_comm_id,
+                remote_comm_id: rep.local_comm_id,
+                message_rejected: Answered::REP,
+                reason: Reason::STALE_CONN,
+                ..rej::Repr::default()
+            };
+            self.transmit(*from, Message::from(message).emit(header.tid, 0));
+            self.release_stale(now, stale);
+            return Some(());
+        }
+
+        let connection = self.table.get_mut(id)?;
+        connection.state = State::RepRcvd;
+        connection.remote_id = Some(rep.local_comm_id);
+        connection.remote_ca_guid = rep.local_ca_guid;
+        let pair = &mut connection.queue_pair;
+        pair.remote_qpn = remote_qpn;
+        pair.sq_psn = rep.starting_psn;
+        pair.initiator_depth = rep.responder_resources;
+        pair.responder_resources = rep.initiator_depth;
+        pair.rnr_retry_count = rep.rnr_retry_count;
+        pair.ack_timeout = ack_timeout(rep.target_ack_delay, pair.path.packet_life_time);
+        self.table.know_remote(id);
+        self.answered(id);
+        self.tell(Event::Reply(Reply {
+            id,
+            remote_ca_guid: rep.local_ca_guid,
+            remote_qkey: rep.local_qkey,
+            remote_qpn,
+            starting_psn: rep.starting_psn,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            target_ack_delay: rep.target_ack_delay,
+            failover_accepted: rep.failover_accepted,
+            flow_control: rep.end_to_end_flow_control,
+            rnr_retry_count: rep.rnr_retry_count,
+            srq: rep.srq,
+            ece: Ece { vendor_id: rep.vendor_id(), attr_mod: header.attr_mod },
+            private_data: rep.private_data,
+        }));
+        Some(())
+    }
+
+    /// Answers a REP that arrived before: the RTU or MRA was lost.
+    fn on_duplicate_rep(&mut self, from: &Address, rep: &rep::Repr) -> Option<()> {
+        let id = self.table.find(rep.remote_comm_id, Some(rep.local_comm_id), from.remote)?;
+        match self.table.get(id)?.state {
+            State::Established | State::MraRepSent => self.answer_again(id),
+            _ => self.counters.duplicates += 1,
+        }
+        Some(())
+    }
+
+    pub(super) fn on_rtu(&mut self, from: &Address, rtu: &rtu::Repr) -> Option<()> {
+        let id = self.table.find(rtu.remote_comm_id, Some(rtu.local_comm_id), from.remote)?;
+        let connection = self.table.get_mut(id)?;
+        match connection.state {
+            State::RepSent | State::MraRepRcvd => {}
+            _ => {
+                self.counters.duplicates += 1;
+                return Some(());
+            }
+        }
+        connection.state = State::Established;
+        self.answered(id);
+        self.tell(Event::Established { id, private_data: Some(rtu.private_data) });
+        Some(())
+    }
+
+    pub(super) fn on_mra(&mut self, now: Time, from: &Address, mra: &mra::Repr) -> Option<()> {
+        let remote_id = match mra.message_mraed {
+            Answered::REQ => None,
+            Answered::REP | Answered::OTHER => Some(mra.local_comm_id),
+            _ => return None,
+        };
+        let id = self.table.find(mra.remote_comm_id, remote_id, from.remote)?;
+        let max = self.config.max_peer_timeout;
+        let connection = self.table.get_mut(id)?;
+        connection.state = match (connection.state, mra.message_mraed) {
+            (State::ReqSent, Answered::REQ) => State::MraReqRcvd,
+            (State::RepSent, Answered::REP) => State::MraRepRcvd,
+            (State::MraReqRcvd | State::MraRepRcvd, _) => {
+                self.counters.duplicates += 1;
+                return Some(());
+            }
+            _ => return None,
+        };
+        // Later repetitions take as long.
+        connection.timeout =
+            nanoseconds(mra.service_timeout.min(max)) + nanoseconds(connection.queue_pair.ack_timeout);
+        let deadline = now + connection.timeout;
+        self.table.set_deadline(id, Some(deadline));
+        self.tell(Event::MraReceived {
+            id,
+            service_timeout: mra.service_timeout,
+            private_data: mra.private_data,
+        });
+        Some(())
+    }
+
+    pub(super) fn on_rej(&mut self, now: Time, from: &Address, rej: &rej::Repr) -> Option<()> {
+        let id = self.find_rejected(from, rej)?;
+        let state = self.table.get(id)?.state;
+        let timewait = match state {
+            State::ReqSent
+            | State::MraReqRcvd
+            | State::RepSent
+            | State::MraRepRcvd
+            | State::ReqRcvd
+            | State::MraReqSent => rej.reason == Reason::STALE_CONN,
+            State::DreqSent | State::RepRcvd | State::MraRepSent | State::Established => true,
+            State::DreqRcvd | State::Timewait | State::SidrReqSent | State::SidrReqRcvd => return None,
+        };
+        self.tell(Event::Rejected(Rejected {
+            id,
+            reason: rej.reason,
+            ari: rej.ari,
+            ari_length: rej.reject_info_length.min(rej::Ari::LEN as u8),
+            private_data: rej.private_data,
+            timewait,
+        }));
+        if timewait {
+            self.enter_timewait(now, id);
+        } else {
+            self.end(id);
+        }
+        Some(())
+    }
+
+    /// Returns the connection that a REJ is about. The peer may not know its communication id: the
+    /// peer has given up a request that it had sent, or rejects one of which it keeps nothing.
+    fn find_rejected(&self, from: &Address, rej: &rej::Repr) -> Option<CmId> {
+        let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
+        let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);
+        match (rej.reason, rej.message_rejected) {
+            (Reason::TIMEOUT, _) => {
+                let (guid, _) = rej.ari.bytes().split_first_chunk()?;
+                let key = (from.remote, u64::from_be_bytes(*guid), rej.local_comm_id);
+                self.table.find_remote_id(key).or_else(by_own)
+            }
+            (_, Answered::REQ) => by_own(),
+            _ => by_both(),
+        }
+    }
+}

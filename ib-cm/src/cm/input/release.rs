@@ -1,0 +1,74 @@
+//! DREQ and DREP: the end of a connection.
+
+use super::super::Cm;
+use super::super::event::Event;
+use super::super::types::{Address, State};
+use crate::time::Time;
+use crate::wire::{Message, drep, dreq, mad};
+
+impl Cm {
+    pub(super) fn on_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) -> Option<()> {
+        let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
+            // No such connection, or none any more: the sender shall come to an end.
+            self.counters.duplicates += 1;
+            self.answer_dreq(from, header, dreq);
+            return Some(());
+        };
+        let connection = self.table.get_mut(id)?;
+        if connection.queue_pair.local_qpn != dreq.remote_qpn {
+            return None;
+        }
+        match connection.state {
+            State::DreqSent if connection.orphan => {
+                // Both sides asked at the same time, and this one takes no part any more.
+                self.answer_dreq(from, header, dreq);
+                self.end(id);
+                return Some(());
+            }
+            State::RepSent | State::MraRepRcvd | State::DreqSent | State::Established => {}
+            State::Timewait if connection.answer.is_some() => {
+                self.answer_again(id);
+                return Some(());
+            }
+            State::Timewait => {
+                self.counters.duplicates += 1;
+                self.answer_dreq(from, header, dreq);
+                return Some(());
+            }
+            State::DreqRcvd => {
+                self.counters.duplicates += 1;
+                return Some(());
+            }
+            // The handshake is not over on this side: the peer asks again.
+            _ => return None,
+        }
+        connection.state = State::DreqRcvd;
+        connection.answer = None;
+        connection.tid = header.tid;
+        self.answered(id);
+        self.tell(Event::Disconnecting { id, private_data: dreq.private_data });
+        Some(())
+    }
+
+    /// Answers a DREQ without a connection, or without private data for it.
+    fn answer_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
+        let message = drep::Repr {
+            local_comm_id: dreq.remote_comm_id,
+            remote_comm_id: dreq.local_comm_id,
+            private_data: drep::Data::default(),
+        };
+        self.transmit(*from, Message::from(message).emit(header.tid, 0));
+    }
+
+    pub(super) fn on_drep(&mut self, now: Time, from: &Address, drep: &drep::Repr) -> Option<()> {
+        let id = self.table.find(drep.remote_comm_id, Some(drep.local_comm_id), from.remote)?;
+        match self.table.get(id)?.state {
+            // The second where both sides asked at the same time.
+            State::DreqSent | State::DreqRcvd => {}
+            _ => return None,
+        }
+        self.tell(Event::Disconnected { id, private_data: Some(drep.private_data) });
+        self.enter_timewait(now, id);
+        Some(())
+    }
+}

@@ -1,0 +1,161 @@
+//! REQ: the first message of a handshake, of a stranger.
+
+use super::super::Cm;
+use super::super::connection::{Connection, QueuePair};
+use super::super::event::{Event, Request};
+use super::super::types::{Address, CmId, Path, State, Transport};
+use crate::time::{Time, nanoseconds};
+use crate::wire::{Answered, Ece, Message, Reason, dreq, mad, path, rej, req};
+
+impl Cm {
+    pub(super) fn on_req(
+        &mut self,
+        now: Time,
+        from: &Address,
+        header: &mad::Repr,
+        req: &req::Repr,
+    ) -> Option<()> {
+        if let Some(id) = self.table.find_remote_id((from.remote, req.local_ca_guid, req.local_comm_id)) {
+            self.on_duplicate_req(id);
+            return Some(());
+        }
+        if let Some(id) = self.table.find_remote_qp((from.remote, req.local_ca_guid, req.local_qpn)) {
+            self.refuse(from, header, req, Reason::STALE_CONN, &[]);
+            self.release_stale(now, id);
+            return Some(());
+        }
+        let Some(listener) = self.listeners.find(req.service_id) else {
+            self.refuse(from, header, req, Reason::INVALID_SERVICE_ID, &[]);
+            return Some(());
+        };
+        let Some(transport) = transport(req) else {
+            self.refuse(from, header, req, Reason::INVALID_TRANSPORT_TYPE, &[]);
+            return Some(());
+        };
+        if req.primary.local_gid != from.remote {
+            self.refuse(from, header, req, Reason::INVALID_GID, &from.remote);
+            return Some(());
+        }
+        if self.table.len() >= self.config.max_connections
+            || self.events.len() >= self.config.max_events
+            || !self.listeners.has_room(listener, self.config.max_pending)
+        {
+            self.counters.overflowed += 1;
+            return Some(());
+        }
+
+        let local_id = self.draw_local_id()?;
+        let path = received(&req.primary);
+        let mut connection = Connection::new(State::ReqRcvd, local_id, *from, req.service_id, header.tid);
+        connection.peer.traffic_class = path.traffic_class;
+        connection.peer.flow_label = path.flow_label;
+        connection.remote_id = Some(req.local_comm_id);
+        connection.remote_ca_guid = req.local_ca_guid;
+        connection.timeout = nanoseconds(req.local_cm_response_timeout.min(self.config.max_peer_timeout));
+        connection.max_retries = req.max_cm_retries;
+        connection.pending = Some(listener);
+        connection.queue_pair = QueuePair {
+            transport,
+            active: false,
+            path,
+            path_mtu: req.path_mtu,
+            local_qpn: 0,
+            remote_qpn: req.local_qpn,
+            rq_psn: 0,
+            sq_psn: req.starting_psn,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ack_timeout: path.packet_life_time + 1,
+        };
+        let id = self.table.insert(connection);
+        self.table.know_remote(id);
+        self.listeners.add_pending(listener);
+        self.tell(Event::Request(Request {
+            id,
+            listener,
+            from: *from,
+            service_id: req.service_id,
+            transport,
+            path,
+            alternate: req.has_alternate().then(|| received(&req.alternate)),
+            pkey: req.partition_key,
+            path_mtu: req.path_mtu,
+            remote_ca_guid: req.local_ca_guid,
+            remote_qkey: req.local_qkey,
+            remote_qpn: req.local_qpn,
+            starting_psn: req.starting_psn,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.end_to_end_flow_control,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            srq: req.srq,
+            local_cm_response_timeout: req.remote_cm_response_timeout,
+            remote_cm_response_timeout: req.local_cm_response_timeout,
+            ece: Ece { vendor_id: req.vendor_id, attr_mod: header.attr_mod },
+            private_data: req.private_data,
+        }));
+        Some(())
+    }
+
+    fn on_duplicate_req(&mut self, id: CmId) {
+        let Some(connection) = self.table.get(id) else { return };
+        match (connection.state, connection.peer, connection.sent) {
+            (State::MraReqSent, ..) => self.answer_again(id),
+            (State::RepSent | State::MraRepRcvd, to, Some(rep)) => {
+                self.counters.duplicates += 1;
+                self.transmit(to, rep);
+            }
+            _ => self.counters.duplicates += 1,
+        }
+    }
+
+    /// Releases a connection whose peer has begun another one with the same queue pair, so that it
+    /// does not know the old one any more.
+    pub(super) fn release_stale(&mut self, now: Time, id: CmId) {
+        if self.table.get(id).is_some_and(|connection| connection.state == State::Established) {
+            self.send_dreq(now, id, dreq::Data::default());
+        }
+    }
+
+    /// Rejects a request of which nothing is kept.
+    fn refuse(&mut self, from: &Address, header: &mad::Repr, req: &req::Repr, reason: Reason, ari: &[u8]) {
+        let message = rej::Repr {
+            local_comm_id: 0,
+            remote_comm_id: req.local_comm_id,
+            message_rejected: Answered::REQ,
+            reject_info_length: ari.len() as u8,
+            reason,
+            ari: rej::Ari::new(ari).unwrap_or_default(),
+            private_data: rej::Data::default(),
+        };
+        self.transmit(*from, Message::from(message).emit(header.tid, 0));
+    }
+}
+
+/// Returns the kind of the connection; `None` if it is not known.
+fn transport(req: &req::Repr) -> Option<Transport> {
+    match (req.transport_service_type, req.extended_transport_type) {
+        (0, _) => Some(Transport::Rc),
+        (1, _) => Some(Transport::Uc),
+        (3, 1) => Some(Transport::Xrc),
+        _ => None,
+    }
+}
+
+/// Returns a path from the receiver's point of view.
+fn received(path: &path::Repr) -> Path {
+    Path {
+        local: path.remote_gid,
+        remote: path.local_gid,
+        flow_label: path.flow_label,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        sl: path.sl,
+        rate: path.packet_rate,
+        // The sender took a step for the answer.
+        packet_life_time: path.local_ack_timeout.saturating_sub(1),
+    }
+}

@@ -1,0 +1,132 @@
+//! Listeners: which requests of strangers the caller takes, and how many at a time.
+
+use std::collections::BTreeMap;
+
+use super::Cm;
+use super::types::{CmId, ListenId, Refused};
+use crate::wire::ServiceId;
+
+/// All listeners.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    listeners: BTreeMap<ListenId, Listener>,
+    /// Those with one service id.
+    by_service: BTreeMap<ServiceId, ListenId>,
+    /// Those with a mask: few.
+    masked: Vec<ListenId>,
+    /// Requests that wait for the caller.
+    pending: usize,
+    created: u64,
+}
+
+#[derive(Debug)]
+struct Listener {
+    service_id: ServiceId,
+    mask: u64,
+    backlog: usize,
+    pending: usize,
+}
+
+impl Listener {
+    /// Returns whether some service id is that of both.
+    fn overlaps(&self, service_id: ServiceId, mask: u64) -> bool {
+        (self.service_id.0 ^ service_id.0) & self.mask & mask == 0
+    }
+}
+
+impl Listeners {
+    pub(super) fn len(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// Returns the listener of a service id.
+    pub(super) fn find(&self, service_id: ServiceId) -> Option<ListenId> {
+        let masked = || {
+            let is_its = |id: &&ListenId| {
+                self.listeners.get(id).is_some_and(|listener| listener.overlaps(service_id, u64::MAX))
+            };
+            self.masked.iter().find(is_its)
+        };
+        self.by_service.get(&service_id).or_else(masked).copied()
+    }
+
+    /// Returns whether the listener may have one more request, of at most `max` of all listeners.
+    pub(super) fn has_room(&self, id: ListenId, max: usize) -> bool {
+        self.pending < max
+            && self.listeners.get(&id).is_some_and(|listener| listener.pending < listener.backlog)
+    }
+
+    pub(super) fn add_pending(&mut self, id: ListenId) {
+        self.pending += 1;
+        if let Some(listener) = self.listeners.get_mut(&id) {
+            listener.pending += 1;
+        }
+    }
+
+    fn remove_pending(&mut self, id: ListenId) {
+        self.pending = self.pending.saturating_sub(1);
+        if let Some(listener) = self.listeners.get_mut(&id) {
+            listener.pending = listener.pending.saturating_sub(1);
+        }
+    }
+}
+
+impl Cm {
+    /// Begins to take requests for service ids that equal `service_id` in the bits of `mask`
+    /// (`u64::MAX`: this one alone), for connections and for service id resolution. At most
+    /// `backlog` of them wait for the caller at a time; further ones are dropped, so that their
+    /// senders try again later.
+    ///
+    /// # Errors
+    /// [`Refused::Listening`] if another listener takes one of the service ids; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if `backlog` is 0.
+    pub fn listen(&mut self, service_id: ServiceId, mask: u64, backlog: usize) -> Result<ListenId, Refused> {
+        let service_id = ServiceId(service_id.0 & mask);
+        if backlog == 0 {
+            return Err(Refused::Invalid("a backlog of 0 takes no request"));
+        }
+        let listeners = &mut self.listeners;
+        let taken = if mask == u64::MAX && listeners.masked.is_empty() {
+            listeners.by_service.contains_key(&service_id)
+        } else {
+            listeners.listeners.values().any(|listener| listener.overlaps(service_id, mask))
+        };
+        if taken {
+            return Err(Refused::Listening);
+        }
+        if listeners.len() >= self.config.max_listeners {
+            return Err(Refused::NoRoom);
+        }
+        listeners.created += 1;
+        let id = ListenId(listeners.created);
+        listeners.listeners.insert(id, Listener { service_id, mask, backlog, pending: 0 });
+        if mask == u64::MAX {
+            listeners.by_service.insert(service_id, id);
+        } else {
+            listeners.masked.push(id);
+        }
+        Ok(id)
+    }
+
+    /// Ends a listener. Requests that it has taken stay with the caller, also those whose event the
+    /// caller has not fetched yet.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`].
+    pub fn unlisten(&mut self, id: ListenId) -> Result<(), Refused> {
+        let listeners = &mut self.listeners;
+        let listener = listeners.listeners.remove(&id).ok_or(Refused::NoSuchId)?;
+        if listeners.by_service.get(&listener.service_id) == Some(&id) {
+            listeners.by_service.remove(&listener.service_id);
+        }
+        listeners.masked.retain(|masked| *masked != id);
+        Ok(())
+    }
+
+    /// Takes a request off its listener's backlog, if it is there: the caller has answered it.
+    pub(super) fn settle(&mut self, id: CmId) {
+        if let Some(listener) = self.table.get_mut(id).and_then(|connection| connection.pending.take()) {
+            self.listeners.remove_pending(listener);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! [`Cm`]: the state machine of one device. Calls, messages and time in; messages, events and the
+//! next deadline out.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `types`, `event`, `config` | values: parameters, events, limits |
+//! | `listen` | listeners and their backlogs |
+//! | `active` | the side that asks: `connect`, `ready_to_use` |
+//! | `passive` | the side that is asked: `accept`, `established` |
+//! | `reject` | both sides: `reject`, `send_mra`, `prepare_mra` |
+//! | `release` | `disconnect`, `destroy`, the timewait |
+//! | `sidr` | service id resolution, both sides |
+//! | `input/` | one file for the messages of each phase |
+//! | `timer` | messages sent again, attempts given up, timewaits that end |
+//! | `output` | messages that leave, events |
+//! | `table`, `connection` | connections by id, by their numbers, by deadline; a connection's data |
+//!
+//! # Lifecycle of a connection
+//! ```text
+//! asks      connect ──► ReqSent ──REP──► RepRcvd ──ready_to_use──► Established
+//!                          │ MRA            │ mra                      ▲
+//!                          ▼                ▼                          │
+//!                      MraReqRcvd ─REP─►  MraRepSent ──ready_to_use────┤
+//!                                                                      │
+//! is asked  REQ ──────► ReqRcvd ──accept──► RepSent ──RTU, established─┤
+//!                          │ mra              │ MRA                    │
+//!                          ▼                  ▼                        │
+//!                      MraReqSent ─accept─► MraRepRcvd ──RTU───────────┘
+//!
+//! release   Established ──disconnect──► DreqSent ──DREP, time──► Timewait ──time──► Idle
+//!               └──────DREQ──────────► DreqRcvd ──disconnect──────▲
+//!
+//! refused   an attempt ──reject, REJ, time──► Idle; after both queue pairs may have sent: Timewait
+//! ```
+//!
+//! | message arrives again in | answer |
+//! |---|---|
+//! | REQ: ReqRcvd | none: the caller is about to answer |
+//! | REQ: MraReqSent | the MRA |
+//! | REQ: RepSent, MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
+//! | REP: MraRepSent | the MRA |
+//! | REP: Established | the RTU, which was lost |
+//! | DREQ: Timewait | the DREP, which was lost |
+//! | DREQ: no such connection | a DREP, so that a peer of a restarted program comes to an end |
+//!
+//! # Differences from Linux
+//! A peer that speaks with Linux' `ib_cm` cannot tell the difference, but for these, which make ends
+//! meet sooner:
+//!
+//! - The source address of a message must be that of the connection, also where Linux asks for
+//!   communication ids, or for the number of a queue pair, alone.
+//! - An attempt that is given up says so by a REJ with the reason timeout (IBTA 12.9.7, 12.9.8); the
+//!   peer of a lost REP or RTU then does not wait for ever. Linux sends none.
+//! - A DREQ of a destroyed connection is sent again until it is answered; Linux sends it once.
+//! - A LAP is answered by an APR that says that alternate paths are not supported. Linux drops it on
+//!   RoCE.
+//! - A REQ whose path begins elsewhere than at its source address is rejected. Linux answers the
+//!   address in the path.
+//!
+//! # Strangers
+//! A message of a connection must come from the connection's peer, by source address, and name both
+//! communication ids: 32 bits each, drawn by either side. A stranger who can neither see the messages
+//! nor send under the peer's address has no effect on any connection, except that its own requests
+//! occupy a listener's backlog; these are bounded ([`Config`]).
+//!
+//! A stranger who can send under the address of a peer, but sees none of the messages, can
+//!
+//! - ask for connections in the peer's name, as often as the backlog allows. What answers these
+//!   requests goes to the peer, which does not know them;
+//! - end an established connection with the peer, if it knows or guesses the GUID of the peer's
+//!   device and the number of the peer's queue pair (24 bits): a REQ that names them says that the
+//!   peer has a new connection with that queue pair, so that the old one is released. This is how a
+//!   restarted peer is noticed (IBTA 12.9.8.3.1), and the caller has to draw queue pair numbers if
+//!   it wants them unguessable;
+//! - for an attempt that waits for its first answer: answer in the peer's name, if it guesses the own
+//!   communication id (32 bits);
+//! - otherwise nothing without guessing 64 bits.
+//!
+//! A stranger who sees the messages can do all that the peer can. What the caller sends back to a
+//! source address that was made up is at most as long as what arrived, and at most one message for
+//! each; an accepted request is answered once more for each retry that it asks for.
+
+mod active;
+mod config;
+mod connection;
+mod event;
+mod input;
+mod listen;
+mod output;
+mod passive;
+mod reject;
+mod release;
+mod sidr;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod types;
+
+pub use config::Config;
+pub use event::{Event, Rejected, Reply, Request, SidrReply, SidrRequest};
+pub use output::Transmit;
+pub use types::{
+    AcceptParams, Address, CmId, ConnectParams, Counters, ListenId, Path, QpAttr, Refused, RejectParams,
+    SidrParams, SidrReplyParams, State, Transport,
+};
+
+use std::collections::VecDeque;
+
+use self::connection::Connection;
+use self::listen::Listeners;
+use self::table::Table;
+use crate::Random;
+use crate::time::Time;
+
+/// The communication manager of one device: all its connections, on both sides.
+///
+/// It has no clock and sends nothing by itself. After each call the caller fetches messages
+/// ([`poll_transmit`](Cm::poll_transmit)), events ([`poll_event`](Cm::poll_event)) and the time at
+/// which it wants to be called again ([`deadline`](Cm::deadline)).
+#[derive(Debug)]
+pub struct Cm {
+    config: Config,
+    random: Box<dyn Random>,
+    table: Table,
+    listeners: Listeners,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+impl Cm {
+    /// Returns a communication manager without connections.
+    pub fn new(config: Config, random: impl Random + 'static) -> Self {
+        Self {
+            config,
+            random: Box::new(random),
+            table: Table::default(),
+            listeners: Listeners::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Returns the state of a connection or resolution; `None` if it has ended.
+    pub fn state(&self, id: CmId) -> Option<State> {
+        self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.state)
+    }
+
+    /// Returns the addresses of the messages of a connection or resolution; `None` if it has ended.
+    pub fn peer(&self, id: CmId) -> Option<Address> {
+        self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.peer)
+    }
+
+    /// Returns the attributes with which the own queue pair reaches the states RTR and RTS.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`]; [`Refused::State`] before the peer's queue pair is known, and after
+    /// the connection.
+    pub fn qp_attr(&self, id: CmId) -> Result<QpAttr, Refused> {
+        use State::{Established, MraRepRcvd, MraRepSent, MraReqSent, RepRcvd, RepSent, ReqRcvd};
+        let connection = self.connection(id)?;
+        match connection.state {
+            ReqRcvd | MraReqSent | RepRcvd | MraRepSent | RepSent | MraRepRcvd | Established => {}
+            other => return Err(Refused::State(other)),
+        }
+        let pair = &connection.queue_pair;
+        Ok(QpAttr {
+            path: pair.path,
+            pkey_index: connection.peer.pkey_index,
+            path_mtu: pair.path_mtu,
+            dest_qpn: pair.remote_qpn,
+            rq_psn: pair.rq_psn,
+            sq_psn: pair.sq_psn,
+            max_dest_rd_atomic: pair.responder_resources,
+            max_rd_atomic: pair.initiator_depth,
+            timeout: pair.ack_timeout,
+            retry_cnt: pair.retry_count,
+            rnr_retry: pair.rnr_retry_count,
+        })
+    }
+
+    /// Returns the number of connections and resolutions, in all states, and of those whose release
+    /// goes on after [`destroy`](Self::destroy).
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns whether there are no connections and resolutions.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the numbers of messages since the beginning.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has work.
+    pub fn deadline(&self) -> Option<Time> {
+        self.table.first_timer().map(|(deadline, _)| deadline)
+    }
+
+    fn connection(&self, id: CmId) -> Result<&Connection, Refused> {
+        self.table.get(id).filter(|connection| !connection.orphan).ok_or(Refused::NoSuchId)
+    }
+
+    fn connection_mut(&mut self, id: CmId) -> Result<&mut Connection, Refused> {
+        self.table.get_mut(id).filter(|connection| !connection.orphan).ok_or(Refused::NoSuchId)
+    }
+
+    /// Draws a communication id that no connection has.
+    fn draw_local_id(&mut self) -> Option<u32> {
+        // A source that draws used numbers so often has failed.
+        for _ in 0..64 {
+            let drawn = self.random.draw()?;
+            // 0 stands for no id in messages.
+            if drawn != 0 && !self.table.has_local_id(drawn) {
+                return Some(drawn);
+            }
+        }
+        None
+    }
+
+    /// Draws a transaction id.
+    fn draw_tid(&mut self) -> Option<u64> {
+        Some(u64::from(self.random.draw()?) << 32 | u64::from(self.random.draw()?))
+    }
+}

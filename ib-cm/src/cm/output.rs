@@ -1,0 +1,95 @@
+//! Messages that leave, and events. Both queues are bounded: messages beyond the limit are lost, as
+//! on a network, and requests of strangers are dropped while there are too many events; every other
+//! event belongs to a connection, which has few of them.
+
+use super::Cm;
+use super::event::Event;
+use super::types::{Address, CmId};
+use crate::time::Time;
+use crate::wire::{Mad, Message};
+
+/// A message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The destination, and the address to send from.
+    pub to: Address,
+    /// The message: the payload of a datagram from the own queue pair 1.
+    pub mad: Mad,
+}
+
+impl Cm {
+    /// Returns the next message to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Queues bytes for an address.
+    pub(super) fn transmit(&mut self, to: Address, mad: Mad) {
+        if self.transmits.len() < self.config.max_transmits {
+            self.transmits.push_back(Transmit { to, mad });
+            self.counters.sent += 1;
+        } else {
+            self.counters.unsent += 1;
+        }
+    }
+
+    /// Queues a message that needs no answer for the peer of a connection.
+    pub(super) fn send(&mut self, id: CmId, message: impl Into<Message>) {
+        if let Some(connection) = self.table.get(id) {
+            let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
+            self.transmit(to, mad);
+        }
+    }
+
+    /// Queues a message, and keeps it in case the one that it answers arrives again.
+    pub(super) fn send_answer(&mut self, id: CmId, message: impl Into<Message>) {
+        if let Some(connection) = self.table.get_mut(id) {
+            let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
+            connection.answer = Some(mad);
+            self.transmit(to, mad);
+        }
+    }
+
+    /// Queues a message, and sends it again until [`answered`](Self::answered).
+    pub(super) fn send_until_answered(&mut self, now: Time, id: CmId, mad: Mad) {
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.sent = Some(mad);
+            connection.retries_left = connection.max_retries;
+            let (to, deadline) = (connection.peer, now + connection.timeout);
+            self.table.set_deadline(id, Some(deadline));
+            self.transmit(to, mad);
+        }
+    }
+
+    /// Ends the repetition of the last message.
+    pub(super) fn answered(&mut self, id: CmId) {
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.sent = None;
+        }
+        self.table.set_deadline(id, None);
+    }
+
+    /// Queues an event of a connection in the table.
+    pub(super) fn tell(&mut self, event: Event) {
+        if self.table.get(event.id()).is_some_and(|connection| !connection.orphan) {
+            self.events.push_back(event);
+        }
+    }
+
+    /// Ends a connection: nothing of it stays.
+    pub(super) fn end(&mut self, id: CmId) {
+        self.settle(id);
+        self.table.remove(id);
+    }
+
+    /// Ends a connection, and tells so by its last event.
+    pub(super) fn end_with(&mut self, event: Event) {
+        self.tell(event);
+        self.end(event.id());
+    }
+}

@@ -1,0 +1,128 @@
+//! Refusals, and requests for more time: calls of both sides of a handshake.
+
+use super::Cm;
+use super::types::{CmId, Refused, RejectParams, State};
+use crate::time::Time;
+use crate::wire::{Answered, Message, Reason, mra, rej};
+
+impl Cm {
+    /// Rejects a request or a reply, or gives up an own request. The connection has ended, without
+    /// an event; after [`accept`](Self::accept) its timewait begins, and
+    /// [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`]; [`Refused::State`] of established connections;
+    /// [`Refused::Invalid`] if `ari_length` exceeds 72.
+    ///
+    /// # References
+    /// linux `ib_send_cm_rej`.
+    pub fn reject(&mut self, now: Time, id: CmId, params: &RejectParams) -> Result<(), Refused> {
+        use State::{MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd, RepSent, ReqRcvd, ReqSent};
+        if usize::from(params.ari_length) > rej::Ari::LEN {
+            return Err(Refused::Invalid("additional reject information exceeds 72 bytes"));
+        }
+        match self.connection(id)?.state {
+            ReqSent | MraReqRcvd | ReqRcvd | MraReqSent | RepRcvd | MraRepSent => {
+                self.send_rej(id, params);
+                self.end(id);
+            }
+            RepSent | MraRepRcvd => {
+                self.send_rej(id, params);
+                self.enter_timewait(now, id);
+            }
+            other => return Err(Refused::State(other)),
+        }
+        Ok(())
+    }
+
+    /// Asks the peer for more time, after a request or a reply: sends an MRA now, and again whenever
+    /// the peer's message arrives again. `service_timeout` is a code of 5 bits.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.
+    ///
+    /// # References
+    /// IBTA 12.9.8.2, 12.9.8.3; linux `ib_send_cm_mra`.
+    pub fn send_mra(
+        &mut self,
+        id: CmId,
+        service_timeout: u8,
+        private_data: mra::Data,
+    ) -> Result<(), Refused> {
+        self.prepare_mra(id, service_timeout, private_data)?;
+        let connection = self.connection(id)?;
+        if let (to, Some(mad)) = (connection.peer, connection.answer) {
+            self.transmit(to, mad);
+        }
+        Ok(())
+    }
+
+    /// Asks the peer for more time as [`send_mra`](Self::send_mra), but only if its message arrives
+    /// again: a caller that is quick then sends no MRA. Linux' `rdma_cm` does so, with the code 24.
+    ///
+    /// # Errors
+    /// As [`send_mra`](Self::send_mra).
+    ///
+    /// # References
+    /// linux `ib_prepare_cm_mra`, before 6.17 `IB_CM_MRA_FLAG_DELAY`.
+    pub fn prepare_mra(
+        &mut self,
+        id: CmId,
+        service_timeout: u8,
+        private_data: mra::Data,
+    ) -> Result<(), Refused> {
+        if service_timeout > 31 {
+            return Err(Refused::Invalid("a timeout code exceeds 31"));
+        }
+        let connection = self.connection_mut(id)?;
+        let (state, message_mraed) = match connection.state {
+            State::ReqRcvd => (State::MraReqSent, Answered::REQ),
+            State::RepRcvd => (State::MraRepSent, Answered::REP),
+            other => return Err(Refused::State(other)),
+        };
+        connection.state = state;
+        let message = mra::Repr {
+            local_comm_id: connection.local_id,
+            remote_comm_id: connection.remote_id.unwrap_or_default(),
+            message_mraed,
+            service_timeout,
+            private_data,
+        };
+        connection.answer = Some(Message::from(message).emit(connection.tid, 0));
+        Ok(())
+    }
+
+    /// Sends the REJ that is right in the connection's state.
+    pub(super) fn send_rej(&mut self, id: CmId, params: &RejectParams) {
+        let Some(connection) = self.table.get(id) else { return };
+        let (local_comm_id, message_rejected) = match connection.state {
+            State::ReqRcvd => (0, Answered::REQ),
+            State::MraReqSent => (connection.local_id, Answered::REQ),
+            State::RepRcvd | State::MraRepSent => (connection.local_id, Answered::REP),
+            _ => (connection.local_id, Answered::OTHER),
+        };
+        let message = rej::Repr {
+            local_comm_id,
+            remote_comm_id: connection.remote_id.unwrap_or_default(),
+            message_rejected,
+            reject_info_length: params.ari_length,
+            reason: params.reason,
+            ari: params.ari,
+            private_data: params.private_data,
+        };
+        self.send(id, message);
+    }
+
+    /// Tells the peer that this side has given up. The peer finds the connection by the GUID of this
+    /// device, since it may not have given it a communication id that this side knows.
+    pub(super) fn send_timeout(&mut self, id: CmId) {
+        let guid = self.config.node_guid.to_be_bytes();
+        let params = RejectParams {
+            reason: Reason::TIMEOUT,
+            ari: rej::Ari::new(&guid).unwrap_or_default(),
+            ari_length: guid.len() as u8,
+            ..RejectParams::default()
+        };
+        self.send_rej(id, &params);
+    }
+}

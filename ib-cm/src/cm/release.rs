@@ -1,0 +1,134 @@
+//! The end of connections.
+
+use super::Cm;
+use super::types::{CmId, Refused, RejectParams, SidrReplyParams, State, Transport};
+use crate::time::{Time, nanoseconds};
+use crate::wire::{Message, drep, dreq, sidr_rep};
+
+impl Cm {
+    /// Disconnects: asks the peer for the release of an established connection, or answers the
+    /// peer's request after [`Event::Disconnecting`](super::Event::Disconnecting).
+    ///
+    /// [`Event::Disconnected`](super::Event::Disconnected) follows if this side asked, and
+    /// [`Event::TimewaitExit`](super::Event::TimewaitExit) in both cases.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`], [`Refused::State`].
+    ///
+    /// # References
+    /// IBTA 12.9.6; linux `ib_send_cm_dreq`, `ib_send_cm_drep`, and `rdma_disconnect` for both.
+    pub fn disconnect(&mut self, now: Time, id: CmId, private_data: dreq::Data) -> Result<(), Refused> {
+        match self.connection(id)?.state {
+            State::Established => self.send_dreq(now, id, private_data),
+            State::DreqRcvd => {
+                self.send_drep(id, drep::Data::new(private_data.as_ref()).unwrap_or_default());
+                self.enter_timewait(now, id);
+            }
+            other => return Err(Refused::State(other)),
+        }
+        Ok(())
+    }
+
+    /// Ends a connection or resolution in any state. No event tells of it any more, not even those
+    /// that the caller has not fetched yet.
+    ///
+    /// | state | message |
+    /// |---|---|
+    /// | ReqSent, MraReqRcvd | REJ with the reason timeout |
+    /// | ReqRcvd, MraReqSent, RepSent, MraRepRcvd, RepRcvd, MraRepSent | REJ, consumer defined |
+    /// | Established | DREQ until it is answered; none of an XRC target |
+    /// | DreqSent | the DREQ until it is answered |
+    /// | DreqRcvd | DREP |
+    /// | SidrReqRcvd | SIDR_REP, rejected |
+    /// | Timewait, SidrReqSent, ended | none |
+    ///
+    /// # References
+    /// linux `cm_destroy_id`.
+    pub fn destroy(&mut self, now: Time, id: CmId) {
+        use State::{
+            DreqRcvd, DreqSent, Established, MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd,
+            RepSent, ReqRcvd, ReqSent, SidrReqRcvd, SidrReqSent, Timewait,
+        };
+        self.events.retain(|event| event.id() != id);
+        let Ok(connection) = self.connection(id) else { return };
+        match connection.state {
+            ReqSent | MraReqRcvd => self.send_timeout(id),
+            ReqRcvd | MraReqSent | RepRcvd | MraRepSent | RepSent | MraRepRcvd => {
+                self.send_rej(id, &RejectParams::default());
+            }
+            Established if connection.is_xrc_target() => {}
+            Established => {
+                self.send_dreq(now, id, dreq::Data::default());
+                return self.abandon(id);
+            }
+            DreqSent => return self.abandon(id),
+            DreqRcvd => self.send_drep(id, drep::Data::default()),
+            SidrReqRcvd => {
+                let status = sidr_rep::Status::REJECTED;
+                self.send_sidr_rep(id, &SidrReplyParams { status, ..SidrReplyParams::default() });
+            }
+            Timewait | SidrReqSent => {}
+        }
+        self.end(id);
+    }
+
+    /// Lets the release of a connection go on by itself.
+    fn abandon(&mut self, id: CmId) {
+        if let Some(oldest) = self.table.orphan(id, self.config.max_orphans) {
+            self.end(oldest);
+        }
+    }
+
+    /// Asks the peer for the release of an established connection.
+    pub(super) fn send_dreq(&mut self, now: Time, id: CmId, private_data: dreq::Data) {
+        let tid = self.draw_tid();
+        let Some(connection) = self.table.get_mut(id) else { return };
+        connection.state = State::DreqSent;
+        connection.answer = None;
+        connection.tid = tid.unwrap_or(connection.tid);
+        let message = dreq::Repr {
+            local_comm_id: connection.local_id,
+            remote_comm_id: connection.remote_id.unwrap_or_default(),
+            remote_qpn: connection.queue_pair.remote_qpn,
+            private_data,
+        };
+        let mad = Message::from(message).emit(connection.tid, 0);
+        self.send_until_answered(now, id, mad);
+    }
+
+    /// Answers the peer's request for release.
+    pub(super) fn send_drep(&mut self, id: CmId, private_data: drep::Data) {
+        let Some(connection) = self.table.get(id) else { return };
+        let message = drep::Repr {
+            local_comm_id: connection.local_id,
+            remote_comm_id: connection.remote_id.unwrap_or_default(),
+            private_data,
+        };
+        self.send_answer(id, message);
+    }
+
+    /// Begins the timewait of a connection. A destroyed one ends: messages that arrive for it later
+    /// are answered as those of any unknown connection.
+    pub(super) fn enter_timewait(&mut self, now: Time, id: CmId) {
+        self.settle(id);
+        self.answered(id);
+        self.table.forget_remote(id);
+        let max = self.config.max_peer_timeout;
+        let Some(connection) = self.table.get_mut(id) else { return };
+        if connection.orphan {
+            return self.end(id);
+        }
+        connection.state = State::Timewait;
+        let pair = &connection.queue_pair;
+        // The own path may be slower than peers are believed to be.
+        let max = if pair.active { max.max(pair.path.packet_life_time + 1) } else { max };
+        let code = pair.ack_timeout.min(max);
+        self.table.set_deadline(id, Some(now + nanoseconds(code)));
+    }
+}
+
+impl super::connection::Connection {
+    fn is_xrc_target(&self) -> bool {
+        self.queue_pair.transport == Transport::Xrc && !self.queue_pair.active
+    }
+}

@@ -1,0 +1,189 @@
+//! Listeners, backlogs and other limits.
+
+use super::*;
+use crate::wire::Reason;
+
+#[derive(Debug)]
+struct Broken;
+
+impl Random for Broken {
+    fn draw(&mut self) -> Option<u32> {
+        None
+    }
+}
+
+#[derive(Debug)]
+struct Stuck;
+
+impl Random for Stuck {
+    fn draw(&mut self) -> Option<u32> {
+        Some(7)
+    }
+}
+
+/// Lets Alice ask with as many queue pairs, and hands the requests over.
+fn ask(alice: &mut Side, bob: &mut Side, count: u32) {
+    for qp_num in 0..count {
+        alice.connects_with(&ConnectParams { qp_num, ..params(ALICE, BOB) });
+        bob.takes(&alice.sends(Attribute::REQ));
+    }
+}
+
+#[test]
+fn requests_beyond_the_backlog_are_dropped_and_come_again() {
+    let (mut alice, mut bob) = (alice(), bob());
+    ask(&mut alice, &mut bob, 10);
+    assert_eq!((bob.cm.len(), bob.cm.counters().overflowed), (8, 2));
+    bob.sends_nothing();
+    let first = bob.cm.poll_event().unwrap().id();
+    bob.accepts(first, 0x22);
+    let second = bob.cm.poll_event().unwrap().id();
+    bob.cm.reject(bob.now, second, &RejectParams::default()).unwrap();
+    let third = bob.cm.poll_event().unwrap().id();
+    bob.cm.destroy(bob.now, third);
+    bob.sent();
+    alice.waits();
+    let late = alice.sent();
+    for sent in &late[8..10] {
+        bob.takes(sent);
+    }
+    assert_eq!(core::iter::from_fn(|| bob.cm.poll_event()).count(), 5 + 2);
+    assert_eq!(bob.cm.counters().overflowed, 2);
+}
+
+#[test]
+fn a_request_that_the_peer_gives_up_leaves_the_backlog() {
+    let (mut alice, mut bob) = (alice(), bob());
+    for round in 0..20 {
+        let a = alice.connects_with(&ConnectParams { qp_num: round, ..params(ALICE, BOB) });
+        bob.takes(&alice.sends(Attribute::REQ));
+        alice.cm.destroy(alice.now, a);
+        bob.takes(&alice.sends(Attribute::REJ));
+    }
+    bob.has_nothing_left();
+    assert_eq!(bob.cm.counters().overflowed, 0);
+}
+
+#[test]
+fn events_that_wait_stop_strangers_and_nobody_else() {
+    let (mut alice, mut bob) = (alice(), bob_with(Config { max_events: 10, ..Config::default() }));
+    for round in 0..20 {
+        let a = alice.connects_with(&ConnectParams { qp_num: round, ..params(ALICE, BOB) });
+        bob.takes(&alice.sends(Attribute::REQ));
+        alice.cm.destroy(alice.now, a);
+        bob.takes(&alice.sends(Attribute::REJ));
+    }
+    assert_eq!(bob.cm.events.len(), 10, "five requests, each with its end");
+    assert_eq!(bob.cm.counters().overflowed, 15);
+}
+
+#[test]
+fn the_table_and_the_requests_of_all_listeners_are_bounded() {
+    for (config, taken) in [
+        (Config { max_connections: 3, ..Config::default() }, 3),
+        (Config { max_pending: 5, ..Config::default() }, 5),
+    ] {
+        let (mut alice, mut bob) = (alice(), bob_with(config));
+        ask(&mut alice, &mut bob, 8);
+        assert_eq!(bob.cm.len(), taken);
+    }
+    let mut alice = Side::new(ALICE, Config { max_connections: 1, ..Config::default() });
+    alice.connects(BOB);
+    assert_eq!(alice.cm.connect(alice.now, &params(ALICE, BOB)), Err(Refused::NoRoom));
+    let sidr = SidrParams::new(Address::gsi(ALICE, BOB), SERVICE);
+    assert_eq!(alice.cm.sidr_request(alice.now, &sidr), Err(Refused::NoRoom));
+}
+
+#[test]
+fn messages_that_nobody_fetches_are_lost_beyond_a_limit() {
+    let mut alice = Side::new(ALICE, Config { max_transmits: 2, ..Config::default() });
+    for qp_num in 0..5 {
+        alice.connects_with(&ConnectParams { qp_num, ..params(ALICE, BOB) });
+    }
+    assert_eq!((alice.cm.counters().sent, alice.cm.counters().unsent), (2, 3));
+    alice.sent();
+    alice.cm.handle_timeout(alice.cm.deadline().unwrap());
+    assert_eq!(alice.sent().len(), 2, "they are sent again later");
+}
+
+#[test]
+fn destroyed_connections_that_are_still_released_are_bounded() {
+    let (mut alice, mut bob) = (alice(), bob());
+    alice.cm.config.max_orphans = 2;
+    for qp_num in 0..4 {
+        let a = alice.connects_with(&ConnectParams { qp_num, ..params(ALICE, BOB) });
+        bob.takes(&alice.sends(Attribute::REQ));
+        let b = bob.event().id();
+        bob.accepts(b, 0x20 + qp_num);
+        alice.takes(&bob.sends(Attribute::REP));
+        alice.event();
+        alice.ready(a);
+        alice.cm.destroy(alice.now, a);
+        alice.sent();
+    }
+    assert_eq!(alice.cm.len(), 2, "the oldest ones were forgotten");
+    alice.cm.table.check();
+}
+
+#[test]
+fn without_numbers_nothing_begins() {
+    let mut alice = alice();
+    alice.cm.random = Box::new(Broken);
+    assert_eq!(alice.cm.connect(alice.now, &params(ALICE, BOB)), Err(Refused::NoNumbers));
+    let sidr = SidrParams::new(Address::gsi(ALICE, BOB), SERVICE);
+    assert_eq!(alice.cm.sidr_request(alice.now, &sidr), Err(Refused::NoNumbers));
+    let (mut alice, mut bob) = (super::alice(), bob());
+    bob.cm.random = Box::new(Broken);
+    alice.connects(BOB);
+    bob.takes(&alice.sends(Attribute::REQ));
+    bob.has_nothing_left();
+}
+
+#[test]
+fn a_source_that_draws_one_number_only_has_failed() {
+    let mut alice = alice();
+    alice.cm.random = Box::new(Stuck);
+    alice.connects(BOB);
+    assert_eq!(alice.cm.connect(alice.now, &params(ALICE, BOB)), Err(Refused::NoNumbers));
+}
+
+#[test]
+fn a_release_needs_no_number() {
+    let Pair { mut alice, a, .. } = connected();
+    alice.cm.random = Box::new(Broken);
+    alice.disconnects(a);
+    alice.sends(Attribute::DREQ);
+}
+
+#[test]
+fn a_service_has_one_listener() {
+    let mut bob = bob();
+    assert_eq!(bob.cm.listen(SERVICE, u64::MAX, 1), Err(Refused::Listening));
+    // All TCP ports.
+    let mask = !0xffff;
+    assert_eq!(bob.cm.listen(SERVICE, mask, 1), Err(Refused::Listening));
+    let udp = bob.cm.listen(ServiceId::ip(PortSpace::UDP, 0), mask, 1).unwrap();
+    assert_eq!(bob.cm.listen(ServiceId::ip(PortSpace::UDP, 5), u64::MAX, 1), Err(Refused::Listening));
+    assert_eq!(bob.cm.listeners.find(ServiceId::ip(PortSpace::UDP, 5)), Some(udp));
+    assert_eq!(bob.cm.listeners.find(ServiceId::ip(PortSpace::TCP, 5)), None);
+    bob.cm.unlisten(udp).unwrap();
+    assert_eq!(bob.cm.unlisten(udp), Err(Refused::NoSuchId));
+    assert_eq!(bob.cm.listeners.find(ServiceId::ip(PortSpace::UDP, 5)), None);
+    assert!(matches!(bob.cm.listen(SERVICE, u64::MAX, 0), Err(Refused::Invalid(_))));
+    bob.cm.config.max_listeners = 1;
+    assert_eq!(bob.cm.listen(ServiceId::ip(PortSpace::UDP, 5), u64::MAX, 1), Err(Refused::NoRoom));
+}
+
+#[test]
+fn a_listener_that_ends_leaves_its_requests_to_the_program() {
+    let Pair { mut alice, mut bob, b, .. } = requested();
+    let listener = bob.cm.listeners.find(SERVICE).unwrap();
+    bob.cm.unlisten(listener).unwrap();
+    alice.connects_with(&ConnectParams { qp_num: 0x12, ..params(ALICE, BOB) });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let Message::Rej(rej) = parse(&bob.sends(Attribute::REJ)) else { panic!() };
+    assert_eq!(rej.reason, Reason::INVALID_SERVICE_ID);
+    bob.accepts(b, 0x22);
+    alice.takes(&bob.sends(Attribute::REP));
+    assert!(matches!(alice.event(), Event::Reply(_)));
+}

@@ -1,0 +1,292 @@
+//! Disconnecting and destroying.
+
+use super::*;
+use crate::wire::{Reason, drep, sidr_rep};
+
+#[test]
+fn a_release_ends_in_the_timewait_of_both_sides() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    alice.disconnects(a);
+    assert_eq!(alice.cm.state(a), Some(State::DreqSent));
+    let dreq = alice.sends(Attribute::DREQ);
+    bob.takes(&dreq);
+    assert_eq!(bob.event(), Event::Disconnecting { id: b, private_data: dreq::Data::new(b"bye").unwrap() });
+    bob.disconnects(b);
+    let drep = bob.sends(Attribute::DREP);
+    assert_eq!(header(&drep).tid, header(&dreq).tid);
+    alice.takes(&drep);
+    let private_data = Some(drep::Data::new(b"bye").unwrap());
+    assert_eq!(alice.event(), Event::Disconnected { id: a, private_data });
+    for (side, id) in [(&mut alice, a), (&mut bob, b)] {
+        assert_eq!(side.cm.state(id), Some(State::Timewait));
+        assert_eq!(side.waits(), 512, "two packets of code 16");
+        let event = side.event();
+        assert_eq!(event, Event::TimewaitExit { id });
+        assert!(event.is_last());
+        side.has_nothing_left();
+        assert_eq!(side.cm.state(id), None);
+    }
+}
+
+#[test]
+fn both_sides_can_disconnect_at_the_same_time() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    alice.disconnects(a);
+    bob.disconnects(b);
+    let (from_alice, from_bob) = (alice.sends(Attribute::DREQ), bob.sends(Attribute::DREQ));
+    alice.takes(&from_bob);
+    bob.takes(&from_alice);
+    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
+    assert!(matches!(bob.event(), Event::Disconnecting { .. }));
+    alice.disconnects(a);
+    bob.takes(&alice.sends(Attribute::DREP));
+    assert!(matches!(bob.event(), Event::Disconnected { .. }), "it need not answer any more");
+    assert_eq!(bob.cm.state(b), Some(State::Timewait));
+    // An answer to a release that was repeated meanwhile.
+    bob.takes(&from_alice);
+    alice.takes(&bob.sends(Attribute::DREP));
+    alice.no_event();
+    for side in [&mut alice, &mut bob] {
+        side.waits();
+        assert!(matches!(side.event(), Event::TimewaitExit { .. }));
+        side.has_nothing_left();
+    }
+}
+
+#[test]
+fn a_peer_may_disconnect_before_its_rtu_arrives() {
+    let Pair { mut alice, mut bob, a, b } = replied();
+    alice.ready(a);
+    alice.sent();
+    alice.disconnects(a);
+    bob.takes(&alice.sends(Attribute::DREQ));
+    assert!(matches!(bob.event(), Event::Disconnecting { .. }), "without having been established");
+    bob.disconnects(b);
+    alice.takes(&bob.sends(Attribute::DREP));
+    assert!(matches!(alice.event(), Event::Disconnected { .. }));
+}
+
+#[test]
+fn a_release_before_the_handshake_is_over_is_asked_for_again() {
+    let Pair { mut alice, mut bob, a, b } = replied();
+    bob.cm.established(b).unwrap();
+    bob.event();
+    bob.disconnects(b);
+    alice.takes(&bob.sends(Attribute::DREQ));
+    alice.no_event();
+    alice.sends_nothing();
+    alice.ready(a);
+    alice.sent();
+    bob.waits();
+    alice.takes(&bob.sends(Attribute::DREQ));
+    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
+}
+
+#[test]
+fn a_release_with_the_wrong_queue_pair_is_ignored() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    alice.disconnects(a);
+    let sent = alice.sends(Attribute::DREQ);
+    let Message::Dreq(dreq) = parse(&sent) else { panic!() };
+    let wrong = dreq::Repr { remote_qpn: 0x23, ..dreq };
+    bob.takes_from(ALICE, &Message::from(wrong).emit(1, 0));
+    bob.no_event();
+    bob.sends_nothing();
+    assert_eq!(bob.cm.state(b), Some(State::Established));
+}
+
+#[test]
+fn a_peer_that_does_not_answer_a_release_does_not_keep_the_connection() {
+    let Pair { mut alice, a, .. } = connected();
+    alice.disconnects(a);
+    let dreq = alice.sends(Attribute::DREQ);
+    for _ in 0..15 {
+        // Twice a packet of code 16, and code 20 for the answer.
+        assert_eq!(alice.waits(), 2 * 256 + 4096);
+        assert_eq!(alice.sends(Attribute::DREQ), dreq);
+    }
+    alice.waits();
+    assert_eq!(alice.event(), Event::Disconnected { id: a, private_data: None });
+    alice.waits();
+    assert_eq!(alice.event(), Event::TimewaitExit { id: a });
+    alice.has_nothing_left();
+}
+
+#[test]
+fn a_reject_of_an_established_connection_ends_it() {
+    let Pair { mut alice, mut bob, a, b } = replied();
+    // The peer gives up, because the RTU did not arrive.
+    alice.ready(a);
+    alice.sent();
+    bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
+    alice.takes(&bob.sends(Attribute::REJ));
+    assert!(matches!(alice.event(), Event::Rejected(Rejected { timewait: true, .. })));
+    assert_eq!(alice.cm.state(a), Some(State::Timewait));
+}
+
+#[test]
+fn destroying_a_request_tells_the_peer_which_finds_it_by_the_guid() {
+    for bob_has in [State::ReqRcvd, State::MraReqSent, State::RepSent] {
+        let Pair { mut alice, mut bob, a, b } = requested();
+        match bob_has {
+            State::MraReqSent => bob.cm.prepare_mra(b, 24, mra::Data::default()).unwrap(),
+            State::RepSent => bob.accepts(b, 0x22),
+            _ => {}
+        }
+        bob.sent();
+        alice.cm.destroy(alice.now, a);
+        alice.has_nothing_left();
+        let sent = alice.sends(Attribute::REJ);
+        let Message::Rej(rej) = parse(&sent) else { panic!() };
+        assert_eq!((rej.remote_comm_id, rej.reason, rej.reject_info_length), (0, Reason::TIMEOUT, 8));
+        assert_eq!(rej.ari.bytes()[..8], ALICE_GUID.to_be_bytes());
+        bob.takes(&sent);
+        let Event::Rejected(rejected) = bob.event() else { panic!() };
+        assert_eq!((rejected.id, rejected.reason), (b, Reason::TIMEOUT));
+        bob.has_nothing_left();
+    }
+}
+
+#[test]
+fn destroying_what_the_peer_asked_for_rejects_it() {
+    for with_mra in [false, true] {
+        for accepted in [false, true] {
+            let Pair { mut alice, mut bob, b, .. } = requested();
+            if with_mra {
+                bob.cm.prepare_mra(b, 24, mra::Data::default()).unwrap();
+            }
+            if accepted {
+                bob.accepts(b, 0x22);
+                alice.takes(&bob.sends(Attribute::REP));
+                alice.event();
+            }
+            bob.cm.destroy(bob.now, b);
+            bob.has_nothing_left();
+            alice.takes(&bob.sends(Attribute::REJ));
+            let Event::Rejected(rejected) = alice.event() else { panic!() };
+            assert_eq!((rejected.reason, rejected.timewait), (Reason::CONSUMER_DEFINED, accepted));
+        }
+    }
+}
+
+#[test]
+fn destroying_a_reply_rejects_it() {
+    let Pair { mut alice, mut bob, a, b } = replied();
+    alice.cm.destroy(alice.now, a);
+    alice.has_nothing_left();
+    bob.takes(&alice.sends(Attribute::REJ));
+    assert_eq!(bob.event().id(), b);
+    bob.has_nothing_left();
+}
+
+#[test]
+fn a_destroyed_connection_is_released_also_where_messages_are_lost() {
+    for disconnected in [false, true] {
+        let Pair { mut alice, mut bob, a, b } = connected();
+        if disconnected {
+            alice.disconnects(a);
+        }
+        alice.cm.destroy(alice.now, a);
+        assert_eq!(alice.cm.state(a), None);
+        assert_eq!(alice.cm.disconnect(alice.now, a, dreq::Data::default()), Err(Refused::NoSuchId));
+        alice.sends(Attribute::DREQ);
+        alice.waits();
+        bob.takes(&alice.sends(Attribute::DREQ));
+        bob.event();
+        bob.disconnects(b);
+        alice.takes(&bob.sends(Attribute::DREP));
+        alice.no_event();
+        alice.has_nothing_left();
+    }
+}
+
+#[test]
+fn a_destroyed_connection_does_not_wait_for_ever() {
+    let Pair { mut alice, a, .. } = connected();
+    alice.cm.destroy(alice.now, a);
+    for _ in 0..16 {
+        alice.sends(Attribute::DREQ);
+        alice.waits();
+    }
+    alice.no_event();
+    alice.has_nothing_left();
+}
+
+#[test]
+fn a_destroyed_connection_answers_the_peer_that_disconnects_at_the_same_time() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    alice.cm.destroy(alice.now, a);
+    alice.sent();
+    bob.disconnects(b);
+    alice.takes(&bob.sends(Attribute::DREQ));
+    bob.takes(&alice.sends(Attribute::DREP));
+    alice.has_nothing_left();
+    assert!(matches!(bob.event(), Event::Disconnected { .. }));
+}
+
+#[test]
+fn destroying_after_the_peers_release_answers_it() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    alice.disconnects(a);
+    bob.takes(&alice.sends(Attribute::DREQ));
+    bob.cm.destroy(bob.now, b);
+    bob.no_event();
+    bob.has_nothing_left();
+    alice.takes(&bob.sends(Attribute::DREP));
+    assert!(matches!(alice.event(), Event::Disconnected { .. }));
+    alice.cm.destroy(alice.now, a);
+    alice.has_nothing_left();
+}
+
+#[test]
+fn an_xrc_target_is_left_to_its_initiator() {
+    let (mut alice, mut bob) = (alice(), bob());
+    let a = alice.connects_with(&ConnectParams { transport: Transport::Xrc, ..params(ALICE, BOB) });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let b = bob.event().id();
+    bob.accepts(b, 0x33);
+    alice.takes(&bob.sends(Attribute::REP));
+    alice.ready(a);
+    bob.takes(&alice.sends(Attribute::RTU));
+    bob.event();
+    bob.cm.destroy(bob.now, b);
+    bob.sends_nothing();
+    bob.has_nothing_left();
+}
+
+#[test]
+fn no_event_tells_of_a_destroyed_connection() {
+    let Pair { mut alice, mut bob, a, .. } = requested();
+    let second = alice.connects_with(&ConnectParams { qp_num: 0x12, ..params(ALICE, BOB) });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let b = bob.cm.events[0].id();
+    bob.accepts(b, 0x22);
+    alice.takes(&bob.sends(Attribute::REP));
+    assert!(!alice.cm.events.is_empty(), "a reply waits for the program");
+    alice.cm.destroy(alice.now, second);
+    alice.no_event();
+    assert_eq!(alice.cm.state(a), Some(State::ReqSent), "another one is not concerned");
+    // Destroying what has ended, or never was, does nothing.
+    alice.sent();
+    alice.cm.destroy(alice.now, second);
+    alice.cm.destroy(alice.now, CmId(77));
+    alice.sends_nothing();
+}
+
+#[test]
+fn destroying_resolutions_rejects_those_of_peers() {
+    let (mut alice, mut bob) = (alice(), bob());
+    let a = alice.cm.sidr_request(alice.now, &SidrParams::new(Address::gsi(ALICE, BOB), SERVICE)).unwrap();
+    bob.takes(&alice.sends(Attribute::SIDR_REQ));
+    let b = bob.event().id();
+    bob.cm.destroy(bob.now, b);
+    bob.has_nothing_left();
+    let sent = bob.sends(Attribute::SIDR_REP);
+    let Message::SidrRep(rep) = parse(&sent) else { panic!() };
+    assert_eq!(rep.status, sidr_rep::Status::REJECTED);
+    alice.cm.destroy(alice.now, a);
+    alice.sends_nothing();
+    alice.has_nothing_left();
+    alice.takes(&sent);
+    alice.no_event();
+}

@@ -1,0 +1,128 @@
+//! Peers that do not answer.
+
+use super::*;
+use crate::wire::Reason;
+
+#[test]
+fn a_request_is_sent_again_and_given_up_after_its_retries() {
+    let mut alice = alice();
+    let a = alice.connects_with(&ConnectParams { max_cm_retries: 3, ..params(ALICE, BOB) });
+    let req = alice.sends(Attribute::REQ);
+    for _ in 0..3 {
+        assert_eq!(alice.waits(), 2 * 256 + 4096);
+        assert_eq!(alice.sends(Attribute::REQ), req);
+    }
+    alice.waits();
+    assert_eq!(alice.event(), Event::Unreachable { id: a });
+    alice.has_nothing_left();
+    let Message::Rej(rej) = parse(&alice.sends(Attribute::REJ)) else { panic!() };
+    assert_eq!(rej.reason, Reason::TIMEOUT, "a peer that was only slow need not go on");
+    assert_eq!(alice.cm.counters().retries, 3);
+}
+
+#[test]
+fn the_timer_of_a_request_follows_from_its_path_and_the_peers_response_time() {
+    for (packet_life_time, response, ms) in [(16, 20, 4608), (18, 20, 6144), (0, 0, 3), (8, 9, 4)] {
+        let mut alice = alice();
+        let path = Path { packet_life_time, ..path(ALICE, BOB) };
+        alice.connects_with(&ConnectParams {
+            path,
+            remote_cm_response_timeout: response,
+            ..params(ALICE, BOB)
+        });
+        assert_eq!(alice.waits(), ms);
+    }
+}
+
+#[test]
+fn a_reply_is_sent_again_as_the_request_says_and_then_given_up() {
+    let (mut alice, mut bob) = (alice(), bob());
+    let a = alice.connects_with(&ConnectParams {
+        local_cm_response_timeout: 18,
+        max_cm_retries: 2,
+        ..params(ALICE, BOB)
+    });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let b = bob.event().id();
+    bob.accepts(b, 0x22);
+    let rep = bob.sends(Attribute::REP);
+    alice.takes(&rep);
+    alice.event();
+    alice.ready(a);
+    for _ in 0..2 {
+        assert_eq!(bob.waits(), 1024);
+        assert_eq!(bob.sends(Attribute::REP), rep);
+    }
+    bob.waits();
+    assert_eq!(bob.event(), Event::Unreachable { id: b });
+    bob.has_nothing_left();
+    // The peer believes that it is connected, and learns that it is not.
+    alice.sent();
+    alice.takes(&bob.sends(Attribute::REJ));
+    assert!(matches!(
+        alice.event(),
+        Event::Rejected(Rejected { reason: Reason::TIMEOUT, timewait: true, .. })
+    ));
+}
+
+#[test]
+fn a_peer_that_gives_up_before_its_reply_arrived_is_understood() {
+    let (mut alice, mut bob) = (alice(), bob());
+    let a = alice.connects_with(&ConnectParams { max_cm_retries: 0, ..params(ALICE, BOB) });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let b = bob.event().id();
+    bob.accepts(b, 0x22);
+    bob.sent();
+    bob.waits();
+    bob.event();
+    alice.takes(&bob.sends(Attribute::REJ));
+    assert!(matches!(alice.event(), Event::Rejected(Rejected { id, .. }) if id == a));
+    alice.has_nothing_left();
+}
+
+#[test]
+fn an_mra_extends_the_timer_and_all_later_ones() {
+    let Pair { mut alice, mut bob, b, .. } = requested();
+    bob.cm.send_mra(b, 22, mra::Data::default()).unwrap();
+    alice.takes(&bob.sends(Attribute::MRA));
+    alice.event();
+    for _ in 0..2 {
+        // 2^22, and the acknowledgement timeout of the path.
+        assert_eq!(alice.waits(), 16_384 + 512);
+        alice.sends(Attribute::REQ);
+    }
+}
+
+#[test]
+fn a_peer_cannot_ask_for_more_time_than_is_believed() {
+    let Pair { mut alice, mut bob, b, .. } = requested();
+    bob.cm.send_mra(b, 31, mra::Data::default()).unwrap();
+    alice.takes(&bob.sends(Attribute::MRA));
+    assert!(matches!(alice.event(), Event::MraReceived { service_timeout: 31, .. }));
+    assert_eq!(alice.waits(), 65_536 + 512);
+
+    let (mut alice, mut bob) = (super::alice(), super::bob());
+    let path = Path { packet_life_time: 30, ..path(ALICE, BOB) };
+    alice.connects_with(&ConnectParams { path, local_cm_response_timeout: 31, ..params(ALICE, BOB) });
+    bob.takes(&alice.sends(Attribute::REQ));
+    let b = bob.event().id();
+    bob.accepts(b, 0x22);
+    bob.sent();
+    assert_eq!(bob.waits(), 65_536);
+    bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
+    assert_eq!(bob.waits(), 65_536, "nor for a longer timewait");
+}
+
+#[test]
+fn early_calls_do_nothing_and_late_ones_do_everything_that_is_due() {
+    let mut alice = alice();
+    alice.connects(BOB);
+    alice.connects_with(&ConnectParams { qp_num: 0x12, ..params(ALICE, BOB) });
+    alice.sent();
+    let deadline = alice.cm.deadline().unwrap();
+    alice.cm.handle_timeout(Time(deadline.0 - 1));
+    alice.sends_nothing();
+    alice.cm.handle_timeout(Time(deadline.0 + 1_000_000_000_000));
+    assert_eq!(alice.sent().len(), 2, "each is sent once, however late it is");
+    assert!(alice.cm.deadline().unwrap().0 > deadline.0 + 1_000_000_000_000);
+}

@@ -1,0 +1,52 @@
+//! Time: messages sent again, attempts given up, timewaits that end.
+
+use super::Cm;
+use super::event::Event;
+use super::types::{CmId, State};
+use crate::time::Time;
+
+impl Cm {
+    /// Does what is due at `now`: call it when [`deadline`](Self::deadline) has come. Earlier calls
+    /// have no effect.
+    pub fn handle_timeout(&mut self, now: Time) {
+        // Each round ends the connection, or moves its deadline beyond `now`.
+        while let Some((deadline, id)) = self.table.first_timer()
+            && deadline <= now
+        {
+            self.table.set_deadline(id, None);
+            self.fire(now, id);
+        }
+    }
+
+    fn fire(&mut self, now: Time, id: CmId) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        if let Some(mad) = connection.sent
+            && connection.retries_left > 0
+        {
+            connection.retries_left -= 1;
+            let (to, deadline) = (connection.peer, now + connection.timeout);
+            self.table.set_deadline(id, Some(deadline));
+            self.counters.retries += 1;
+            return self.transmit(to, mad);
+        }
+        match connection.state {
+            State::ReqSent | State::MraReqRcvd | State::RepSent | State::MraRepRcvd => {
+                self.send_timeout(id);
+                self.end_with(Event::Unreachable { id });
+            }
+            State::SidrReqSent => self.end_with(Event::Unreachable { id }),
+            State::DreqSent => {
+                self.tell(Event::Disconnected { id, private_data: None });
+                self.enter_timewait(now, id);
+            }
+            State::Timewait => self.end_with(Event::TimewaitExit { id }),
+            State::ReqRcvd
+            | State::MraReqSent
+            | State::RepRcvd
+            | State::MraRepSent
+            | State::Established
+            | State::DreqRcvd
+            | State::SidrReqRcvd => {}
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Values: ids, addresses, parameters of calls, the reasons why calls are refused. No type here owns
+//! a connection.
+
+use core::fmt;
+
+use crate::wire::{
+    Ece, GSI_QKEY, GSI_QPN, Gid, Mtu, Reason, ServiceId, rej, rep, req, sidr_rep, sidr_rep::Status, sidr_req,
+};
+
+/// A connection, or a service id resolution. Ids are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CmId(pub(super) u64);
+
+/// A listener. Ids are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenId(pub(super) u64);
+
+/// The addresses of a message, from this device's point of view: the destination of one that is
+/// sent, the source of one that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// The address of this device.
+    pub local: Gid,
+    /// The address of the peer.
+    pub remote: Gid,
+    /// The peer's queue pair: [`GSI_QPN`].
+    pub qpn: u32,
+    /// Its queue key: [`GSI_QKEY`].
+    pub qkey: u32,
+    /// The index of the partition key.
+    pub pkey_index: u16,
+    /// Traffic class. Arrivals need none.
+    pub traffic_class: u8,
+    /// Flow label. Arrivals need none.
+    pub flow_label: u32,
+}
+
+impl Address {
+    /// Returns the address of a peer's general service interface.
+    pub const fn gsi(local: Gid, remote: Gid) -> Self {
+        Self { local, remote, qpn: GSI_QPN, qkey: GSI_QKEY, pkey_index: 0, traffic_class: 0, flow_label: 0 }
+    }
+}
+
+/// The kind of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Extended reliable connection: the side that connects has the initiator queue pair, and the
+    /// side that accepts the target queue pair.
+    Xrc,
+}
+
+/// A path between this device and a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// The address of this device.
+    pub local: Gid,
+    /// The address of the peer.
+    pub remote: Gid,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit. Beyond 1 the path has no local ids.
+    pub hop_limit: u8,
+    /// Service level, 4 bits.
+    pub sl: u8,
+    /// Static rate, a code of 6 bits.
+    pub rate: u8,
+    /// The time that a packet takes, a code of 5 bits. Linux uses 16 on RoCE, and 18 before 5.19.
+    pub packet_life_time: u8,
+}
+
+/// The parameters of [`Cm::connect`](super::Cm::connect).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectParams {
+    /// The path, for messages and for the queue pair.
+    pub path: Path,
+    /// A second path to which the connection may migrate.
+    pub alternate: Option<Path>,
+    /// The partition key.
+    pub pkey: u16,
+    /// Its index, for messages.
+    pub pkey_index: u16,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// The service.
+    pub service_id: ServiceId,
+    /// The kind of the connection.
+    pub transport: Transport,
+    /// The number of the own queue pair.
+    pub qp_num: u32,
+    /// The first packet sequence number that the own queue pair receives (its `rq_psn`).
+    pub starting_psn: u32,
+    /// The maximum number of reads and atomics of the peer that the own queue pair responds to.
+    pub responder_resources: u8,
+    /// The maximum number of own reads and atomics that the own queue pair has outstanding.
+    pub initiator_depth: u8,
+    /// Heed credits.
+    pub flow_control: bool,
+    /// Retries of packets, 3 bits.
+    pub retry_count: u8,
+    /// Retries after RNR NAKs, 3 bits; 7 is without end.
+    pub rnr_retry_count: u8,
+    /// The queue pair has a shared receive queue.
+    pub srq: bool,
+    /// The time within which the peer is expected to respond, a code of 5 bits.
+    pub remote_cm_response_timeout: u8,
+    /// The time within which this side responds, a code of 5 bits.
+    pub local_cm_response_timeout: u8,
+    /// The maximum number of times that either side sends a message again, 4 bits.
+    pub max_cm_retries: u8,
+    /// Options of the device's vendor.
+    pub ece: Ece,
+    /// Private data.
+    pub private_data: req::Data,
+}
+
+impl Default for ConnectParams {
+    /// Returns the parameters that Linux' `rdma_cm` uses for all connections.
+    fn default() -> Self {
+        Self {
+            path: Path { hop_limit: 64, packet_life_time: 16, ..Path::default() },
+            alternate: None,
+            pkey: 0xffff,
+            pkey_index: 0,
+            path_mtu: Mtu::B1024,
+            service_id: ServiceId(0),
+            transport: Transport::Rc,
+            qp_num: 0,
+            starting_psn: 0,
+            responder_resources: 0,
+            initiator_depth: 0,
+            flow_control: false,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: false,
+            remote_cm_response_timeout: 20,
+            local_cm_response_timeout: 20,
+            max_cm_retries: 15,
+            ece: Ece::default(),
+            private_data: req::Data::default(),
+        }
+    }
+}
+
+/// The parameters of [`Cm::accept`](super::Cm::accept).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptParams {
+    /// The number of the own queue pair.
+    pub qp_num: u32,
+    /// The first packet sequence number that the own queue pair receives (its `rq_psn`).
+    pub starting_psn: u32,
+    /// The maximum number of reads and atomics of the peer that the own queue pair responds to.
+    pub responder_resources: u8,
+    /// The maximum number of own reads and atomics that the own queue pair has outstanding.
+    pub initiator_depth: u8,
+    /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+    pub failover_accepted: u8,
+    /// Heed credits.
+    pub flow_control: bool,
+    /// Retries after RNR NAKs of the peer, 3 bits; 7 is without end.
+    pub rnr_retry_count: u8,
+    /// The queue pair has a shared receive queue.
+    pub srq: bool,
+    /// Options of the device's vendor.
+    pub ece: Ece,
+    /// Private data.
+    pub private_data: rep::Data,
+}
+
+/// The parameters of [`Cm::reject`](super::Cm::reject).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RejectParams {
+    /// The reason.
+    pub reason: Reason,
+    /// Additional reject information.
+    pub ari: rej::Ari,
+    /// The number of bytes of it.
+    pub ari_length: u8,
+    /// Private data.
+    pub private_data: rej::Data,
+}
+
+impl Default for RejectParams {
+    /// Returns the rejection by a program.
+    fn default() -> Self {
+        Self {
+            reason: Reason::CONSUMER_DEFINED,
+            ari: rej::Ari::default(),
+            ari_length: 0,
+            private_data: rej::Data::default(),
+        }
+    }
+}
+
+/// The parameters of [`Cm::sidr_request`](super::Cm::sidr_request).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SidrParams {
+    /// The port that is asked.
+    pub to: Address,
+    /// The partition key.
+    pub pkey: u16,
+    /// The service.
+    pub service_id: ServiceId,
+    /// The time within which the peer is expected to respond, a code of 5 bits.
+    pub timeout: u8,
+    /// The maximum number of times that the request is sent again.
+    pub max_cm_retries: u8,
+    /// Private data.
+    pub private_data: sidr_req::Data,
+}
+
+impl SidrParams {
+    /// Returns the parameters that Linux' `rdma_cm` uses for all resolutions.
+    pub fn new(to: Address, service_id: ServiceId) -> Self {
+        Self {
+            to,
+            pkey: 0xffff,
+            service_id,
+            timeout: 20,
+            max_cm_retries: 15,
+            private_data: sidr_req::Data::default(),
+        }
+    }
+}
+
+/// The parameters of [`Cm::sidr_reply`](super::Cm::sidr_reply).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SidrReplyParams {
+    /// Outcome.
+    pub status: Status,
+    /// The number of the queue pair that takes datagrams.
+    pub qp_num: u32,
+    /// Its queue key.
+    pub qkey: u32,
+    /// Options of the device's vendor.
+    pub ece: Ece,
+    /// Additional information.
+    pub info: sidr_rep::Info,
+    /// The number of bytes of it.
+    pub info_length: u8,
+    /// Private data.
+    pub private_data: sidr_rep::Data,
+}
+
+/// Attributes of the own queue pair, from both messages of a handshake.
+///
+/// # References
+/// linux `ib_cm_init_qp_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpAttr {
+    /// The path.
+    pub path: Path,
+    /// The index of the partition key.
+    pub pkey_index: u16,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// The peer's queue pair.
+    pub dest_qpn: u32,
+    /// The first packet sequence number that is received; on the passive side 0 before
+    /// [`accept`](super::Cm::accept), whose parameters have it.
+    pub rq_psn: u32,
+    /// The first packet sequence number that is sent.
+    pub sq_psn: u32,
+    /// The maximum number of reads and atomics of the peer that are responded to.
+    pub max_dest_rd_atomic: u8,
+    /// The maximum number of own reads and atomics that are outstanding.
+    pub max_rd_atomic: u8,
+    /// Acknowledgement timeout, a code of 5 bits.
+    pub timeout: u8,
+    /// Retries of packets.
+    pub retry_cnt: u8,
+    /// Retries after RNR NAKs.
+    pub rnr_retry: u8,
+}
+
+/// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). What does not exist, or
+/// has ended, is in the state Idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// REQ sent, no answer yet.
+    ReqSent,
+    /// REQ received; the caller has not answered it.
+    ReqRcvd,
+    /// REQ received, and an MRA sent or prepared.
+    MraReqSent,
+    /// REQ sent, and an MRA received.
+    MraReqRcvd,
+    /// REP sent, no answer yet.
+    RepSent,
+    /// REP received; the caller has not answered it.
+    RepRcvd,
+    /// REP received, and an MRA sent or prepared.
+    MraRepSent,
+    /// REP sent, and an MRA received.
+    MraRepRcvd,
+    /// Connected.
+    Established,
+    /// DREQ sent, no answer yet.
+    DreqSent,
+    /// DREQ received; the caller has not answered it.
+    DreqRcvd,
+    /// Released. Packets of the connection may still be on their way.
+    Timewait,
+    /// SIDR_REQ sent, no answer yet.
+    SidrReqSent,
+    /// SIDR_REQ received; the caller has not answered it.
+    SidrReqRcvd,
+}
+
+/// The reason why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The connection, resolution or listener does not exist, or has ended.
+    NoSuchId,
+    /// The call has no meaning in this state.
+    State(State),
+    /// Another listener has the service id, or one under its mask.
+    Listening,
+    /// A limit of the [`Config`](super::Config) is reached.
+    NoRoom,
+    /// The source of numbers failed ([`Random`](crate::Random)).
+    NoNumbers,
+    /// An argument is invalid.
+    Invalid(&'static str),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchId => f.write_str("the connection does not exist, or has ended"),
+            Self::State(state) => write!(f, "the call has no meaning in the state {state:?}"),
+            Self::Listening => f.write_str("another listener has the service id"),
+            Self::NoRoom => f.write_str("no room is left for one more connection or listener"),
+            Self::NoNumbers => f.write_str("the source of random numbers failed"),
+            Self::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// Numbers of messages, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages sent, repetitions included.
+    pub sent: u64,
+    /// Messages sent again because no answer came in time.
+    pub retries: u64,
+    /// MADs that arrived.
+    pub received: u64,
+    /// Messages that arrived again.
+    pub duplicates: u64,
+    /// MADs that were dropped: malformed, of another class, or of no connection of their sender.
+    pub dropped: u64,
+    /// Requests that were dropped because a backlog or another limit was reached.
+    pub overflowed: u64,
+    /// Messages that were lost because the caller did not fetch earlier ones.
+    pub unsent: u64,
+}

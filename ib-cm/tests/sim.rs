@@ -1,0 +1,516 @@
+//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish, on
+//! networks that lose, double and reorder messages. Each seed is a world.
+//!
+//! | invariant | checked |
+//! |---|---|
+//! | no event comes twice, after the last one, or of a destroyed connection | at each event |
+//! | both sides have the same queue pairs and packet sequence numbers | at each reply |
+//! | an accepted side is established only if the asking side was ready | at the end |
+//! | a side that was ready has a peer that learned of it, or of the end | at the end |
+//! | every connection ends: no entry, no timer and no message stays | at the end |
+//!
+//! `IB_CM_SIM_SEEDS=10000 cargo test --release -p ib-cm --test sim` tries more seeds, and
+//! `IB_CM_SIM_SEED=77` one of them, with its trace.
+
+use std::collections::BTreeMap;
+use std::env;
+
+use ib_cm::cm::{
+    AcceptParams, CmId, ConnectParams, Event, Refused, RejectParams, SidrParams, SidrReplyParams,
+};
+use ib_cm::sim::{Faults, Net, NodeId, Rng};
+use ib_cm::time::{MILLISECOND, Time};
+use ib_cm::wire::{PortSpace, ServiceId, mra};
+
+const SECOND: u64 = 1000 * MILLISECOND;
+const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
+const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
+
+/// Seeds of a run without a number.
+const SEEDS: u64 = 500;
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Connect(NodeId),
+    Accept(NodeId, CmId),
+    Established(NodeId, CmId),
+    Ready(NodeId, CmId),
+    Reject(NodeId, CmId),
+    Disconnect(NodeId, CmId),
+    Destroy(NodeId, CmId),
+    SidrReply(NodeId, CmId),
+    Restart(NodeId),
+    Cut(NodeId),
+}
+
+/// The part of a connection on one node.
+#[derive(Debug, Default)]
+struct Life {
+    /// The kinds of its events.
+    events: Vec<std::mem::Discriminant<Event>>,
+    ended: bool,
+    destroyed: bool,
+    /// The program has rejected it.
+    rejected: bool,
+    /// The program has called `ready_to_use`.
+    ready: bool,
+    /// An RTU arrived.
+    established: bool,
+    /// The queue pair of the side that asked, which names the connection on both sides.
+    asker: u32,
+}
+
+struct World {
+    net: Net,
+    rng: Rng,
+    nodes: Vec<NodeId>,
+    actions: BTreeMap<(Time, u64), Action>,
+    scheduled: u64,
+    lives: BTreeMap<(NodeId, CmId), Life>,
+    /// What was accepted for the queue pair of a side that asked: queue pairs and their numbers.
+    accepted: BTreeMap<u32, Vec<(u32, u32)>>,
+    /// Queue pairs that asked more than once, of nodes that restarted: names of no single connection.
+    ambiguous: Vec<u32>,
+    restarted: bool,
+    next_qpn: u32,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::split(seed, 1 << 40);
+        let mut net = Net::new(seed);
+        let nodes: Vec<_> = (0..2 + rng.below(3)).map(|_| net.add_node()).collect();
+        let worst = [0, 10, 30, 60][rng.below(4) as usize];
+        net.set_faults(Faults {
+            loss: rng.below(worst + 1) as u8,
+            duplication: rng.below(worst + 1) as u8,
+            latency_min: MILLISECOND / 10,
+            latency_max: [MILLISECOND, 300 * MILLISECOND, 6 * SECOND][rng.below(3) as usize],
+        });
+        let mut world = Self {
+            net,
+            rng,
+            nodes,
+            actions: BTreeMap::new(),
+            scheduled: 0,
+            lives: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            ambiguous: Vec::new(),
+            restarted: false,
+            next_qpn: 16,
+        };
+        for node in world.nodes.clone() {
+            world.listen(node);
+        }
+        for _ in 0..2 + world.rng.below(10) {
+            let node = world.any_node();
+            world.later(10 * SECOND, Action::Connect(node));
+        }
+        if world.rng.percent(15) {
+            let node = world.any_node();
+            let action = if world.rng.percent(50) { Action::Restart(node) } else { Action::Cut(node) };
+            world.later(20 * SECOND, action);
+        }
+        world
+    }
+
+    fn any_node(&mut self) -> NodeId {
+        self.nodes[self.rng.below(self.nodes.len() as u64) as usize]
+    }
+
+    fn listen(&mut self, node: NodeId) {
+        let backlog = 1 + self.rng.below(8) as usize;
+        self.net.cm(node).listen(SERVICE, u64::MAX, backlog).expect("the only listener");
+    }
+
+    /// Lets something happen within a time, mostly soon.
+    fn later(&mut self, within: u64, action: Action) {
+        let within = if self.rng.percent(50) { within / 100 } else { within };
+        let at = self.net.now() + self.rng.below(within + 1);
+        self.scheduled += 1;
+        self.actions.insert((at, self.scheduled), action);
+    }
+
+    /// Runs until nothing happens any more.
+    fn run(&mut self) {
+        loop {
+            let due = self.actions.first_key_value().map(|((at, _), _)| *at);
+            match self.net.next_until(due.unwrap_or(Time(u64::MAX))) {
+                Some((node, event)) => self.on_event(node, &event),
+                None if due.is_some() => {
+                    let (_, action) = self.actions.pop_first().expect("one is due");
+                    self.act(action);
+                }
+                None => break,
+            }
+            assert!(self.net.now() < Time(4 * 3600 * SECOND), "it never ends");
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: &Event) {
+        let id = event.id();
+        let life = self.lives.entry((node, id)).or_default();
+        assert!(!life.ended, "an event after the last one: {event:?}");
+        assert!(!life.destroyed, "an event of a destroyed connection: {event:?}");
+        let kind = std::mem::discriminant(event);
+        assert!(!life.events.contains(&kind), "an event came twice: {event:?}");
+        life.events.push(kind);
+        life.ended = event.is_last();
+        match event {
+            Event::Request(request) => {
+                life.asker = request.remote_qpn;
+                self.on_request(node, id);
+            }
+            Event::Reply(reply) => {
+                let asker = life.asker;
+                let accepted = &self.accepted[&asker];
+                assert!(accepted.contains(&(reply.remote_qpn, reply.starting_psn)), "{reply:?}");
+                let attr = self.net.cm(node).qp_attr(id).expect("the peer is known");
+                assert_eq!((attr.dest_qpn, attr.sq_psn), (reply.remote_qpn, reply.starting_psn));
+                self.on_reply(node, id);
+            }
+            Event::Established { private_data, .. } => {
+                life.established = private_data.is_some();
+                self.end_some_time(node, id);
+            }
+            Event::Disconnecting { .. } => {
+                let action = match self.rng.below(5) {
+                    0 => Action::Destroy(node, id),
+                    _ => Action::Disconnect(node, id),
+                };
+                self.later(3 * SECOND, action);
+            }
+            Event::SidrRequest(_) => {
+                let action = match self.rng.below(5) {
+                    0 => Action::Destroy(node, id),
+                    _ => Action::SidrReply(node, id),
+                };
+                self.later(6 * SECOND, action);
+            }
+            _ => {}
+        }
+        if life_is_over(event) {
+            assert_eq!(self.net.cm(node).state(id), None);
+        }
+    }
+
+    fn on_request(&mut self, node: NodeId, id: CmId) {
+        let cm = self.net.cm(node);
+        let mut within = 5 * SECOND;
+        match self.rng.below(10) {
+            0 => cm.prepare_mra(id, 22, mra::Data::default()).expect("it was just asked"),
+            1 => {
+                cm.send_mra(id, 21, mra::Data::default()).expect("it was just asked");
+                within = 20 * SECOND;
+            }
+            _ => {}
+        }
+        let action = match self.rng.below(10) {
+            0 => Action::Reject(node, id),
+            1 => Action::Destroy(node, id),
+            _ => Action::Accept(node, id),
+        };
+        self.later(within, action);
+    }
+
+    fn on_reply(&mut self, node: NodeId, id: CmId) {
+        let cm = self.net.cm(node);
+        let mut within = SECOND;
+        match self.rng.below(10) {
+            0 => cm.prepare_mra(id, 22, mra::Data::default()).expect("it was just answered"),
+            1 => {
+                cm.send_mra(id, 21, mra::Data::default()).expect("it was just answered");
+                within = 20 * SECOND;
+            }
+            _ => {}
+        }
+        let action = match self.rng.below(12) {
+            0 => Action::Reject(node, id),
+            1 => Action::Destroy(node, id),
+            _ => Action::Ready(node, id),
+        };
+        self.later(within, action);
+    }
+
+    fn end_some_time(&mut self, node: NodeId, id: CmId) {
+        let action = match self.rng.below(4) {
+            0 => Action::Destroy(node, id),
+            _ => Action::Disconnect(node, id),
+        };
+        self.later(40 * SECOND, action);
+    }
+
+    fn act(&mut self, action: Action) {
+        let now = self.net.now();
+        match action {
+            Action::Connect(node) => self.connect(node),
+            Action::Accept(node, id) => self.accept(node, id),
+            Action::Established(node, id) => may_be_late(self.net.cm(node).established(id)),
+            Action::Ready(node, id) => {
+                let outcome = self.net.cm(node).ready_to_use(id, Default::default());
+                if outcome.is_ok() {
+                    self.life(node, id).ready = true;
+                    self.end_some_time(node, id);
+                }
+                may_be_late(outcome);
+            }
+            Action::Reject(node, id) => {
+                let outcome = self.net.cm(node).reject(now, id, &RejectParams::default());
+                if outcome.is_ok() {
+                    self.life(node, id).rejected = true;
+                }
+                may_be_late(outcome);
+            }
+            Action::Disconnect(node, id) => {
+                may_be_late(self.net.cm(node).disconnect(now, id, Default::default()));
+            }
+            Action::Destroy(node, id) => {
+                self.net.cm(node).destroy(now, id);
+                self.life(node, id).destroyed = true;
+            }
+            Action::SidrReply(node, id) => {
+                may_be_late(self.net.cm(node).sidr_reply(id, &SidrReplyParams::default()));
+            }
+            Action::Restart(node) => {
+                self.net.restart(node);
+                self.listen(node);
+                self.restarted = true;
+                self.lives.retain(|(of, _), _| *of != node);
+                self.actions.retain(|_, action| action.concerns() != Some(node));
+                if self.rng.percent(50) {
+                    self.later(SECOND, Action::Connect(node));
+                }
+            }
+            Action::Cut(node) => {
+                self.net.set_cut(node, true);
+                self.restarted = true;
+            }
+        }
+    }
+
+    fn life(&mut self, node: NodeId, id: CmId) -> &mut Life {
+        self.lives.entry((node, id)).or_default()
+    }
+
+    fn connect(&mut self, node: NodeId) {
+        let (to, now) = (self.any_node(), self.net.now());
+        if self.rng.percent(20) {
+            let params = SidrParams::new(self.net.address(node, to), SERVICE);
+            let id = self.net.cm(node).sidr_request(now, &params).expect("there is room");
+            self.life(node, id);
+            return;
+        }
+        let mut qp_num = self.next_qpn;
+        self.next_qpn += 1;
+        if self.rng.percent(10) {
+            // A program that uses a queue pair again, or a peer that has restarted.
+            qp_num = 16 + self.rng.below(u64::from(qp_num - 15)) as u32;
+            self.ambiguous.push(qp_num);
+        }
+        let params = ConnectParams {
+            path: self.net.path(node, to),
+            service_id: if self.rng.percent(5) { UNSERVED } else { SERVICE },
+            qp_num,
+            starting_psn: qp_num ^ 0xff_0000,
+            ..ConnectParams::default()
+        };
+        let id = self.net.cm(node).connect(now, &params).expect("there is room");
+        self.life(node, id).asker = qp_num;
+        if self.rng.percent(10) {
+            self.later(20 * SECOND, Action::Destroy(node, id));
+        }
+    }
+
+    fn accept(&mut self, node: NodeId, id: CmId) {
+        let (now, qp_num) = (self.net.now(), self.next_qpn);
+        self.next_qpn += 1;
+        let params = AcceptParams { qp_num, starting_psn: qp_num ^ 0x00_ff00, ..AcceptParams::default() };
+        let outcome = self.net.cm(node).accept(now, id, &params);
+        if outcome.is_ok() {
+            let asker = self.life(node, id).asker;
+            self.accepted.entry(asker).or_default().push((qp_num, params.starting_psn));
+            if self.rng.percent(10) {
+                self.later(10 * SECOND, Action::Established(node, id));
+            }
+            if self.rng.percent(5) {
+                self.later(10 * SECOND, Action::Reject(node, id));
+            }
+        }
+        may_be_late(outcome);
+    }
+
+    /// Checks the end of the world.
+    fn check(&mut self) {
+        for node in self.nodes.clone() {
+            let cm = self.net.cm(node);
+            assert!(cm.is_empty(), "connections stay on {node:?}: {cm:?}");
+            assert_eq!((cm.deadline(), cm.poll_transmit(), cm.poll_event()), (None, None, None));
+            assert_eq!(cm.counters().unsent, 0);
+        }
+        if self.restarted {
+            return;
+        }
+        for ((node, id), life) in &self.lives {
+            let others = || {
+                self.lives.iter().filter(|(of, other)| {
+                    **of != (*node, *id) && other.asker == life.asker && life.asker != 0
+                })
+            };
+            if self.ambiguous.contains(&life.asker) {
+                continue;
+            }
+            if life.established {
+                assert!(others().any(|(_, other)| other.ready), "{node:?} {id:?} without a ready peer");
+            }
+            if life.ready {
+                let learned =
+                    |other: &Life| other.destroyed || other.rejected || other.ended || other.established;
+                assert!(others().any(|(_, other)| learned(other)), "{node:?} {id:?} alone is ready");
+            }
+            assert!(
+                life.ended || life.destroyed || life.rejected || life.events.is_empty() || life.asker == 0
+            );
+        }
+    }
+}
+
+impl Action {
+    fn concerns(self) -> Option<NodeId> {
+        match self {
+            Self::Accept(node, _)
+            | Self::Established(node, _)
+            | Self::Ready(node, _)
+            | Self::Reject(node, _)
+            | Self::Disconnect(node, _)
+            | Self::Destroy(node, _)
+            | Self::SidrReply(node, _) => Some(node),
+            Self::Connect(_) | Self::Restart(_) | Self::Cut(_) => None,
+        }
+    }
+}
+
+fn life_is_over(event: &Event) -> bool {
+    event.is_last()
+}
+
+/// Checks a call that may come after the end of the connection, or in another state.
+fn may_be_late(outcome: Result<(), Refused>) {
+    assert!(matches!(outcome, Ok(()) | Err(Refused::NoSuchId | Refused::State(_))), "{outcome:?}");
+}
+
+/// Returns the world of a seed after its end, and panics with the seed.
+fn world(seed: u64, verbose: bool) {
+    struct Named(u64);
+    impl Drop for Named {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("seed {}: IB_CM_SIM_SEED={} shows its trace", self.0, self.0);
+            }
+        }
+    }
+    let named = Named(seed);
+    let mut world = World::new(seed);
+    if verbose {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            world.run();
+            world.check();
+        }));
+        println!("{}", world.net.trace());
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    } else {
+        world.run();
+        world.check();
+    }
+    drop(named);
+}
+
+#[test]
+fn all_worlds_come_to_an_end_on_which_all_agree() {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seed) = number("IB_CM_SIM_SEED") {
+        return world(seed, true);
+    }
+    for seed in 0..number("IB_CM_SIM_SEEDS").unwrap_or(SEEDS) {
+        world(seed, false);
+    }
+}
+
+#[test]
+fn the_same_seed_makes_the_same_world() {
+    let trace = |seed| {
+        let mut world = World::new(seed);
+        world.run();
+        world.net.trace()
+    };
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+}
+
+#[test]
+fn a_stranger_on_the_network_takes_down_no_connection() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed);
+        let (a, b, mallory) = (net.add_node(), net.add_node(), net.add_node());
+        net.cm(b).listen(SERVICE, u64::MAX, 4).unwrap();
+        let (path, now) = (net.path(a, b), net.now());
+        let params = ConnectParams { path, service_id: SERVICE, qp_num: 5, ..ConnectParams::default() };
+        let asked = net.cm(a).connect(now, &params).unwrap();
+        let mut rng = Rng::new(seed);
+        let mut established = 0;
+        for _ in 0..500 {
+            let mut mad = [0; 256];
+            rng.fill(&mut mad);
+            mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+            mad[16..18].copy_from_slice(&[0, 0x10 + rng.below(11) as u8]);
+            let to = if rng.percent(50) { a } else { b };
+            net.inject(mallory, to, mad);
+            let until = net.now() + MILLISECOND;
+            while let Some((node, event)) = net.next_until(until) {
+                let now = net.now();
+                match event {
+                    Event::Request(request) if request.remote_qpn == 5 => {
+                        net.cm(node).accept(now, request.id, &AcceptParams::default()).unwrap();
+                    }
+                    Event::Reply(reply) => net.cm(node).ready_to_use(reply.id, Default::default()).unwrap(),
+                    Event::Established { .. } => established += 1,
+                    other => panic!("{other:?}\n{}", net.trace()),
+                }
+            }
+        }
+        assert_eq!(established, 1);
+        assert_eq!(net.cm(a).state(asked), Some(ib_cm::cm::State::Established));
+        assert_eq!((net.cm(a).len(), net.cm(b).len()), (1, 1));
+    }
+}
+
+#[test]
+fn many_ask_one_at_once() {
+    let mut net = Net::new(1);
+    net.set_faults(Faults { loss: 5, latency_max: 20 * MILLISECOND, ..Faults::default() });
+    let server = net.add_node();
+    net.cm(server).listen(SERVICE, u64::MAX, 16).unwrap();
+    let clients: Vec<_> = (0..4).map(|_| net.add_node()).collect();
+    for number in 0..256_u32 {
+        let client = clients[number as usize % 4];
+        let (path, now) = (net.path(client, server), net.now());
+        let params =
+            ConnectParams { path, service_id: SERVICE, qp_num: number + 2, ..ConnectParams::default() };
+        net.cm(client).connect(now, &params).unwrap();
+    }
+    let mut established = 0;
+    while let Some((node, event)) = net.next() {
+        let now = net.now();
+        match event {
+            Event::Request(request) => {
+                let params = AcceptParams { qp_num: request.remote_qpn + 1000, ..AcceptParams::default() };
+                net.cm(node).accept(now, request.id, &params).unwrap();
+            }
+            Event::Reply(reply) => net.cm(node).ready_to_use(reply.id, Default::default()).unwrap(),
+            Event::Established { .. } => established += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(established, 256);
+}
