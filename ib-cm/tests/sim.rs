@@ -20,14 +20,14 @@ use ib_cm::cm::{
 };
 use ib_cm::sim::{Faults, Net, NodeId, Rng};
 use ib_cm::time::{MILLISECOND, Time};
-use ib_cm::wire::{PortSpace, ServiceId, mra};
+use ib_cm::wire::{PortSpace, Reason, ServiceId, mra};
 
 const SECOND: u64 = 1000 * MILLISECOND;
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
 
 /// Seeds of a run without a number.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 2000;
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
@@ -73,6 +73,8 @@ struct World {
     ambiguous: Vec<u32>,
     restarted: bool,
     next_qpn: u32,
+    /// The number of events of each kind.
+    tally: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -98,6 +100,7 @@ impl World {
             ambiguous: Vec::new(),
             restarted: false,
             next_qpn: 16,
+            tally: BTreeMap::new(),
         };
         for node in world.nodes.clone() {
             world.listen(node);
@@ -149,6 +152,7 @@ impl World {
 
     fn on_event(&mut self, node: NodeId, event: &Event) {
         let id = event.id();
+        *self.tally.entry(name(event)).or_default() += 1;
         let life = self.lives.entry((node, id)).or_default();
         assert!(!life.ended, "an event after the last one: {event:?}");
         assert!(!life.destroyed, "an event of a destroyed connection: {event:?}");
@@ -189,7 +193,7 @@ impl World {
             }
             _ => {}
         }
-        if life_is_over(event) {
+        if event.is_last() {
             assert_eq!(self.net.cm(node).state(id), None);
         }
     }
@@ -389,8 +393,46 @@ impl Action {
     }
 }
 
-fn life_is_over(event: &Event) -> bool {
-    event.is_last()
+/// The kinds of events that the worlds have, and of ends that differ for a program.
+const KINDS: [&str; 15] = [
+    "request",
+    "reply",
+    "established by RTU",
+    "established by packet",
+    "MRA",
+    "rejected",
+    "rejected with timewait",
+    "stale",
+    "gave up",
+    "unreachable",
+    "disconnecting",
+    "disconnected",
+    "disconnected without answer",
+    "timewait exit",
+    "resolution",
+];
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Request(_) => "request",
+        Event::Reply(_) => "reply",
+        Event::Established { private_data: Some(_), .. } => "established by RTU",
+        Event::Established { private_data: None, .. } => "established by packet",
+        Event::MraReceived { .. } => "MRA",
+        Event::Rejected(rejected) => match rejected.reason {
+            Reason::STALE_CONN => "stale",
+            Reason::TIMEOUT => "gave up",
+            _ if rejected.timewait => "rejected with timewait",
+            _ => "rejected",
+        },
+        Event::Unreachable { .. } => "unreachable",
+        Event::Disconnecting { .. } => "disconnecting",
+        Event::Disconnected { private_data: Some(_), .. } => "disconnected",
+        Event::Disconnected { private_data: None, .. } => "disconnected without answer",
+        Event::TimewaitExit { .. } => "timewait exit",
+        Event::SidrRequest(_) | Event::SidrReply(_) => "resolution",
+        other => panic!("an event that the worlds do not know: {other:?}"),
+    }
 }
 
 /// Checks a call that may come after the end of the connection, or in another state.
@@ -398,8 +440,8 @@ fn may_be_late(outcome: Result<(), Refused>) {
     assert!(matches!(outcome, Ok(()) | Err(Refused::NoSuchId | Refused::State(_))), "{outcome:?}");
 }
 
-/// Returns the world of a seed after its end, and panics with the seed.
-fn world(seed: u64, verbose: bool) {
+/// Runs the world of a seed, and returns the number of its events of each kind.
+fn world(seed: u64, verbose: bool) -> BTreeMap<&'static str, u64> {
     struct Named(u64);
     impl Drop for Named {
         fn drop(&mut self) {
@@ -424,17 +466,26 @@ fn world(seed: u64, verbose: bool) {
         world.check();
     }
     drop(named);
+    world.tally
 }
 
 #[test]
 fn all_worlds_come_to_an_end_on_which_all_agree() {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("IB_CM_SIM_SEED") {
-        return world(seed, true);
+        println!("{:?}", world(seed, true));
+        return;
     }
+    let mut tally = BTreeMap::new();
     for seed in 0..number("IB_CM_SIM_SEEDS").unwrap_or(SEEDS) {
-        world(seed, false);
+        for (kind, count) in world(seed, false) {
+            *tally.entry(kind).or_insert(0) += count;
+        }
     }
+    for kind in KINDS {
+        assert!(tally.get(kind).is_some_and(|count| *count >= 10), "{kind} is rare in {tally:?}");
+    }
+    println!("{tally:?}");
 }
 
 #[test]
