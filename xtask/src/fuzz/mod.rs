@@ -1,12 +1,12 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of the ConnectX model (a
-//! guest's accesses) and of the public API (`api`: a program's calls).
+//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of ib-cm (messages from a peer),
+//! of the ConnectX model (a guest's accesses) and of the public API (`api`: a program's calls).
 //!
 //! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
 //! soft devices, with `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
 //!
-//! The other targets follow cargo-fuzz's layout in `roce/fuzz` and `tests/connectx/fuzz`, which are
-//! workspaces of their own because libFuzzer is C++. They are built here without cargo-fuzz and
-//! with the installed toolchain: the compiler instruments for coverage, and memory errors need no
+//! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz` and
+//! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are built
+//! here without cargo-fuzz and with the installed toolchain: the compiler instruments for coverage, and memory errors need no
 //! sanitizer where nearly all code is safe. Debug assertions and overflow checks are on. `cargo
 //! +nightly fuzz run TARGET` in `roce` adds the address sanitizer.
 //!
@@ -81,14 +81,18 @@ impl Which {
 }
 
 /// The fuzz targets.
-pub(crate) const TARGETS: [&str; 4] = ["packet", "responder", "guest", API];
+pub(crate) const TARGETS: [&str; 5] = ["packet", "responder", "cm", "guest", API];
 
 /// The target that does not use libFuzzer.
 const API: &str = "api";
 
 /// The folder of a target's workspace.
 fn workspace(target: &str) -> &'static str {
-    if target == "guest" { "tests/connectx/fuzz" } else { "roce/fuzz" }
+    match target {
+        "guest" => "tests/connectx/fuzz",
+        "cm" => "ib-cm/fuzz",
+        _ => "roce/fuzz",
+    }
 }
 
 /// Every sanitizer that the target api runs under.

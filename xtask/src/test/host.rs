@@ -93,6 +93,11 @@ const BESIDE: &[Stage] = &[
         command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
         host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
     }),
+    ("10,000 simulated networks that connect", |result| {
+        let mut command = cargo::command();
+        command.args(["test", "--release", "--package", "ib-cm", "--test", "sim"]);
+        host_tests(command.env("IB_CM_SIM_SEEDS", "10000"), result);
+    }),
     ("fuzz targets, for a moment", |result| {
         for target in fuzz::TARGETS {
             match fuzz::check(target, FUZZ_SECONDS) {

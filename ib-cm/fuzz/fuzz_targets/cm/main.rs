@@ -1,0 +1,10 @@
+//! Any sequence of messages and calls: see `driver.rs`.
+//!
+//! `cargo +nightly fuzz run cm`, from the folder of the package `ib-cm`. The test `fuzz_seeds` writes
+//! the seeds, and runs all of them.
+
+#![no_main]
+
+mod driver;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| driver::run(bytes));
