@@ -52,6 +52,9 @@
 //! - An attempt that is given up says so by a REJ with the reason timeout (IBTA 12.9.7, 12.9.8); the
 //!   peer of a lost REP or RTU then does not wait for ever. Linux sends none.
 //! - A DREQ of a destroyed connection is sent again until it is answered; Linux sends it once.
+//! - A REJ that names its sender's communication id alone ends only what waits for an RTU. For Linux
+//!   it ends established connections, too.
+//! - Timeouts that peers ask for are taken for 65 s at most ([`Config::max_peer_timeout`]).
 //! - A LAP is answered by an APR that says that alternate paths are not supported. Linux drops it on
 //!   RoCE.
 //! - A REQ whose path begins elsewhere than at its source address is rejected. Linux answers the
@@ -72,8 +75,10 @@
 //!   peer has a new connection with that queue pair, so that the old one is released. This is how a
 //!   restarted peer is noticed (IBTA 12.9.8.3.1), and the caller has to draw queue pair numbers if
 //!   it wants them unguessable;
-//! - for an attempt that waits for its first answer: answer in the peer's name, if it guesses the own
-//!   communication id (32 bits);
+//! - for an own request that waits for its first answer: answer in the peer's name, if it guesses the
+//!   own communication id (32 bits);
+//! - for a peer's request, until the peer's RTU: give it up in the peer's name, if it knows the GUID
+//!   of the peer's device and guesses the peer's communication id (32 bits);
 //! - otherwise nothing without guessing 64 bits.
 //!
 //! A stranger who sees the messages can do all that the peer can. What the caller sends back to a

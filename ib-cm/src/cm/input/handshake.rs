@@ -166,11 +166,18 @@ impl Cm {
         let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);
         match (rej.reason, rej.message_rejected) {
-            (Reason::TIMEOUT, _) => {
+            (Reason::TIMEOUT, _) if rej.remote_comm_id == 0 => {
                 let (guid, _) = rej.ari.bytes().split_first_chunk()?;
                 let key = (from.remote, u64::from_be_bytes(*guid), rej.local_comm_id);
-                self.table.find_remote_id(key).or_else(by_own)
+                let id = self.table.find_remote_id(key)?;
+                // A peer whose connection is further has been told the communication id.
+                let is_asked = matches!(
+                    self.table.get(id)?.state,
+                    State::ReqRcvd | State::MraReqSent | State::RepSent | State::MraRepRcvd
+                );
+                is_asked.then_some(id)
             }
+            (Reason::TIMEOUT, _) => by_both().or_else(by_own),
             (_, Answered::REQ) => by_own(),
             _ => by_both(),
         }

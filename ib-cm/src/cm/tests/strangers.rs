@@ -129,15 +129,31 @@ fn messages_under_the_peers_address_change_nothing_if_an_id_is_wrong() {
         };
         for (remote_id, local_id) in wrong {
             for message in messages(remote_id, local_id, qpn) {
-                // A request that its sender gives up is named by the peer's id and GUID alone.
-                if matches!(message, Message::Rej(rej) if rej.reason == Reason::TIMEOUT) {
-                    continue;
-                }
                 side.takes_from(peer, &message.emit(1, 0));
                 assert_eq!(side.cm.state(id), Some(state), "{message:?}");
                 side.no_event();
                 assert!(side.sent().iter().all(|sent| kind(sent) == Attribute::DREP), "{message:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn only_what_is_not_established_can_be_given_up_without_the_receivers_id() {
+    for (state, mut bob, b) in bobs() {
+        let local_comm_id = bob.cm.table.get(b).unwrap().remote_id.unwrap();
+        let ari = rej::Ari::new(&ALICE_GUID.to_be_bytes()).unwrap();
+        let message = rej::Repr { local_comm_id, reason: Reason::TIMEOUT, ari, ..rej::Repr::default() };
+        let mad = Message::from(message).emit(1, 0);
+        bob.takes_from(MALLORY, &mad);
+        assert_eq!(bob.cm.state(b), Some(state));
+        bob.takes_from(ALICE, &mad);
+        match state {
+            State::ReqRcvd | State::MraReqSent | State::RepSent | State::MraRepRcvd => {
+                assert!(matches!(bob.event(), Event::Rejected(_)));
+                bob.has_nothing_left();
+            }
+            _ => assert_eq!(bob.cm.state(b), Some(state)),
         }
     }
 }
