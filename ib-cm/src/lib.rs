@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
-//! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: connections and service id resolution, both sides |
+//! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: both sides of its connections |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`time`] | points in time, and the protocol's codes of timeouts |
 //!
@@ -30,7 +30,13 @@
 //! let service_id = ServiceId::ip(PortSpace::TCP, 7174);
 //! bob.listen(service_id, u64::MAX, 16)?;
 //! let id = alice.connect(now, &ConnectParams {
-//!     path: Path { local: ALICE, remote: BOB, hop_limit: 64, packet_life_time: 16, ..Path::default() },
+//!     path: Path {
+//!         local: ALICE,
+//!         remote: BOB,
+//!         hop_limit: 64,
+//!         packet_life_time: 16,
+//!         ..Path::default()
+//!     },
 //!     service_id,
 //!     qp_num: 0x11,
 //!     starting_psn: 100,
@@ -47,7 +53,8 @@
 //! carry(&mut alice, &mut bob);
 //! let Some(Event::Request(request)) = bob.poll_event() else { panic!("a REQ arrived") };
 //! assert_eq!((request.remote_qpn, &request.private_data.bytes()[..5]), (0x11, &b"hello"[..]));
-//! bob.accept(now, request.id, &AcceptParams { qp_num: 0x22, starting_psn: 200, ..AcceptParams::default() })?;
+//! let params = AcceptParams { qp_num: 0x22, starting_psn: 200, ..AcceptParams::default() };
+//! bob.accept(now, request.id, &params)?;
 //!
 //! carry(&mut bob, &mut alice);
 //! let Some(Event::Reply(reply)) = alice.poll_event() else { panic!("a REP arrived") };

@@ -1,5 +1,5 @@
-//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish, on
-//! networks that lose, double and reorder messages. Each seed is a world.
+//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish,
+//! on networks that lose, double and reorder messages. Each seed is a world.
 //!
 //! | invariant | checked |
 //! |---|---|
@@ -67,9 +67,10 @@ struct World {
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
     lives: BTreeMap<(NodeId, CmId), Life>,
-    /// What was accepted for the queue pair of a side that asked: queue pairs and their numbers.
+    /// Acceptances for the queue pair of a side that asked: queue pairs and their numbers.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// Queue pairs that asked more than once, of nodes that restarted: names of no single connection.
+    /// Queue pairs that asked more than once, of nodes that restarted: names of no single
+    /// connection.
     ambiguous: Vec<u32>,
     restarted: bool,
     next_qpn: u32,

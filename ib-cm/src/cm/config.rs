@@ -3,7 +3,7 @@
 /// The configuration of a [`Cm`](super::Cm).
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The GUID of the device. Peers tell devices apart by it, so that it must be unique.
+    /// The GUID of the device. Peers distinguish devices by it, so it must be unique.
     pub node_guid: u64,
     /// The time within which the device acknowledges a packet, a code of 5 bits
     /// (`local_ca_ack_delay`). rxe has 15.

@@ -19,7 +19,7 @@ pub(super) struct Connection {
     pub(super) tid: u64,
     /// The listener whose backlog holds the request.
     pub(super) pending: Option<ListenId>,
-    /// Destroyed: no event tells of it, but its release goes on.
+    /// The caller has destroyed it: it has no events, but its release continues.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,
     /// The GUID of the peer's device.

@@ -78,8 +78,8 @@ impl Cm {
     /// senders try again later.
     ///
     /// # Errors
-    /// [`Refused::Listening`] if another listener takes one of the service ids; [`Refused::NoRoom`];
-    /// [`Refused::Invalid`] if `backlog` is 0.
+    /// [`Refused::Listening`] if another listener takes one of the service ids;
+    /// [`Refused::NoRoom`]; [`Refused::Invalid`] if `backlog` is 0.
     pub fn listen(&mut self, service_id: ServiceId, mask: u64, backlog: usize) -> Result<ListenId, Refused> {
         let service_id = ServiceId(service_id.0 & mask);
         if backlog == 0 {

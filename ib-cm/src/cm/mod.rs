@@ -13,7 +13,7 @@
 //! | `input/` | one file for the messages of each phase |
 //! | `timer` | messages sent again, attempts given up, timewaits that end |
 //! | `output` | messages that leave, events |
-//! | `table`, `connection` | connections by id, by their numbers, by deadline; a connection's data |
+//! | `table`, `connection` | connections by id, by numbers, by deadline; a connection's data |
 //!
 //! # Lifecycle of a connection
 //! ```text
@@ -33,57 +33,57 @@
 //! refused   an attempt ──reject, REJ, time──► Idle; after both queue pairs may have sent: Timewait
 //! ```
 //!
-//! | message arrives again in | answer |
+//! | message that arrives again, state | answer |
 //! |---|---|
-//! | REQ: ReqRcvd | none: the caller is about to answer |
-//! | REQ: MraReqSent | the MRA |
-//! | REQ: RepSent, MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
-//! | REP: MraRepSent | the MRA |
-//! | REP: Established | the RTU, which was lost |
-//! | DREQ: Timewait | the DREP, which was lost |
-//! | DREQ: no such connection | a DREP, so that a peer of a restarted program comes to an end |
+//! | REQ, ReqRcvd | none: the caller is about to answer |
+//! | REQ, MraReqSent | the MRA |
+//! | REQ, RepSent or MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
+//! | REP, MraRepSent | the MRA |
+//! | REP, Established | the RTU, which was lost |
+//! | DREQ, Timewait | the DREP, which was lost |
+//! | DREQ, no such connection | a DREP, so that the sender's release ends |
 //!
 //! # Differences from Linux
-//! A peer that speaks with Linux' `ib_cm` cannot tell the difference, but for these, which make ends
-//! meet sooner:
+//! Messages, answers and timers are those of Linux' `ib_cm`, except:
 //!
-//! - The source address of a message must be that of the connection, also where Linux asks for
-//!   communication ids, or for the number of a queue pair, alone.
-//! - An attempt that is given up says so by a REJ with the reason timeout (IBTA 12.9.7, 12.9.8); the
-//!   peer of a lost REP or RTU then does not wait for ever. Linux sends none.
-//! - A DREQ of a destroyed connection is sent again until it is answered; Linux sends it once.
-//! - A REJ that names its sender's communication id alone ends only what waits for an RTU. For Linux
-//!   it ends established connections, too.
-//! - Timeouts that peers ask for are taken for 65 s at most ([`Config::max_peer_timeout`]).
-//! - A LAP is answered by an APR that says that alternate paths are not supported. Linux drops it on
-//!   RoCE.
-//! - A REQ whose path begins elsewhere than at its source address is rejected. Linux answers the
-//!   address in the path.
+//! - Messages must come from the source address of the connection. Linux compares communication ids
+//!   alone, and GUIDs with queue pair numbers.
+//! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
+//!   12.9.8), so that a peer whose messages were lost does not wait longer. Linux sends none.
+//! - The DREQ of a destroyed connection is sent again until it is answered. Linux sends it once.
+//! - A REJ without the receiver's communication id ends only requests whose RTU has not arrived. On
+//!   Linux it ends established connections too.
+//! - Timeouts that peers ask for count as 65 s at most ([`Config::max_peer_timeout`]).
+//! - A LAP is answered by an APR with the status "not supported". Linux drops it on RoCE.
+//! - A REQ whose primary path does not begin at the source address is rejected. Linux sends its REP
+//!   to the address in the path.
 //!
 //! # Strangers
-//! A message of a connection must come from the connection's peer, by source address, and name both
-//! communication ids: 32 bits each, drawn by either side. A stranger who can neither see the messages
-//! nor send under the peer's address has no effect on any connection, except that its own requests
-//! occupy a listener's backlog; these are bounded ([`Config`]).
+//! A message changes a connection only if it comes from the address of the connection's peer and
+//! names both communication ids. Each side draws its own: 32 bits each. A stranger who can neither
+//! see the messages nor send under the peer's address has no effect on any connection; its own
+//! requests occupy a listener's backlog, within the limits of [`Config`].
 //!
-//! A stranger who can send under the address of a peer, but sees none of the messages, can
+//! A stranger who can send under the address of a peer but sees no messages can:
 //!
-//! - ask for connections in the peer's name, as often as the backlog allows. What answers these
-//!   requests goes to the peer, which does not know them;
-//! - end an established connection with the peer, if it knows or guesses the GUID of the peer's
-//!   device and the number of the peer's queue pair (24 bits): a REQ that names them says that the
-//!   peer has a new connection with that queue pair, so that the old one is released. This is how a
-//!   restarted peer is noticed (IBTA 12.9.8.3.1), and the caller has to draw queue pair numbers if
-//!   it wants them unguessable;
-//! - for an own request that waits for its first answer: answer in the peer's name, if it guesses the
+//! - ask for connections in the peer's name, as often as the backlog allows. The answers go to the
+//!   peer, which drops them;
+//! - end an established connection, if it knows the GUID of the peer's device and guesses the
+//!   number of the peer's queue pair (24 bits). A REQ with these numbers means that the peer has
+//!   restarted (IBTA 12.9.8.3.1), so the old connection is released. With the same guess, made
+//!   earlier, it keeps the peer from connecting with that queue pair. Numbers that the peer does
+//!   not draw are easier to guess;
+//! - answer an own request in the peer's name, until the peer's answer arrives, if it guesses the
 //!   own communication id (32 bits);
-//! - for a peer's request, until the peer's RTU: give it up in the peer's name, if it knows the GUID
-//!   of the peer's device and guesses the peer's communication id (32 bits);
-//! - otherwise nothing without guessing 64 bits.
+//! - give up a peer's request, until the peer's RTU arrives, if it knows the GUID of the peer's
+//!   device and guesses the peer's communication id (32 bits);
+//! - do anything else only by guessing 64 bits.
 //!
-//! A stranger who sees the messages can do all that the peer can. What the caller sends back to a
-//! source address that was made up is at most as long as what arrived, and at most one message for
-//! each; an accepted request is answered once more for each retry that it asks for.
+//! A stranger who sees the messages can do all that the peer can.
+//!
+//! Each message from an unknown sender gets at most one answer, which is not longer than the
+//! message. A request that the caller accepts is answered again for each retry that it allows, at
+//! most 15.
 
 mod active;
 mod config;

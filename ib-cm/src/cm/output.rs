@@ -75,7 +75,7 @@ impl Cm {
     }
 
     /// Queues an event of a connection in the table.
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn report(&mut self, event: Event) {
         if self.table.get(event.id()).is_some_and(|connection| !connection.orphan) {
             self.events.push_back(event);
         }
@@ -87,9 +87,9 @@ impl Cm {
         self.table.remove(id);
     }
 
-    /// Ends a connection, and tells so by its last event.
+    /// Ends a connection, and reports its last event.
     pub(super) fn end_with(&mut self, event: Event) {
-        self.tell(event);
+        self.report(event);
         self.end(event.id());
     }
 }

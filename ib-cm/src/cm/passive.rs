@@ -9,11 +9,12 @@ use crate::wire::{MASK_24, Message, rep};
 impl Cm {
     /// Accepts a request: sends a REP until the peer answers.
     ///
-    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unreachable`] or, if the peer's RTU was
-    /// lost and it has disconnected meanwhile, [`Event::Disconnecting`] follow.
+    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unreachable`] or, if the peer's RTU
+    /// was lost and it has disconnected meanwhile, [`Event::Disconnecting`] follow.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its field.
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its
+    /// field.
     ///
     /// # References
     /// IBTA 12.9.8; linux `ib_send_cm_rep`.
@@ -78,7 +79,7 @@ impl Cm {
         }
         connection.state = State::Established;
         self.answered(id);
-        self.tell(Event::Established { id, private_data: None });
+        self.report(Event::Established { id, private_data: None });
         Ok(())
     }
 }

@@ -35,8 +35,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Asks the peer for more time, after a request or a reply: sends an MRA now, and again whenever
-    /// the peer's message arrives again. `service_timeout` is a code of 5 bits.
+    /// Asks the peer for more time, after a request or a reply: sends an MRA now, and again
+    /// whenever the peer's message arrives again. `service_timeout` is a code of 5 bits.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.
@@ -113,8 +113,8 @@ impl Cm {
         self.send(id, message);
     }
 
-    /// Tells the peer that this side has given up. The peer finds the connection by the GUID of this
-    /// device, since it may not have given it a communication id that this side knows.
+    /// Tells the peer that this side has given up. The peer finds the connection by the GUID of
+    /// this device, since it may not have given it a communication id that this side knows.
     pub(super) fn send_timeout(&mut self, id: CmId) {
         let guid = self.config.node_guid.to_be_bytes();
         let params = RejectParams {

@@ -29,8 +29,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection or resolution in any state. No event tells of it any more, not even those
-    /// that the caller has not fetched yet.
+    /// Ends a connection or resolution in any state. It has no events from now on; those that
+    /// the caller has not fetched yet are dropped.
     ///
     /// | state | message |
     /// |---|---|

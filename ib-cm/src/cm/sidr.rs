@@ -45,7 +45,8 @@ impl Cm {
     /// an event. If the answer is lost, the peer asks again, which is another request.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its field.
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its
+    /// field.
     ///
     /// # References
     /// linux `ib_send_cm_sidr_rep`.

@@ -6,8 +6,8 @@ use super::types::{CmId, State};
 use crate::time::Time;
 
 impl Cm {
-    /// Does what is due at `now`: call it when [`deadline`](Self::deadline) has come. Earlier calls
-    /// have no effect.
+    /// Executes what is due at `now`: call it when [`deadline`](Self::deadline) has come. Earlier
+    /// calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
         // Each round ends the connection, or moves its deadline beyond `now`.
         while let Some((deadline, id)) = self.table.first_timer()
@@ -36,7 +36,7 @@ impl Cm {
             }
             State::SidrReqSent => self.end_with(Event::Unreachable { id }),
             State::DreqSent => {
-                self.tell(Event::Disconnected { id, private_data: None });
+                self.report(Event::Disconnected { id, private_data: None });
                 self.enter_timewait(now, id);
             }
             State::Timewait => self.end_with(Event::TimewaitExit { id }),

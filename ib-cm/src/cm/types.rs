@@ -1,5 +1,5 @@
-//! Values: ids, addresses, parameters of calls, the reasons why calls are refused. No type here owns
-//! a connection.
+//! Values: ids, addresses, parameters of calls, the reasons why calls are refused. No type here
+//! owns a connection.
 
 use core::fmt;
 

@@ -18,13 +18,16 @@
 //! net.cm(b).listen(service_id, u64::MAX, 16)?;
 //! let path = net.path(a, b);
 //! let now = net.now();
-//! let id = net.cm(a).connect(now, &ConnectParams { path, service_id, ..ConnectParams::default() })?;
+//! let params = ConnectParams { path, service_id, ..ConnectParams::default() };
+//! let id = net.cm(a).connect(now, &params)?;
 //!
 //! let mut established = 0;
 //! while let Some((node, event)) = net.next() {
 //!     let now = net.now();
 //!     match event {
-//!         Event::Request(request) => net.cm(node).accept(now, request.id, &AcceptParams::default())?,
+//!         Event::Request(request) => {
+//!             net.cm(node).accept(now, request.id, &AcceptParams::default())?;
+//!         }
 //!         Event::Reply(reply) => net.cm(node).ready_to_use(reply.id, Default::default())?,
 //!         Event::Established { .. } => established += 1,
 //!         other => panic!("{other:?}\n{}", net.trace()),

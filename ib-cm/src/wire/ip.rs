@@ -53,9 +53,9 @@ impl Repr {
     /// Reads the header at the beginning of private data.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as in
-    /// a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither of IPv4
-    /// nor of IPv6.
+    /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as
+    /// in a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither of
+    /// IPv4 nor of IPv6.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         if header[0] != 0 {

@@ -1,4 +1,4 @@
-//! One macro for everything whose fields have fixed places, so that the files contain only fields.
+//! One macro for all formats with fields at fixed places, so that their files contain only fields.
 
 /// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
 ///

@@ -1,14 +1,16 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of ib-cm (messages from a peer),
-//! of the ConnectX model (a guest's accesses) and of the public API (`api`: a program's calls).
+//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of ib-cm (messages from a
+//! peer), of the ConnectX model (a guest's accesses) and of the public API (`api`: a program's
+//! calls).
 //!
 //! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
 //! soft devices, with `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz` and
-//! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are built
-//! here without cargo-fuzz and with the installed toolchain: the compiler instruments for coverage, and memory errors need no
-//! sanitizer where nearly all code is safe. Debug assertions and overflow checks are on. `cargo
-//! +nightly fuzz run TARGET` in `roce` adds the address sanitizer.
+//! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
+//! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
+//! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
+//! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address
+//! sanitizer.
 //!
 //! New inputs go to `target/fuzz/corpus`; the committed ones are only read. An input that crashes a
 //! target is kept, and its path is printed.

@@ -26,9 +26,9 @@ pub(crate) struct Step {
     pub(crate) slot: u8,
     /// The attribute of the message, from 0x10 on; none from 11 on.
     pub(crate) message: u8,
-    /// Bit 0: of a stranger. Bit 1: with a wrong own id. Bit 2: with a wrong id of the receiver. Bit 3:
-    /// for a service that nothing listens to. Bit 4: with another queue pair. Bits 5 and 6: the
-    /// transport. Bit 7: byte `at` of the message is `value`.
+    /// Bit 0: of a stranger. Bit 1: with a wrong own id. Bit 2: with a wrong id of the receiver.
+    /// Bit 3: for a service that nothing listens to. Bit 4: with another queue pair. Bits 5 and 6:
+    /// the transport. Bit 7: byte `at` of the message is `value`.
     pub(crate) flags: u8,
     /// Reason, answered message, timeout, status: the number in the message.
     pub(crate) number: u8,
@@ -392,7 +392,7 @@ impl World {
             self.destroy(id);
         }
         self.drain();
-        // Releases that nobody answers: at most two, each sent 16 times.
+        // Releases without an answer: at most two, each sent 16 times.
         for _ in 0..2 * 16 + 2 {
             if let Some(deadline) = self.cm.deadline() {
                 self.now = deadline;

@@ -55,7 +55,7 @@ impl Cm {
         pair.ack_timeout = ack_timeout(rep.target_ack_delay, pair.path.packet_life_time);
         self.table.know_remote(id);
         self.answered(id);
-        self.tell(Event::Reply(Reply {
+        self.report(Event::Reply(Reply {
             id,
             remote_ca_guid: rep.local_ca_guid,
             remote_qkey: rep.local_qkey,
@@ -96,7 +96,7 @@ impl Cm {
         }
         connection.state = State::Established;
         self.answered(id);
-        self.tell(Event::Established { id, private_data: Some(rtu.private_data) });
+        self.report(Event::Established { id, private_data: Some(rtu.private_data) });
         Some(())
     }
 
@@ -123,7 +123,7 @@ impl Cm {
             nanoseconds(mra.service_timeout.min(max)) + nanoseconds(connection.queue_pair.ack_timeout);
         let deadline = now + connection.timeout;
         self.table.set_deadline(id, Some(deadline));
-        self.tell(Event::MraReceived {
+        self.report(Event::MraReceived {
             id,
             service_timeout: mra.service_timeout,
             private_data: mra.private_data,
@@ -144,7 +144,7 @@ impl Cm {
             State::DreqSent | State::RepRcvd | State::MraRepSent | State::Established => true,
             State::DreqRcvd | State::Timewait | State::SidrReqSent | State::SidrReqRcvd => return None,
         };
-        self.tell(Event::Rejected(Rejected {
+        self.report(Event::Rejected(Rejected {
             id,
             reason: rej.reason,
             ari: rej.ari,

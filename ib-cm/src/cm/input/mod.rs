@@ -50,8 +50,8 @@ impl Cm {
         }
     }
 
-    /// Answers a request to read or write facts about the class, which has none: as the MAD layer of
-    /// Linux does, where no agent takes these methods.
+    /// Answers a request to read or write facts about the class, which has none: as the MAD layer
+    /// of Linux does, where no agent takes these methods.
     fn answer_unsupported(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
         let mut packet = mad::Packet::new_checked(&mut response[..]).ok()?;

@@ -46,7 +46,7 @@ impl Cm {
         connection.answer = None;
         connection.tid = header.tid;
         self.answered(id);
-        self.tell(Event::Disconnecting { id, private_data: dreq.private_data });
+        self.report(Event::Disconnecting { id, private_data: dreq.private_data });
         Some(())
     }
 
@@ -67,7 +67,7 @@ impl Cm {
             State::DreqSent | State::DreqRcvd => {}
             _ => return None,
         }
-        self.tell(Event::Disconnected { id, private_data: Some(drep.private_data) });
+        self.report(Event::Disconnected { id, private_data: Some(drep.private_data) });
         self.enter_timewait(now, id);
         Some(())
     }

@@ -72,7 +72,7 @@ impl Cm {
         let id = self.table.insert(connection);
         self.table.know_remote(id);
         self.listeners.add_pending(listener);
-        self.tell(Event::Request(Request {
+        self.report(Event::Request(Request {
             id,
             listener,
             from: *from,

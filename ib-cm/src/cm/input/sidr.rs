@@ -39,7 +39,7 @@ impl Cm {
         connection.pending = Some(listener);
         let id = self.table.insert(connection);
         self.listeners.add_pending(listener);
-        self.tell(Event::SidrRequest(SidrRequest {
+        self.report(Event::SidrRequest(SidrRequest {
             id,
             listener,
             from: *from,

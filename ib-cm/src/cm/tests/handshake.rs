@@ -27,7 +27,7 @@ fn both_queue_pairs_get_attributes_that_match() {
 }
 
 #[test]
-fn depths_are_told_from_the_point_of_view_of_each_side() {
+fn depths_are_reported_from_the_point_of_view_of_each_side() {
     let (mut alice, mut bob) = (alice(), bob());
     let a = alice.connects(BOB);
     bob.takes(&alice.sends(Attribute::REQ));
@@ -45,7 +45,7 @@ fn depths_are_told_from_the_point_of_view_of_each_side() {
 }
 
 #[test]
-fn a_request_tells_everything_about_its_sender() {
+fn a_request_describes_its_sender() {
     let (mut alice, mut bob) = (alice(), bob());
     let ece = Ece { vendor_id: 0x15b3, attr_mod: 0x1000_0001 };
     let alternate = Path { flow_label: 7, ..path(ALICE, BOB) };

@@ -65,7 +65,7 @@ fn a_request_that_the_peer_gives_up_leaves_the_backlog() {
 }
 
 #[test]
-fn events_that_wait_stop_strangers_and_nobody_else() {
+fn events_that_wait_stop_only_strangers() {
     let (mut alice, mut bob) = (alice(), bob_with(Config { max_events: 10, ..Config::default() }));
     for round in 0..20 {
         let a = alice.connects_with(&ConnectParams { qp_num: round, ..params(ALICE, BOB) });
@@ -95,7 +95,7 @@ fn the_table_and_the_requests_of_all_listeners_are_bounded() {
 }
 
 #[test]
-fn messages_that_nobody_fetches_are_lost_beyond_a_limit() {
+fn messages_that_are_not_fetched_are_lost_beyond_a_limit() {
     let mut alice = Side::new(ALICE, Config { max_transmits: 2, ..Config::default() });
     for qp_num in 0..5 {
         alice.connects_with(&ConnectParams { qp_num, ..params(ALICE, BOB) });

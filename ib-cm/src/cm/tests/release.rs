@@ -125,7 +125,7 @@ fn a_reject_of_an_established_connection_ends_it() {
 }
 
 #[test]
-fn destroying_a_request_tells_the_peer_which_finds_it_by_the_guid() {
+fn destroying_a_request_rejects_it_by_the_guid_of_the_device() {
     for bob_has in [State::ReqRcvd, State::MraReqSent, State::RepSent] {
         let Pair { mut alice, mut bob, a, b } = requested();
         match bob_has {
@@ -201,7 +201,7 @@ fn a_destroyed_connection_is_released_also_where_messages_are_lost() {
 }
 
 #[test]
-fn a_destroyed_connection_does_not_wait_for_ever() {
+fn a_destroyed_connection_is_given_up_without_an_answer() {
     let Pair { mut alice, a, .. } = connected();
     alice.cm.destroy(alice.now, a);
     for _ in 0..16 {
@@ -255,7 +255,7 @@ fn an_xrc_target_is_left_to_its_initiator() {
 }
 
 #[test]
-fn no_event_tells_of_a_destroyed_connection() {
+fn a_destroyed_connection_has_no_events() {
     let Pair { mut alice, mut bob, a, .. } = requested();
     let second = alice.connects_with(&ConnectParams { qp_num: 0x12, ..params(ALICE, BOB) });
     bob.takes(&alice.sends(Attribute::REQ));

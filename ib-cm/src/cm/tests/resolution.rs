@@ -59,7 +59,7 @@ fn a_resolution_without_listener_says_so() {
 }
 
 #[test]
-fn a_resolution_that_waits_for_the_program_is_told_once() {
+fn a_resolution_that_waits_for_the_program_is_reported_once() {
     let (_, mut bob, _, req) = asked();
     bob.takes(&req);
     let id = bob.event().id();
