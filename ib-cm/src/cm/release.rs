@@ -118,6 +118,10 @@ impl Cm {
         if connection.orphan {
             return self.end(id);
         }
+        // What was kept for messages of the handshake is no answer to a DREQ; a DREP is.
+        if connection.state != State::DreqRcvd {
+            connection.answer = None;
+        }
         connection.state = State::Timewait;
         let pair = &connection.queue_pair;
         // The own path may be slower than peers are believed to be.

@@ -1,7 +1,7 @@
 //! Messages that arrive again, because they or their answers were lost.
 
 use super::*;
-use crate::wire::{Answered, Reason};
+use crate::wire::{Answered, Reason, rep};
 
 #[test]
 fn a_request_that_waits_for_the_program_is_not_answered_again() {
@@ -159,6 +159,57 @@ fn a_request_with_a_queue_pair_that_is_connected_releases_the_old_connection() {
     alice.connects(BOB);
     bob.takes(&alice.sends(Attribute::REQ));
     assert!(matches!(bob.event(), Event::Request(_)));
+}
+
+#[test]
+fn a_request_with_a_queue_pair_that_is_being_connected_is_stale_and_changes_nothing() {
+    let Pair { mut alice, mut bob, b, .. } = requested();
+    bob.accepts(b, 0x22);
+    bob.sent();
+    alice.connects(BOB);
+    bob.takes(&alice.sends(Attribute::REQ));
+    alice.takes(&bob.sends(Attribute::REJ));
+    assert!(matches!(alice.event(), Event::Rejected(Rejected { reason: Reason::STALE_CONN, .. })));
+    assert_eq!(bob.cm.state(b), Some(State::RepSent));
+    bob.no_event();
+}
+
+#[test]
+fn a_reply_with_an_id_that_is_connected_is_ignored() {
+    let Pair { mut alice, bob, b, .. } = connected();
+    let second = alice.connects_with(&ConnectParams { qp_num: 0x12, ..params(ALICE, BOB) });
+    let Message::Req(req) = parse(&alice.sends(Attribute::REQ)) else { panic!() };
+    let reply = rep::Repr {
+        local_comm_id: bob.cm.table.get(b).unwrap().local_id,
+        remote_comm_id: req.local_comm_id,
+        local_ca_guid: BOB_GUID,
+        local_qpn: 0x23,
+        ..rep::Repr::default()
+    };
+    alice.takes_from(BOB, &Message::from(reply).emit(1, 0));
+    alice.no_event();
+    alice.sends_nothing();
+    assert_eq!(alice.cm.state(second), Some(State::ReqSent));
+}
+
+#[test]
+fn the_side_that_was_asked_does_not_answer_replies() {
+    let Pair { mut alice, mut bob, a, b } = requested();
+    bob.cm.prepare_mra(b, 24, mra::Data::default()).unwrap();
+    bob.accepts(b, 0x22);
+    alice.takes(&bob.sends(Attribute::REP));
+    alice.event();
+    alice.ready(a);
+    bob.takes(&alice.sends(Attribute::RTU));
+    bob.event();
+    let connection = bob.cm.table.get(b).unwrap();
+    let reply = rep::Repr {
+        local_comm_id: connection.remote_id.unwrap(),
+        remote_comm_id: connection.local_id,
+        ..rep::Repr::default()
+    };
+    bob.takes_from(ALICE, &Message::from(reply).emit(1, 0));
+    bob.sends_nothing();
 }
 
 #[test]

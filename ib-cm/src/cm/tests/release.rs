@@ -125,6 +125,28 @@ fn a_reject_of_an_established_connection_ends_it() {
 }
 
 #[test]
+fn a_release_of_a_connection_that_was_rejected_is_answered_as_one() {
+    for with_mra in [false, true] {
+        let Pair { mut alice, mut bob, a, b } = replied();
+        if with_mra {
+            alice.cm.prepare_mra(a, 24, mra::Data::default()).unwrap();
+        } else {
+            alice.ready(a);
+        }
+        alice.sent();
+        let local_comm_id = bob.cm.table.get(b).unwrap().local_id;
+        let remote_comm_id = alice.cm.table.get(a).unwrap().local_id;
+        bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
+        alice.takes(&bob.sends(Attribute::REJ));
+        assert_eq!(alice.cm.state(a), Some(State::Timewait));
+        let dreq = dreq::Repr { local_comm_id, remote_comm_id, remote_qpn: 0x11, ..dreq::Repr::default() };
+        alice.takes_from(BOB, &Message::from(dreq).emit(77, 0));
+        let sent = alice.sends(Attribute::DREP);
+        assert_eq!(header(&sent).tid, 77);
+    }
+}
+
+#[test]
 fn destroying_a_request_rejects_it_by_the_guid_of_the_device() {
     for bob_has in [State::ReqRcvd, State::MraReqSent, State::RepSent] {
         let Pair { mut alice, mut bob, a, b } = requested();

@@ -114,6 +114,23 @@ fn a_peer_cannot_ask_for_more_time_than_is_believed() {
 }
 
 #[test]
+fn a_slow_device_of_the_peer_does_not_keep_the_timewait_beyond_what_is_believed() {
+    let Pair { mut alice, mut bob, a, b } = requested();
+    bob.cm.config.ack_delay = 31;
+    bob.accepts(b, 0x22);
+    alice.takes(&bob.sends(Attribute::REP));
+    alice.event();
+    assert_eq!(alice.cm.qp_attr(a).unwrap().timeout, 31);
+    alice.ready(a);
+    alice.disconnects(a);
+    alice.sent();
+    alice.cm.config.max_peer_timeout = 10;
+    bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
+    alice.takes(&bob.sends(Attribute::REJ));
+    assert_eq!(alice.waits(), 512, "the own path is believed");
+}
+
+#[test]
 fn early_calls_do_nothing_and_late_ones_do_everything_that_is_due() {
     let mut alice = alice();
     alice.connects(BOB);
