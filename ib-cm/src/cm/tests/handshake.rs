@@ -67,6 +67,9 @@ fn a_request_describes_its_sender() {
     assert_eq!(request.path, Path { local: BOB, remote: ALICE, ..path });
     assert_eq!(request.alternate, Some(Path { local: BOB, remote: ALICE, ..alternate }));
     assert_eq!((request.local_cm_response_timeout, request.remote_cm_response_timeout), (20, 20));
+    bob.accepts(request.id, 0x22);
+    let sent = bob.sends(Attribute::REP);
+    assert_eq!((sent.to.traffic_class, sent.to.flow_label), (0x68, 0xabcde), "and so do answers");
 }
 
 #[test]
@@ -253,6 +256,17 @@ fn a_packet_of_the_peer_takes_the_place_of_its_lost_rtu() {
     bob.takes(&rtu);
     bob.no_event();
     assert_eq!(bob.cm.established(b), Err(Refused::State(State::Established)));
+}
+
+#[test]
+fn a_packet_takes_the_place_of_an_rtu_that_the_peer_delays() {
+    let Pair { mut alice, mut bob, a, b } = replied();
+    alice.cm.send_mra(a, 20, mra::Data::default()).unwrap();
+    bob.takes(&alice.sends(Attribute::MRA));
+    bob.event();
+    bob.cm.established(b).unwrap();
+    assert_eq!(bob.event(), Event::Established { id: b, private_data: None });
+    assert_eq!(bob.cm.deadline(), None);
 }
 
 #[test]
