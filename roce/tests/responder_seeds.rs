@@ -42,6 +42,7 @@ fn seeds() -> Vec<(&'static str, Vec<Step>)> {
             packet(qp, last, 10),
         ]
     };
+    let mad = |len| Step { key: 1, rest: 1, ..packet(7, op::SEND_ONLY, len) };
     let xrc = |step: Step| Step { qp: 4, ..step };
     vec![
         ("rc_send", vec![send(0), send(0), only(send(0), call::DRAIN, 0)]),
@@ -124,6 +125,18 @@ fn seeds() -> Vec<(&'static str, Vec<Step>)> {
                 send(3),
                 packet(6, op::SEND_ONLY, 4),
                 after(packet(6, op::SEND_ONLY, 4), call::POST_RECV, 32),
+            ],
+        ),
+        (
+            "mad",
+            vec![
+                mad(256),
+                Step { rest: 0xff, ..mad(256) },
+                mad(252),
+                Step { flags: 0x20, ..mad(256) },
+                after(mad(256), call::SEND_MAD, 3),
+                after(mad(256), call::REOPEN_GSI, 0),
+                only(mad(0), call::DRAIN, 0),
             ],
         ),
         (

@@ -6,8 +6,8 @@ use super::environment::Environment;
 use super::memory::{Memory, Sink};
 use super::multicast::MULTICAST_QPN;
 use super::qp::Qp;
-use super::types::{Arrival, DropReason, DroppedDatagrams, Network, Service, Time};
-use super::{Engine, datagram, requester, responder};
+use super::types::{Arrival, DropReason, DroppedDatagrams, GSI_QPN, Network, Service, Time};
+use super::{Engine, datagram, gsi, requester, responder};
 use crate::wire::Headers;
 
 impl<M: Memory> Engine<M> {
@@ -25,7 +25,7 @@ impl<M: Memory> Engine<M> {
             return;
         }
         if let Some(owner) = self.objects.well_known.get(number as usize) {
-            let Some(owner) = owner else { return self.drop_unknown(&headers) };
+            let Some(owner) = owner else { return self.special(arrival, &headers, payload, sink) };
             number = owner.0;
         }
         let mut elsewhere = false;
@@ -83,6 +83,17 @@ impl<M: Memory> Engine<M> {
         }
         if next == 0 {
             self.objects.dropped.count(DropReason::NotMember);
+        }
+    }
+
+    /// Delivers a packet for a special number that no queue pair has: a management datagram, if the
+    /// general services interface is open.
+    #[cold]
+    fn special(&mut self, arrival: &Arrival, headers: &Headers, payload: &[u8], sink: &mut impl Sink) {
+        if headers.bth.dest_qp != GSI_QPN || self.objects.gsi.is_none() {
+            self.drop_unknown(headers);
+        } else if let Err(reason) = gsi::receive(arrival, headers, payload, sink) {
+            self.objects.dropped.count(reason);
         }
     }
 

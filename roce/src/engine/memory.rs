@@ -1,6 +1,6 @@
 //! [`Memory`], which holds payload, and [`Sink`], which receives completions and events.
 
-use super::types::{Completion, CqId, Event, Qpn, Sge, SrqId, Stall};
+use super::types::{Completion, CqId, Event, Qpn, ReceivedMad, Sge, SrqId, Stall};
 
 /// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
 /// a test.
@@ -88,6 +88,10 @@ pub struct Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqFull;
 
+/// The error of a caller without room for a management datagram, which is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadsFull;
+
 /// The receiver of completions and events, immediately and in order.
 pub trait Sink {
     /// Reports the end of a work request.
@@ -136,6 +140,17 @@ pub trait Sink {
 
     /// Reports an event.
     fn event(&mut self, event: Event);
+
+    /// Takes a management datagram that arrived. Only an engine with an open
+    /// [interface](super::Engine::open_gsi) calls it. Strangers send these, so a sink bounds the
+    /// number that it keeps. Without a body, there is no room.
+    ///
+    /// # Errors
+    /// [`MadsFull`]: the datagram is dropped, and counted in
+    /// [`DroppedDatagrams::mads_full`](super::DroppedDatagrams::mads_full).
+    fn mad(&mut self, _mad: &ReceivedMad) -> Result<(), MadsFull> {
+        Err(MadsFull)
+    }
 
     /// Returns whether the access to memory that has just failed will succeed later: its pages are
     /// not present, and someone brings them. Otherwise it fails like any other.

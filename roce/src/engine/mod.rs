@@ -14,6 +14,7 @@
 //! | | `objects` | everything that an engine holds |
 //! | protocol | `modify` | changes of a queue pair's attributes and state |
 //! | | `datagram` | datagrams that arrive |
+//! | | `gsi` | management datagrams (MADs): queue pair 1 without a queue pair |
 //! | | `requester` | from work requests to packets, and from acknowledgements to completions |
 //! | | `responder` | from request packets to memory, receives and acknowledgements |
 //! | | `finish` | the ends of work requests: completed, flushed; the error state |
@@ -50,6 +51,7 @@ mod control;
 mod datagram;
 mod environment;
 mod finish;
+mod gsi;
 mod input;
 mod keys;
 mod memory;
@@ -70,13 +72,13 @@ mod testing;
 mod types;
 
 pub use keys::MrChange;
-pub use memory::{CqFull, Fault, FirstPacket, Matched, Memory, Sink};
+pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink};
 pub use random::Random;
 pub use types::{
-    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, Gid,
-    InlineCompletion, MemoryAttr, MwType, Network, Opcode, Path, Payload, Pd, PostRefused, QpCap, QpInit,
-    Qpn, RecvWr, Refused, SendFlags, SendOp, SendWr, Service, Sge, SrqId, Stall, State, Status, Time,
-    Transmit, UdDestination, Urgency, WindowRange, XrcDomain,
+    Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, GSI_QKEY, GSI_QPN,
+    Gid, InlineCompletion, MAD_LEN, Mad, MadDestination, MemoryAttr, MwType, Network, Opcode, Path, Payload,
+    Pd, PostRefused, QpCap, QpInit, Qpn, ReceivedMad, RecvWr, Refused, SendFlags, SendOp, SendWr, Service,
+    Sge, SrqId, Stall, State, Status, Time, Transmit, UdDestination, Urgency, WindowRange, XrcDomain,
 };
 
 use objects::Objects;

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::answers::{Address, Answers};
 use super::environment::Environment;
+use super::gsi::Gsi;
 use super::keys::Keys;
 use super::memory::{Memory, Sink};
 use super::multicast::Groups;
@@ -28,6 +29,8 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) groups: Groups,
     /// The queue pairs that have the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
+    /// The interface that has the number 1, where no queue pair has it.
+    pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) answers: Answers,
     /// A time that no deadline of a queue pair precedes.

@@ -2,7 +2,7 @@
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|
-//! | requests | work requests posted here | [`Config::burst`] packets of a queue pair in a row |
+//! | requests | work requests, MADs | [`Config::burst`] packets of a queue pair in a row |
 //! | refusals | NAKs | one of each queue pair |
 //! | owed | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if answers wait |
 //! | answers | read responses, atomic results | a quantum of a queue pair, a window of a peer |
@@ -40,7 +40,7 @@ use super::memory::{Memory, Sink};
 use super::objects::Objects;
 use super::qp::ResponseKind;
 use super::scheduler::SHARE;
-use super::types::{Time, Transmit, Urgency};
+use super::types::{GSI_QPN, Time, Transmit, Urgency};
 use super::{requester, responder};
 
 impl<M: Memory> Objects<M> {
@@ -64,11 +64,29 @@ impl<M: Memory> Objects<M> {
             if first {
                 match self.qps.get_mut(number) {
                     Some(qp) => self.scheduler.leave(qp),
-                    None => drop(self.scheduler.ready.pop_front()),
+                    None => {
+                        self.scheduler.ready.pop_front();
+                        if number == GSI_QPN
+                            && let Some(transmit) = self.send_mad(buf)
+                        {
+                            return Some(transmit);
+                        }
+                    }
                 }
             }
         }
         None
+    }
+
+    /// Writes the next management datagram. Others wait for the interface's next turn.
+    #[cold]
+    fn send_mad(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+        let gsi = self.gsi.as_mut()?;
+        let sent = gsi.transmit(buf);
+        if !gsi.is_empty() {
+            self.scheduler.ready.push_back(GSI_QPN);
+        }
+        sent
     }
 
     /// Writes the next refusal.

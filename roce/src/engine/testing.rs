@@ -5,9 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{
-    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, FirstPacket, Gid, Matched,
-    MemoryAttr, Path, Pd, QpCap, QpInit, Qpn, RecvWr, Service, Sge, Sink, SrqId, State, Time, Urgency,
-    XrcDomain,
+    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, FirstPacket, Gid, MadsFull,
+    Matched, MemoryAttr, Path, Pd, QpCap, QpInit, Qpn, ReceivedMad, RecvWr, Service, Sge, Sink, SrqId, State,
+    Time, Urgency, XrcDomain,
 };
 use crate::sim::{Buffer, Rng, VecMemory, VecRegion};
 use crate::wire::{Headers, ICRC_LEN, packet};
@@ -34,12 +34,13 @@ pub(crate) fn random() -> Rng {
 pub(crate) struct Log {
     pub(crate) completions: Vec<(CqId, Completion)>,
     pub(crate) events: Vec<Event>,
+    pub(crate) mads: Vec<ReceivedMad>,
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
     /// The bytes that completions carried, with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
-    /// Completion queues have no room.
+    /// Completion queues, and the program, have no room.
     pub(crate) full: bool,
     /// The memory of the next send that is matched: its number, an element, and bytes to skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,
@@ -84,6 +85,14 @@ impl Sink for Log {
 
     fn event(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        if self.full {
+            return Err(MadsFull);
+        }
+        self.mads.push(*mad);
+        Ok(())
     }
 }
 

@@ -6,8 +6,8 @@ use super::endpoint::{EndpointId, Program, Told};
 use super::fabric::Fabric;
 use super::memory::{Region, VecMemory, VecRegion};
 use crate::engine::{
-    Access, Attr, AttrChange, Completion, CqId, Engine, Event, MemoryAttr, Pd, PostRefused, QpCap, QpInit,
-    Qpn, RecvWr, Refused, SendWr, Service, SrqId, State, Time,
+    Access, Attr, AttrChange, Completion, CqId, Engine, Event, GSI_QPN, Mad, MadDestination, MemoryAttr, Pd,
+    PostRefused, QpCap, QpInit, Qpn, ReceivedMad, RecvWr, Refused, SendWr, Service, SrqId, State, Time,
 };
 use crate::wire::bth::DEFAULT_PKEY;
 
@@ -204,6 +204,30 @@ impl Fabric {
     /// Those of [`Engine::post_srq_recv`].
     pub fn post_srq_recv(&mut self, id: EndpointId, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.endpoints[id.0].engine.post_srq_recv(srq, wr)
+    }
+
+    // Management datagrams.
+
+    /// Opens the general services interface of an endpoint.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open_gsi`].
+    pub fn open_gsi(&mut self, id: EndpointId) -> Result<(), Refused> {
+        self.endpoints[id.0].engine.open_gsi()
+    }
+
+    /// Sends a management datagram from one endpoint to the general services interface of another.
+    ///
+    /// # Errors
+    /// Those of [`Engine::send_mad`].
+    pub fn send_mad(&mut self, from: EndpointId, to: EndpointId, mad: &Mad) -> Result<(), PostRefused> {
+        let to = MadDestination { path: self.path(from, to), qpn: GSI_QPN, pkey: DEFAULT_PKEY };
+        self.with(from, |engine, _, _| engine.send_mad(&to, mad))
+    }
+
+    /// Returns the next management datagram that arrived. An endpoint keeps 512.
+    pub fn poll_mad(&mut self, id: EndpointId) -> Option<ReceivedMad> {
+        self.endpoints[id.0].program.mads.pop_front()
     }
 
     // Completions and events.

@@ -4,7 +4,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
 
 use super::memory::VecMemory;
-use crate::engine::{Completion, CqFull, CqId, Engine, Event, Gid, Pd, Qpn, Sink, SrqId, Time};
+use crate::engine::{
+    Completion, CqFull, CqId, Engine, Event, Gid, MadsFull, Pd, Qpn, ReceivedMad, Sink, SrqId, Time,
+};
 
 /// An endpoint of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +78,7 @@ pub(super) struct Port {
 pub struct Program {
     queues: BTreeMap<u32, Cq>,
     pub(super) events: VecDeque<Event>,
+    pub(super) mads: VecDeque<ReceivedMad>,
     pub(super) log: Option<VecDeque<Told>>,
     /// The reports that the trace does not contain yet.
     pub(super) fresh: VecDeque<Told>,
@@ -149,4 +152,15 @@ impl Sink for Program {
         self.events.push_back(event);
         self.told(Told::Event(event));
     }
+
+    fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        if self.mads.len() >= MADS {
+            return Err(MadsFull);
+        }
+        self.mads.push_back(*mad);
+        Ok(())
+    }
 }
+
+/// The most management datagrams that a program keeps.
+const MADS: usize = 512;

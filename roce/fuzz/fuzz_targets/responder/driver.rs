@@ -4,16 +4,18 @@
 //! The peer knows all keys, addresses and sequence numbers, and uses correct ones most of the time.
 //! In every case, the engine does not panic, stays inside registered memory ([`VecMemory`] checks
 //! that), does not change memory that may not be written, writes packets that can be parsed,
-//! terminates, and ends each receive once and in order.
+//! terminates, and ends each receive once and in order. Management datagrams arrive whole, and no
+//! more than there is room for.
 //!
 //! A [`Step`] is 16 bytes: the program's call, then the packet.
 
 use std::collections::VecDeque;
 
 use roce::engine::{
-    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr, MwType,
-    Path, Payload, Pd, QpCap, QpInit, Qpn, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink, SrqId,
-    State, Time, UdDestination, Urgency, XrcDomain,
+    Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, GSI_QKEY, GSI_QPN, Gid,
+    MAD_LEN, MadDestination, MadsFull, MemoryAttr, MwType, Path, Payload, Pd, QpCap, QpInit, Qpn,
+    ReceivedMad, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink, SrqId, State, Time, UdDestination,
+    Urgency, XrcDomain,
 };
 use roce::sim::{Buffer, Rng, VecMemory, VecRegion};
 use roce::wire::packet::{MAX_PACKET_LEN, pad_for};
@@ -34,7 +36,8 @@ const QKEY: u32 = 0x1111;
 /// One step. Values out of range wrap around.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The queue pair, an index of [`SERVICES`]; 6 is the multicast group, 7 an unknown number.
+    /// The queue pair, an index of [`SERVICES`]; 6 is the multicast group, 7 an unknown number or,
+    /// with an odd `key`, the general services interface.
     pub(crate) qp: u8,
     /// The operation; with the top bit set, the whole opcode with its service.
     pub(crate) opcode: u8,
@@ -119,6 +122,8 @@ pub(crate) mod call {
     pub(crate) const TIMEOUT: u8 = 11;
     pub(crate) const MODIFY: u8 = 12;
     pub(crate) const REPLACE: u8 = 13;
+    pub(crate) const SEND_MAD: u8 = 14;
+    pub(crate) const REOPEN_GSI: u8 = 15;
 }
 
 /// Receives: posted, retired and completed.
@@ -128,7 +133,12 @@ struct Log {
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,
+    /// The management datagrams that arrived, at most [`MADS`].
+    mads: usize,
 }
+
+/// The management datagrams that the program takes.
+const MADS: usize = 4;
 
 impl Sink for Log {
     fn complete(&mut self, _: CqId, done: &Completion) -> Result<(), CqFull> {
@@ -159,6 +169,15 @@ impl Sink for Log {
     fn retire_srq(&mut self, _: SrqId, _: u32) {}
 
     fn event(&mut self, _: Event) {}
+
+    fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        assert_eq!(mad.pkey & 0x7fff, 0x7fff, "it belongs to the partition");
+        if self.mads == MADS {
+            return Err(MadsFull);
+        }
+        self.mads += 1;
+        Ok(())
+    }
 }
 
 struct World {
@@ -228,6 +247,7 @@ impl World {
         for n in 0..SERVICES.len() {
             world.create(n);
         }
+        world.engine.open_gsi().expect("no queue pair has its number");
         world
     }
 
@@ -294,7 +314,7 @@ impl World {
         let n = usize::from(step.qp) % SERVICES.len();
         let (qpn, now) = (self.qps[n], self.now);
         let sges = [self.sge(step), Sge { length: u32::from(step.rest), ..self.sge(step) }];
-        match step.call % 14 {
+        match step.call % 16 {
             call::POST_RECV => {
                 let wr_id = self.next_wr_id;
                 self.next_wr_id += 1;
@@ -368,6 +388,18 @@ impl World {
                 self.log.posted.retain(|(of, _)| *of != qpn);
                 self.create(n);
             }
+            call::SEND_MAD => {
+                let path = Path { local: HERE, remote: THERE, ..Path::default() };
+                let to = MadDestination { path, qpn: u32::from(step.rest), pkey: 0xffff };
+                for _ in 0..step.count {
+                    let _ = self.engine.send_mad(&to, &[step.rest; MAD_LEN]);
+                }
+                self.log.mads = 0;
+            }
+            call::REOPEN_GSI => {
+                self.engine.close_gsi();
+                self.engine.open_gsi().expect("it is closed");
+            }
             _ => {}
         }
     }
@@ -404,6 +436,7 @@ impl World {
         let known = which.min(SERVICES.len() - 1);
         let dest_qp = match which {
             6 => 0xff_ffff,
+            7 if step.key & 1 == 1 => GSI_QPN,
             7 => 0x12_3456,
             n => self.qps[n].0,
         };
@@ -413,7 +446,7 @@ impl World {
             Service::Ud => 3,
             Service::XrcTarget | Service::XrcInitiator => 5,
         };
-        let code = if which == 6 { 3 } else { code };
+        let code = if which == 6 || dest_qp == GSI_QPN { 3 } else { code };
         let opcode =
             Opcode(if step.opcode & 0x80 != 0 { step.opcode } else { code << 5 | step.opcode & 0x1f });
         let (_, attr) = self.engine.query_qp(self.qps[known]).expect("it is there");
@@ -429,7 +462,8 @@ impl World {
         }
         let (va, rkey) = ((IOVA - 16).wrapping_add(u64::from(step.va)), self.key(step));
         let word = u64::from(step.rest);
-        headers.deth = Some(deth::Repr { qkey: QKEY ^ u32::from(step.rest == 0xff), src_qp: 9 });
+        let qkey = if dest_qp == GSI_QPN { GSI_QKEY } else { QKEY };
+        headers.deth = Some(deth::Repr { qkey: qkey ^ u32::from(step.rest == 0xff), src_qp: 9 });
         headers.xrceth = Some(xrceth::Repr { xrcsrq: self.srq.0 ^ u32::from(step.rest == 0xff) });
         headers.reth = Some(reth::Repr { va, rkey, dmalen: step.dmalen });
         headers.atomic_eth = Some(atomic_eth::Repr { va, rkey, swap_add: word, compare: word });

@@ -6,9 +6,11 @@
 //! | this one | protection domains, queue pairs, multicast membership |
 //! | `registration` | memory regions and windows |
 //! | `shared` | shared receive queues |
+//! | `gsi` | management datagrams |
 //! | `faults` | errors on request |
 
 mod faults;
+mod gsi;
 mod registration;
 mod shared;
 mod stalls;
@@ -27,8 +29,8 @@ use super::random::Random;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{
-    Attr, AttrChange, Config, DroppedDatagrams, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr, Refused,
-    SendWr, Service, State, Time,
+    Attr, AttrChange, Config, DroppedDatagrams, GSI_QPN, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr,
+    Refused, SendWr, Service, State, Time,
 };
 use super::{finish, modify, requester, responder};
 use crate::wire::MASK_24;
@@ -48,6 +50,7 @@ impl<M: Memory> Engine<M> {
                 qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
                 well_known: [None; 2],
+                gsi: None,
                 scheduler: Scheduler::default(),
                 answers: Answers::default(),
                 earliest: None,
@@ -119,9 +122,10 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are [`Config::max_qp`] already; [`Refused::NoSuchObject`] for
-    /// the protection domain or the shared receive queue; [`Refused::Busy`] if another queue pair
-    /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
-    /// service is not UD, or `deth_source` has more than 24 bits.
+    /// the protection domain or the shared receive queue; [`Refused::Busy`] if another queue pair,
+    /// or the [general services interface](Self::open_gsi), has the well-known number;
+    /// [`Refused::Invalid`] if that number is not well known, the service is not UD, or
+    /// `deth_source` has more than 24 bits.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {
@@ -176,7 +180,8 @@ impl<M: Memory> Engine<M> {
             srq.users += 1;
         }
         let qps = self.objects.qps.len();
-        self.objects.scheduler.reserve(qps);
+        // One more for the general services interface.
+        self.objects.scheduler.reserve(qps + 1);
         Ok(Qpn(number))
     }
 
@@ -192,6 +197,7 @@ impl<M: Memory> Engine<M> {
                 Err(Refused::Invalid("queue pairs with a well-known number must be UD"))
             }
             Some(Some(_)) => Err(Refused::Busy),
+            Some(None) if number == GSI_QPN && self.objects.gsi.is_some() => Err(Refused::Busy),
             Some(None) => Ok(()),
         }
     }

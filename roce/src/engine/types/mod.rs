@@ -1,8 +1,10 @@
 //! Values: numbers of objects, attributes, work requests, completions. No type here owns an object
 //! or points to memory.
 
+mod mad;
 mod refused;
 
+pub use mad::{GSI_QKEY, GSI_QPN, MAD_LEN, Mad, MadDestination, ReceivedMad};
 pub use refused::{PostRefused, Refused};
 
 use core::ops::{Add, BitOr};
@@ -674,8 +676,11 @@ pub struct DroppedDatagrams {
     pub unknown_qpn: u64,
     /// No queue pair has joined the destination group.
     pub not_member: u64,
+    /// The caller had no room for a management datagram ([`Sink::mad`](super::Sink::mad)).
+    pub mads_full: u64,
     /// The queue pair is of another service or does not receive in its state, the partition key is
-    /// not its own, the receive's memory cannot be written, or the packet is malformed.
+    /// not its own, the receive's memory cannot be written, or the packet is malformed. A packet
+    /// for the general services interface is malformed if it is not one send of [`MAD_LEN`] bytes.
     pub other: u64,
 }
 
@@ -689,6 +694,7 @@ impl DroppedDatagrams {
             DropReason::WrongQkey => &mut self.wrong_qkey,
             DropReason::UnknownQpn => &mut self.unknown_qpn,
             DropReason::NotMember => &mut self.not_member,
+            DropReason::MadsFull => &mut self.mads_full,
             DropReason::Other => &mut self.other,
         } += 1;
     }
@@ -702,6 +708,7 @@ pub(crate) enum DropReason {
     WrongQkey,
     UnknownQpn,
     NotMember,
+    MadsFull,
     Other,
 }
 
@@ -725,7 +732,8 @@ pub struct Transmit {
     pub len: usize,
     /// The path to its destination.
     pub path: Path,
-    /// The queue pair that sends it, which selects the UDP source port.
+    /// The queue pair that sends it, which selects the UDP source port; [`GSI_QPN`] for a management
+    /// datagram.
     pub qpn: Qpn,
 }
 

@@ -1,0 +1,112 @@
+//! [`Gsi`]: the general services interface, queue pair 1: management datagrams (MADs) as values.
+//!
+//! ```text
+//!   a packet for number 1 ──► receive: checked ──────────────► Sink::mad
+//!   Engine::send_mad ───────► Gsi: a bounded queue ──► transmit ──► a packet from number 1
+//! ```
+//!
+//! Behind it is no queue pair, no memory region and no completion queue. Its packets leave in the
+//! class of requests, where it takes turns with the queue pairs ([`output`](super::output)). A MAD
+//! for which there is no room is lost, like any datagram: protocols on MADs repeat what they sent.
+//!
+//! A caller that has management software of its own on queue pairs creates one with the number 1
+//! ([`QpInit::well_known`](super::QpInit::well_known)) instead.
+//!
+//! # References
+//! IBTA 10.2.4 (the queue key of QP1), 10.9 (partitioning), 13.4.2 (format of MADs)
+
+use alloc::collections::VecDeque;
+
+use super::memory::Sink;
+use super::responder::same_partition;
+use super::types::{
+    Arrival, DropReason, GSI_QKEY, GSI_QPN, MAD_LEN, Mad, MadDestination, PostRefused, Qpn, ReceivedMad,
+    Refused, Transmit,
+};
+use crate::wire::bth::{self, DEFAULT_PKEY};
+use crate::wire::{Headers, MASK_24, Opcode, Psn, deth};
+
+/// MADs on their way out.
+#[derive(Debug)]
+pub(crate) struct Gsi {
+    /// Number 1 is listed in the scheduler while this is not empty.
+    waiting: VecDeque<(MadDestination, Mad)>,
+    psn: Psn,
+}
+
+impl Gsi {
+    /// Returns an interface with room for [`MAX_WAITING`] MADs.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] where memory is short.
+    pub(crate) fn new() -> Result<Self, Refused> {
+        let mut waiting = VecDeque::new();
+        waiting.try_reserve_exact(MAX_WAITING).map_err(|_| Refused::NoRoom)?;
+        Ok(Self { waiting, psn: Psn::new(0) })
+    }
+
+    /// Queues a MAD. Returns whether the queue was empty.
+    ///
+    /// # Errors
+    /// [`PostRefused::QueueFull`] with [`MAX_WAITING`] MADs in the queue.
+    pub(crate) fn push(&mut self, to: &MadDestination, mad: &Mad) -> Result<bool, PostRefused> {
+        if self.waiting.len() >= MAX_WAITING {
+            return Err(PostRefused::QueueFull);
+        }
+        let was_empty = self.waiting.is_empty();
+        self.waiting.push_back((*to, *mad));
+        Ok(was_empty)
+    }
+
+    /// Returns whether no MAD waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Writes the next MAD as a packet. One that does not fit `buf` is dropped.
+    pub(crate) fn transmit(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+        let (to, mad) = self.waiting.pop_front()?;
+        let bth =
+            bth::Repr { pkey: to.pkey, ..bth::Repr::new(Opcode::UD_SEND_ONLY, to.qpn & MASK_24, self.psn) };
+        let deth = Some(deth::Repr { qkey: GSI_QKEY, src_qp: GSI_QPN });
+        let headers = Headers { deth, ..Headers::new(bth) };
+        let len = headers.len() + MAD_LEN;
+        buf.get_mut(headers.len()..len)?.copy_from_slice(&mad);
+        headers.emit(buf);
+        self.psn = self.psn.next();
+        Some(Transmit { len, path: to.path, qpn: Qpn(GSI_QPN) })
+    }
+}
+
+/// Delivers a packet for queue pair 1, or drops it silently.
+///
+/// # Errors
+/// The reason why it was dropped.
+pub(crate) fn receive(
+    arrival: &Arrival,
+    headers: &Headers,
+    payload: &[u8],
+    sink: &mut impl Sink,
+) -> Result<(), DropReason> {
+    let bth = &headers.bth;
+    let (Opcode::UD_SEND_ONLY, Some(deth)) = (bth.opcode, headers.deth) else {
+        return Err(DropReason::Other);
+    };
+    // A MAD needs no pad.
+    let mad: &Mad = payload.try_into().map_err(|_| DropReason::Other)?;
+    // A MAD needs no pad.
+    if bth.pad_cnt != 0 || !same_partition(DEFAULT_PKEY, bth.pkey) {
+        return Err(DropReason::Other);
+    }
+    if deth.qkey != GSI_QKEY {
+        return Err(DropReason::WrongQkey);
+    }
+    let received = ReceivedMad { arrival: *arrival, src_qpn: deth.src_qp, pkey: bth.pkey, mad: *mad };
+    sink.mad(&received).map_err(|_| DropReason::MadsFull)
+}
+
+/// The most MADs that wait to be sent.
+const MAX_WAITING: usize = 512;
+
+#[cfg(test)]
+mod tests;

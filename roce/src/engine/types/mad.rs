@@ -1,0 +1,43 @@
+//! Management datagrams (MADs): the packets of queue pair 1, and where they come from and go to.
+//!
+//! # References
+//! IBTA 13.4 (MADs), 10.2.4 (queue keys)
+
+use super::{Arrival, Path};
+
+/// The number of the queue pair of the general services interface.
+pub const GSI_QPN: u32 = 1;
+
+/// The queue key of the general services interface, which all packets for number 1 carry.
+pub const GSI_QKEY: u32 = 0x8001_0000;
+
+/// The length of a management datagram in bytes.
+pub const MAD_LEN: usize = 256;
+
+/// A management datagram, header and data: the payload of one packet.
+pub type Mad = [u8; MAD_LEN];
+
+/// The destination of a management datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadDestination {
+    /// The path.
+    pub path: Path,
+    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the source of the datagram to which
+    /// this one replies.
+    pub qpn: u32,
+    /// The partition key.
+    pub pkey: u16,
+}
+
+/// A management datagram that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedMad {
+    /// The addresses, and what else is known of its packet.
+    pub arrival: Arrival,
+    /// The sender's queue pair.
+    pub src_qpn: u32,
+    /// The partition key: of the default partition, full or limited member.
+    pub pkey: u16,
+    /// Its bytes.
+    pub mad: Mad,
+}
