@@ -11,7 +11,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -27,6 +27,8 @@ use crate::{exit, worker};
 pub(crate) struct Device {
     shared: Arc<Shared>,
     worker: Mutex<Option<JoinHandle<()>>>,
+    /// The address was chosen for it.
+    pub(crate) is_auto: bool,
 }
 
 impl Device {
@@ -40,11 +42,22 @@ impl Device {
         socket: Socket,
         guid: Guid,
         strict_ports: bool,
+        is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
         let shared = Arc::new(Shared::new(name, socket, guid, strict_ports)?);
         exit::remember(&shared);
         let worker = start(name, Arc::clone(&shared))?;
-        Ok(Arc::new(Self { shared, worker: Mutex::new(Some(worker)) }))
+        let device = Arc::new(Self { shared, worker: Mutex::new(Some(worker)), is_auto });
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|device| device.strong_count() > 0);
+        devices.push(Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    /// Returns the live devices of this process, in the order in which they were made.
+    pub(crate) fn live() -> Vec<Arc<Self>> {
+        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().filter_map(Weak::upgrade).filter(|device| !device.is_forked()).collect()
     }
 }
 
@@ -100,3 +113,6 @@ impl Drop for Device {
         }
     }
 }
+
+/// The devices that were made, some of which may be gone.
+static DEVICES: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());

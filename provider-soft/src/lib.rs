@@ -31,6 +31,7 @@
 //! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues, and domains of XRC |
 //! | `notify` | when a completion raises an event |
 //! | `wqe` | a work request on its way through a ring |
+//! | [`cm`] | for connection managers: management datagrams, devices by address |
 //! | `sync` | atomics, or the model checker's |
 //!
 //! # Life of a send
@@ -79,6 +80,7 @@
 #![allow(unsafe_code)]
 
 mod ah;
+pub mod cm;
 mod combining_lock;
 mod context;
 mod cq;

@@ -124,18 +124,18 @@ impl SoftBuilder {
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
         let refused = |errno| left_out(name, address, errno);
-        self.on(name, Socket::bind(address).map_err(refused)?)
+        self.on(name, Socket::bind(address).map_err(refused)?, false)
     }
 
     fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {
         let socket = Socket::auto().map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
-        self.on(name, socket)
+        self.on(name, socket, true)
     }
 
-    fn on(self, name: &str, socket: Socket) -> Result<DeviceInfo, Skipped> {
+    fn on(self, name: &str, socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         let address = socket.address();
         let guid = guid_of(address);
-        let device = Device::new(name, socket, guid, self.strict_ports)
+        let device = Device::new(name, socket, guid, self.strict_ports, is_auto)
             .map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
     }
@@ -167,7 +167,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 /// Makes the devices that `VERBS_SOFT` requests, once in the life of a process. A forked child
 /// cannot use its parent's devices and makes its own. For `auto` they get other addresses;
 /// addresses that are requested by number stay taken while the parent lives.
-fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
+pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();

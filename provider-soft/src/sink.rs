@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use roce::engine::{Completion, CqFull, CqId, Event, Qpn, Sge, Sink, SrqId, Time};
+use roce::engine::{Completion, CqFull, CqId, Event, MadsFull, Qpn, ReceivedMad, Sge, Sink, SrqId, Time};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::EventsRead;
 use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use crate::cm::GsiEnd;
 use crate::event_pipe::{EventPipe, Written};
 use crate::limits::{self, QPN_MODULUS, SRQN_MODULUS};
 use crate::notify::{Armed, Notify};
@@ -37,6 +38,8 @@ pub(crate) struct EngineSink {
     armed: u32,
     /// The asynchronous events of each open of the device, for those of its port.
     contexts: Vec<Weak<EventPipe>>,
+    /// The general services interface, while it is taken.
+    pub(crate) gsi: Option<GsiEnd>,
     /// The earliest time at which moderation ends the wait for more completions, or an earlier one.
     moderated_until: Option<Time>,
     /// The start of the device's clock.
@@ -133,6 +136,7 @@ impl EngineSink {
             srq_slots: Box::new([0; SRQN_MODULUS]),
             armed: 0,
             contexts: Vec::new(),
+            gsi: None,
             moderated_until: None,
             origin,
             clogged: Vec::new(),
@@ -535,6 +539,11 @@ impl Sink for EngineSink {
             Event::SrqLimitReached(srq) => self.raise_for_srq(srq, E::SRQ_LIMIT_REACHED),
             Event::SrqError(srq) => self.raise_for_srq(srq, E::SRQ_ERR),
         }
+    }
+
+    #[cold]
+    fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        self.gsi.as_mut().ok_or(MadsFull)?.push(mad)
     }
 }
 

@@ -8,13 +8,14 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use common::{
-    Arena, End, PATIENCE, Shape, gid, open, pair, pair_on, post_recv, post_send, recv, send, wait,
-    wait_for_child, wait_ok,
+    Arena, End, PATIENCE, Shape, eventually, gid, open, pair, pair_on, post_recv, post_send, recv, send,
+    wait, wait_for_child, wait_ok,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
+use provider_soft::cm::{MAD_LEN, MadAddress, Port};
 use provider_soft::{Soft, SoftDevice};
 use verbs::provider::ContextOps as _;
 use verbs::{
@@ -82,7 +83,7 @@ fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
     assert_eq!(SoftDevice::bind(address).unwrap_err().errno, Errno::ADDRINUSE, "its children hold it");
     drop((left, right, arena, into));
     // The child of a test that forks holds the socket as well, while it lives.
-    common::eventually("the address is free", || SoftDevice::bind(address).is_ok());
+    eventually("the address is free", || SoftDevice::bind(address).is_ok());
 }
 
 #[test]
@@ -231,6 +232,9 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
     let dm_attr = DmAttr { length: 64, log_align: 0 };
     let dm = context.alloc_dm(&dm_attr).unwrap();
+    let gsi = Port::of(&info).unwrap().take_gsi().unwrap();
+    let to_itself = MadAddress::new(gid(&context));
+    gsi.send(&to_itself, &[1; MAD_LEN]).unwrap();
     // A completion that the child would find if it was allowed to.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
@@ -262,8 +266,11 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
                     && is_forked(dm.copy_to(0, &[1; 4]))
                     && is_forked(a.cq.req_notify(false))
                     && is_forked(Soft::open(&info))
+                    && gsi.recv().is_none()
+                    && is_forked(gsi.send(&to_itself, &[1; MAD_LEN]))
+                    && Port::of(&info).is_none()
                     && {
-                        drop((a, b, from, into, dm, context));
+                        drop((a, b, from, into, dm, gsi, context));
                         drop(info);
                         true
                     }
@@ -279,6 +286,9 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     send(&mut a.qp, 2, SendOp::Send, &[from.sge(0..8)]);
     wait_ok(&mut a.cq, 2);
     wait_ok(&mut b.cq, 2);
+    eventually("the datagram is still there", || gsi.recv().is_some());
+    gsi.send(&to_itself, &[2; MAD_LEN]).unwrap();
+    eventually("the interface still works", || gsi.recv().is_some());
 }
 
 #[test]
@@ -311,7 +321,7 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
         let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap();
     };
-    common::eventually("both threads sleep", || {
+    eventually("both threads sleep", || {
         let before = switches();
         assert_eq!(before.len(), 2);
         idle_for(Duration::from_millis(200));

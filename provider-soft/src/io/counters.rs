@@ -77,6 +77,7 @@ impl Counts {
         self.datagrams_wrong_qkey.set(dropped.wrong_qkey);
         self.datagrams_unknown_qpn.set(dropped.unknown_qpn);
         self.datagrams_not_member.set(dropped.not_member);
+        self.datagrams_mads_full.set(dropped.mads_full);
         self.datagrams_other.set(dropped.other);
         self.datagrams_dropped.set(dropped.total);
     }
@@ -137,6 +138,9 @@ counters! {
     datagrams_unknown_qpn,
     /// Datagrams dropped: no queue pair had joined the destination group.
     datagrams_not_member,
+    /// Datagrams dropped: management datagrams that the connection manager was too slow for
+    /// ([`cm::Gsi`](crate::cm::Gsi)).
+    datagrams_mads_full,
     /// Datagrams dropped for another reason: a queue pair of another type or state, another
     /// partition key, a receive whose memory cannot be written, a malformed packet.
     datagrams_other,

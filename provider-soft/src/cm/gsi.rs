@@ -1,0 +1,201 @@
+//! [`Gsi`]: queue pair 1 of a device.
+//!
+//! ```text
+//!   any thread that holds the device's lock            the connection manager's thread
+//!   packet ─► engine ─► GsiEnd ──► ring, eventfd ────► poll(2), Gsi::recv
+//!                       engine ◄── lock ◄───────────── Gsi::send
+//! ```
+//!
+//! The ring is bounded, because strangers fill it; what does not fit is dropped and counted
+//! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce::engine::{self, MadDestination, MadsFull, Path, PostRefused};
+use verbs_core::types::Gid;
+use verbs_core::{Cause, Errno, Result};
+
+use super::port::Port;
+use crate::device::Device;
+use crate::pd::refusal;
+use crate::ring::{Consumer, Producer, ring};
+
+/// The length of a management datagram in bytes.
+pub const MAD_LEN: usize = engine::MAD_LEN;
+
+/// The general services interface of a device: sends and receives management datagrams (MADs).
+/// Dropping it closes queue pair 1.
+///
+/// Packets for queue pair 1 are received if they belong to the default partition, carry the queue
+/// key 0x80010000 and exactly [`MAD_LEN`] bytes: the checks of Linux' rxe, and the length that its
+/// MAD layer sends. MADs may be lost, doubled and forged, as all datagrams.
+///
+/// Waiting: `poll(2)` on [`as_fd`](AsFd::as_fd), which is readable until [`recv`](Self::recv) has
+/// returned `None`. The descriptor must not be read from or written to.
+#[derive(Debug)]
+pub struct Gsi {
+    device: Arc<Device>,
+    received: Mutex<Consumer<engine::ReceivedMad>>,
+    readable: Arc<EventFd>,
+}
+
+/// The other end of a MAD: the destination of one that is sent, the source of one that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadAddress {
+    /// The IP address.
+    pub gid: Gid,
+    /// The queue pair: 1, unless a MAD that arrived says otherwise.
+    pub qpn: u32,
+    /// The traffic class (TOS). Of a MAD that arrived it is known while the device has a datagram
+    /// queue pair, and 0 otherwise.
+    pub traffic_class: u8,
+    /// The hop limit of packets; 0, as in the address of a MAD that arrived, is the system's
+    /// default.
+    pub hop_limit: u8,
+}
+
+impl MadAddress {
+    /// Returns the general services interface at an address, with the system's defaults.
+    pub fn new(gid: Gid) -> Self {
+        Self { gid, qpn: engine::GSI_QPN, traffic_class: 0, hop_limit: 0 }
+    }
+}
+
+/// A MAD that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedMad {
+    /// Its source, to which a reply can be sent.
+    pub from: MadAddress,
+    /// The partition key of its packet: 0xffff, or 0x7fff from a limited member. Both are of the
+    /// index 0.
+    pub pkey: u16,
+    /// Its bytes.
+    pub mad: [u8; MAD_LEN],
+}
+
+impl Gsi {
+    pub(super) fn take(device: &Arc<Device>) -> Result<Self> {
+        device.check(TAKE)?;
+        let (producer, received) = ring(CAPACITY, 0).map_err(|_| device.error(TAKE, Errno::NOMEM))?;
+        let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| device.error(TAKE, errno.into()))?;
+        let readable = Arc::new(readable);
+        let end = GsiEnd { producer, readable: Arc::clone(&readable) };
+        device.control(TAKE, |core, _| {
+            core.engine.open_gsi().map_err(|refused| match refused {
+                engine::Refused::Busy => device
+                    .error(TAKE, Errno::BUSY)
+                    .because(Cause::InUse { by: "another part of this process" }),
+                other => refusal(device, TAKE, other),
+            })?;
+            core.sink.gsi = Some(end);
+            Ok(())
+        })?;
+        Ok(Self { device: Arc::clone(device), received: Mutex::new(received), readable })
+    }
+
+    /// Returns the port of the device.
+    pub fn port(&self) -> Port {
+        Port { device: Arc::clone(&self.device) }
+    }
+
+    /// Sends a MAD from the device's address. It leaves before the call returns, unless the
+    /// socket is full.
+    ///
+    /// # Errors
+    /// - `EAGAIN`: 512 MADs wait for room in the socket. Treat the MAD as lost.
+    /// - `ENETUNREACH`: the destination's address is of the other family.
+    /// - `ENODEV` in a forked child of the process that made the device.
+    pub fn send(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
+        const VERB: &str = "send_mad";
+        let device = &self.device;
+        if to.gid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
+            return Err(device.error(VERB, Errno::NETUNREACH));
+        }
+        let path = Path {
+            local: device.gid,
+            remote: to.gid.0,
+            traffic_class: to.traffic_class,
+            hop_limit: to.hop_limit,
+            ..Path::default()
+        };
+        let to = MadDestination { path, qpn: to.qpn, pkey: Port::PKEY };
+        device.control(VERB, |core, _| {
+            core.engine.send_mad(&to, mad).map_err(|refused| {
+                let full = refused == PostRefused::QueueFull;
+                device.error(VERB, if full { Errno::AGAIN } else { Errno::INVAL })
+            })
+        })
+    }
+
+    /// Returns the next MAD that arrived, without waiting. In a forked child there is none.
+    pub fn recv(&self) -> Option<ReceivedMad> {
+        if self.device.is_forked() {
+            return None;
+        }
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        take_next(&mut received).or_else(|| {
+            // A MAD is in the ring before the descriptor becomes readable, so the second look finds
+            // one whose signal was taken here.
+            let _ = self.readable.read();
+            take_next(&mut received)
+        })
+    }
+}
+
+/// Readable while MADs may wait.
+impl AsFd for Gsi {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+}
+
+impl Drop for Gsi {
+    fn drop(&mut self) {
+        // Fails in a forked child alone, where the interface is the parent's.
+        let _ = self.device.control("close_gsi", |core, _| {
+            core.engine.close_gsi();
+            core.sink.gsi = None;
+            Ok(())
+        });
+    }
+}
+
+fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad> {
+    let engine::ReceivedMad { arrival, src_qpn, pkey, mad } = *received.next()?;
+    received.free(1);
+    let (gid, traffic_class) = (Gid(arrival.remote), arrival.traffic_class);
+    Some(ReceivedMad { from: MadAddress { gid, qpn: src_qpn, traffic_class, hop_limit: 0 }, pkey, mad })
+}
+
+/// The end of the interface that the thread with the device's lock has.
+#[derive(Debug)]
+pub(crate) struct GsiEnd {
+    producer: Producer<engine::ReceivedMad>,
+    readable: Arc<EventFd>,
+}
+
+impl GsiEnd {
+    /// Passes a MAD on.
+    ///
+    /// # Errors
+    /// [`MadsFull`] with as many in the ring as it holds.
+    pub(crate) fn push(&mut self, mad: &engine::ReceivedMad) -> Result<(), MadsFull> {
+        if !self.producer.has_room() {
+            return Err(MadsFull);
+        }
+        self.producer.put(*mad, core::iter::empty());
+        self.producer.publish();
+        // Full means that it is readable.
+        let _ = self.readable.write(1);
+        Ok(())
+    }
+}
+
+const TAKE: &str = "take_gsi";
+
+/// The MADs that wait for the connection manager, 330 KiB: twice as many receives as Linux posts
+/// (`IB_MAD_QP_RECV_SIZE`). A request that is lost is repeated after seconds.
+const CAPACITY: u32 = 1024;

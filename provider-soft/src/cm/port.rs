@@ -1,0 +1,100 @@
+//! [`Port`]: a soft device of this process, as a connection manager uses it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use verbs_core::Result;
+use verbs_core::discovery::{DeviceInfo, OwnDevice};
+use verbs_core::types::{Gid, Guid, Mtu};
+
+use super::gsi::Gsi;
+use crate::device::Device;
+use crate::{DRIVER_ID, limits, registration};
+
+/// The only port of a soft device of this process. It keeps the device, and its address, alive.
+#[derive(Clone, Debug)]
+pub struct Port {
+    pub(super) device: Arc<Device>,
+}
+
+impl Port {
+    /// The number of the port.
+    pub const NUMBER: u8 = limits::PORT;
+    /// The index of its address in the GID table.
+    pub const GID_INDEX: u32 = 0;
+    /// The only partition key, of the index 0: the default partition, full member.
+    pub const PKEY: u16 = limits::PKEY;
+
+    /// Returns the port of a device, or `None` if it is not a soft device of this process.
+    pub fn of(device: &DeviceInfo) -> Option<Self> {
+        let device = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>)?;
+        (!device.is_forked()).then(|| Self { device: Arc::clone(device) })
+    }
+
+    /// Returns the ports of all live devices of this process, in the order in which they were made:
+    /// those that `VERBS_SOFT` requests, which the first call makes if no device list did, and
+    /// those that the program made itself.
+    pub fn all() -> Vec<Self> {
+        registration::from_environment();
+        Device::live().into_iter().map(|device| Self { device }).collect()
+    }
+
+    /// Returns the port that has an address.
+    pub fn with_address(address: IpAddr) -> Option<Self> {
+        let address = address.to_canonical();
+        Self::all().into_iter().find(|port| port.address() == address)
+    }
+
+    /// Returns the device, to open it.
+    pub fn device(&self) -> DeviceInfo {
+        let own = OwnDevice::new(Arc::clone(&self.device));
+        DeviceInfo::brought(&self.device.name, DRIVER_ID, self.device.guid, own)
+    }
+
+    /// Returns the device's name.
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Returns the address.
+    pub fn address(&self) -> IpAddr {
+        self.device.socket.address()
+    }
+
+    /// Returns the index of the interface if the address is link-local IPv6, and 0 otherwise.
+    pub fn scope_id(&self) -> u32 {
+        self.device.socket.scope()
+    }
+
+    /// Returns the address as a GID.
+    pub fn gid(&self) -> Gid {
+        Gid(self.device.gid)
+    }
+
+    /// Returns the node GUID of the device.
+    pub fn node_guid(&self) -> Guid {
+        self.device.guid
+    }
+
+    /// Returns whether the address is one of 127.0.0.0/8 that was chosen for the device. Other
+    /// processes cannot know it.
+    pub fn is_auto(&self) -> bool {
+        self.device.is_auto
+    }
+
+    /// Returns the largest path MTU that packets of its interface carry.
+    pub fn active_mtu(&self) -> Mtu {
+        let mtu = self.device.socket.interface().map(|(_, mtu)| mtu);
+        limits::port_attr(mtu, true).active_mtu
+    }
+
+    /// Takes the general services interface of the device. All contexts of the device share the
+    /// interface, so that one part of the process has it at a time.
+    ///
+    /// # Errors
+    /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that
+    /// made the device.
+    pub fn take_gsi(&self) -> Result<Gsi> {
+        Gsi::take(&self.device)
+    }
+}

@@ -1,0 +1,125 @@
+//! [`Listening`]: names of listeners, by which processes of one machine find each other's devices.
+//!
+//! A name is an abstract address of a Unix socket: it belongs to the network namespace, as IP
+//! addresses do, needs no rights and no directory, and ends with its process. It consists of the
+//! port space, the port and the IP address that the program listens on:
+//!
+//! ```text
+//!   listener:  bind \0verbs-soft/cm/1/106/7174/0.0.0.0, answer those who connect
+//!   client:    connect to \0verbs-soft/cm/1/106/7174/127.0.0.1, then to the one above
+//!              read the addresses of the listener's devices: their number as a byte, then GIDs
+//! ```
+//!
+//! Any process of the namespace can take a name, as it can take a TCP port. Clients use only
+//! addresses of this machine from an answer, and connect to them with the checks of the protocol.
+//!
+//! # References
+//! `unix(7)` (abstract socket addresses)
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+
+use verbs_core::Errno;
+
+use super::port::Port;
+use crate::io::address::gid_of;
+
+/// The name of a listener of this process. Dropping it frees the name.
+///
+/// Its owner waits for the descriptor to be readable, and calls [`answer`](Self::answer).
+#[derive(Debug)]
+pub struct Listening {
+    listener: UnixListener,
+    /// The number of its devices, and their GIDs.
+    answer: Box<[u8]>,
+}
+
+impl Listening {
+    /// Takes the name of a listener on an address and port, which is reached through `ports`.
+    ///
+    /// `space` is the port space as `rdma_cm.h` numbers it (0x106: TCP). A listener on `::` that
+    /// also accepts IPv4 has two names, that of `::` and that of `0.0.0.0`.
+    ///
+    /// Returns `None` if another process has the name, and clients need none: they connect to
+    /// the addresses of `ports`, which were requested by number. So two processes with devices of
+    /// their own may listen on `0.0.0.0` and the same port, as two machines may.
+    ///
+    /// # Errors
+    /// - `EADDRINUSE`: another listener of this machine has the name, and one of `ports` has an
+    ///   address that only the name leads to ([`Port::is_auto`]), or the address is none of theirs.
+    /// - `EINVAL`: the port is 0.
+    /// - any other errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`.
+    pub fn bind(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
+        if address.port() == 0 {
+            return Err(Errno::INVAL);
+        }
+        let ip = address.ip().to_canonical();
+        let name = UnixAddress::from_abstract_name(name(space, ip, address.port())).map_err(errno)?;
+        let listener = match UnixListener::bind_addr(&name).map_err(errno) {
+            Ok(listener) => listener,
+            Err(Errno::ADDRINUSE) => {
+                let known = ports.iter().all(|port| !port.is_auto());
+                let reached = ip.is_unspecified() || ports.iter().any(|port| port.address() == ip);
+                return if known && reached { Ok(None) } else { Err(Errno::ADDRINUSE) };
+            }
+            Err(other) => return Err(other),
+        };
+        listener.set_nonblocking(true).map_err(errno)?;
+        let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
+        Ok(Some(Self { listener, answer: answer_of(addresses).into() }))
+    }
+
+    /// Answers clients that wait, at most 64, without waiting.
+    ///
+    /// # Errors
+    /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
+    /// pause before the next call.
+    pub fn answer(&self) -> Result<(), Errno> {
+        for _ in 0..CLIENTS {
+            match self.listener.accept() {
+                // The answer fits the empty buffer of a new stream. A client that is gone needs
+                // none.
+                Ok((mut client, _)) => {
+                    drop(client.set_nonblocking(true).and_then(|()| client.write_all(&self.answer)));
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                    _ => return Err(errno(error)),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Readable while clients wait.
+impl AsFd for Listening {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io(&error)
+}
+
+/// Returns the answer with these addresses.
+pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>) -> Vec<u8> {
+    core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).collect()
+}
+
+/// Returns the abstract name of a listener, without its leading zero byte.
+pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
+    // The number is the version of the answer.
+    format!("verbs-soft/cm/1/{space:x}/{port}/{ip}")
+}
+
+/// The most addresses in an answer.
+pub(super) const MAX_ADDRESSES: usize = 64;
+
+/// The clients that one call answers.
+const CLIENTS: u32 = 64;

@@ -1,0 +1,100 @@
+//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost.
+//!
+//! This test has no harness, because it starts itself again as both processes.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Command, ExitCode, Stdio};
+
+use common::{PATIENCE, Process};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use provider_soft::cm::{Listening, MAD_LEN, MadAddress, Port, Resolution, resolve};
+use verbs::Errno;
+
+/// The port space of TCP in `rdma_cm.h`.
+const TCP: u16 = 0x106;
+
+fn main() -> ExitCode {
+    let port = std::env::args().nth(2).and_then(|text| text.parse().ok());
+    match (std::env::args().nth(1).as_deref(), port) {
+        (Some("listen"), Some(port)) => listen(port),
+        (Some("connect"), Some(port)) => connect(port),
+        _ => return supervise(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn supervise() -> ExitCode {
+    let port = (std::process::id() as u16 | 0x8000).to_string();
+    let start = |role: &str| {
+        let mut command = Command::new("/proc/self/exe");
+        command.args([role, port.as_str()]).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
+        command.stdout(Stdio::piped()).spawn().expect("this program starts again")
+    };
+    let mut listener = start("listen");
+    let mut line = String::new();
+    BufReader::new(listener.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line.trim(), "listening");
+    let listener = Process(listener);
+    let client = Process(start("connect")).finish();
+    let failed = !client.success() || !listener.finish().success();
+    println!(
+        "{} cm.two_processes_find_each_other_by_a_port_of_localhost",
+        if failed { "FAIL" } else { "PASS" }
+    );
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Answers clients, and returns each MAD to its sender until one ends with 0.
+fn listen(port: u16) {
+    let ports = Port::all();
+    let [own] = &ports[..] else { panic!("{ports:?}") };
+    let gsi = own.take_gsi().unwrap();
+    let any = (Ipv4Addr::UNSPECIFIED, port).into();
+    let listening = Listening::bind(TCP, any, &ports).unwrap().expect("nobody has the name");
+    println!("listening");
+    loop {
+        wait(&[gsi.as_fd(), listening.as_fd()]);
+        listening.answer().unwrap();
+        while let Some(received) = gsi.recv() {
+            gsi.send(&received.from, &received.mad).unwrap();
+            if received.mad.last() == Some(&0) {
+                return;
+            }
+        }
+    }
+}
+
+fn connect(port: u16) {
+    let ports = Port::all();
+    let [own] = &ports[..] else { panic!("{ports:?}") };
+    let taken = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, port).into(), &ports);
+    assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE, "the other process listens there");
+    let gsi = own.take_gsi().unwrap();
+    let to: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
+    let Resolution::Pending(mut lookup) = resolve(TCP, None, to).unwrap() else { panic!("no listener") };
+    wait(&[lookup.as_fd()]);
+    let route = lookup.finish().unwrap().expect("answered");
+    assert!(route.is_local && route.destination != own.address());
+    for last in [1, 0] {
+        gsi.send(&MadAddress::new(route.destination.into()), &[last; MAD_LEN]).unwrap();
+        let received = loop {
+            // The descriptor is readable until nothing was left.
+            match gsi.recv() {
+                Some(received) => break received,
+                None => wait(&[gsi.as_fd()]),
+            }
+        };
+        assert_eq!((received.mad, received.from.gid), ([last; MAD_LEN], route.destination.into()));
+    }
+}
+
+fn wait(files: &[BorrowedFd<'_>]) {
+    let mut fds: Vec<_> = files.iter().map(|file| PollFd::new(*file, PollFlags::POLLIN)).collect();
+    let ready = poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap();
+    assert!(ready > 0, "nothing within {PATIENCE:?}");
+}
