@@ -7,6 +7,7 @@
 //! | [`sysfs`] | reads the same facts from files below [`Roots`] |
 //! | [`device`] | [`DeviceInfo`] and the types of its fields |
 //! | [`skipped`] | [`Skipped`], [`SkipReason`] |
+//! | `misc` | [`Misc`]: a file that belongs to no device, such as the connection manager's |
 //!
 //! ```text
 //! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN exists ──► list
@@ -26,6 +27,7 @@
 //! return, discovery does not panic, hang, or read a file outside of the two [`Roots`].
 
 mod device;
+mod misc;
 pub(crate) mod netlink;
 mod nldev;
 mod skipped;
@@ -37,6 +39,9 @@ use std::path::Path;
 #[doc(hidden)]
 pub use device::DeviceParts;
 pub use device::{DevNum, DeviceInfo, NodeType, OwnDevice, TransportType};
+#[doc(hidden)]
+pub use misc::misc_at;
+pub use misc::{Misc, misc};
 pub use netlink::NetlinkError;
 #[doc(hidden)]
 pub use netlink::{NetlinkSocket, Wire};

@@ -104,6 +104,15 @@ pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<
     conversation.get(message_type, &request, NlChardev::parse)
 }
 
+/// Returns the character device of a kind that belongs to no device, such as `rdma_cm`.
+pub(super) fn chardev(conversation: &mut Conversation<'_>, kind: &str) -> Result<NlChardev, NetlinkError> {
+    let mut name = kind.as_bytes().to_vec();
+    name.push(0);
+    let request = attribute(RDMA_NLDEV_ATTR_CHARDEV_TYPE, &name);
+    let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET_CHARDEV);
+    conversation.get(message_type, &request, NlChardev::parse)
+}
+
 /// Returns whether the kernel copies registered pages for a forked child. Kernels before 5.12 do
 /// not have the attribute.
 pub(super) fn copies_on_fork(conversation: &mut Conversation<'_>) -> Result<bool, NetlinkError> {

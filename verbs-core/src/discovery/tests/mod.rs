@@ -4,6 +4,7 @@
 mod conversation;
 mod files;
 mod hostile;
+mod misc;
 mod recorded;
 
 use std::collections::VecDeque;

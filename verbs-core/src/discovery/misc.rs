@@ -1,0 +1,63 @@
+//! [`Misc`]: a character device of the RDMA subsystem that belongs to no RDMA device, such as that
+//! of the connection manager.
+//!
+//! ```text
+//! netlink GET_CHARDEV, type rdma_cm ──► number, name, ABI version
+//!        │ fails or short
+//!        ▼
+//! <sysfs>/class/misc/rdma_cm/dev          10:125
+//!                            abi_version  4
+//! ```
+//!
+//! Kernels before 5.1 have no such request of netlink.
+
+use super::netlink::{Conversation, NetlinkSocket, Wire};
+use super::nldev;
+use super::sysfs::{self, Roots};
+use super::{DevNum, path_component};
+use crate::Errno;
+
+/// A character device of the RDMA subsystem that belongs to no RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misc {
+    /// The number of its file.
+    pub dev: DevNum,
+    /// The name of its file below `/dev/infiniband`.
+    pub name: String,
+    /// The version of its ABI.
+    pub abi_version: u32,
+}
+
+/// Finds the device of a kind, such as `rdma_cm`.
+///
+/// # Errors
+/// `ENOENT` if the kernel has no such device (its module is not loaded), or hides it.
+pub fn misc(kind: &str) -> Result<Misc, Errno> {
+    let roots = Roots::system();
+    match NetlinkSocket::open() {
+        Ok(mut socket) => misc_at(&roots, Some(&mut socket), kind),
+        Err(_) => misc_at(&roots, None, kind),
+    }
+}
+
+/// Finds a device as [`misc`] does, by a netlink and files of the caller's choice. For tests.
+///
+/// # Errors
+/// As [`misc`].
+#[doc(hidden)]
+pub fn misc_at(roots: &Roots, netlink: Option<&mut dyn Wire>, kind: &str) -> Result<Misc, Errno> {
+    netlink.and_then(|wire| by_netlink(wire, kind)).or_else(|| by_sysfs(roots, kind)).ok_or(Errno::NOENT)
+}
+
+fn by_netlink(wire: &mut dyn Wire, kind: &str) -> Option<Misc> {
+    let reported = nldev::chardev(&mut Conversation::new(wire), kind).ok()?;
+    let (dev, abi_version) = (reported.dev?, reported.abi_version?);
+    Some(Misc { dev, name: path_component(&reported.name?)?, abi_version })
+}
+
+fn by_sysfs(roots: &Roots, kind: &str) -> Option<Misc> {
+    let directory = roots.sysfs.join("class/misc").join(path_component(kind.as_bytes())?);
+    let dev = DevNum::from_sysfs(str::from_utf8(&sysfs::read(&directory.join("dev")).ok()?).ok()?)?;
+    let abi_version = sysfs::read_number(&directory.join("abi_version"))?;
+    Some(Misc { dev, name: kind.to_owned(), abi_version })
+}
