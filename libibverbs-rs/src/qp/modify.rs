@@ -16,7 +16,7 @@ use verbs_core::types::{DataInOrder, Ece, OpKind, QpAttr, QpAttrMask, QpState, R
 use verbs_core::{Cause, Errno, Error, Result};
 
 use super::Qp;
-use super::state::{Reset, Rts, Sqd, State};
+use super::state::{Init, Reset, Rts, Sqd, State};
 use crate::HandleError;
 
 impl<P: Provider> Qp<Rts, P> {
@@ -134,6 +134,22 @@ impl<P: Provider> Qp<Reset, P> {
     /// # Errors
     /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft; `EINVAL` for options of
     /// another vendor.
+    ///
+    /// # References
+    /// `ibv_set_ece(3)`
+    #[doc(alias = "ibv_set_ece")]
+    pub fn set_ece(&mut self, ece: &Ece) -> Result<()> {
+        let result = self.core.get_mut().set_ece(ece);
+        result.map_err(|error| self.of_device(error))
+    }
+}
+
+impl<P: Provider> Qp<Init, P> {
+    /// Sets the options of the connection, as negotiated with the peer, for the step to RTR.
+    ///
+    /// # Errors
+    /// As in RESET: `EOPNOTSUPP` if the provider has no such options, as rxe and soft; `EINVAL` for
+    /// options of another vendor.
     ///
     /// # References
     /// `ibv_set_ece(3)`
