@@ -19,6 +19,7 @@ const LIBRARIES: &[&str] = &[
     "provider-soft/src/",
     "roce/src/",
     "libibverbs-rs/src/",
+    "cm/src/",
     "tests/connectx/src/vfio/mapping.rs",
 ];
 

@@ -1,0 +1,299 @@
+//! [`getaddrinfo`]: from a host and a service to what an id binds to or connects to.
+//!
+//! ```text
+//!   node, service, Hints ─► names (DNS, /etc/hosts, /etc/services) ─► AddrInfo …
+//! ```
+//!
+//! Names are looked up by the system, through the standard library. Routes of InfiniBand come from
+//! the subnet administrator when an id resolves its route; a program that knows one puts it into
+//! [`AddrInfo::route`].
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+
+use verbs::{Cause, Errno, Error, Gid, QpType, Result};
+
+use crate::types::{Address, IbAddress, PathRecord, PortSpace};
+
+const VERB: &str = "getaddrinfo";
+
+/// The file with the names of ports.
+const SERVICES: &str = "/etc/services";
+
+/// The most bytes of that file that are read.
+const SERVICES_MAX: u64 = 1 << 22;
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// InfiniBand: a numeric IPv6 address is taken as a GID.
+    Ib,
+}
+
+/// The purpose of the addresses, and the choices among them:
+/// `Hints { passive: true, ..Hints::default() }`.
+///
+/// # References
+/// `rdma_getaddrinfo(3)`
+#[doc(alias = "rdma_addrinfo")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// The addresses are to listen on.
+    #[doc(alias = "RAI_PASSIVE")]
+    pub passive: bool,
+    /// The host is an address in numbers; no name is looked up.
+    #[doc(alias = "RAI_NUMERICHOST")]
+    pub numeric_host: bool,
+    /// No route is to be looked up. None is: an id resolves its route itself.
+    #[doc(alias = "RAI_NOROUTE")]
+    pub no_route: bool,
+    /// The only family; `None` for both of IP.
+    #[doc(alias = "RAI_FAMILY")]
+    pub family: Option<Family>,
+    /// The port space; `None` for the usual one of the transport service.
+    pub port_space: Option<PortSpace>,
+    /// The transport service; `None` for the usual one of the port space, and RC without either.
+    pub qp_type: Option<QpType>,
+    /// The address to connect from.
+    pub source: Option<Address>,
+}
+
+/// An address to listen on or to connect to.
+///
+/// # References
+/// `rdma_getaddrinfo(3)`
+#[doc(alias = "rdma_addrinfo")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AddrInfo {
+    /// The port space of the id.
+    pub port_space: PortSpace,
+    /// The transport service.
+    pub qp_type: QpType,
+    /// The address to listen on, or to connect from; `None` lets the routes choose.
+    pub source: Option<Address>,
+    /// The address to connect to; `None` to listen.
+    pub destination: Option<Address>,
+    /// The route ([`set_ib_path`](crate::CmId::set_ib_path)). Empty: the id resolves it.
+    pub route: Vec<PathRecord>,
+}
+
+/// Looks a host and a service up. Without a host, the addresses are those of any interface to
+/// listen on, and those of this machine to connect to. A service is a port number or a name;
+/// without one the port is 0.
+///
+/// ```
+/// use rdmacm::{Hints, getaddrinfo};
+///
+/// # fn main() -> verbs::Result<()> {
+/// let hints = Hints { numeric_host: true, ..Hints::default() };
+/// let found = getaddrinfo(Some("192.0.2.1"), Some("7471"), &hints)?;
+/// assert_eq!(found[0].destination, Some(([192, 0, 2, 1], 7471).into()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// - `EINVAL` without a host, a service and [`Hints::passive`]; for an address that is not in
+///   numbers, with [`Hints::numeric_host`].
+/// - `ENOENT` for a host or a service that is not known, with the system's reason, or that has no
+///   address of the family.
+///
+/// # References
+/// `rdma_getaddrinfo(3)`
+#[doc(alias = "rdma_getaddrinfo")]
+#[doc(alias = "rdma_freeaddrinfo")]
+pub fn getaddrinfo(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Result<Vec<AddrInfo>> {
+    if node.is_none() && service.is_none() && !hints.passive {
+        return Err(error(Errno::INVAL, "a host or a service is needed, or PASSIVE".into()));
+    }
+    let (port_space, qp_type) = kind(hints);
+    let protocol = if qp_type == QpType::UD { "udp" } else { "tcp" };
+    let port = service.map(|service| port(service, protocol)).transpose()?.unwrap_or(0);
+    let addresses: Vec<SocketAddr> = match node {
+        None if hints.passive => any(port).into(),
+        None => local(port).into(),
+        Some(node) => match numeric(node, port) {
+            Some(address) => vec![address],
+            None if hints.numeric_host || hints.family == Some(Family::Ib) => {
+                return Err(error(Errno::INVAL, format!("{node} is no address in numbers")));
+            }
+            None => (node, port)
+                .to_socket_addrs()
+                .map_err(|failed| error(Errno::NOENT, format!("{node}: {failed}")))?
+                .collect(),
+        },
+    };
+    let addresses = addresses.into_iter().filter_map(|address| of_family(address, hints.family, port_space));
+    let infos: Vec<_> = addresses
+        .map(|address| {
+            let (source, destination) =
+                if hints.passive { (Some(address), None) } else { (hints.source, Some(address)) };
+            AddrInfo { port_space, qp_type, source, destination, route: Vec::new() }
+        })
+        .collect();
+    if infos.is_empty() {
+        let node = node.unwrap_or("this machine");
+        return Err(error(Errno::NOENT, format!("{node} has no address of the family")));
+    }
+    Ok(infos)
+}
+
+/// Returns the port space and the transport service.
+fn kind(hints: &Hints) -> (PortSpace, QpType) {
+    match (hints.port_space, hints.qp_type) {
+        (Some(space), Some(qp_type)) => (space, qp_type),
+        (Some(space), None) => (space, space.qp_type()),
+        (None, Some(QpType::UD)) => (PortSpace::UDP, QpType::UD),
+        (None, qp_type) => (PortSpace::TCP, qp_type.unwrap_or(QpType::RC)),
+    }
+}
+
+/// Returns the addresses of any interface.
+fn any(port: u16) -> [SocketAddr; 2] {
+    [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
+}
+
+/// Returns the addresses of this machine.
+fn local(port: u16) -> [SocketAddr; 2] {
+    [(Ipv6Addr::LOCALHOST, port).into(), (Ipv4Addr::LOCALHOST, port).into()]
+}
+
+/// Returns the address if it is of the family.
+fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> Option<Address> {
+    match (family, address) {
+        (None, _) | (Some(Family::Ipv4), SocketAddr::V4(_)) | (Some(Family::Ipv6), SocketAddr::V6(_)) => {
+            Some(address.into())
+        }
+        (Some(Family::Ib), SocketAddr::V6(address)) => {
+            let gid = Gid(address.ip().octets());
+            let ib = IbAddress::new(gid, space, address.port());
+            Some(IbAddress { scope_id: address.scope_id().into(), ..ib }.into())
+        }
+        _ => None,
+    }
+}
+
+/// Parses an address in numbers. An IPv6 address may have a scope: `fe80::1%eth0`, or a number in
+/// its place.
+fn numeric(node: &str, port: u16) -> Option<SocketAddr> {
+    let Some((ip, scope)) = node.split_once('%') else {
+        return node.parse::<IpAddr>().ok().map(|ip| (ip, port).into());
+    };
+    let ip: Ipv6Addr = ip.parse().ok()?;
+    let scope = match scope.parse() {
+        Ok(number) => number,
+        Err(_) => nix::net::if_::if_nametoindex(scope).ok()?,
+    };
+    Some(SocketAddrV6::new(ip, port, 0, scope).into())
+}
+
+/// Returns the number of a port, by the system's names.
+fn port(service: &str, protocol: &str) -> Result<u16> {
+    if let Ok(number) = service.parse() {
+        return Ok(number);
+    }
+    let file = fs::File::open(SERVICES)
+        .map_err(|failed| error(Errno::NOENT, format!("the service {service}: {SERVICES}: {failed}")))?;
+    port_in(BufReader::new(file.take(SERVICES_MAX)), service, protocol)
+        .ok_or_else(|| error(Errno::NOENT, format!("{SERVICES} has no service {service}/{protocol}")))
+}
+
+/// Finds a service in the text of `services(5)`: a name, a port with its protocol, other names.
+fn port_in(text: impl BufRead, service: &str, protocol: &str) -> Option<u16> {
+    text.lines().map_while(std::io::Result::ok).find_map(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let (port, of) = words.next()?.split_once('/')?;
+        let is_it = of == protocol && (name == service || words.any(|alias| alias == service));
+        is_it.then(|| port.parse().ok()).flatten()
+    })
+}
+
+fn error(errno: Errno, reason: String) -> Error {
+    Error::new(VERB, "", errno).because(Cause::Other { reason: reason.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destinations(node: Option<&str>, hints: &Hints) -> Vec<String> {
+        let found = getaddrinfo(node, Some("7471"), hints).unwrap();
+        found.iter().map(|info| info.destination.or(info.source).unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn an_address_in_numbers_needs_no_names() {
+        let hints = Hints { numeric_host: true, ..Hints::default() };
+        assert_eq!(destinations(Some("192.0.2.1"), &hints), ["192.0.2.1:7471"]);
+        assert_eq!(destinations(Some("2001:db8::1"), &hints), ["[2001:db8::1]:7471"]);
+        assert_eq!(destinations(Some("fe80::1%7"), &hints), ["[fe80::1%7]:7471"]);
+        assert_eq!(destinations(Some("fe80::1%lo"), &hints), ["[fe80::1%1]:7471"]);
+        let error = getaddrinfo(Some("localhost"), None, &hints).unwrap_err();
+        assert_eq!(error.to_string(), "getaddrinfo: localhost is no address in numbers (EINVAL)");
+    }
+
+    #[test]
+    fn without_a_host_a_listener_takes_any_address_and_a_client_this_machines() {
+        let passive = Hints { passive: true, ..Hints::default() };
+        assert_eq!(destinations(None, &passive), ["0.0.0.0:7471", "[::]:7471"]);
+        assert_eq!(destinations(None, &Hints::default()), ["[::1]:7471", "127.0.0.1:7471"]);
+        let info = &getaddrinfo(None, None, &passive).unwrap()[0];
+        assert_eq!((info.destination, info.source.map(|source| source.port())), (None, Some(0)));
+        assert_eq!(getaddrinfo(None, None, &Hints::default()).unwrap_err().errno, Errno::INVAL);
+    }
+
+    #[test]
+    fn a_family_leaves_out_the_addresses_of_others() {
+        let hints = |family| Hints { passive: true, family: Some(family), ..Hints::default() };
+        assert_eq!(destinations(None, &hints(Family::Ipv4)), ["0.0.0.0:7471"]);
+        assert_eq!(destinations(None, &hints(Family::Ipv6)), ["[::]:7471"]);
+        let error = getaddrinfo(Some("192.0.2.1"), None, &hints(Family::Ipv6)).unwrap_err();
+        assert_eq!(error.errno, Errno::NOENT);
+    }
+
+    #[test]
+    fn an_infiniband_address_is_a_gid_and_a_service_of_the_port_space() {
+        let hints = Hints { family: Some(Family::Ib), qp_type: Some(QpType::UD), ..Hints::default() };
+        let info = &getaddrinfo(Some("fe80::2"), Some("80"), &hints).unwrap()[0];
+        let Some(Address::Ib(address)) = info.destination else { panic!("{info:?}") };
+        assert_eq!((address.service_id, info.port_space), (0x111_0050, PortSpace::UDP));
+        assert_eq!(address.gid.to_ipv6().to_string(), "fe80::2");
+    }
+
+    #[test]
+    fn the_port_space_and_the_service_imply_each_other() {
+        let of = |port_space, qp_type| kind(&Hints { port_space, qp_type, ..Hints::default() });
+        assert_eq!(of(None, None), (PortSpace::TCP, QpType::RC));
+        assert_eq!(of(Some(PortSpace::IPOIB), None), (PortSpace::IPOIB, QpType::UD));
+        assert_eq!(of(None, Some(QpType::UD)), (PortSpace::UDP, QpType::UD));
+        assert_eq!(of(Some(PortSpace::IB), Some(QpType::UC)), (PortSpace::IB, QpType::UC));
+    }
+
+    #[test]
+    fn a_named_service_is_found_with_its_protocol_and_aliases() {
+        let text =
+            "# comment\n\nssh 22/tcp # shell\ndomain 53/tcp\ndomain 53/udp names\nbad\nworse x/udp worse\n";
+        let find = |service, protocol| port_in(text.as_bytes(), service, protocol);
+        assert_eq!((find("ssh", "tcp"), find("ssh", "udp")), (Some(22), None));
+        assert_eq!((find("names", "udp"), find("names", "tcp")), (Some(53), None));
+        assert_eq!((find("bad", "udp"), find("worse", "udp"), find("shell", "tcp")), (None, None, None));
+    }
+
+    #[test]
+    fn a_source_is_passed_on_to_clients_alone() {
+        let source = Some(Address::from(([192, 0, 2, 9], 0)));
+        let hints = Hints { source, ..Hints::default() };
+        assert_eq!(getaddrinfo(Some("192.0.2.1"), None, &hints).unwrap()[0].source, source);
+        let passive = Hints { passive: true, ..hints };
+        let info = &getaddrinfo(Some("192.0.2.1"), None, &passive).unwrap()[0];
+        assert_eq!(info.source, Some(([192, 0, 2, 1], 0).into()));
+    }
+}

@@ -1,0 +1,97 @@
+//! [`Ucma`]: an open file of the connection manager.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use verbs::{Cause, Errno, Error, Gid, Result};
+
+use super::fd::FdChannel;
+use super::{Channel, Command, open};
+use crate::cmd;
+use crate::types::{Address, IbAddress, PortSpace};
+
+/// The oldest ABI that this library knows.
+pub(crate) const MIN_ABI: u32 = 3;
+
+/// The newest ABI that this library knows.
+pub(crate) const MAX_ABI: u32 = uverbs_abi::rdma_user_cm::RDMA_USER_CM_ABI_VERSION;
+
+/// An open file of the connection manager, and what its kernel turns out to support.
+#[derive(Debug)]
+pub(crate) struct Ucma {
+    channel: Box<dyn Channel>,
+    abi_version: u32,
+    /// Whether the kernel takes InfiniBand addresses, and has the commands of any family.
+    pub(super) takes_ib: OnceLock<bool>,
+}
+
+impl Ucma {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with
+    /// [`Cause::KernelLacks`] for an ABI that this library does not know.
+    pub(crate) fn open() -> Result<Arc<Self>> {
+        let (fd, abi_version) = open::open()?;
+        let ucma = Self::new(FdChannel::new(fd), abi_version)?;
+        // The kernel does not change while the process runs.
+        static TAKES_IB: OnceLock<bool> = OnceLock::new();
+        let _ = ucma.takes_ib.set(*TAKES_IB.get_or_init(|| probe(&ucma)));
+        Ok(Arc::new(ucma))
+    }
+
+    /// Returns the connection manager behind a channel.
+    ///
+    /// # Errors
+    /// `ENOSYS` with [`Cause::KernelLacks`] for an ABI that this library does not know.
+    pub(crate) fn new(channel: impl Channel + 'static, abi_version: u32) -> Result<Self> {
+        if !(MIN_ABI..=MAX_ABI).contains(&abi_version) {
+            let cause =
+                Cause::KernelLacks { what: "rdma_cm of ABI version 3 or 4, which this library speaks" };
+            return Err(Error::new("create_event_channel", "", Errno::NOSYS).because(cause));
+        }
+        Ok(Self { channel: Box::new(channel), abi_version, takes_ib: OnceLock::new() })
+    }
+
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// As [`Channel::write`], with the name of the call.
+    pub(crate) fn write(&self, verb: &'static str, mut command: Command<'_>) -> Result<()> {
+        self.channel.write(&mut command).map_err(|errno| Error::new(verb, "", errno))
+    }
+
+    /// Returns whether the kernel takes InfiniBand addresses. Such a kernel has the commands that
+    /// take addresses of any family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`), others only
+    /// those of IP. Asks the kernel once.
+    pub(crate) fn takes_ib(&self) -> bool {
+        *self.takes_ib.get_or_init(|| probe(self))
+    }
+
+    /// Returns whether the kernel computes the attributes of queue pairs from INIT on (ABI 4).
+    pub(crate) fn computes_init(&self) -> bool {
+        self.abi_version > MIN_ABI
+    }
+
+    /// Returns the file, which is readable when there is an event.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
+    }
+
+    /// Returns the number of the file.
+    pub(crate) fn number(&self) -> u32 {
+        self.channel.number()
+    }
+}
+
+/// Asks the kernel for InfiniBand addresses, by binding an id to one.
+fn probe(ucma: &Ucma) -> bool {
+    let any = Address::Ib(IbAddress { pkey: 0, ..IbAddress::new(Gid::ZERO, PortSpace::TCP, 0) });
+    // The id is destroyed before any event of it could be read, so it needs no cookie of its own.
+    let Ok(id) = cmd::id::create_id(ucma, u64::MAX, PortSpace::IB, PortSpace::IB.qp_type()) else {
+        return false;
+    };
+    let takes_ib = cmd::addr::bind(ucma, id, &any).is_ok();
+    let _ = cmd::id::destroy_id(ucma, id);
+    takes_ib
+}

@@ -1,0 +1,49 @@
+//! The bytes of each command, and replies that are short or absurd.
+
+mod calls;
+mod queries;
+
+use std::sync::Arc;
+
+use verbs::{Ece, Errno, Gid, QpType};
+use zerocopy::IntoBytes;
+
+use crate::channel::{Expect, Reply, Scripted, Ucma, hex};
+use crate::cmd::{addr, conn, event, id, mcast, option, query};
+use crate::types::{Address, ConnParam, EventType, IbAddress, PortSpace, Service};
+
+/// 192.0.2.1:7471.
+fn v4() -> Address {
+    ([192, 0, 2, 1], 7471).into()
+}
+
+/// Its bytes in the room for an IPv6 address.
+fn v4_in6() -> String {
+    format!("02001d2fc0000201{}", "00".repeat(20))
+}
+
+/// Its bytes in the room for any address.
+fn v4_storage() -> String {
+    format!("02001d2fc0000201{}", "00".repeat(120))
+}
+
+fn ib() -> Address {
+    IbAddress::new(Gid([1; 16]), PortSpace::TCP, 80).into()
+}
+
+/// Zero bytes.
+fn zeros(count: usize) -> String {
+    "00".repeat(count)
+}
+
+/// A kernel that gets one command and sends one reply.
+fn kernel(command: &str, reply: Reply) -> (Scripted, Arc<Ucma>) {
+    let kernel = Scripted::new([Expect::command(command, reply)]);
+    let ucma = kernel.ucma(true);
+    (kernel, ucma)
+}
+
+/// A kernel that replies to one command, whatever it is.
+fn replying(reply: Reply) -> Arc<Ucma> {
+    Scripted::new([Expect::anything(reply)]).ucma(true)
+}

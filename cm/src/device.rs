@@ -1,0 +1,117 @@
+//! The verbs devices behind ids: found by what the connection manager reports, opened once for all
+//! ids of the process.
+//!
+//! ```text
+//!   QUERY ─► node GUID, index ─► the device list ─► Device
+//!                                                   └─► Context, shared while an id has it
+//! ```
+//!
+//! A device is found by its index, and by its GUID where the kernel or netlink reports no index, as
+//! librdmacm does. It is closed with the last id and the last handle that uses it: C keeps devices
+//! open until the process ends.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
+
+use crate::cmd::query::DeviceKey;
+
+/// An open device and the limits that connections need.
+#[derive(Debug)]
+pub(crate) struct OpenDevice {
+    pub(crate) context: Context,
+    pub(crate) limits: Limits,
+}
+
+/// The most RDMA reads and atomics of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Those that a queue pair executes at a time.
+    pub(crate) responder_resources: u8,
+    /// Those that it has outstanding.
+    pub(crate) initiator_depth: u8,
+}
+
+impl Limits {
+    /// Returns the limits of a device.
+    ///
+    /// # Errors
+    /// As [`Context::query_device`].
+    pub(crate) fn of(context: &Context) -> Result<Self> {
+        let attr = context.query_device()?;
+        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
+        Ok(Self {
+            responder_resources: depth(attr.max_qp_rd_atom),
+            initiator_depth: depth(attr.max_qp_init_rd_atom),
+        })
+    }
+}
+
+/// Finds the device of an id in the list of devices.
+///
+/// # Errors
+/// `ENODEV` with [`Cause::NoDevice`] where no provider drives it; as [`devices`].
+pub(crate) fn find(key: DeviceKey) -> Result<Device> {
+    let list = devices()?;
+    let found = list.iter().find(|device| is_it(key, device.index(), device.guid())).cloned();
+    found.ok_or_else(|| {
+        let present: Vec<_> = list.iter().map(Device::name).collect();
+        let skipped: Vec<_> = list.skipped().iter().map(ToString::to_string).collect();
+        Error::new("open_device", "", Errno::NODEV).because(Cause::NoDevice {
+            name: format!("of the connection (node GUID {})", key.guid).into(),
+            present: present.join(", ").into(),
+            skipped: skipped.join("; ").into(),
+            try_soft: false,
+        })
+    })
+}
+
+/// Returns whether a device of the list is the one that the connection manager reports.
+fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
+    let same_index = key.index.is_none() || index.is_none() || key.index == index;
+    guid == key.guid && same_index
+}
+
+/// Opens a device, or returns the one that other ids have open.
+///
+/// # Errors
+/// As [`Device::open`] and [`Context::query_device`].
+pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
+    static OPEN: Mutex<Vec<(DeviceKey, Weak<OpenDevice>)>> = Mutex::new(Vec::new());
+    // Held while the device opens, so that two threads do not open it twice.
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|(_, device)| device.strong_count() > 0);
+    if let Some(shared) =
+        open.iter().find(|(known, _)| *known == key).and_then(|(_, device)| device.upgrade())
+    {
+        return Ok(shared);
+    }
+    let context = device.open()?;
+    let limits = Limits::of(&context)?;
+    let opened = Arc::new(OpenDevice { context, limits });
+    open.push((key, Arc::downgrade(&opened)));
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::Guid;
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_matched_by_its_guid_and_by_its_index_where_both_sides_have_one() {
+        let key = |index| DeviceKey { guid: Guid(7), index };
+        assert!(is_it(key(Some(3)), Some(3), Guid(7)));
+        assert!(!is_it(key(Some(3)), Some(4), Guid(7)));
+        assert!(!is_it(key(Some(3)), Some(3), Guid(8)));
+        assert!(is_it(key(None), Some(4), Guid(7)) && is_it(key(Some(3)), None, Guid(7)));
+    }
+
+    #[test]
+    fn a_device_that_no_list_has_is_named_by_its_guid() {
+        let error = find(DeviceKey { guid: Guid(0x5054_00ff_fe12_3456), index: Some(4000) }).unwrap_err();
+        assert_eq!(error.errno, Errno::NODEV);
+        assert!(error.to_string().contains("5054:00ff:fe12:3456"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! From a backend's event to that of the API: whose it is, what is consumed inside, what it
+//! carries.
+//!
+//! | event | what happens here |
+//! |---|---|
+//! | of an id that is gone | nothing; a connection request is rejected by the end of its id |
+//! | `CONNECT_REQUEST` | the new id is entered, with the listener's space and service |
+//! | `CONNECT_RESPONSE` | a queue pair in the id is moved to RTS: `ESTABLISHED` comes out |
+//! | `REJECTED` | a queue pair in the id is moved to the error state |
+//! | `REJECTED`, `DISCONNECTED` after a failed response | skipped: `CONNECT_ERROR` came before |
+//!
+//! Nothing from the kernel is trusted to be consistent: an event of another kind for a membership,
+//! or a membership's kind for an id, is skipped.
+
+use std::sync::Arc;
+
+use crate::backend::{Param, RawEvent};
+use crate::event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
+use crate::id::{CmId, GroupKey, IdInner, IdKey};
+use crate::table::{self, Entry};
+use crate::types::{EventType, RejectReason};
+
+/// Returns the event of the API, unless it is consumed inside or of an id that is gone.
+pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
+    // A request of a listener that is gone ends here, with its id.
+    let (cookie, Entry { id, is_group }) = table::find(raw.uid, raw.kernel_number)?;
+    let id = id.upgrade()?;
+    let (ece, status) = (raw.ece, raw.status);
+    let key = IdKey(id.cookie());
+    let event = |kind, status| Some(Event { id: key, kind, status: Status(status), ece });
+    if is_group {
+        let group = GroupKey(cookie);
+        return match raw.event {
+            EventType::MULTICAST_JOIN => {
+                event(EventKind::MulticastJoin { group, ud: raw.param.ud() }, status)
+            }
+            EventType::MULTICAST_ERROR => event(EventKind::MulticastError { group }, status),
+            _ => None,
+        };
+    }
+    let kind = match raw.event {
+        EventType::ADDR_RESOLVED => EventKind::AddrResolved,
+        EventType::ADDR_ERROR => EventKind::AddrError,
+        EventType::ROUTE_RESOLVED => EventKind::RouteResolved,
+        EventType::ROUTE_ERROR => EventKind::RouteError,
+        EventType::CONNECT_REQUEST => EventKind::ConnectRequest(request(&id, raw)?),
+        EventType::CONNECT_RESPONSE => return response(&id, &raw),
+        EventType::CONNECT_ERROR => EventKind::ConnectError,
+        EventType::UNREACHABLE => EventKind::Unreachable,
+        EventType::REJECTED => {
+            if id.has_failed() {
+                return None;
+            }
+            id.fail_qp();
+            let reason = u16::try_from(status).ok().map(RejectReason);
+            let private_data = peer(&id, &*raw.param).private_data().to_vec();
+            let rejection = Rejection { reason, private_data };
+            EventKind::Rejected(rejection)
+        }
+        EventType::ESTABLISHED => EventKind::Established(peer(&id, &*raw.param)),
+        EventType::DISCONNECTED if id.has_failed() => return None,
+        EventType::DISCONNECTED => EventKind::Disconnected,
+        EventType::DEVICE_REMOVAL => EventKind::DeviceRemoval,
+        EventType::MULTICAST_JOIN | EventType::MULTICAST_ERROR => return None,
+        EventType::ADDR_CHANGE => EventKind::AddrChange,
+        EventType::TIMEWAIT_EXIT => EventKind::TimewaitExit,
+        EventType::ADDRINFO_RESOLVED => EventKind::AddrinfoResolved,
+        EventType::ADDRINFO_ERROR => EventKind::AddrinfoError,
+        EventType::USER => EventKind::User(raw.param.arg()),
+        EventType::INTERNAL => EventKind::Internal(raw.param.arg()),
+        unknown => EventKind::Unknown(unknown),
+    };
+    event(kind, status)
+}
+
+/// Enters the id of a connection request.
+fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
+    let peer = peer(listener, &*raw.param);
+    let backend = raw.request?;
+    let id = CmId::new(table::reserve(), backend, listener.space(), listener.qp_type());
+    id.inner().asked(&peer, raw.ece);
+    Some(ConnectRequest { id, peer })
+}
+
+/// Consumes a peer's reply, if the id has the queue pair.
+fn response(id: &Arc<IdInner>, raw: &RawEvent) -> Option<Event> {
+    let param = raw.param.conn();
+    let ece = raw.ece;
+    let (kind, status) = match id.respond(ece) {
+        None => (EventKind::ConnectResponse(param), raw.status),
+        Some(Ok(())) => (EventKind::Established(Peer::Conn(param)), 0),
+        Some(Err(error)) => (EventKind::ConnectError, -error.errno.raw()),
+    };
+    Some(Event { id: IdKey(id.cookie()), kind, status: Status(status), ece })
+}
+
+fn peer(id: &IdInner, param: &dyn Param) -> Peer {
+    if id.is_ud() { Peer::Ud(param.ud()) } else { Peer::Conn(param.conn()) }
+}

@@ -1,0 +1,312 @@
+//! [`Event`]: what an event channel reports of its ids.
+
+use core::fmt;
+
+use verbs::{Cause, Ece, Errno, Error, Result};
+
+use crate::id::{CmId, GroupKey, IdKey};
+use crate::types::{EventType, PeerParam, PeerUd, RejectReason};
+
+/// An event of an id.
+///
+/// It names its id by a [key](IdKey), not by a reference: the id may be gone by the time that the
+/// event is handled, and no end of an id waits for events to be acknowledged. There is nothing to
+/// acknowledge.
+///
+/// # References
+/// `rdma_get_cm_event(3)`
+#[doc(alias = "rdma_cm_event")]
+#[doc(alias = "rdma_ack_cm_event")]
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// The id. Of a connection request, the listener.
+    pub id: IdKey,
+    /// The kind of the event, and what it carries.
+    pub kind: EventKind,
+    /// The outcome.
+    pub status: Status,
+    /// The peer's options of the connection; those of vendor 0 are none.
+    #[doc(alias = "rdma_get_remote_ece")]
+    pub ece: Ece,
+}
+
+/// The kind of an event.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The peer's address was resolved: the id has a device, and takes a queue pair.
+    AddrResolved,
+    /// The peer's address was not resolved.
+    AddrError,
+    /// The route was resolved: the id can connect.
+    RouteResolved,
+    /// The route was not resolved.
+    RouteError,
+    /// A peer wants to connect to a listener. Dropping the request rejects it.
+    ConnectRequest(ConnectRequest),
+    /// The peer accepted a connection whose queue pair the program moves. The program moves it to
+    /// RTS, and calls [`establish`](CmId::establish).
+    ConnectResponse(PeerParam),
+    /// The connection failed after the peer had accepted it, or its device failed.
+    ConnectError,
+    /// The peer did not reply; of a datagram service, it refused.
+    Unreachable,
+    /// The peer did not accept.
+    Rejected(Rejection),
+    /// The connection is established: [`take_qp`](CmId::take_qp) returns its queue pair. Of a
+    /// datagram service, the peer's address is known.
+    Established(Peer),
+    /// The connection has ended, by either side.
+    Disconnected,
+    /// The device was removed. The id does nothing more; it is dropped, and so is all that was made
+    /// on the device.
+    DeviceRemoval,
+    /// The id has joined a group. A queue pair receives from it once it is
+    /// [attached](verbs::Qp::attach_mcast).
+    MulticastJoin {
+        /// The membership.
+        group: GroupKey,
+        /// The group's address: its GID is the destination of the path.
+        ud: PeerUd,
+    },
+    /// The id could not join a group, or has lost it.
+    MulticastError {
+        /// The membership.
+        group: GroupKey,
+    },
+    /// The network interface behind the id has another hardware address: the connection should be
+    /// made anew.
+    AddrChange,
+    /// The queue pair of an ended connection may be used again: no packet of the connection can
+    /// arrive any more.
+    TimewaitExit,
+    /// A service was resolved: [`services`](CmId::services) has it.
+    AddrinfoResolved,
+    /// A service was not resolved.
+    AddrinfoError,
+    /// An event that the program wrote ([`write_event`](CmId::write_event)), with its number.
+    User(u64),
+    /// An event that a library wrote for its own use, with its number.
+    Internal(u64),
+    /// An event that this library does not know.
+    Unknown(EventType),
+}
+
+/// A connection request that a listener received. Dropping it, and its id, rejects the request.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ConnectRequest {
+    /// The id of the connection, which has the listener's event channel. It
+    /// [accepts](CmId::accept) or [rejects](CmId::reject).
+    pub id: CmId,
+    /// The parameters of the peer.
+    pub peer: Peer,
+}
+
+/// The parameters of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Those of a connection.
+    Conn(PeerParam),
+    /// Those of a datagram service.
+    Ud(PeerUd),
+}
+
+impl Peer {
+    /// Returns the bytes of the peer's program.
+    pub fn private_data(&self) -> &[u8] {
+        match self {
+            Self::Conn(param) => &param.private_data,
+            Self::Ud(param) => &param.private_data,
+        }
+    }
+}
+
+/// A reject of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rejection {
+    /// The reason; `None` from transports without reasons (iWARP).
+    pub reason: Option<RejectReason>,
+    /// Bytes of the peer's program; see [`PeerParam::private_data`].
+    pub private_data: Vec<u8>,
+}
+
+/// The outcome of an event: 0, a negative errno, or a reason of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Status(pub i32);
+
+impl Status {
+    /// Returns the errno, where the status is one.
+    pub const fn errno(self) -> Option<Errno> {
+        if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.errno() {
+            Some(errno) => write!(f, "{} ({errno})", errno.description()),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl Event {
+    /// Returns the number of the event's kind.
+    pub const fn event_type(&self) -> EventType {
+        match self.kind {
+            EventKind::AddrResolved => EventType::ADDR_RESOLVED,
+            EventKind::AddrError => EventType::ADDR_ERROR,
+            EventKind::RouteResolved => EventType::ROUTE_RESOLVED,
+            EventKind::RouteError => EventType::ROUTE_ERROR,
+            EventKind::ConnectRequest(_) => EventType::CONNECT_REQUEST,
+            EventKind::ConnectResponse(_) => EventType::CONNECT_RESPONSE,
+            EventKind::ConnectError => EventType::CONNECT_ERROR,
+            EventKind::Unreachable => EventType::UNREACHABLE,
+            EventKind::Rejected(_) => EventType::REJECTED,
+            EventKind::Established(_) => EventType::ESTABLISHED,
+            EventKind::Disconnected => EventType::DISCONNECTED,
+            EventKind::DeviceRemoval => EventType::DEVICE_REMOVAL,
+            EventKind::MulticastJoin { .. } => EventType::MULTICAST_JOIN,
+            EventKind::MulticastError { .. } => EventType::MULTICAST_ERROR,
+            EventKind::AddrChange => EventType::ADDR_CHANGE,
+            EventKind::TimewaitExit => EventType::TIMEWAIT_EXIT,
+            EventKind::AddrinfoResolved => EventType::ADDRINFO_RESOLVED,
+            EventKind::AddrinfoError => EventType::ADDRINFO_ERROR,
+            EventKind::User(_) => EventType::USER,
+            EventKind::Internal(_) => EventType::INTERNAL,
+            EventKind::Unknown(event) => event,
+        }
+    }
+
+    /// Returns the event, or the error that it reports.
+    ///
+    /// # Errors
+    /// The errno of the status with the reason in words, for the kinds
+    /// [`AddrError`](EventKind::AddrError), [`RouteError`](EventKind::RouteError),
+    /// [`ConnectError`](EventKind::ConnectError), [`Unreachable`](EventKind::Unreachable),
+    /// [`Rejected`](EventKind::Rejected) (`ECONNREFUSED`),
+    /// [`DeviceRemoval`](EventKind::DeviceRemoval) (`ENODEV`),
+    /// [`MulticastError`](EventKind::MulticastError) and
+    /// [`AddrinfoError`](EventKind::AddrinfoError).
+    pub fn ok(self) -> Result<Self> {
+        let (verb, errno, reason) = match &self.kind {
+            EventKind::AddrError => ("resolve_addr", Errno::IO, self.of_address()),
+            EventKind::RouteError => ("resolve_route", Errno::IO, format!("no route: {}", self.status)),
+            EventKind::ConnectError => {
+                ("connect", Errno::IO, format!("the connection failed: {}", self.status))
+            }
+            EventKind::Unreachable => ("connect", Errno::HOSTUNREACH, self.of_silence()),
+            EventKind::Rejected(rejection) => ("connect", Errno::CONNREFUSED, rejection.to_string()),
+            EventKind::DeviceRemoval => ("connect", Errno::NODEV, "the device was removed".into()),
+            EventKind::MulticastError { .. } => (
+                "join_multicast",
+                Errno::IO,
+                format!("the group was not joined, or is lost: {}", self.status),
+            ),
+            EventKind::AddrinfoError => {
+                ("resolve_addrinfo", Errno::NOENT, format!("the service was not found: {}", self.status))
+            }
+            _ => return Ok(self),
+        };
+        let errno = self.status.errno().unwrap_or(errno);
+        Err(Error::new(verb, "", errno).because(Cause::Other { reason: reason.into() }))
+    }
+
+    /// Returns the reason why an address was not resolved.
+    fn of_address(&self) -> String {
+        match self.status.errno() {
+            Some(Errno::NODEV) => "the interface that routes to the address has no RDMA device: \
+                                   `rdma link` lists those that have one"
+                .into(),
+            Some(Errno::TIMEDOUT) => {
+                "no host answered for the address in time (ARP or neighbour discovery)".into()
+            }
+            Some(Errno::HOSTUNREACH | Errno::NETUNREACH) => "no route leads to the address".into(),
+            _ => format!("the address was not resolved: {}", self.status),
+        }
+    }
+
+    /// Returns the reason why a peer is unreachable.
+    fn of_silence(&self) -> String {
+        // Of datagram services, the status of the peer's reply (IBTA volume 1, table 119).
+        match self.status.0 {
+            1 => "the peer does not support datagram services, or no program listens on the port".into(),
+            2 => "the peer's program rejected the request".into(),
+            3 => "the peer has no queue pair for the service".into(),
+            4 => "the service is at another address".into(),
+            5 => "the peer has another version of the protocol".into(),
+            _ => "the peer did not reply".into(),
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Some(reason) => write!(f, "{reason} (reject reason {})", reason.0),
+            None => f.write_str("the peer rejected the connection"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs_core::slots::SlotId;
+
+    use super::*;
+
+    fn event(kind: EventKind, status: i32) -> Event {
+        Event { id: IdKey(SlotId(7)), kind, status: Status(status), ece: Ece::default() }
+    }
+
+    fn rejected(reason: u16) -> EventKind {
+        EventKind::Rejected(Rejection { reason: Some(RejectReason(reason)), private_data: Vec::new() })
+    }
+
+    #[test]
+    fn a_failure_becomes_an_error_in_words() {
+        for (kind, status, text) in [
+            (
+                rejected(8),
+                8,
+                "connect: no program listens on this address and port (reject reason 8) (ECONNREFUSED)",
+            ),
+            (rejected(999), 999, "connect: unknown (999) (reject reason 999) (ECONNREFUSED)"),
+            (
+                EventKind::AddrError,
+                -110,
+                "resolve_addr: no host answered for the address in time (ARP or neighbour discovery) (ETIMEDOUT)",
+            ),
+            (EventKind::Unreachable, -110, "connect: the peer did not reply (ETIMEDOUT)"),
+            (EventKind::Unreachable, 2, "connect: the peer's program rejected the request (EHOSTUNREACH)"),
+            (EventKind::RouteError, -22, "resolve_route: no route: Invalid argument (EINVAL) (EINVAL)"),
+        ] {
+            assert_eq!(event(kind, status).ok().unwrap_err().to_string(), text);
+        }
+        let interface = event(EventKind::AddrError, -19).ok().unwrap_err().to_string();
+        assert!(interface.contains("has no RDMA device"), "{interface}");
+    }
+
+    #[test]
+    fn an_event_without_failure_stays_an_event() {
+        for kind in [EventKind::AddrResolved, EventKind::TimewaitExit, EventKind::Unknown(EventType(77))] {
+            let event = event(kind, 0).ok().unwrap();
+            assert_eq!(event.id, IdKey(SlotId(7)));
+        }
+        assert_eq!(event(EventKind::Unknown(EventType(77)), 3).event_type(), EventType(77));
+    }
+
+    #[test]
+    fn a_status_is_an_errno_only_if_it_is_negative() {
+        assert_eq!(Status(-110).errno(), Some(Errno::TIMEDOUT));
+        assert_eq!((Status(0).errno(), Status(28).errno()), (None, None));
+        assert_eq!(Status(i32::MIN).errno(), Some(Errno::IO));
+        assert_eq!(
+            (Status(28).to_string(), Status(-22).to_string()),
+            ("28".into(), "Invalid argument (EINVAL)".into())
+        );
+    }
+}

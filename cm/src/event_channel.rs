@@ -1,0 +1,218 @@
+//! [`EventChannel`]: the place at which ids report their events.
+//!
+//! ```text
+//!   source ─► RawEvent ─► table: whose? ─┬─ stale: skipped (a request is rejected)
+//!                                        └─ IdInner ─► dispatch ─┬─ consumed inside
+//!                                                                └─ Event
+//! ```
+//!
+//! The files of the sources never block; waiting is done by `ppoll(2)`. So any number of threads
+//! may wait at one channel: an event wakes all of them, one gets it, and the others wait again. A
+//! channel cannot be closed under a waiting thread, because that thread borrows it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::time::TimeSpec;
+use verbs::{Error, QpType, Result};
+
+use crate::backend::{Kernel, RawEvent, Source};
+use crate::channel::Ucma;
+use crate::dispatch;
+use crate::event::Event;
+use crate::id::CmId;
+use crate::table;
+use crate::types::PortSpace;
+
+const VERB: &str = "get_cm_event";
+
+/// The place at which ids report their events, and the maker of ids.
+///
+/// The descriptor ([`AsFd`], [`AsRawFd`]) is readable while there are events, for event loops; a
+/// loop whose descriptor is edge-triggered reads events until
+/// [`try_next_event`](Self::try_next_event) returns `None`.
+///
+/// Ids keep what they need of the channel: it may be dropped before them, and then nothing reads
+/// their events. [`CmId::migrate`] moves an id to another channel.
+///
+/// # References
+/// `rdma_create_event_channel(3)`, `rdma_get_cm_event(3)`
+#[doc(alias = "rdma_event_channel")]
+#[derive(Debug)]
+pub struct EventChannel {
+    first: Arc<dyn Source>,
+    more: Vec<Arc<dyn Source>>,
+    /// The source that is asked first, in turn, so that a busy one does not silence the others.
+    turn: AtomicUsize,
+    /// The descriptor of all sources, where there are several.
+    epoll: Option<Epoll>,
+}
+
+impl EventChannel {
+    /// Opens a channel.
+    ///
+    /// # Errors
+    /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
+    /// file is missing or cannot be opened; `ENOSYS` for an ABI that this library does not know.
+    ///
+    /// # References
+    /// `rdma_create_event_channel(3)`
+    #[doc(alias = "rdma_create_event_channel")]
+    #[doc(alias = "rdma_destroy_event_channel")]
+    pub fn new() -> Result<Self> {
+        Self::of(Arc::new(Kernel(Ucma::open()?)), Vec::new())
+    }
+
+    /// Returns the channel of one source or several.
+    ///
+    /// # Errors
+    /// Any errno of `epoll_create1(2)` and `epoll_ctl(2)`.
+    pub(crate) fn of(first: Arc<dyn Source>, more: Vec<Arc<dyn Source>>) -> Result<Self> {
+        let error = |errno: nix::errno::Errno| Error::new("create_event_channel", "", errno.into());
+        let epoll = if more.is_empty() {
+            None
+        } else {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(error)?;
+            for source in more.iter().chain([&first]) {
+                epoll.add(source.fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)?;
+            }
+            Some(epoll)
+        };
+        Ok(Self { first, more, turn: AtomicUsize::new(0), epoll })
+    }
+
+    /// Creates an id whose events are reported here, of the transport service that the space
+    /// implies ([`PortSpace::qp_type`]).
+    ///
+    /// # Errors
+    /// `EINVAL` for a space that the kernel does not know; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_create_id(3)`
+    #[doc(alias = "rdma_create_id")]
+    pub fn create_id(&self, space: PortSpace) -> Result<CmId> {
+        self.create_id_of(space, space.qp_type())
+    }
+
+    /// Creates an id as [`create_id`](Self::create_id) does, with another transport service. Only
+    /// the space [`IB`](PortSpace::IB) has a choice.
+    ///
+    /// # Errors
+    /// As [`create_id`](Self::create_id).
+    #[doc(alias = "rdma_create_id")]
+    pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
+        let cookie = table::reserve();
+        match self.first.create_id(cookie.0, space, qp_type) {
+            Ok(backend) => Ok(CmId::new(cookie, backend, space, qp_type)),
+            Err(error) => {
+                table::remove(cookie);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the next event, and waits for it without limit.
+    ///
+    /// Events of ids that were dropped are skipped. Several threads may call it at the same time;
+    /// each event goes to one of them.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns, and of `ppoll(2)`. What goes wrong with an id is an
+    /// event.
+    ///
+    /// # References
+    /// `rdma_get_cm_event(3)`
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn next_event(&self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.wait(None)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Returns the next event, and waits for it at most for `timeout`. Returns `None` after that.
+    ///
+    /// # Errors
+    /// As [`next_event`](Self::next_event).
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn next_event_within(&self, timeout: Duration) -> Result<Option<Event>> {
+        // A deadline beyond the clock's range means no deadline.
+        self.wait(Instant::now().checked_add(timeout))
+    }
+
+    /// Returns the next event; `None` if there is none now. It never waits.
+    ///
+    /// # Errors
+    /// As [`next_event`](Self::next_event).
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn try_next_event(&self) -> Result<Option<Event>> {
+        while let Some(raw) = self.next_raw()? {
+            if let Some(event) = dispatch::dispatch(raw) {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the source that ids of another channel move to.
+    pub(crate) fn source(&self) -> &dyn Source {
+        &*self.first
+    }
+
+    fn next_raw(&self) -> Result<Option<RawEvent>> {
+        if self.more.is_empty() {
+            return self.first.next();
+        }
+        let count = self.more.len() + 1;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let all = self.more.iter().chain([&self.first]);
+        for source in all.clone().chain(all).skip(turn).take(count) {
+            if let Some(raw) = source.next()? {
+                return Ok(Some(raw));
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.try_next_event()? {
+                return Ok(Some(event));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut fds, left.map(TimeSpec::from_duration), None) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(Error::new(VERB, "", errno.into())),
+            }
+        }
+    }
+}
+
+/// The descriptor is readable when there is an event.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.epoll {
+            Some(epoll) => epoll.0.as_fd(),
+            None => self.first.fd(),
+        }
+    }
+}
+
+/// The descriptor, for event loops that take numbers. The channel keeps owning it.
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Waiting, threads, and several sources behind one descriptor.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::thread;
+
+use uverbs_abi::rdma_user_cm::RdmaUcmEventResp;
+use verbs::Ece;
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::backend::Backend;
+use crate::channel::{Expect, Reply, Scripted};
+use crate::types::EventType;
+use crate::{EventKind, PortSpace};
+
+/// A source with events in memory, whose file a scripted kernel lends.
+#[derive(Debug)]
+struct Memory {
+    events: Mutex<VecDeque<u64>>,
+    file: Scripted,
+}
+
+impl Memory {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { events: Mutex::default(), file: Scripted::default() })
+    }
+
+    fn put(&self, uid: u64) {
+        self.events.lock().unwrap().push_back(uid);
+        self.file.wake();
+    }
+}
+
+impl Source for Memory {
+    fn create_id(&self, _: u64, _: PortSpace, _: QpType) -> Result<Box<dyn Backend>> {
+        Err(Error::new("create_id", "", verbs::Errno::NODEV))
+    }
+
+    fn next(&self) -> Result<Option<RawEvent>> {
+        Ok(self.events.lock().unwrap().pop_front().map(|uid| RawEvent {
+            uid,
+            kernel_number: None,
+            event: EventType::USER,
+            status: 0,
+            param: Box::new(uverbs_abi::rdma_user_cm::RdmaUcmEventRespParam::default()),
+            ece: Ece::default(),
+            request: None,
+        }))
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        crate::channel::Channel::fd(&self.file)
+    }
+}
+
+/// An id of a kernel of its own, for its cookie.
+fn id(kernel: &Scripted) -> CmId {
+    kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
+    let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(true)));
+    EventChannel::of(source, Vec::new()).unwrap().create_id(PortSpace::TCP).unwrap()
+}
+
+fn is_readable(channel: &EventChannel) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    ppoll(&mut fds, Some(TimeSpec::from_duration(Duration::ZERO)), None).unwrap() == 1
+}
+
+#[test]
+fn waiting_ends_with_the_time_that_is_given() {
+    let channel = EventChannel::of(Memory::new(), Vec::new()).unwrap();
+    assert!(channel.try_next_event().unwrap().is_none());
+    assert!(channel.next_event_within(Duration::ZERO).unwrap().is_none());
+    let start = Instant::now();
+    assert!(channel.next_event_within(Duration::from_millis(20)).unwrap().is_none());
+    assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn one_descriptor_serves_the_sources_of_a_channel_in_turn() {
+    let kernel = Scripted::default();
+    let id = id(&kernel);
+    let uid = id.key().0.0;
+    let (one, other) = (Memory::new(), Memory::new());
+    let sources: [Arc<dyn Source>; 2] = [one.clone(), other.clone()];
+    let [first, second] = sources;
+    let channel = EventChannel::of(first, vec![second]).unwrap();
+    assert!(!is_readable(&channel));
+    for source in [&one, &other] {
+        source.put(uid);
+        assert!(is_readable(&channel));
+        let event = channel.next_event().unwrap();
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::User(0)), "{event:?}");
+        assert!(channel.try_next_event().unwrap().is_none());
+    }
+    // A busy source does not silence the other one.
+    (0..8).for_each(|_| one.put(uid));
+    other.put(uid);
+    for _ in 0..3 {
+        channel.next_event().unwrap();
+    }
+    assert!(other.events.lock().unwrap().is_empty());
+    kernel.expect([Expect::anything(Reply::ok())]);
+    drop(id);
+}
+
+#[test]
+fn two_threads_at_one_channel_get_each_event_once() {
+    const EVENTS: usize = 200;
+    let kernel = Scripted::default();
+    let id = id(&kernel);
+    let source = Memory::new();
+    let channel = EventChannel::of(source.clone(), Vec::new()).unwrap();
+    let taken = Mutex::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while *taken.lock().unwrap() < EVENTS {
+                    // The file stays readable: who finds nothing looks again.
+                    if channel.next_event_within(Duration::from_millis(1)).unwrap().is_some() {
+                        *taken.lock().unwrap() += 1;
+                    }
+                }
+            });
+        }
+        (0..EVENTS).for_each(|_| source.put(id.key().0.0));
+    });
+    assert_eq!(taken.into_inner().unwrap(), EVENTS);
+    assert!(channel.try_next_event().unwrap().is_none());
+    kernel.expect([Expect::anything(Reply::ok())]);
+    drop(id);
+}
+
+#[test]
+fn a_stale_event_is_skipped_for_the_next_one() {
+    let kernel = Scripted::default();
+    let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(true)));
+    let channel = EventChannel::of(source, Vec::new()).unwrap();
+    kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    let event = |uid| RdmaUcmEventResp { uid, event: 2, ..RdmaUcmEventResp::default() };
+    let read = |uid| Expect::anything(Reply::bytes(event(uid).as_bytes()));
+    kernel.expect([read(u64::MAX), read(id.key().0.0)]);
+    let found = channel.next_event().unwrap();
+    assert!(found.id == id.key() && matches!(found.kind, EventKind::RouteResolved), "{found:?}");
+    kernel.expect([Expect::anything(Reply::ok())]);
+    drop(id);
+}
+
+#[test]
+fn a_channel_and_its_ids_may_be_used_by_any_thread() {
+    fn shared<T: Send + Sync>() {}
+    shared::<EventChannel>();
+    shared::<CmId>();
+    fn sent<T: Send>() {}
+    sent::<Event>();
+}

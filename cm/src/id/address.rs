@@ -1,0 +1,205 @@
+//! Binding, resolving, listening, and what an id then is.
+
+use std::time::Duration;
+
+use verbs::{Gid, Result};
+
+use super::{CmId, explain};
+use crate::cmd::query::Gids;
+use crate::types::{Address, PathRecord, Service, ServiceRecord};
+
+impl CmId {
+    /// Binds the id to an address of this machine and a port; port 0 lets the kernel choose. An id
+    /// that connects need not bind.
+    ///
+    /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses: such a listener takes
+    /// connections on all devices, and has a device of its own only in its requests.
+    ///
+    /// # Errors
+    /// - `EADDRINUSE` for a port that another id has.
+    /// - `EADDRNOTAVAIL` or `ENODEV` for an address of no interface with an RDMA device.
+    /// - `EACCES` for a port below the system's unprivileged ones, without the right to it.
+    /// - `EAFNOSUPPORT` for a family that the kernel does not take.
+    /// - Any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_bind_addr(3)`
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind_addr(&self, address: impl Into<Address>) -> Result<()> {
+        let address = address.into();
+        let result = self.inner.backend.bind(&address);
+        self.inner.explained(result.map_err(|error| explain::bind(error, &address)))
+    }
+
+    /// Starts to resolve the address of a peer: to find the device that reaches it. The outcome is
+    /// [`AddrResolved`](crate::EventKind::AddrResolved) or
+    /// [`AddrError`](crate::EventKind::AddrError).
+    ///
+    /// `source` binds the id, unless it is bound; without it, the routes choose. A time-out is
+    /// rounded up to milliseconds.
+    ///
+    /// # Errors
+    /// - `EINVAL` for an id that is resolved or connected already.
+    /// - `EAFNOSUPPORT` for a family that the kernel does not take.
+    /// - Any other errno that the kernel returns, notably those of [`bind_addr`](Self::bind_addr)
+    ///   for the source, and `ENETUNREACH` without a route.
+    ///
+    /// # References
+    /// `rdma_resolve_addr(3)`
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &self,
+        source: Option<Address>,
+        destination: impl Into<Address>,
+        timeout: Duration,
+    ) -> Result<()> {
+        let destination = destination.into();
+        let timeout_ms = milliseconds(timeout);
+        self.inner.explained(self.inner.backend.resolve_addr(source.as_ref(), &destination, timeout_ms))
+    }
+
+    /// Starts to resolve the route to the peer. The outcome is
+    /// [`RouteResolved`](crate::EventKind::RouteResolved) or
+    /// [`RouteError`](crate::EventKind::RouteError).
+    ///
+    /// [`set_ib_path`](Self::set_ib_path) gives a known route instead.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id whose address is not resolved; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_resolve_route(3)`
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
+        self.inner.explained(self.inner.backend.resolve_route(milliseconds(timeout)))
+    }
+
+    /// Starts to look a service up at the subnet administrator of an InfiniBand fabric. The outcome
+    /// is [`AddrinfoResolved`](crate::EventKind::AddrinfoResolved), after which
+    /// [`services`](Self::services) has the addresses, or
+    /// [`AddrinfoError`](crate::EventKind::AddrinfoError).
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a name of more than 63 bytes, and
+    /// from kernels without the call; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_resolve_addrinfo(3)`
+    #[doc(alias = "rdma_resolve_addrinfo")]
+    pub fn resolve_service(&self, service: Service<'_>) -> Result<()> {
+        self.inner.explained(self.inner.backend.resolve_service(service))
+    }
+
+    /// Returns the services that [`resolve_service`](Self::resolve_service) found.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `ENOSYS` without the call.
+    ///
+    /// # References
+    /// `rdma_query_addrinfo(3)`
+    #[doc(alias = "rdma_query_addrinfo")]
+    pub fn services(&self) -> Result<Vec<ServiceRecord>> {
+        self.inner.explained(self.inner.backend.services())
+    }
+
+    /// Listens for connection requests, of which `backlog` may wait. The kernel rejects further
+    /// ones. 0 stands for its largest number (`net.rdma_ucm.max_backlog`).
+    ///
+    /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An id that is not
+    /// bound listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
+    ///
+    /// # Errors
+    /// `EADDRINUSE` for a port that another id has; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_listen(3)`
+    #[doc(alias = "rdma_listen")]
+    pub fn listen(&self, backlog: u32) -> Result<()> {
+        self.inner.explained(self.inner.backend.listen(backlog))
+    }
+
+    /// Returns the local address and port; `None` for an id that is not bound.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    ///
+    /// # References
+    /// `rdma_get_local_addr(3)`, `rdma_get_src_port(3)`
+    #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_src_port")]
+    pub fn local_addr(&self) -> Result<Option<Address>> {
+        Ok(self.inner.explained(self.inner.backend.addresses())?.local)
+    }
+
+    /// Returns the peer's address and port; `None` for an id without a peer.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Self::local_addr).
+    ///
+    /// # References
+    /// `rdma_get_peer_addr(3)`, `rdma_get_dst_port(3)`
+    #[doc(alias = "rdma_get_peer_addr")]
+    #[doc(alias = "rdma_get_dst_port")]
+    pub fn peer_addr(&self) -> Result<Option<Address>> {
+        Ok(self.inner.explained(self.inner.backend.addresses())?.peer)
+    }
+
+    /// Returns the port of the device, from 1; `None` for an id without a device.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Self::local_addr).
+    pub fn port_num(&self) -> Result<Option<u8>> {
+        let addresses = self.inner.explained(self.inner.backend.addresses())?;
+        Ok(addresses.device.map(|_| addresses.port_num))
+    }
+
+    /// Returns the partition key; `None` for an id without a device.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Self::local_addr).
+    pub fn pkey(&self) -> Result<Option<u16>> {
+        let addresses = self.inner.explained(self.inner.backend.addresses())?;
+        Ok(addresses.device.map(|_| addresses.pkey))
+    }
+
+    /// Returns the GIDs of this side and of the peer; zero where they are not known.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Self::local_addr).
+    pub fn gids(&self) -> Result<(Gid, Gid)> {
+        let Gids { local, peer } = self.inner.explained(self.inner.backend.gids())?;
+        Ok((local, peer))
+    }
+
+    /// Returns the paths of the route; none before the route is resolved.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Self::local_addr).
+    #[doc(alias = "rdma_route")]
+    pub fn paths(&self) -> Result<Vec<PathRecord>> {
+        self.inner.explained(self.inner.backend.paths())
+    }
+}
+
+/// Returns a duration in whole milliseconds, rounded up, as far as the kernel's `int` reaches.
+fn milliseconds(duration: Duration) -> u32 {
+    let most = i32::MAX as u128;
+    duration.as_nanos().div_ceil(1_000_000).min(most) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_rounded_up_and_bounded() {
+        for (duration, wanted) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_millis(2000), 2000),
+            (Duration::MAX, i32::MAX as u32),
+        ] {
+            assert_eq!(milliseconds(duration), wanted, "{duration:?}");
+        }
+    }
+}

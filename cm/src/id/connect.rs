@@ -1,0 +1,286 @@
+//! Connecting, accepting, rejecting, the end.
+
+use verbs::state::Init;
+use verbs::{Cause, Ece, Errno, Error, Qp, Result};
+
+use super::qp::{Connection, Held};
+use super::{CmId, IdInner, explain};
+use crate::device::Limits;
+use crate::types::{ConnParam, PortSpace};
+
+/// A message with private data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// That of [`connect`](CmId::connect).
+    Connect,
+    /// That of [`accept`](CmId::accept).
+    Accept,
+    /// That of [`reject`](CmId::reject).
+    Reject,
+}
+
+impl CmId {
+    /// Sends a connection request for a queue pair of [`create_qp`](Self::create_qp). The outcome
+    /// is [`Established`](crate::EventKind::Established), after which [`take_qp`](Self::take_qp)
+    /// returns the queue pair in RTS; or [`Rejected`](crate::EventKind::Rejected),
+    /// [`Unreachable`](crate::EventKind::Unreachable) or
+    /// [`ConnectError`](crate::EventKind::ConnectError), after which
+    /// [`reclaim_qp`](Self::reclaim_qp) returns it.
+    ///
+    /// The thread that reads the channel moves the queue pair, before it returns the event.
+    ///
+    /// # Errors
+    /// The id holds the queue pair after an error, too, except after `EBUSY`, which drops it.
+    ///
+    /// - `EINVAL` for an id whose route is not resolved; with [`Cause::Limit`] for private data
+    ///   beyond [`max_private_data`](Self::max_private_data).
+    /// - `EBUSY` for an id that holds a queue pair already.
+    /// - Any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_connect(3)`
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(&self, qp: Qp<Init>, param: &ConnParam<'_>) -> Result<()> {
+        let mut connection = self.inner.connection();
+        connection.check_free("connect")?;
+        let param = connection.of(&qp, param);
+        connection.qp = Held::Init(qp);
+        self.inner.connect(&connection, &param)
+    }
+
+    /// Sends a connection request for the queue pair that `param` names, which the program moves
+    /// itself; or looks a datagram service up. The outcome of a connection is
+    /// [`ConnectResponse`](crate::EventKind::ConnectResponse) instead of
+    /// [`Established`](crate::EventKind::Established), otherwise as of [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # References
+    /// `rdma_connect(3)`
+    #[doc(alias = "rdma_connect")]
+    pub fn connect_with(&self, param: &ConnParam<'_>) -> Result<()> {
+        let connection = self.inner.connection();
+        self.inner.connect(&connection, param)
+    }
+
+    /// Accepts the request of this id for a queue pair of [`create_qp`](Self::create_qp), which is
+    /// moved to RTS first. [`take_qp`](Self::take_qp) returns it. The outcome is
+    /// [`Established`](crate::EventKind::Established), or
+    /// [`ConnectError`](crate::EventKind::ConnectError) or
+    /// [`Unreachable`](crate::EventKind::Unreachable).
+    ///
+    /// # Errors
+    /// The id holds the queue pair after an error, too, for [`reclaim_qp`](Self::reclaim_qp),
+    /// except after `EBUSY`, which drops it.
+    ///
+    /// - `EINVAL` for an id without a request that waits; with [`Cause::Limit`] for private data
+    ///   beyond [`max_private_data`](Self::max_private_data).
+    /// - `EBUSY` for an id that holds a queue pair already.
+    /// - The errors of moving the queue pair; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_accept(3)`
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(&self, qp: Qp<Init>, param: &ConnParam<'_>) -> Result<()> {
+        const VERB: &str = "accept";
+        let mut connection = self.inner.connection();
+        connection.check_free(VERB)?;
+        let param = connection.of(&qp, param);
+        let param = match self.inner.depths(VERB, &connection, &param) {
+            Ok(param) => param,
+            Err(error) => {
+                connection.qp = Held::Init(qp);
+                return Err(error);
+            }
+        };
+        let depths =
+            Limits { responder_resources: param.responder_resources, initiator_depth: param.initiator_depth };
+        self.inner.prepare(&mut connection, qp, depths)?;
+        let accepted = self.inner.accept(&connection, &param);
+        if accepted.is_err() {
+            connection.fail();
+        }
+        accepted
+    }
+
+    /// Accepts the request of this id for the queue pair that `param` names, which the program has
+    /// moved to RTS itself; of a datagram service, for a queue pair of
+    /// [`create_ud_qp`](Self::create_ud_qp).
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    ///
+    /// # References
+    /// `rdma_accept(3)`
+    #[doc(alias = "rdma_accept")]
+    pub fn accept_with(&self, param: &ConnParam<'_>) -> Result<()> {
+        let connection = self.inner.connection();
+        let param = self.inner.depths("accept", &connection, param)?;
+        self.inner.accept(&connection, &param)
+    }
+
+    /// Tells the peer that the queue pair of [`connect_with`](Self::connect_with) is in RTS, after
+    /// its [`ConnectResponse`](crate::EventKind::ConnectResponse). The connection is established
+    /// when the call returns; no event follows.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that holds its queue pair, or whose peer did not accept; any other errno
+    /// that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_establish(3)`
+    #[doc(alias = "rdma_establish")]
+    pub fn establish(&self) -> Result<()> {
+        let connection = self.inner.connection();
+        if !matches!(connection.qp, Held::None) {
+            let reason = "the id holds its queue pair, and tells the peer itself";
+            let error = Error::new("establish", "", Errno::INVAL);
+            return Err(self.inner.named(error.because(Cause::Other { reason: reason.into() })));
+        }
+        self.inner.explained(self.inner.backend.accept(0, None, Ece::default()))
+    }
+
+    /// Rejects the request of this id, with private data for the peer. Dropping the id rejects it
+    /// without.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a request that waits; with [`Cause::Limit`] for private data
+    /// beyond [`max_private_data`](Self::max_private_data).
+    ///
+    /// # References
+    /// `rdma_reject(3)`
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+        self.inner.reject(private_data, 0)
+    }
+
+    /// Rejects the request of this id because of the peer's options of the connection
+    /// ([`VENDOR_OPTION_NOT_SUPPORTED`](crate::RejectReason::VENDOR_OPTION_NOT_SUPPORTED)).
+    ///
+    /// # Errors
+    /// As [`reject`](Self::reject).
+    ///
+    /// # References
+    /// `rdma_reject_ece(3)`
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject_ece(&self, private_data: &[u8]) -> Result<()> {
+        self.inner.reject(private_data, 35)
+    }
+
+    /// Ends the connection, or confirms that the peer has ended it. The outcome is
+    /// [`Disconnected`](crate::EventKind::Disconnected), on both sides.
+    ///
+    /// The queue pair is the program's. One that is moved to the error state before
+    /// ([`to_error`](verbs::Qp::to_error)) sends nothing more, and what was posted completes as
+    /// flushed; C does that in this call.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a connection; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_disconnect(3)`
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&self) -> Result<()> {
+        self.inner.explained(self.inner.backend.disconnect())
+    }
+
+    /// Returns the most bytes of private data that a message carries on InfiniBand and RoCE. iWARP
+    /// carries more.
+    ///
+    /// # References
+    /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
+    /// request of the spaces of IP
+    pub fn max_private_data(&self, message: Message) -> usize {
+        self.inner.max_private_data(message)
+    }
+}
+
+impl Connection {
+    /// # Errors
+    /// `EBUSY` for an id that holds a queue pair already.
+    fn check_free(&self, verb: &'static str) -> Result<()> {
+        if matches!(self.qp, Held::None) {
+            return Ok(());
+        }
+        Err(Error::new(verb, "", Errno::BUSY).because(Cause::InUse { by: "another queue pair of the id" }))
+    }
+
+    /// Returns the parameters for a queue pair.
+    fn of<'a>(&self, qp: &Qp<Init>, param: &ConnParam<'a>) -> ConnParam<'a> {
+        let qp_num = qp.qp_num();
+        let srq = match self.made {
+            Some((made, srq)) if made == qp_num => srq,
+            _ => param.srq,
+        };
+        ConnParam { qp_num, srq, ..*param }
+    }
+
+    /// Moves the queue pair to the error state, where that is possible.
+    fn fail(&mut self) {
+        self.qp = core::mem::take(&mut self.qp).failed();
+    }
+}
+
+impl IdInner {
+    fn connect(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
+        let param = self.depths("connect", connection, param)?;
+        let length = param.private_data.len();
+        let sent = self.backend.connect(&param, connection.local_ece);
+        let max = self.max_private_data(Message::Connect);
+        self.explained(sent.map_err(|error| explain::private_data(error, length, max)))
+    }
+
+    fn accept(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
+        // The vendor is the peer's, so that it knows whose options these are.
+        let ece = Ece { vendor_id: connection.remote_ece.vendor_id, options: connection.local_ece.options };
+        let length = param.private_data.len();
+        let sent = self.backend.accept(self.cookie.0, Some(param), ece);
+        let max = self.max_private_data(Message::Accept);
+        self.explained(sent.map_err(|error| explain::private_data(error, length, max)))
+    }
+
+    fn reject(&self, private_data: &[u8], reason: u8) -> Result<()> {
+        let sent = self.backend.reject(private_data, reason);
+        let max = self.max_private_data(Message::Reject);
+        self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
+    }
+
+    /// Returns the parameters with numbers in the place of "as much as possible": what the device
+    /// can do, and in an accept no more than the peer has asked for.
+    fn depths<'a>(
+        &self,
+        verb: &'static str,
+        connection: &Connection,
+        param: &ConnParam<'a>,
+    ) -> Result<ConnParam<'a>> {
+        let mut param = *param;
+        let most = ConnParam::MAX_DEPTH;
+        // Datagrams have no such numbers, and explicit ones need no device.
+        if self.is_ud() || (param.responder_resources != most && param.initiator_depth != most) {
+            return Ok(param);
+        }
+        let device = self.limits(verb)?;
+        let asked = connection.asked.unwrap_or(Limits { responder_resources: most, initiator_depth: most });
+        if param.responder_resources == most {
+            param.responder_resources = device.responder_resources.min(asked.responder_resources);
+        }
+        if param.initiator_depth == most {
+            param.initiator_depth = device.initiator_depth.min(asked.initiator_depth);
+        }
+        Ok(param)
+    }
+
+    fn max_private_data(&self, message: Message) -> usize {
+        /// The header of the spaces of IP.
+        const HEADER: usize = 36;
+        let header = if self.space == PortSpace::IB { 0 } else { HEADER };
+        match (message, self.is_ud()) {
+            (Message::Connect, false) => 92 - header,
+            (Message::Accept, false) => 196,
+            (Message::Reject, false) => 148,
+            (Message::Connect, true) => 216 - header,
+            (Message::Accept | Message::Reject, true) => 136,
+        }
+    }
+}

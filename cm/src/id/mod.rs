@@ -1,0 +1,289 @@
+//! [`CmId`]: an id, the end of a connection or a listener.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`address`] | binding, resolving, listening, queries |
+//! | [`connect`] | connecting, accepting, rejecting, the end |
+//! | [`qp`] | the queue pair of an id, and its way to RTS |
+//! | [`option`] | options |
+//! | [`multicast`] | groups |
+//! | [`explain`] | the causes behind the kernel's errnos |
+//!
+//! ```text
+//!   create ─► bind_addr ─► listen ─► (requests)                        a listener
+//!   create ─► resolve_addr ─► resolve_route ─► connect ─► ESTABLISHED  the side that connects
+//!   request ─────────────────────────────────► accept ──► ESTABLISHED  the side that listens
+//!                                              disconnect ─► DISCONNECTED ─► TIMEWAIT_EXIT
+//! ```
+//!
+//! # Why the state is no type
+//! The kernel moves an id: a peer disconnects it, a device goes, a route fails, and the id is in
+//! another state before any event of that is read. A type for each state would be a guess. It would
+//! also turn each step into a call that consumes the id and returns another, across events that
+//! other threads read. So the state is the kernel's, which refuses a call in the wrong state with
+//! `EINVAL`; the errors here say which call comes first. What the program alone moves has types:
+//! the queue pair, which the id takes as [`Qp<Init>`](verbs::Qp) and returns as `Qp<Rts>`, so that
+//! nothing is sent before the connection exists; and a request, which is an id of its own.
+
+mod address;
+mod connect;
+mod explain;
+mod multicast;
+mod option;
+mod qp;
+
+use core::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use verbs::{AsyncEventType, Context, Device, Ece, Error, QpType, Result};
+use verbs_core::slots::SlotId;
+
+use crate::EventChannel;
+use crate::backend::Backend;
+use crate::cmd::query::DeviceKey;
+use crate::device::{self, Limits, OpenDevice};
+use crate::event::Peer;
+use crate::table::{self, Entry};
+use crate::types::{EventType, PortSpace};
+
+pub use connect::Message;
+pub use multicast::GroupKey;
+
+/// An id: a listener, or one end of a connection or of a datagram service.
+///
+/// Calls return without waiting for a peer. Where the result takes time, it is an
+/// [event](crate::Event) of the id's channel, which names the id by its [`key`](Self::key).
+///
+/// Dropping an id ends what it does, in any state and without waiting: the kernel disconnects a
+/// connection, rejects a request that was not accepted, and discards the events that were not
+/// read. An event that another thread has read before names nothing any more. If another thread is
+/// just handling an event of the id, the id ends when that is done.
+///
+/// # References
+/// `rdma_create_id(3)`, `rdma_cm(7)`
+#[doc(alias = "rdma_cm_id")]
+pub struct CmId {
+    inner: Arc<IdInner>,
+}
+
+/// The number by which events name an id. No two ids of a process have the same in its life, except
+/// after 2³¹ others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdKey(pub(crate) SlotId);
+
+/// The state that the handle shares with the table and with a thread that handles an event.
+#[derive(Debug)]
+pub(crate) struct IdInner {
+    cookie: SlotId,
+    space: PortSpace,
+    qp_type: QpType,
+    device: OnceLock<(DeviceKey, Device)>,
+    open: OnceLock<Arc<OpenDevice>>,
+    limits: OnceLock<Limits>,
+    /// Before the backend: a queue pair ends before its connection, so that it sends nothing to a
+    /// peer that has been told of the end.
+    connection: Mutex<qp::Connection>,
+    backend: Box<dyn Backend>,
+}
+
+impl CmId {
+    /// Takes over an id of a backend whose events carry `cookie`.
+    pub(crate) fn new(cookie: SlotId, backend: Box<dyn Backend>, space: PortSpace, qp_type: QpType) -> Self {
+        if let Some(number) = backend.kernel_number() {
+            table::enter_number(number, cookie);
+        }
+        let inner = Arc::new(IdInner {
+            cookie,
+            space,
+            qp_type,
+            device: OnceLock::new(),
+            open: OnceLock::new(),
+            limits: OnceLock::new(),
+            connection: Mutex::default(),
+            backend,
+        });
+        table::enter(cookie, Entry { id: Arc::downgrade(&inner), is_group: false });
+        Self { inner }
+    }
+
+    pub(crate) fn inner(&self) -> &IdInner {
+        &self.inner
+    }
+
+    /// Returns the number by which events name this id.
+    pub fn key(&self) -> IdKey {
+        IdKey(self.inner.cookie)
+    }
+
+    /// Returns the port space.
+    pub fn port_space(&self) -> PortSpace {
+        self.inner.space
+    }
+
+    /// Returns the transport service.
+    pub fn qp_type(&self) -> QpType {
+        self.inner.qp_type
+    }
+
+    /// Returns the device of the id, which it has once its address is resolved or it is bound to an
+    /// address of one device. All ids of the process share one context for each device.
+    ///
+    /// # Errors
+    /// - `EINVAL` where the id has no device yet.
+    /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) where no provider drives it.
+    /// - As [`Device::open`] and [`Context::query_device`].
+    pub fn context(&self) -> Result<Context> {
+        Ok(self.inner.open_device("open_device")?.context.clone())
+    }
+
+    /// Moves the id, with its events that were not read, to another channel.
+    ///
+    /// A thread that has read an event of the id from the old channel may still be handling it.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_migrate_id(3)`
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&self, to: &EventChannel) -> Result<()> {
+        self.inner.explained(self.inner.backend.migrate(to.source()))
+    }
+
+    /// Passes an event of the queue pair to the connection manager:
+    /// [`COMM_EST`](AsyncEventType::COMM_EST) when a message arrives at a connection whose last
+    /// message of establishment was lost, which establishes it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a device, and for another kind of event.
+    ///
+    /// # References
+    /// `rdma_notify(3)`
+    #[doc(alias = "rdma_notify")]
+    pub fn notify(&self, event: AsyncEventType) -> Result<()> {
+        self.inner.explained(self.inner.backend.notify(event))
+    }
+
+    /// Puts an event of the kind [`User`](crate::EventKind::User) behind those of the id that wait.
+    ///
+    /// # Errors
+    /// `EINVAL` from kernels without such events; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_write_cm_event(3)`
+    #[doc(alias = "rdma_write_cm_event")]
+    pub fn write_event(&self, status: i32, arg: u64) -> Result<()> {
+        self.inner.explained(self.inner.backend.write_event(EventType::USER, status, arg))
+    }
+}
+
+impl IdInner {
+    pub(crate) fn cookie(&self) -> SlotId {
+        self.cookie
+    }
+
+    pub(crate) fn space(&self) -> PortSpace {
+        self.space
+    }
+
+    pub(crate) fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    pub(crate) fn is_ud(&self) -> bool {
+        self.qp_type == QpType::UD
+    }
+
+    /// Notes what the peer of a connection request wishes.
+    pub(crate) fn asked(&self, peer: &Peer, ece: Ece) {
+        let mut connection = self.connection();
+        connection.remote_ece = ece;
+        if let Peer::Conn(param) = peer {
+            connection.asked = Some(Limits {
+                responder_resources: param.responder_resources,
+                initiator_depth: param.initiator_depth,
+            });
+        }
+    }
+
+    fn connection(&self) -> MutexGuard<'_, qp::Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds the device, which an id keeps once it has one.
+    fn device(&self, verb: &'static str) -> Result<&(DeviceKey, Device)> {
+        if let Some(found) = self.device.get() {
+            return Ok(found);
+        }
+        let addresses = self.backend.addresses()?;
+        let key = addresses.device.ok_or_else(|| explain::no_device(verb))?;
+        let found = (key, device::find(key)?);
+        Ok(self.device.get_or_init(|| found))
+    }
+
+    fn open_device(&self, verb: &'static str) -> Result<&OpenDevice> {
+        if let Some(open) = self.open.get() {
+            return Ok(open);
+        }
+        let (key, device) = self.device(verb)?;
+        let open = device::open(*key, device)?;
+        Ok(self.open.get_or_init(|| open))
+    }
+
+    /// Returns the limits of the device.
+    fn limits(&self, verb: &'static str) -> Result<Limits> {
+        match self.limits.get() {
+            Some(limits) => Ok(*limits),
+            None => Ok(self.open_device(verb)?.limits),
+        }
+    }
+
+    /// Returns a result with the device's name, and with a cause where it has none.
+    fn explained<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.named(explain::explain(error)))
+    }
+
+    fn named(&self, error: Error) -> Error {
+        match self.device.get() {
+            Some((_, device)) if error.device.is_empty() => Error { device: device.name().into(), ..error },
+            _ => error,
+        }
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        table::remove(self.cookie);
+        for member in &self.connection.get_mut().unwrap_or_else(PoisonError::into_inner).groups {
+            table::remove(member.key.0);
+        }
+        if let Some(number) = self.backend.kernel_number() {
+            table::remove_number(number, self.cookie);
+        }
+    }
+}
+
+impl fmt::Debug for CmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CmId")
+            .field("key", &self.key())
+            .field("port_space", &self.inner.space)
+            .field("qp_type", &self.inner.qp_type)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for IdKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for IdKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdKey({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Multicast groups.
+
+use core::fmt;
+use std::sync::Arc;
+
+use verbs::{Errno, Error, Result};
+use verbs_core::slots::SlotId;
+
+use super::CmId;
+use crate::table::{self, Entry};
+use crate::types::Address;
+
+/// The number by which events name a membership in a group.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey(pub(crate) SlotId);
+
+/// A membership of an id.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) key: GroupKey,
+    /// The kernel's number.
+    number: u32,
+}
+
+impl CmId {
+    /// Starts to join a group, to send to it and to receive, or with `send_only` to send alone. The
+    /// outcome is [`MulticastJoin`](crate::EventKind::MulticastJoin) or
+    /// [`MulticastError`](crate::EventKind::MulticastError).
+    ///
+    /// The id is bound to a device. On RoCE the kernel joins by IGMP, so that switches forward the
+    /// group's packets. A queue pair receives them once it is
+    /// [attached](verbs::Qp::attach_mcast) to the GID in the event, and sends to the path there.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a device, and for an address that is no group's; `EOPNOTSUPP`
+    /// with `send_only` where the kernel or the fabric has no such members; any other errno that
+    /// the kernel returns.
+    ///
+    /// # References
+    /// `rdma_join_multicast(3)`, `rdma_join_multicast_ex(3)`
+    #[doc(alias = "rdma_join_multicast")]
+    #[doc(alias = "rdma_join_multicast_ex")]
+    pub fn join_multicast(&self, group: impl Into<Address>, send_only: bool) -> Result<GroupKey> {
+        let cookie = table::reserve();
+        table::enter(cookie, Entry { id: Arc::downgrade(&self.inner), is_group: true });
+        // Under the lock, so that whoever reads the event finds the membership.
+        let mut connection = self.inner.connection();
+        match self.inner.explained(self.inner.backend.join(cookie.0, &group.into(), send_only)) {
+            Ok(number) => {
+                let key = GroupKey(cookie);
+                connection.groups.push(Member { key, number });
+                Ok(key)
+            }
+            Err(error) => {
+                table::remove(cookie);
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves a group. Queue pairs that are attached to its GID stay so. Events of the membership
+    /// that were not read are discarded.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL` for a membership that the id does not have; any other errno that the kernel
+    /// returns, after which the id is no member either.
+    ///
+    /// # References
+    /// `rdma_leave_multicast(3)`
+    #[doc(alias = "rdma_leave_multicast")]
+    pub fn leave_multicast(&self, group: GroupKey) -> Result<()> {
+        let member = {
+            let mut connection = self.inner.connection();
+            let at = connection.groups.iter().position(|member| member.key == group);
+            at.map(|at| connection.groups.swap_remove(at))
+        };
+        let member = member.ok_or_else(|| Error::new("leave_multicast", "", Errno::ADDRNOTAVAIL))?;
+        table::remove(group.0);
+        self.inner.explained(self.inner.backend.leave(member.number))
+    }
+}
+
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupKey({})", self.0)
+    }
+}

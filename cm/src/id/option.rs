@@ -1,0 +1,83 @@
+//! Options of an id.
+
+use verbs::Result;
+
+use super::CmId;
+use crate::cmd::option::IdOption;
+use crate::types::PathRecord;
+
+impl CmId {
+    /// Sets the type of service of the connection's packets: the TOS/DSCP field of the IP header,
+    /// the traffic class. Set it before [`resolve_addr`](Self::resolve_addr).
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_set_option(3)`
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_TOS")]
+    pub fn set_tos(&self, tos: u8) -> Result<()> {
+        self.set_option(IdOption::Tos(tos))
+    }
+
+    /// Sets whether the id may bind to a port that another id has, if that one permits it too.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that is bound; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_set_option(3)`
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
+    pub fn set_reuse_addr(&self, on: bool) -> Result<()> {
+        self.set_option(IdOption::ReuseAddr(on))
+    }
+
+    /// Sets whether a listener on the unspecified IPv6 address takes no IPv4 connections.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that is bound; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_set_option(3)`
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
+    pub fn set_af_only(&self, on: bool) -> Result<()> {
+        self.set_option(IdOption::AfOnly(on))
+    }
+
+    /// Sets the time-out of acknowledgements of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 5 bits. Of a
+    /// listener, that of its connections.
+    ///
+    /// # Errors
+    /// `EINVAL` for more than 31, and for another service than RC; `ENOSYS` from kernels without
+    /// the option; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_set_option(3)`
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
+    pub fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
+        self.set_option(IdOption::AckTimeout(timeout))
+    }
+
+    /// Sets the path of the connection, instead of [`resolve_route`](Self::resolve_route). The
+    /// outcome is [`RouteResolved`](crate::EventKind::RouteResolved).
+    ///
+    /// # Errors
+    /// `EINVAL` for no path, and for an id whose address is not resolved; any other errno that the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `rdma_set_option(3)`
+    #[doc(alias = "rdma_set_option")]
+    #[doc(alias = "RDMA_OPTION_IB_PATH")]
+    pub fn set_ib_path(&self, paths: &[PathRecord]) -> Result<()> {
+        self.set_option(IdOption::IbPath(paths))
+    }
+
+    fn set_option(&self, option: IdOption<'_>) -> Result<()> {
+        self.inner.explained(self.inner.backend.set_option(option))
+    }
+}

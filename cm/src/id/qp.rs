@@ -1,0 +1,419 @@
+//! The queue pair of an id, and its way to RTS.
+//!
+//! ```text
+//!   create_qp ─► Qp<Init> ─► the program posts receives
+//!                  │ connect                       │ accept
+//!                  ▼                               ▼
+//!   the id holds Qp<Init>              INIT again, RTR, RTS, ACCEPT
+//!                  │ CONNECT_RESPONSE              │
+//!                  ▼                               ▼
+//!   INIT again, RTR, RTS, ACCEPT       the id holds Qp<Rts>
+//!                  │ ESTABLISHED                   │ ESTABLISHED
+//!                  ▼                               ▼
+//!               take_qp ─► Qp<Rts>              take_qp ─► Qp<Rts>
+//! ```
+//!
+//! The attributes of each step come from the kernel, which has them from the messages of both
+//! sides. INIT is set again because its access rights and partition are only known then. A queue
+//! pair whose connection fails is moved to the error state, and waits for
+//! [`reclaim_qp`](CmId::reclaim_qp).
+//!
+//! # References
+//! Linux `drivers/infiniband/core/cm.c` (`ib_cm_init_qp_attr`)
+
+use verbs::state::{Errored, Init, Reset, Rts};
+use verbs::{
+    Cause, Ece, Errno, Error, HandleError, InitAttr, Pd, Qp, QpAttr, QpAttrMask, QpInit, QpState, QpType,
+    Result,
+};
+
+use super::multicast::Member;
+use super::{CmId, IdInner};
+use crate::device::Limits;
+use crate::types::PortSpace;
+
+/// The part of an id that calls and events change.
+#[derive(Debug, Default)]
+pub(crate) struct Connection {
+    pub(super) qp: Held,
+    /// The queue pair that the id made last: its number, and whether it has a shared receive queue.
+    pub(super) made: Option<(u32, bool)>,
+    /// The options that this side offers.
+    pub(super) local_ece: Ece,
+    /// The options of the peer.
+    pub(super) remote_ece: Ece,
+    /// The depths that the peer of a request asks for.
+    pub(super) asked: Option<Limits>,
+    /// The connection failed after the peer had replied, and the program was told.
+    pub(super) failed: bool,
+    pub(super) groups: Vec<Member>,
+}
+
+/// The queue pair that an id holds.
+#[derive(Debug, Default)]
+pub(super) enum Held {
+    /// None: the program has it, or moves its own.
+    #[default]
+    None,
+    /// It waits for the peer.
+    Init(Qp<Init>),
+    /// It is connected.
+    Rts(Qp<Rts>),
+    /// The connection has failed.
+    Errored(Qp<Errored>),
+}
+
+impl Held {
+    /// Moves the queue pair to the error state. One that cannot be moved stays as it is.
+    fn fail(self) -> (Self, Result<()>) {
+        match self {
+            Self::Init(qp) => qp.to_error().map_or_else(
+                |HandleError { handle, error }| (Self::Init(handle), Err(error)),
+                |qp| (Self::Errored(qp), Ok(())),
+            ),
+            Self::Rts(qp) => qp.to_error().map_or_else(
+                |HandleError { handle, error }| (Self::Rts(handle), Err(error)),
+                |qp| (Self::Errored(qp), Ok(())),
+            ),
+            held => (held, Ok(())),
+        }
+    }
+
+    /// Returns the queue pair in the error state; one that cannot be moved as it is.
+    pub(super) fn failed(self) -> Self {
+        self.fail().0
+    }
+}
+
+impl CmId {
+    /// Creates a queue pair for the connection, and moves it to INIT, from where on receives may be
+    /// posted. [`connect`](Self::connect) or [`accept`](Self::accept) takes it, and
+    /// [`take_qp`](Self::take_qp) returns it connected.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use rdmacm::{CmId, ConnParam, EventChannel, EventKind};
+    /// use verbs::{CqInit, QpInit, QpType};
+    ///
+    /// # fn f(channel: EventChannel, id: CmId) -> verbs::Result<()> {
+    /// let context = id.context()?;
+    /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    /// let mut qp = id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?;
+    /// qp.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+    /// id.connect(qp, &ConnParam::default())?;
+    /// while !matches!(channel.next_event()?.ok()?.kind, EventKind::Established(_)) {}
+    /// let qp = id.take_qp().expect("the connection is established");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A shared receive queue is that of `init`, as for any queue pair.
+    ///
+    /// # Errors
+    /// - `EINVAL` for an id without a device.
+    /// - `EINVAL` with [`Cause::Foreign`] for a protection domain of another device, with
+    ///   [`Cause::QpType`] for a datagram queue pair.
+    /// - As [`Pd::create_qp`], and as [`Qp::to_init`](verbs::Qp::to_init).
+    ///
+    /// # References
+    /// `rdma_create_qp(3)`, `rdma_create_qp_ex(3)`
+    #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_create_qp_ex")]
+    #[doc(alias = "rdma_create_srq")]
+    pub fn create_qp(&self, pd: &Pd, init: &QpInit) -> Result<Qp<Init>> {
+        const VERB: &str = "create_qp";
+        if init.qp_type == QpType::UD {
+            return Err(self.inner.wrong_type(VERB, init.qp_type));
+        }
+        self.inner.on_device(VERB, pd)?;
+        let mut qp = pd.create_qp(init)?;
+        let offered = ece_of(qp.query_ece())?;
+        let mut connection = self.inner.connection();
+        let remote = connection.remote_ece;
+        if remote.vendor_id != 0 {
+            // A request: the provider gets what the peer offers, or nothing of another vendor.
+            let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
+            supported(qp.set_ece(&Ece { options, ..offered }))?;
+        }
+        let qp = self.inner.to_init(qp, pd)?;
+        connection.local_ece = if remote.vendor_id == 0 { offered } else { ece_of(qp.query_ece())? };
+        connection.made = Some((qp.qp_num(), init.srq.is_some()));
+        Ok(qp)
+    }
+
+    /// Creates a queue pair for datagrams, and moves it to RTS: it sends to any peer, and needs no
+    /// connection. An id that listens accepts with its number ([`accept_with`](Self::accept_with)).
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another type.
+    ///
+    /// # References
+    /// `rdma_create_qp(3)`
+    #[doc(alias = "rdma_create_qp")]
+    pub fn create_ud_qp(&self, pd: &Pd, init: &QpInit) -> Result<Qp<Rts>> {
+        const VERB: &str = "create_qp";
+        if init.qp_type != QpType::UD {
+            return Err(self.inner.wrong_type(VERB, init.qp_type));
+        }
+        self.inner.on_device(VERB, pd)?;
+        let qp = self.inner.to_init(pd.create_qp(init)?, pd)?;
+        self.inner.connection().made = Some((qp.qp_num(), init.srq.is_some()));
+        let sq_psn = qp.psn();
+        let qp = qp.modify_to::<verbs::state::Rtr>(&QpAttr::default(), QpAttrMask::empty())?;
+        Ok(qp.modify_to(&QpAttr { sq_psn, ..QpAttr::default() }, QpAttrMask::SQ_PSN)?)
+    }
+
+    /// Returns the connected queue pair; `None` if the id holds none in RTS.
+    ///
+    /// The side that connects has it with [`Established`](crate::EventKind::Established). The side
+    /// that accepts has it from [`accept`](Self::accept) on; what it sends before
+    /// [`Established`](crate::EventKind::Established) may find a peer that is not ready, and is
+    /// retried.
+    pub fn take_qp(&self) -> Option<Qp<Rts>> {
+        let mut connection = self.inner.connection();
+        match core::mem::take(&mut connection.qp) {
+            Held::Rts(qp) => Some(qp),
+            held => {
+                connection.qp = held;
+                None
+            }
+        }
+    }
+
+    /// Returns the queue pair that the id holds, in the error state, in which what was posted
+    /// completes as flushed: after a reject, a failure, or when the program gives up. `None` if the
+    /// id holds none.
+    ///
+    /// # Errors
+    /// Any errno that the kernel returns for the move, after which the id still holds it; notably
+    /// `EIO` once the device is gone.
+    pub fn reclaim_qp(&self) -> Result<Option<Qp<Errored>>> {
+        let mut connection = self.inner.connection();
+        let (held, moved) = core::mem::take(&mut connection.qp).fail();
+        match held {
+            Held::Errored(qp) => Ok(Some(qp)),
+            held => {
+                connection.qp = held;
+                moved.map(|()| None)
+            }
+        }
+    }
+
+    /// Returns the attributes that move a queue pair of the program's own to a state, and which of
+    /// them are given. The bits of the mask that only the kernel has are taken off.
+    ///
+    /// For queue pairs that the id did not make: to INIT once the id has a device, to RTR and RTS
+    /// after [`ConnectResponse`](crate::EventKind::ConnectResponse), or before
+    /// [`accept_with`](Self::accept_with). INIT is set again before RTR.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a device, and for a state that the connection does not permit
+    /// yet; any other errno that the kernel returns.
+    ///
+    /// # References
+    /// `rdma_init_qp_attr(3)`
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
+        self.inner.explained(self.inner.backend.init_qp_attr(state))
+    }
+
+    /// Sets the options that this side offers for a queue pair of the program's own
+    /// ([`connect_with`](Self::connect_with), [`accept_with`](Self::accept_with)). A queue pair
+    /// that the id makes brings its own.
+    ///
+    /// # References
+    /// `rdma_set_local_ece(3)`
+    #[doc(alias = "rdma_set_local_ece")]
+    pub fn set_local_ece(&self, ece: Ece) {
+        self.inner.connection().local_ece = ece;
+    }
+
+    /// Returns the peer's options; those of vendor 0 are none.
+    ///
+    /// # References
+    /// `rdma_get_remote_ece(3)`
+    #[doc(alias = "rdma_get_remote_ece")]
+    pub fn remote_ece(&self) -> Ece {
+        self.inner.connection().remote_ece
+    }
+}
+
+impl IdInner {
+    /// Moves the queue pair that the id holds to RTS and tells the peer, after the peer's reply.
+    /// `None` if the id holds none: the program moves its own.
+    pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
+        let mut connection = self.connection();
+        let qp = match core::mem::take(&mut connection.qp) {
+            Held::Init(qp) => qp,
+            held => {
+                connection.qp = held;
+                connection.remote_ece = remote;
+                return None;
+            }
+        };
+        let result = self.agree(&mut connection, &qp, remote);
+        let result = match result {
+            Ok(ece) => self.to_rts(qp, ece, None),
+            Err(error) => Err((Held::Init(qp), error)),
+        };
+        let outcome = match result {
+            Ok(qp) => {
+                connection.local_ece.options = ece_of(qp.query_ece()).unwrap_or_default().options;
+                let told = self.backend.accept(0, None, Ece::default());
+                connection.qp = Held::Rts(qp);
+                told
+            }
+            Err((held, error)) => {
+                connection.qp = held;
+                Err(error)
+            }
+        };
+        if outcome.is_err() {
+            connection.qp = core::mem::take(&mut connection.qp).failed();
+            connection.failed = true;
+        }
+        Some(outcome)
+    }
+
+    /// Moves the queue pair to RTS, for an accept; the id holds it, whatever happens.
+    pub(super) fn prepare(&self, connection: &mut Connection, qp: Qp<Init>, depths: Limits) -> Result<()> {
+        match self.to_rts(qp, None, Some(depths)) {
+            Ok(qp) => {
+                connection.qp = Held::Rts(qp);
+                Ok(())
+            }
+            Err((held, error)) => {
+                connection.qp = held.failed();
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns whether the connection failed after the peer's reply.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.connection().failed
+    }
+
+    /// Moves a queue pair that the id holds to the error state.
+    pub(crate) fn fail_qp(&self) {
+        let mut connection = self.connection();
+        connection.qp = core::mem::take(&mut connection.qp).failed();
+    }
+
+    /// Returns the options that the queue pair gets, after the peer's reply; `None` for none.
+    ///
+    /// # Errors
+    /// `EINVAL` for a peer that replies with options of another vendor than those offered.
+    fn agree(&self, connection: &mut Connection, qp: &Qp<Init>, remote: Ece) -> Result<Option<Ece>> {
+        connection.remote_ece = remote;
+        let local = connection.local_ece;
+        if local.vendor_id == 0 {
+            return Ok(None);
+        }
+        if remote.vendor_id == 0 {
+            return Ok(Some(Ece { options: 0, ..local }));
+        }
+        if remote.vendor_id != local.vendor_id {
+            let reason = format!(
+                "the peer replied for queue pair {:#x} with options of the vendor {:#x}, and was offered those of {:#x}",
+                qp.qp_num(),
+                remote.vendor_id,
+                local.vendor_id
+            );
+            let error =
+                Error::new("connect", "", Errno::INVAL).because(Cause::Other { reason: reason.into() });
+            return Err(self.named(error));
+        }
+        Ok(Some(remote))
+    }
+
+    /// Moves a queue pair to INIT.
+    fn to_init(&self, qp: Qp<Reset>, pd: &Pd) -> Result<Qp<Init>> {
+        if self.backend.computes_init() {
+            let (attr, mask) = self.explained(self.backend.init_qp_attr(QpState::INIT))?;
+            return Ok(qp.modify_to(&attr, mask)?);
+        }
+        let addresses = self.explained(self.backend.addresses())?;
+        let port_num = addresses.port_num;
+        let pkey_index = pd.context().pkey_index(port_num, addresses.pkey)?;
+        let qkey = if self.is_ud() { PortSpace::UDP_QKEY } else { 0 };
+        Ok(qp.to_init(&InitAttr { port_num, pkey_index, qkey, ..InitAttr::default() })?)
+    }
+
+    /// Moves a queue pair from INIT to RTS with the connection's attributes. `depths` replaces the
+    /// numbers of outstanding reads and atomics.
+    fn to_rts(
+        &self,
+        mut qp: Qp<Init>,
+        ece: Option<Ece>,
+        depths: Option<Limits>,
+    ) -> Result<Qp<Rts>, (Held, Error)> {
+        let steps = || -> Result<_> {
+            let attr = |state| self.explained(self.backend.init_qp_attr(state));
+            Ok((attr(QpState::INIT)?, attr(QpState::RTR)?, attr(QpState::RTS)?))
+        };
+        let (init, (mut rtr, rtr_mask), (mut rts, rts_mask)) = match steps() {
+            Ok(steps) => steps,
+            Err(error) => return Err((Held::Init(qp), error)),
+        };
+        if let Some(depths) = depths {
+            rtr.max_dest_rd_atomic = depths.responder_resources;
+            rts.max_rd_atomic = depths.initiator_depth;
+        }
+        let started = match ece {
+            Some(ece) => supported(qp.set_ece(&ece)),
+            None => Ok(()),
+        };
+        if let Err(error) = started.and_then(|()| qp.modify(&init.0, init.1)) {
+            return Err((Held::Init(qp), error));
+        }
+        let qp = match qp.modify_to::<verbs::state::Rtr>(&rtr, rtr_mask) {
+            Ok(qp) => qp,
+            Err(HandleError { handle, error }) => return Err((Held::Init(handle), error)),
+        };
+        qp.modify_to::<Rts>(&rts, rts_mask).map_err(|HandleError { handle, error }| {
+            let held = match handle.to_error() {
+                Ok(qp) => Held::Errored(qp),
+                // Neither state is one that the id holds: it ends here.
+                Err(_) => Held::None,
+            };
+            (held, error)
+        })
+    }
+
+    /// Checks that a protection domain is of the id's device, and notes the device's limits.
+    fn on_device(&self, verb: &'static str, pd: &Pd) -> Result<()> {
+        let (_, device) = self.device(verb)?;
+        if pd.context().device_name() != device.name() {
+            let cause = Cause::Foreign { what: "protection domain" };
+            return Err(Error::new(verb, device.name(), Errno::INVAL).because(cause));
+        }
+        if self.limits.get().is_none() {
+            let limits = Limits::of(pd.context())?;
+            let _ = self.limits.set(limits);
+        }
+        Ok(())
+    }
+
+    fn wrong_type(&self, verb: &'static str, qp_type: QpType) -> Error {
+        let call = if qp_type == QpType::UD { "create_ud_qp" } else { "create_qp" };
+        let reason = format!("a queue pair of the type {qp_type} is made by {call}");
+        self.named(Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() }))
+    }
+}
+
+/// Returns the options of a queue pair, none where the provider has no such options.
+fn ece_of(queried: Result<Ece>) -> Result<Ece> {
+    match queried {
+        Err(error) if error.errno == Errno::OPNOTSUPP => Ok(Ece::default()),
+        queried => queried,
+    }
+}
+
+/// Returns a result of setting options, without the error of a provider that has none.
+fn supported(set: Result<()>) -> Result<()> {
+    match set {
+        Err(error) if error.errno == Errno::OPNOTSUPP => Ok(()),
+        set => set,
+    }
+}

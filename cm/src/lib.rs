@@ -1,0 +1,118 @@
+//! RDMA connections by address, in pure Rust: programs find each other by IP address and port, and
+//! get a connected queue pair. This crate does what librdmacm does, through the kernel's connection
+//! manager; no C library is compiled or linked.
+//!
+//! A program that listens:
+//!
+//! ```no_run
+//! use std::net::Ipv4Addr;
+//!
+//! use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+//! use verbs::{CqInit, QpInit, QpType};
+//!
+//! # fn main() -> verbs::Result<()> {
+//! let channel = EventChannel::new()?;
+//! let listener = channel.create_id(PortSpace::TCP)?;
+//! listener.bind_addr((Ipv4Addr::UNSPECIFIED, 7471))?;
+//! listener.listen(8)?;
+//!
+//! let mut waiting = None;
+//! loop {
+//!     match channel.next_event()?.kind {
+//!         EventKind::ConnectRequest(request) => {
+//!             let id = request.id;
+//!             let context = id.context()?;
+//!             let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+//!             let mut qp = id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?;
+//!             qp.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+//!             id.accept(qp, &ConnParam::default())?;
+//!             waiting = Some((id, cq));
+//!         }
+//!         EventKind::Established(_) => break,
+//!         _ => {}
+//!     }
+//! }
+//! let (id, cq) = waiting.expect("what is established was accepted");
+//! let qp = id.take_qp().expect("the id holds the queue pair that it accepted with");
+//! # let _ = (qp, cq);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The side that connects resolves the address and the route first, and waits for an event each
+//! time: [`resolve_addr`](CmId::resolve_addr), [`resolve_route`](CmId::resolve_route),
+//! [`create_qp`](CmId::create_qp), [`connect`](CmId::connect).
+//!
+//! # Types by their C names
+//! | object | in C | here |
+//! |---|---|---|
+//! | the place of events | `rdma_event_channel` | [`EventChannel`] |
+//! | an id | `rdma_cm_id` | [`CmId`]; in events its [`IdKey`] |
+//! | an event | `rdma_cm_event` | [`Event`], [`EventKind`], [`EventType`] |
+//! | a request | `rdma_cm_event` with a new id | [`ConnectRequest`] |
+//! | parameters | `rdma_conn_param` | [`ConnParam`]; those of a peer [`PeerParam`] |
+//! | a datagram service | `rdma_ud_param` | [`PeerUd`] |
+//! | addresses | `sockaddr`, `rdma_addrinfo` | [`Address`], [`AddrInfo`], [`getaddrinfo`] |
+//! | an id's queue pair | `id->qp` | [`CmId::create_qp`], [`CmId::take_qp`] |
+//! | groups | `rdma_join_multicast` | [`CmId::join_multicast`], [`GroupKey`] |
+//!
+//! A search of these pages for a C name finds its counterpart.
+//!
+//! # Queue pairs
+//! - A queue pair of the id is made by [`create_qp`](CmId::create_qp). The calls
+//!   [`connect`](CmId::connect) and [`accept`](CmId::accept) take it, the id moves it, and
+//!   [`take_qp`](CmId::take_qp) returns it in RTS.
+//! - A queue pair of the program's own is moved by the program, with attributes of
+//!   [`init_qp_attr`](CmId::init_qp_attr). [`connect_with`](CmId::connect_with) and
+//!   [`accept_with`](CmId::accept_with) name it by its number, and
+//!   [`establish`](CmId::establish) tells the peer that it is ready.
+//! - A queue pair for datagrams is made by [`create_ud_qp`](CmId::create_ud_qp), in RTS at once.
+//!   [`connect_with`](CmId::connect_with) looks a service up, whose address comes with
+//!   [`Established`](EventKind::Established).
+//!
+//! # Ownership
+//! An id ends when it is dropped, in any state and without waiting ([`CmId`] says how). Events name
+//! ids by keys that become stale, so that there is nothing to acknowledge, and ids, events and
+//! channels may be dropped in any order.
+//!
+//! # Threads
+//! All handles are `Send` and `Sync`. Any number of threads may read one channel, and call one id.
+//!
+//! # Errors
+//! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence. A
+//! failure that comes later is an event; [`Event::ok`] turns it into such an error.
+//!
+//! # Inside
+//! | module | what it is |
+//! |---|---|
+//! | `channel` | the file, its commands, a scripted kernel for tests |
+//! | `cmd` | one function for each kernel method |
+//! | `types` | values |
+//! | `backend` | the seam behind which an id is the kernel's |
+//! | `table` | the cookies that events carry |
+//! | `dispatch` | from a backend's event to an [`Event`] |
+//! | `device` | the verbs devices behind ids, opened once |
+//! | `id`, `event`, `event_channel`, `addrinfo` | the API |
+
+#![allow(clippy::result_large_err)]
+
+mod addrinfo;
+mod backend;
+mod channel;
+mod cmd;
+mod device;
+mod dispatch;
+mod event;
+mod event_channel;
+mod id;
+mod table;
+mod types;
+
+pub use addrinfo::{AddrInfo, Family, Hints, getaddrinfo};
+pub use event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
+pub use event_channel::EventChannel;
+pub use id::{CmId, GroupKey, IdKey, Message};
+pub use types::{
+    Address, ConnParam, EventType, IbAddress, PathRecord, PeerParam, PeerUd, PortSpace, RejectReason,
+    Service, ServiceRecord,
+};

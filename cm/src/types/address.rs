@@ -1,0 +1,355 @@
+//! [`Address`]: an IP address with its port, or an InfiniBand service; and its forms in commands.
+//!
+//! ```text
+//!   AF_INET  │ family 2 │ port │ address 4 │ zero 8 │                          16 bytes
+//!   AF_INET6 │ family 2 │ port │ flow info 4 │ address 16 │ scope 4 │         28 bytes
+//!   AF_IB    │ family 2 │ pkey │ flow info 4 │ GID 16 │ sid 8 │ mask 8 │ scope 8 │   48 bytes
+//! ```
+//!
+//! # References
+//! `rdma/ib.h` (`sockaddr_ib`), `linux/in.h`, `linux/in6.h`
+
+use core::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use uverbs_abi::socket::{KernelSockaddrStorage, SockaddrIn6};
+use verbs::Gid;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::PortSpace;
+
+/// An address that an id binds to, or connects to.
+///
+/// An IP address is a [`SocketAddr`], whose scope id names the interface of a link-local IPv6
+/// address. Anything that converts into one is accepted:
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use rdmacm::Address;
+///
+/// let address = Address::from((Ipv4Addr::new(192, 0, 2, 1), 7471));
+/// assert_eq!(address.to_string(), "192.0.2.1:7471");
+/// assert_eq!(address.port(), 7471);
+/// ```
+#[doc(alias = "rdma_addr")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// An IP address and a port.
+    Ip(SocketAddr),
+    /// A GID and a service of InfiniBand.
+    Ib(IbAddress),
+    /// An address of a family that this library does not know. It is only read, never sent.
+    Other {
+        /// The number of the family.
+        family: u16,
+    },
+}
+
+/// The address of an InfiniBand service: a GID, and a service id with the bits that count.
+///
+/// # References
+/// `rdma/ib.h` (`sockaddr_ib`)
+#[doc(alias = "sockaddr_ib")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IbAddress {
+    /// The partition key; `0xffff` is the default partition's.
+    pub pkey: u16,
+    /// The flow label, and the traffic class above it.
+    pub flow_info: u32,
+    /// The GID; zero for any.
+    pub gid: Gid,
+    /// The service id.
+    pub service_id: u64,
+    /// The bits of the service id that count. Those of a port are 0 where the kernel chooses one.
+    pub service_mask: u64,
+    /// The scope of a link-local GID.
+    pub scope_id: u64,
+}
+
+impl IbAddress {
+    /// Returns the address of a port in a port space, at a GID. Port 0 lets the kernel choose.
+    pub fn new(gid: Gid, space: PortSpace, port: u16) -> Self {
+        Self {
+            pkey: 0xffff,
+            flow_info: 0,
+            gid,
+            service_id: u64::from(space.0) << 16 | u64::from(port),
+            service_mask: if port == 0 { Self::SPACE_MASK } else { u64::MAX },
+            scope_id: 0,
+        }
+    }
+
+    /// The bits of a service id that name the port space.
+    #[doc(alias = "RDMA_IB_IP_PS_MASK")]
+    const SPACE_MASK: u64 = !0xffff;
+}
+
+impl Address {
+    /// The family's number in IPv4 addresses.
+    const INET: u16 = libc::AF_INET as u16;
+    /// The family's number in IPv6 addresses.
+    const INET6: u16 = libc::AF_INET6 as u16;
+    /// The family's number in InfiniBand addresses.
+    const IB: u16 = libc::AF_IB as u16;
+    const INET_LEN: usize = 16;
+    const INET6_LEN: usize = 28;
+    const IB_LEN: usize = 48;
+
+    /// Returns the port: of an InfiniBand address the low 16 bits of its service id.
+    #[doc(alias = "rdma_get_src_port")]
+    #[doc(alias = "rdma_get_dst_port")]
+    pub const fn port(&self) -> u16 {
+        match self {
+            Self::Ip(address) => address.port(),
+            Self::Ib(address) => address.service_id as u16,
+            Self::Other { .. } => 0,
+        }
+    }
+
+    /// Returns the IP address and port; `None` for other families.
+    pub const fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Ip(address) => Some(*address),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the address family.
+    pub const fn family(&self) -> u16 {
+        match self {
+            Self::Ip(SocketAddr::V4(_)) => Self::INET,
+            Self::Ip(SocketAddr::V6(_)) => Self::INET6,
+            Self::Ib(_) => Self::IB,
+            Self::Other { family } => *family,
+        }
+    }
+
+    /// Returns the address as it lies in memory, and its length in bytes; `None` for a family that
+    /// is not known here.
+    fn encode(&self) -> Option<([u8; Self::IB_LEN], usize)> {
+        let mut bytes = [0; Self::IB_LEN];
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            bytes[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(&self.family().to_ne_bytes());
+        let len = match self {
+            Self::Ip(SocketAddr::V4(address)) => {
+                put(&address.port().to_be_bytes());
+                put(&address.ip().octets());
+                Self::INET_LEN
+            }
+            Self::Ip(SocketAddr::V6(address)) => {
+                put(&address.port().to_be_bytes());
+                put(&address.flowinfo().to_be_bytes());
+                put(&address.ip().octets());
+                put(&address.scope_id().to_ne_bytes());
+                Self::INET6_LEN
+            }
+            Self::Ib(address) => {
+                put(&address.pkey.to_be_bytes());
+                put(&address.flow_info.to_be_bytes());
+                put(&address.gid.0);
+                put(&address.service_id.to_be_bytes());
+                put(&address.service_mask.to_be_bytes());
+                put(&address.scope_id.to_ne_bytes());
+                Self::IB_LEN
+            }
+            Self::Other { .. } => return None,
+        };
+        Some((bytes, len))
+    }
+
+    /// Reads an address of the kernel's; `None` where there is none (family 0), or where its bytes
+    /// end early.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let family = u16::from_ne_bytes(field(bytes, 0)?);
+        let port = || Some(u16::from_be_bytes(field(bytes, 2)?));
+        let info = || Some(u32::from_be_bytes(field(bytes, 4)?));
+        Some(match family {
+            0 => return None,
+            Self::INET => {
+                let octets: [u8; 4] = field(bytes, 4)?;
+                Self::Ip(SocketAddrV4::new(Ipv4Addr::from(octets), port()?).into())
+            }
+            Self::INET6 => {
+                let octets: [u8; 16] = field(bytes, 8)?;
+                let scope = u32::from_ne_bytes(field(bytes, 24)?);
+                Self::Ip(SocketAddrV6::new(Ipv6Addr::from(octets), port()?, info()?, scope).into())
+            }
+            Self::IB => Self::Ib(IbAddress {
+                pkey: port()?,
+                flow_info: info()?,
+                gid: Gid(field(bytes, 8)?),
+                service_id: u64::from_be_bytes(field(bytes, 24)?),
+                service_mask: u64::from_be_bytes(field(bytes, 32)?),
+                scope_id: u64::from_ne_bytes(field(bytes, 40)?),
+            }),
+            family => Self::Other { family },
+        })
+    }
+
+    /// Returns the address in the form of the commands that take any family, and its length;
+    /// `None` for a family that is not known here.
+    pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
+        let (bytes, len) = self.encode()?;
+        let mut storage = KernelSockaddrStorage::default();
+        storage.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+        Some((storage, len as u16))
+    }
+
+    /// Returns the address in the form of the commands that take IP addresses alone; `None` for
+    /// other families.
+    pub(crate) fn to_in6(self) -> Option<SockaddrIn6> {
+        let (bytes, _) = self.ip().and_then(|_| self.encode())?;
+        SockaddrIn6::read_from_prefix(&bytes).ok().map(|(address, _)| address)
+    }
+
+    /// Reads an address of which the kernel claims to have written `len` bytes.
+    pub(crate) fn from_storage(storage: &KernelSockaddrStorage, len: u16) -> Option<Self> {
+        let bytes = storage.as_bytes();
+        Self::decode(&bytes[..bytes.len().min(len.into())])
+    }
+
+    /// Reads an address from the room for an IP address.
+    pub(crate) fn from_in6(address: &SockaddrIn6) -> Option<Self> {
+        Self::decode(address.as_bytes())
+    }
+
+    /// Returns whether the address is that of a multicast group. A GID is judged as an IPv6
+    /// address.
+    pub fn is_multicast(&self) -> bool {
+        match self {
+            Self::Ip(address) => address.ip().is_multicast(),
+            Self::Ib(address) => address.gid.is_multicast(),
+            Self::Other { .. } => false,
+        }
+    }
+}
+
+/// Returns the bytes of a field, if they are all there.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+impl From<SocketAddrV4> for Address {
+    fn from(address: SocketAddrV4) -> Self {
+        Self::Ip(address.into())
+    }
+}
+
+impl From<SocketAddrV6> for Address {
+    fn from(address: SocketAddrV6) -> Self {
+        Self::Ip(address.into())
+    }
+}
+
+impl<I: Into<IpAddr>> From<(I, u16)> for Address {
+    fn from(pair: (I, u16)) -> Self {
+        Self::Ip(pair.into())
+    }
+}
+
+impl From<IbAddress> for Address {
+    fn from(address: IbAddress) -> Self {
+        Self::Ib(address)
+    }
+}
+
+impl From<&Self> for Address {
+    fn from(address: &Self) -> Self {
+        *address
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Ib(address) => write!(f, "[{}]:{:#x}", address.gid.to_ipv6(), address.service_id),
+            Self::Other { family } => write!(f, "an address of family {family}"),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v4() -> Address {
+        (Ipv4Addr::new(192, 0, 2, 1), 7471).into()
+    }
+
+    fn v6() -> Address {
+        SocketAddrV6::new("fe80::1".parse().unwrap(), 7471, 5, 3).into()
+    }
+
+    fn ib() -> Address {
+        IbAddress { flow_info: 9, scope_id: 2, ..IbAddress::new(Gid([7; 16]), PortSpace::TCP, 80) }.into()
+    }
+
+    #[test]
+    fn addresses_of_each_family_survive_the_way_to_the_kernel_and_back() {
+        for (address, len) in [(v4(), 16), (v6(), 28), (ib(), 48)] {
+            let (storage, length) = address.to_storage().unwrap();
+            assert_eq!(length, len);
+            assert_eq!(Address::from_storage(&storage, length), Some(address));
+            assert_eq!(Address::from_storage(&storage, u16::MAX), Some(address));
+        }
+        for address in [v4(), v6()] {
+            assert_eq!(Address::from_in6(&address.to_in6().unwrap()), Some(address));
+        }
+        assert_eq!(ib().to_in6(), None);
+    }
+
+    #[test]
+    fn an_address_lies_in_memory_as_c_has_it() {
+        let (storage, _) = v4().to_storage().unwrap();
+        assert_eq!(storage.as_bytes()[..8], [2, 0, 0x1d, 0x2f, 192, 0, 2, 1]);
+        let (storage, _) = ib().to_storage().unwrap();
+        assert_eq!(storage.as_bytes()[..8], [27, 0, 0xff, 0xff, 0, 0, 0, 9]);
+        assert_eq!(storage.as_bytes()[24..32], [0, 0, 0, 0, 1, 6, 0, 80]);
+        assert_eq!(storage.as_bytes()[32..40], [0xff; 8]);
+    }
+
+    #[test]
+    fn a_reply_that_ends_early_has_no_address() {
+        for (address, len) in [(v4(), 8), (v6(), 28), (ib(), 48)] {
+            let (storage, _) = address.to_storage().unwrap();
+            for cut in 0..len {
+                assert_eq!(Address::from_storage(&storage, cut), None, "{address} cut to {cut}");
+            }
+        }
+        assert_eq!(Address::from_storage(&KernelSockaddrStorage::default(), 128), None);
+    }
+
+    #[test]
+    fn an_unknown_family_is_kept_and_cannot_be_sent() {
+        let storage = KernelSockaddrStorage { ss_family: 77, ..KernelSockaddrStorage::default() };
+        let address = Address::from_storage(&storage, 128).unwrap();
+        assert_eq!(address, Address::Other { family: 77 });
+        assert_eq!((address.to_storage(), address.to_in6(), address.port()), (None, None, 0));
+        assert_eq!(address.to_string(), "an address of family 77");
+    }
+
+    #[test]
+    fn port_zero_leaves_the_choice_of_a_service_to_the_kernel() {
+        let any = IbAddress::new(Gid::ZERO, PortSpace::UDP, 0);
+        assert_eq!((any.service_id, any.service_mask), (0x111_0000, 0xffff_ffff_ffff_0000));
+        assert_eq!(ib().port(), 80);
+    }
+}

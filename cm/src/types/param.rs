@@ -1,0 +1,133 @@
+//! The parameters of a connection: [`ConnParam`] as this side sends them, [`PeerParam`] and
+//! [`PeerUd`] as the peer's arrive.
+
+use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmUdParam};
+use verbs::AhAttr;
+
+use crate::cmd::convert;
+
+/// The parameters with which an id connects or accepts:
+/// `ConnParam { private_data: b"hello", ..ConnParam::default() }`.
+///
+/// # References
+/// `rdma_connect(3)`, `rdma_accept(3)`
+#[doc(alias = "rdma_conn_param")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnParam<'a> {
+    /// Bytes for the peer's program. The protocol limits them ([`max_private_data`]).
+    ///
+    /// [`max_private_data`]: crate::CmId::max_private_data
+    pub private_data: &'a [u8],
+    /// The number of RDMA reads and atomics of the peer that this side executes at a time.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for what the device can do, and in an accept for no
+    /// more than the peer has asked for.
+    pub responder_resources: u8,
+    /// The number of RDMA reads and atomics that this side has outstanding, with the same meaning
+    /// of [`MAX_DEPTH`](Self::MAX_DEPTH).
+    pub initiator_depth: u8,
+    /// Whether the device controls the flow of messages by end-to-end credits.
+    pub flow_control: bool,
+    /// The number of retries after a time-out, 0 to 7. An accept ignores it.
+    pub retry_count: u8,
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever.
+    pub rnr_retry_count: u8,
+    /// Whether the queue pair receives from a shared receive queue. Ignored for a queue pair that
+    /// the id made.
+    pub srq: bool,
+    /// The number of a queue pair that the program itself moves. Ignored for a queue pair that is
+    /// passed to the call.
+    pub qp_num: u32,
+}
+
+impl ConnParam<'_> {
+    /// The depth that stands for as much as possible.
+    #[doc(alias = "RDMA_MAX_RESP_RES")]
+    #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
+    pub const MAX_DEPTH: u8 = u8::MAX;
+}
+
+/// No private data, as many outstanding reads as both devices can do, 7 retries after time-outs,
+/// and endless retries while the peer has no receive posted.
+impl Default for ConnParam<'_> {
+    fn default() -> Self {
+        Self {
+            private_data: &[],
+            responder_resources: Self::MAX_DEPTH,
+            initiator_depth: Self::MAX_DEPTH,
+            flow_control: false,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: false,
+            qp_num: 0,
+        }
+    }
+}
+
+/// The parameters that a peer sent with a message of a connection. Its numbers are those of this
+/// side: [`initiator_depth`](Self::initiator_depth) is what this side may have outstanding.
+#[doc(alias = "rdma_conn_param")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerParam {
+    /// Bytes of the peer's program. InfiniBand and RoCE pad them with zeros to the length that the
+    /// protocol has for the message.
+    pub private_data: Vec<u8>,
+    /// The number of RDMA reads and atomics of the peer that this side executes at a time.
+    pub responder_resources: u8,
+    /// The number of RDMA reads and atomics that this side may have outstanding.
+    pub initiator_depth: u8,
+    /// Whether the peer controls the flow of messages by end-to-end credits.
+    pub flow_control: bool,
+    /// The number of retries after a time-out.
+    pub retry_count: u8,
+    /// The number of retries while the peer has no receive posted.
+    pub rnr_retry_count: u8,
+    /// Whether the peer's queue pair receives from a shared receive queue.
+    pub srq: bool,
+    /// The number of the peer's queue pair.
+    pub qp_num: u32,
+}
+
+/// The address of a peer's datagram service, or of a multicast group.
+#[doc(alias = "rdma_ud_param")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerUd {
+    /// Bytes of the peer's program; see [`PeerParam::private_data`].
+    pub private_data: Vec<u8>,
+    /// The path to it, for an address handle.
+    pub ah_attr: AhAttr,
+    /// The number of its queue pair.
+    pub qp_num: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+}
+
+impl From<&RdmaUcmConnParam> for PeerParam {
+    fn from(param: &RdmaUcmConnParam) -> Self {
+        Self {
+            private_data: private_data(&param.private_data, param.private_data_len),
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control != 0,
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+            srq: param.srq != 0,
+            qp_num: param.qp_num,
+        }
+    }
+}
+
+impl From<&RdmaUcmUdParam> for PeerUd {
+    fn from(param: &RdmaUcmUdParam) -> Self {
+        Self {
+            private_data: private_data(&param.private_data, param.private_data_len),
+            ah_attr: convert::ah_attr(&param.ah_attr),
+            qp_num: param.qp_num,
+            qkey: param.qkey,
+        }
+    }
+}
+
+/// Returns the bytes that count. The length, a byte, cannot exceed the room.
+fn private_data(bytes: &[u8; 256], len: u8) -> Vec<u8> {
+    bytes[..len.into()].to_vec()
+}
