@@ -17,6 +17,7 @@ const PACKAGES: &[&str] = &[
     "roce",
     "provider-soft",
     "libibverbs-rs",
+    "rdma-cm",
     "libibverbs-c",
     "libibverbs-c-image",
     "rdma-tools",

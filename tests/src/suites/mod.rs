@@ -10,6 +10,7 @@
 //! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
 //! | [`fork`] | registered memory of a process that forks stays with the device |
 //! | [`negative`] | what is refused, and whether the reason is told |
+//! | [`cm`] | connections by address, through the kernel's connection manager |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
 //! | [`empty_root`] | static builds run where there is nothing else |
@@ -17,6 +18,7 @@
 //! [`mlx5`] holds the suites of another guest.
 
 pub mod c_abi;
+pub mod cm;
 pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
@@ -51,6 +53,7 @@ pub fn all() -> Vec<Case> {
         lifecycle::cases(),
         fork::cases(),
         negative::cases(),
+        cm::cases(),
         fuzz::cases(),
         soft::cases(),
     ]
