@@ -732,8 +732,8 @@ pub struct Transmit {
     pub len: usize,
     /// The path to its destination.
     pub path: Path,
-    /// The queue pair that sends it, which selects the UDP source port; [`GSI_QPN`] for a management
-    /// datagram.
+    /// The queue pair that sends it, which selects the UDP source port; [`GSI_QPN`] for a
+    /// management datagram.
     pub qpn: Qpn,
 }
 

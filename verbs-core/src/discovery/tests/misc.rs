@@ -6,7 +6,7 @@ fn wire(attrs: &[Vec<u8>]) -> Canned {
     Canned::new(&[&[message(GET_CHARDEV, 0, &attrs.concat())]])
 }
 
-/// What sysfs has of the connection manager.
+/// The files of sysfs about the connection manager.
 fn files() -> Files {
     let files = Files::none();
     files.write("sys/class/misc/rdma_cm/dev", "10:125\n");
