@@ -11,8 +11,6 @@
 //!
 //! Invariant: a dropped driver has no complaint that its test did not expect.
 
-use std::ops::Range;
-
 use roce::engine::Time;
 
 use crate::bus::{Bus, PlainBus};
@@ -74,9 +72,9 @@ pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns input of CREATE_MKEY for device memory, as the Linux driver builds it, with these fields
-/// beside or instead of its own.
-pub(crate) fn memic_key(pd: u32, range: Range<u64>, changes: &[(Field, u64)]) -> Vec<u8> {
+/// Returns input of CREATE_MKEY for `len` bytes of device memory, as the Linux driver builds it,
+/// with these fields beside or instead of its own.
+pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
     let driver = [
@@ -86,8 +84,8 @@ pub(crate) fn memic_key(pd: u32, range: Range<u64>, changes: &[(Field, u64)]) ->
         (mkc::LW, 1),
         (mkc::QPN, 0x00ff_ffff),
         (mkc::PD, pd.into()),
-        (mkc::START_ADDR, range.start),
-        (mkc::LEN, range.end - range.start),
+        (mkc::START_ADDR, start),
+        (mkc::LEN, len),
     ];
     driver.iter().chain(changes).for_each(|(field, value)| field.set(context, *value));
     input

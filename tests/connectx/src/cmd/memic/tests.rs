@@ -35,7 +35,7 @@ fn free(address: u64, size: u64) -> Vec<u8> {
 }
 
 fn key(bench: &Bench, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
-    memic_key(bench.pd, start..start + len, changes)
+    memic_key(bench.pd, start, len, changes)
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn area(bed: &mut Bed, rights: &[Field]) -> (u64, u32) {
     let start = alloc_memic_out::MEMIC_START_ADDR.get(&bed.ok(0, &request));
     let mut changes = vec![(mkc::MKEY_7_0, 0x21)];
     changes.extend(rights.iter().map(|right| (*right, 1)));
-    let request = memic_key(bed.pds[0], start + 64..start + PAGE, &changes);
+    let request = memic_key(bed.pds[0], start + 64, PAGE - 64, &changes);
     (start, create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &request)) << 8 | 0x21)
 }
 
