@@ -2,9 +2,11 @@
 //! the case's process, each with an event channel of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, EventType, Peer, PortSpace, RejectReason};
 use verbs::state::{Init, Rts};
 use verbs::{
@@ -291,6 +293,15 @@ fn is_rejected(client: &Client, mut parts: Parts, wanted: RejectReason) -> CaseR
     Ok(data)
 }
 
+/// Waits until a channel has an event that nobody has read.
+fn arrived(channel: &EventChannel) -> CaseResult {
+    let timeout = PollTimeout::try_from(PATIENCE)?;
+    match poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout)? {
+        0 => fail(format_args!("no event after {PATIENCE:?}")),
+        _ => Ok(()),
+    }
+}
+
 fn a_reject_carries_its_private_data() -> CaseResult {
     let server = Server::new(V4, PortSpace::TCP)?;
     let (client, parts) = requesting(&server)?;
@@ -318,6 +329,7 @@ fn a_request_that_is_dropped_is_rejected() -> CaseResult {
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED)?;
     // One that nobody has read goes with its listener.
     let (client, parts) = requesting(&server)?;
+    arrived(&server.channel)?;
     drop(server);
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED).map(drop)
 }
@@ -396,9 +408,8 @@ fn an_id_moves_to_another_channel_with_its_events() -> CaseResult {
     let id = client.channel.create_id(PortSpace::TCP)?;
     id.resolve_addr(None, server.address, RESOLVING)?;
     let waits = || {
-        let mut fds =
-            [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&client.channel), nix::poll::PollFlags::POLLIN)];
-        nix::poll::poll(&mut fds, 10_u8).is_ok_and(|ready| ready == 1)
+        let mut fds = [PollFd::new(client.channel.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, 10_u8).is_ok_and(|ready| ready == 1)
     };
     assert!(process::wait_until(PATIENCE, waits), "no event waits");
     id.migrate(&other)?;
