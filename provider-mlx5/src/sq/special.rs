@@ -119,7 +119,9 @@ impl Sq {
         if !self.has_room() {
             return Err(PostReason::QueueFull);
         }
-        let is_inline = wr.flags.contains(SendFlags::INLINE);
+        // Without elements there is no inline data, as for libmlx5: such a request stays out of the
+        // register where the program prefers doorbells.
+        let is_inline = wr.flags.contains(SendFlags::INLINE) && !wr.sge.is_empty();
         let mut cursor = self.behind_control();
         // SAFETY: a request that has passed the checks takes at most `Shape::blocks_of_request`
         // blocks, which are free (`has_room`); the caller promises that inline memory is readable.

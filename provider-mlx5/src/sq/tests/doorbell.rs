@@ -151,6 +151,18 @@ fn a_register_takes_inline_data_alone_where_the_program_prefers_doorbells() {
 }
 
 #[test]
+fn a_request_without_elements_has_no_inline_data_for_the_register() {
+    for (prefers_blue_flame, is_carried) in [(true, true), (false, false)] {
+        let mut qp = ready(PaperShape { prefers_blue_flame, ..PaperShape::default() });
+        post(&mut qp, &[SendWr { wr_id: 1, op: op_of("write"), sge: &[], flags: SendFlags::INLINE }]);
+        let (register, stored) = (qp.take_register(0, 32), qp.blocks(0, 1));
+        assert_eq!(register[..8], stored[..8]);
+        let rest = if is_carried { &stored[8..32] } else { &[0; 24] };
+        assert_eq!(register[8..], *rest, "{prefers_blue_flame}");
+    }
+}
+
+#[test]
 fn a_register_takes_no_request_that_is_longer_than_its_half() {
     let bytes: Vec<u8> = (0..=255).collect();
     let shape = PaperShape { blocks: 32, blocks_of_request: 8, max_inline: 400, ..PaperShape::default() };
