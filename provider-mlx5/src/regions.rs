@@ -1,9 +1,9 @@
 //! [`Regions`]: the memory regions of a context by their local keys.
 //!
 //! Data that comes with a completion is copied by this process, and the device has compared no key.
-//! So the poller does what the device does otherwise: it finds the region of the element's key, and
-//! compares the protection domain, the range and the rights. It also finds the bytes, which lie at
-//! the element's address only if the region was registered so.
+//! The poller therefore does what the device does otherwise: it finds the region of the element's
+//! key, and compares the protection domain, the range and the rights. It also finds the bytes,
+//! which lie at the element's address only if the region was registered so.
 //!
 //! A region is known from its registration until its end is asked for. Requests that name it after
 //! that are faults of the program, and end in an error.

@@ -1,8 +1,8 @@
 //! The API on a device on paper ([`common`]), and on soft devices: a module for each subject, in
 //! one program, because linking one for each costs more than all tests take.
 //!
-//! Tests that change their process (`fork`), that count in it (`objects`), or that end it
-//! (`scope_abort`) are programs of their own.
+//! Tests that change their process (`fork`), that count in it (`objects`), that end it
+//! (`scope_abort`), or that start the examples (`examples`) are programs of their own.
 
 #[macro_use]
 #[path = "../common/mod.rs"]

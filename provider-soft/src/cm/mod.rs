@@ -29,8 +29,9 @@
 //!
 //! [`ports_of`] has the first two. The third is what `localhost` and the host's name stand for,
 //! while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the process.
-//! So a listener takes a *name* for its port ([`Listening`]), and gives the addresses of its
-//! devices to those who ask under that name. [`resolve`] asks for destinations on this machine.
+//! A listener therefore takes a *name* for its port ([`Listening`]), and returns the addresses of
+//! its devices to clients that ask under that name. [`resolve`] asks for destinations on this
+//! machine.
 //!
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
