@@ -180,7 +180,7 @@ impl Boot {
         accel: Accel,
         progress: &Progress,
     ) -> Result<Boot> {
-        let release = release(device, progress)?;
+        let ready = release(device, progress)?;
         let kernel = Kernel::find(choice, progress)?;
         let initramfs = initramfs::find_or_build(&kernel, device, progress)?;
         let image = image::find_or_unpack(&kernel)?;
@@ -188,6 +188,10 @@ impl Boot {
             // The probe does not test this QEMU, and the model takes most of the time in any case.
             Device::Mlx5 if accel == Accel::Auto => Accel::Tcg,
             _ => accel.resolve(&image, &initramfs, progress)?,
+        };
+        let release = match accel {
+            Accel::Kvm => ready,
+            Accel::Auto | Accel::Tcg => ready.or_newer()?,
         };
         Ok(Boot { release, kernel, image, initramfs, accel })
     }
