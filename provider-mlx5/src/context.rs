@@ -54,7 +54,9 @@ impl NamedProvider for Mlx5 {
 
     fn open(device: &DeviceInfo) -> Result<Context> {
         if !Self::DRIVER.has(device) {
-            return Err(Error::new("open_device", device.name(), Errno::NODEV));
+            let reason = "mlx5 does not drive this device: open it as `Context`".into();
+            let error = Error::new("open_device", device.name(), Errno::NODEV);
+            return Err(error.because(Cause::Other { reason }));
         }
         Ok(Context { device: Device::open(device)? })
     }
@@ -113,7 +115,13 @@ impl Context {
     /// # Errors
     /// `EINVAL` if the kernel offers none; `EBUSY` if it does not finish to update it.
     pub fn clock_info(&self) -> Result<ClockInfo> {
-        self.device.clock.info().map_err(|errno| self.device.error("get_clock_info", errno))
+        self.device.clock.info().map_err(|errno| {
+            let reason = match errno {
+                Errno::BUSY => "the kernel does not finish an update of its conversion; try again",
+                _ => "the kernel offers no conversion of the device's clock",
+            };
+            self.device.error("get_clock_info", errno).because(Cause::Other { reason: reason.into() })
+        })
     }
 
     /// Creates a completion queue whose entries have `cqe_size` bytes, 64 or 128; `None` for the
@@ -368,7 +376,8 @@ impl ContextOps<Mlx5> for Context {
 
     fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
         let (region, attr) = pd.kernel().import_mr(handle)?;
-        Ok((self.placed(region, pd, None, attr.length, attr.iova, AccessFlags::empty()), attr))
+        let place = Place::new(pd.handle(), None, attr.length, attr.iova, AccessFlags::empty());
+        Ok((Mr::imported(&self.device, region, place), attr))
     }
 
     fn import_dm(&self, handle: u32) -> Result<Dm> {
@@ -402,7 +411,10 @@ impl ContextOps<Mlx5> for Context {
 
     fn query_rt_values(&self) -> Result<RtValues> {
         let cycles = self.device.clock.cycles();
-        let raw_clock = cycles.ok_or_else(|| self.device.error("query_rt_values", Errno::OPNOTSUPP))?;
+        let raw_clock = cycles.ok_or_else(|| {
+            let reason = "the driver maps no clock of the device".into();
+            self.device.error("query_rt_values", Errno::OPNOTSUPP).because(Cause::Other { reason })
+        })?;
         Ok(RtValues { raw_clock })
     }
 

@@ -220,7 +220,11 @@ impl Device {
     /// # Errors
     /// `ENOMEM` if all are taken.
     pub(crate) fn user_index(&self, verb: &'static str) -> Result<UserIndex> {
-        self.user_indices.take().ok_or_else(|| self.kernel.uverbs().error(verb, Errno::NOMEM))
+        self.user_indices.take().ok_or_else(|| {
+            let reason = "the context has as many queue pairs and shared receive queues as completions tell \
+                          apart; close some, or open another context";
+            self.kernel.uverbs().error(verb, Errno::NOMEM).because(Cause::Other { reason: reason.into() })
+        })
     }
 
     /// Returns what the device can do; nothing if it does not answer now.

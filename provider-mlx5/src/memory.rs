@@ -59,14 +59,14 @@ impl Resource {
         (RdmaDriverId::RDMA_DRIVER_MLX5.0 as u64) << 32 | self as u64
     }
 
-    /// Returns the variable that tells its pages.
-    const fn variable(self) -> &'static str {
+    /// Returns the variable that tells its pages, if there is one.
+    const fn variable(self) -> Option<&'static str> {
         match self {
-            Self::Qp => "MLX_QP_ALLOC_TYPE",
-            Self::Wq => "MLX_RWQ_ALLOC_TYPE",
-            Self::Srq => "MLX_SRQ_ALLOC_TYPE",
-            Self::Cq => "MLX_CQ_ALLOC_TYPE",
-            Self::Records => "MLX_DBR_ALLOC_TYPE",
+            Self::Qp => Some("MLX_QP_ALLOC_TYPE"),
+            Self::Wq => Some("MLX_RWQ_ALLOC_TYPE"),
+            Self::Srq => Some("MLX_SRQ_ALLOC_TYPE"),
+            Self::Cq => Some("MLX_CQ_ALLOC_TYPE"),
+            Self::Records => None,
         }
     }
 }
@@ -195,7 +195,7 @@ impl QueueMemory {
         {
             return Self::over(region, Some(lent));
         }
-        let value = env::var(kind.variable()).ok();
+        let value = kind.variable().and_then(|name| env::var(name).ok());
         let pages = if allocator.is_some() { Pages::Usual } else { Pages::of(value.as_deref()) };
         Self::over(pages.allocate(len)?, None)
     }

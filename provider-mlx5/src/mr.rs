@@ -24,8 +24,20 @@ pub struct Mr(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Kernel { region: KernelMr, regions: Arc<Regions> },
-    Null { device: Arc<Device>, lkey: u32 },
+    Kernel {
+        region: KernelMr,
+        regions: Arc<Regions>,
+    },
+    /// The place is that of a region of another context, `None` for a second name of one of this.
+    Imported {
+        region: KernelMr,
+        regions: Arc<Regions>,
+        place: Option<Place>,
+    },
+    Null {
+        device: Arc<Device>,
+        lkey: u32,
+    },
 }
 
 /// A change of a region: memory, domain and rights.
@@ -37,6 +49,13 @@ impl Mr {
         let regions = Arc::clone(&device.regions);
         regions.add(region.lkey(), place);
         Self(Kind::Kernel { region, regions })
+    }
+
+    /// Returns an imported region, out of reach unless this context has it.
+    pub(crate) fn imported(device: &Device, region: KernelMr, place: Place) -> Self {
+        let regions = Arc::clone(&device.regions);
+        let place = regions.add_imported(region.lkey(), place);
+        Self(Kind::Imported { region, regions, place })
     }
 
     /// Returns the null region. All of a device have one key, which needs no protection domain, and
@@ -63,7 +82,7 @@ impl Mr {
     pub(crate) unsafe fn rereg(&mut self, change: Change<'_>) -> Result<(), ReregError> {
         let (memory, pd, access) = change;
         match &mut self.0 {
-            Kind::Kernel { region, regions } => {
+            Kind::Kernel { region, regions } | Kind::Imported { region, regions, .. } => {
                 let before = regions.remove(region.lkey());
                 // SAFETY: the caller's promise is the same.
                 let changed = unsafe { region.rereg(memory, pd, access) }
@@ -134,14 +153,14 @@ impl MrOps for Mr {
     /// Of the null region: a number that no region has.
     fn handle(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel { region, .. } => region.handle(),
+            Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.handle(),
             Kind::Null { .. } => u32::MAX,
         }
     }
 
     fn lkey(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel { region, .. } => region.lkey(),
+            Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.lkey(),
             Kind::Null { lkey, .. } => *lkey,
         }
     }
@@ -149,7 +168,7 @@ impl MrOps for Mr {
     /// Of the null region: 0, which no region has.
     fn rkey(&self) -> u32 {
         match &self.0 {
-            Kind::Kernel { region, .. } => region.rkey(),
+            Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.rkey(),
             Kind::Null { .. } => 0,
         }
     }
@@ -166,6 +185,13 @@ impl Destroy for Mr {
                     }
                     (Self(Kind::Kernel { region, regions }), error)
                 })
+            }
+            Kind::Imported { region, regions, place } => {
+                if let Some(place) = place {
+                    regions.remove_imported(region.lkey(), place);
+                }
+                let again = |(region, error)| (Self(Kind::Imported { region, regions, place }), error);
+                region.destroy().map_err(again)
             }
             Kind::Null { .. } => Ok(()),
         }

@@ -6,9 +6,11 @@
 //! which lie at the element's address only if the region was registered so.
 //!
 //! A region is known from its registration until its end is asked for. Requests that name it after
-//! that are faults of the program, and end in an error.
+//! that are faults of the program, and end in an error. A region that is imported into the context
+//! that has it keeps its place, whatever happens to its second name.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use verbs_core::types::AccessFlags;
@@ -69,6 +71,25 @@ impl Regions {
         self.by_key.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, place);
     }
 
+    /// Adds a region that another handle, of this process or of another one, has registered.
+    /// Returns its place, unless the key has one already.
+    pub(crate) fn add_imported(&self, lkey: u32, place: Place) -> Option<Place> {
+        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        match by_key.entry(lkey) {
+            Entry::Vacant(entry) => Some(*entry.insert(place)),
+            Entry::Occupied(_) => None,
+        }
+    }
+
+    /// Removes an imported region that was [added](Self::add_imported), unless another region has
+    /// its key by now.
+    pub(crate) fn remove_imported(&self, lkey: u32, place: Place) {
+        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        if by_key.get(&lkey) == Some(&place) {
+            by_key.remove(&lkey);
+        }
+    }
+
     /// Removes a region, before the kernel may give its key again.
     pub(crate) fn remove(&self, lkey: u32) -> Option<Place> {
         self.by_key.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
@@ -115,6 +136,26 @@ mod tests {
     use super::*;
 
     const RIGHTS: AccessFlags = AccessFlags::LOCAL_WRITE;
+
+    #[test]
+    fn a_second_name_leaves_the_place_of_a_region_alone() {
+        let (here, beyond) =
+            (Place::new(5, Some(0x1000), 64, 0x1000, RIGHTS), Place::new(6, None, 64, 0, RIGHTS));
+        let regions = Regions::new(None);
+        regions.add(1, here);
+        assert_eq!(regions.add_imported(1, beyond), None);
+        assert_eq!(regions.view().target(5, 1, 0x1000, 8), Some(Target::At(0x1000)));
+        // A region of another process: the context has memory that is out of reach while it has it.
+        assert_eq!(regions.add_imported(2, beyond), Some(beyond));
+        assert!(!regions.all_in_reach());
+        regions.remove_imported(2, beyond);
+        assert!(regions.all_in_reach());
+        // Its owner has ended it, and the key is that of a region of this process now.
+        assert_eq!(regions.add_imported(2, beyond), Some(beyond));
+        regions.add(2, here);
+        regions.remove_imported(2, beyond);
+        assert_eq!(regions.view().target(5, 2, 0x1000, 8), Some(Target::At(0x1000)));
+    }
 
     #[test]
     fn an_element_has_a_target_where_the_device_had_written() {

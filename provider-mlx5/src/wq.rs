@@ -68,7 +68,10 @@ impl Wq {
         let shape = explain::within("max_wr", attr.max_wr.into(), 1, max)
             .and_then(|()| sizes::recv(&cap, &device.limits))
             .map_err(|cause| error(Errno::INVAL).because(cause))?
-            .ok_or_else(|| error(Errno::INVAL))?;
+            .ok_or_else(|| {
+                let reason = "a work queue has at least one element in each receive (max_sge)".into();
+                error(Errno::INVAL).because(Cause::Other { reason })
+            })?;
         let entry = shape.units * UNIT as u32;
         let (allocator, len) = (parents.pd.allocator(), shape.entries as usize * entry as usize);
         let memory = QueueMemory::for_object(allocator, Resource::Wq, len).map_err(error)?;

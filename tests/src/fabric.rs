@@ -17,9 +17,6 @@ use core::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use verbs::mlx5::Mlx5;
-use verbs::rxe::Rxe;
-use verbs::soft::Soft;
 use verbs::state::{CanPostRecv, CanPostSend, Reset, Rts};
 use verbs::{
     AccessFlags, AhAttr, Buf, CompChannel, Completed, Context, Cq, CqInit, GidEntry, InitAttr, LinkLayer, Mr,
@@ -76,11 +73,14 @@ pub fn export<P: Provider>(context: &Context<P>) -> CaseResult<std::os::fd::Owne
 #[derive(Debug)]
 pub enum Named {
     /// ConnectX.
-    Mlx5(Context<Mlx5>),
+    #[cfg(feature = "kernel")]
+    Mlx5(Context<verbs::mlx5::Mlx5>),
     /// Soft-RoCE in the kernel.
-    Rxe(Context<Rxe>),
+    #[cfg(feature = "kernel")]
+    Rxe(Context<verbs::rxe::Rxe>),
     /// RoCE v2 in this process.
-    Soft(Context<Soft>),
+    #[cfg(feature = "soft")]
+    Soft(Context<verbs::soft::Soft>),
 }
 
 /// Opens the device with its provider named.
@@ -90,10 +90,13 @@ pub enum Named {
 pub fn open_named() -> CaseResult<Named> {
     let device = device()?;
     match device.driver().name {
+        #[cfg(feature = "kernel")]
         "mlx5" => Ok(Named::Mlx5(device.open_as()?)),
+        #[cfg(feature = "kernel")]
         "rxe" => Ok(Named::Rxe(device.open_as()?)),
+        #[cfg(feature = "soft")]
         "soft" => Ok(Named::Soft(device.open_as()?)),
-        other => fail(format_args!("the provider {other} is not named in fabric.rs")),
+        other => fail(format_args!("this program was built without the name of the provider {other}")),
     }
 }
 
@@ -102,8 +105,11 @@ pub fn open_named() -> CaseResult<Named> {
 macro_rules! with_named {
     ($named:expr, |$context:ident| $body:expr) => {
         match $named {
+            #[cfg(feature = "kernel")]
             $crate::fabric::Named::Mlx5($context) => $body,
+            #[cfg(feature = "kernel")]
             $crate::fabric::Named::Rxe($context) => $body,
+            #[cfg(feature = "soft")]
             $crate::fabric::Named::Soft($context) => $body,
         }
     };

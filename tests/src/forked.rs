@@ -1,11 +1,13 @@
-//! A function in a process of its own, with a deadline: a fork without an exec.
+//! A function in a process of its own, with a deadline: a fork without an exec; and variables of
+//! the environment for what it does.
 //!
 //! In an emulated guest an exec of a program as large as the suites' takes longer than most cases.
 //! The caller has one thread, so that the child can do everything that the caller could.
 //!
 //! # Safety
 //! A child of a process with several threads may call almost nothing, for another thread may have
-//! held any lock. [`run_group`] counts its process's threads before it forks.
+//! held any lock; and no thread may read the environment while another one changes it. Both
+//! functions count their process's threads first.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -31,9 +33,7 @@ use crate::process::Finished;
 /// This process has several threads, or there can be no child. Inside: it was killed, and what it
 /// had said.
 pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result<Finished, Finished>> {
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("a process with several threads does not fork cases"));
-    }
+    alone()?;
     let deadline = Instant::now() + limit;
     let (stdout, child_stdout) = io::pipe()?;
     let (stderr, child_stderr) = io::pipe()?;
@@ -61,6 +61,27 @@ pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result
     let [stdout, stderr] = output.read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let finished = Finished { status, stdout, stderr };
     Ok(if in_time { Ok(finished) } else { Err(finished) })
+}
+
+/// Sets variables of the environment, which libraries read later.
+///
+/// # Errors
+/// This process has several threads.
+pub fn set_variables(variables: &[(&str, &str)]) -> io::Result<()> {
+    alone()?;
+    for (name, value) in variables {
+        // SAFETY: this process has one thread, so that no other one reads the environment.
+        unsafe { std::env::set_var(name, value) };
+    }
+    Ok(())
+}
+
+/// Checks that this process has one thread.
+fn alone() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        threads => Err(io::Error::other(format!("a case's process has {threads} threads at its start"))),
+    }
 }
 
 /// The status of a child whose descriptors cannot be set up.

@@ -20,7 +20,8 @@
 //! | [`tools`] | the tools, ours and rdma-core's |
 //!
 //! Without the feature `suites`, on by default, there is only what `api-fuzz` needs: it is built
-//! for sanitizers, which takes long.
+//! for sanitizers, which takes long. The features `soft` and `kernel` choose the providers that
+//! cases name: `soft`, the default, for programs of the host; `kernel` for those of guests.
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]

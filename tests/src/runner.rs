@@ -196,11 +196,11 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
             }
         };
     }
-    let chosen: Vec<&Case> = cases
-        .iter()
-        .filter(|case| options.only.is_empty() || options.only.iter().any(|only| is_of(&case.name, only)))
-        .filter(|case| options.form.is_none_or(|form| form.has(&case.name)))
-        .collect();
+    let is_chosen =
+        |case: &&Case| options.only.is_empty() || options.only.iter().any(|only| is_of(&case.name, only));
+    let has_form = |case: &&Case| options.form.is_none_or(|form| form.has(&case.name));
+    let (chosen, of_other_form): (Vec<&Case>, Vec<&Case>) =
+        cases.iter().filter(is_chosen).partition(has_form);
     if options.list {
         for case in chosen {
             println!("{}", case.name);
@@ -228,6 +228,13 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
         for line in tally.lines(&case.name, ended) {
             println!("{line}");
         }
+    }
+    if let Some(form) = options.form
+        && !of_other_form.is_empty()
+    {
+        // One line for all, because the same cases have run in the form that was asked for.
+        let why = format!("{} cases are in the other form than --form {}", of_other_form.len(), form.name());
+        println!("{}", tally.line("other_form", skip(why)));
     }
     println!("{tally}");
     ExitCode::from(u8::from(tally.failed > 0))

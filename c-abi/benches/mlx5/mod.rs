@@ -74,6 +74,7 @@ pub(crate) fn world() -> World<Mlx5> {
     PaperDevice::expect_cq(&device.script, 2 * SLOTS - 1);
     let (cq, handle) = device.context.create_cq(None, &CqInitAttr::new(SLOTS)).unwrap();
     PaperDevice::expect_qp(&device.script);
+    PaperDevice::expect_windows(&device.script);
     let cap = QpCap {
         max_send_wr: SLOTS,
         max_recv_wr: SLOTS,

@@ -43,6 +43,7 @@ fn owned(cq_options: CqOptions, qp_options: QpOptions) -> Bed {
     PaperDevice::expect_cq(&script, 15);
     let cq = context.create_cq_with(&CqInit::new(15), cq_options).unwrap();
     PaperDevice::expect_qp(&script);
+    PaperDevice::expect_windows(&script);
     let mut init = QpInit::new(QpType::RC, &cq);
     (init.cap.max_send_wr, init.cap.max_recv_wr) = (4, 4);
     let qp = pd.create_qp_with(&init, qp_options).unwrap();

@@ -95,8 +95,14 @@ impl Srq {
                 cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
                 Some(cq)
             }
-            (SrqType::XRC | SrqType::TM, None) => return Err(error(Errno::INVAL)),
-            _ => return Err(error(Errno::OPNOTSUPP)),
+            (SrqType::XRC | SrqType::TM, None) => {
+                let reason = "a shared receive queue of this type needs a completion queue".into();
+                return Err(error(Errno::INVAL).because(Cause::Other { reason }));
+            }
+            (other, _) => {
+                let reason = format!("shared receive queues are BASIC, XRC or TM, not of type {}", other.0);
+                return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
+            }
         };
         let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let allocator = parents.pd.allocator();
@@ -319,7 +325,8 @@ fn check_tags(device: &Device, tm: TmCap) -> Result<()> {
     let caps = device.query_device_ex()?.tm_caps;
     let error = |errno| device.error("create_srq", errno);
     if caps.max_num_tags == 0 {
-        return Err(error(Errno::OPNOTSUPP));
+        let reason = "the device matches no tags; ConnectX does on InfiniBand ports alone".into();
+        return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason }));
     }
     let max_num_tags = caps.max_num_tags.min(MAX_TAGS);
     explain::within("max_num_tags", tm.max_num_tags.into(), 1, max_num_tags.into())

@@ -15,8 +15,12 @@ const USAGE: &str = "usage: guest-mlx5 [--list] [--usual] [--form erased|static]
 
 fn main() -> ExitCode {
     match read(std::env::args().skip(1)) {
-        Ok((options, setup, is_usual)) => {
-            runner::main(&options, &if is_usual { mlx5::usual(setup) } else { mlx5::all(setup) })
+        Ok((mut options, setup, is_usual)) => {
+            if is_usual {
+                options.form.get_or_insert(mlx5::usual_form(setup));
+                options.skip.extend(mlx5::left_out(setup));
+            }
+            runner::main(&options, &mlx5::all(setup))
         }
         Err(why) => {
             eprintln!("guest-mlx5: {why}\n{USAGE}");

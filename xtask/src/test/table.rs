@@ -31,6 +31,10 @@ const DEVICES: &[&str] = &[
     "rxe 6.12",
     "rxe 7.2",
     "mlx5 6.1 ib",
+    "mlx5 6.1 roce",
+    "mlx5 6.12 ib",
+    "mlx5 6.12 roce",
+    "mlx5 7.2 ib",
     "mlx5 7.2 roce",
 ];
 

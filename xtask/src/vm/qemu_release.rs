@@ -44,8 +44,8 @@ impl Release {
         Release { program: PROGRAM.into(), arguments: Vec::new(), modules: None }
     }
 
-    /// The newest of this one and those in the cache: QEMU 11 emulates processors in less than three
-    /// quarters of the time that 7.2 takes.
+    /// The newest of this one and those in the cache: QEMU 11 emulates processors in less than
+    /// three quarters of the time that 7.2 takes.
     ///
     /// # Errors
     /// The cache cannot be used.

@@ -55,7 +55,7 @@ use std::path::PathBuf;
 
 use self::control::Control;
 use self::kernel_log::KernelLog;
-use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::runner::{Case, CaseResult, Form, Stop, fail};
 use crate::tools::link_theirs;
 
 /// Devices of the guest.
@@ -174,17 +174,17 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases of a run that names no kernel. Its time is shared by two guests: the
-/// one with InfiniBand ports has our API with its provider named, with compressed completions and
-/// other registers too, C programs on C's libraries in the differential, under faults and as peers
-/// of our tools; the one with Ethernet ports has our API with its provider hidden, and named with
-/// data in completions, and C programs on our libraries, faults too: their last case removes the
-/// device, and the differential of frames, which the other one cannot have. Both have pyverbs on
-/// ours. Ping-pongs and perftest on C's libraries judge the model alone, and are left to runs that
-/// name a kernel.
-pub fn usual(setup: Setup) -> Vec<Case> {
+/// Returns the cases that a run that names no kernel leaves out, each with the reason. Its time is
+/// shared by two guests: the one with InfiniBand ports has our API with its provider named, with
+/// compressed completions and other registers too, C programs on C's libraries in the
+/// differential, under faults and as peers of our tools; the one with Ethernet ports has our API
+/// with its provider hidden, and named with data in completions, and C programs on our libraries,
+/// pyverbs and faults too, whose last case removes the device, and the differential of frames,
+/// which the other one cannot have. Ping-pongs and perftest on C's libraries judge the model alone,
+/// and are left to runs that name a kernel.
+pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
-        &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.faults"];
+        &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
     /// Minutes on the model: other cases find what a round leaves as well, and what passes on C's
     /// library is known.
@@ -197,19 +197,30 @@ pub fn usual(setup: Setup) -> Vec<Case> {
         "ucx",
         "c_abi.ucx",
     ];
-    let (form, elsewhere) = match setup.port {
-        Port::Ib => (" erased", FOR_ETHERNET),
-        Port::Roce => (" static", FOR_INFINIBAND),
+    let elsewhere = match setup.port {
+        Port::Ib => FOR_ETHERNET,
+        Port::Roce => FOR_INFINIBAND,
     };
-    let is_of_other = |name: &str| {
-        let is_of_frames = |transport| name.starts_with(&format!("differential.{transport} "));
-        if setup.port == Port::Roce && differential::FRAMES.iter().any(is_of_frames) {
-            return false;
+    let is_of_frames =
+        |name: &str| differential::FRAMES.iter().any(|f| name.starts_with(&format!("differential.{f} ")));
+    let is_in = |suites: &[&str], name: &str| suites.iter().any(|suite| name.starts_with(suite));
+    let why = |name: &str| {
+        if is_in(LONG, name) {
+            return Some("left to runs that name a kernel");
         }
-        let has_forms = name.starts_with("conformance.") || name.starts_with("lifecycle.");
-        has_forms && name.ends_with(form) || elsewhere.iter().chain(LONG).any(|suite| name.starts_with(suite))
+        let is_here = setup.port == Port::Roce && is_of_frames(name);
+        (is_in(elsewhere, name) && !is_here).then_some("left to the guest with the other kind of port")
     };
-    all(setup).into_iter().filter(|case| !is_of_other(&case.name)).collect()
+    let names = all(setup).into_iter().map(|case| case.name);
+    names.filter_map(|name| why(&name).map(|why| (name.clone(), why.to_owned()))).collect()
+}
+
+/// Returns the form of the cases on our API in a run that names no kernel.
+pub fn usual_form(setup: Setup) -> Form {
+    match setup.port {
+        Port::Ib => Form::Static,
+        Port::Roce => Form::Erased,
+    }
 }
 
 /// Returns the cases with their programs on this project's `libibverbs.so.1` and `libmlx5.so.1`.
@@ -312,7 +323,10 @@ mod tests {
     #[test]
     fn the_differential_is_usual_with_infiniband_and_that_of_frames_with_ethernet() {
         let compared = |port| {
-            let cases = usual(Setup { port, functions: 2 }).into_iter().map(|case| case.name);
+            let setup = Setup { port, functions: 2 };
+            let left_out = left_out(setup);
+            let cases = all(setup).into_iter().map(|case| case.name);
+            let cases = cases.filter(|name| left_out.iter().all(|(left_out, _)| left_out != name));
             cases.filter(|name| name.starts_with("differential.")).collect::<Vec<_>>()
         };
         let is_of = |name: &String, transport| name.starts_with(&format!("differential.{transport} "));

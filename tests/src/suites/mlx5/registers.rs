@@ -2,7 +2,7 @@
 //!
 //! The variables of the environment choose: `MLX5_DYN_UAR=0` asks the driver for registers that
 //! come with the context, as drivers before Linux 5.8 have them, and the others limit how many
-//! queue pairs have registers for themselves. A case starts its process again with its variables.
+//! queue pairs have registers for themselves. A case sets them before it opens a device.
 //! The model compares the UAR of each doorbell with that of the queue pair.
 
 use verbs::{

@@ -1,26 +1,19 @@
 //! Cases in processes with other environment variables, which the provider reads: those of this
 //! suite's modules, and cases of `conformance` again.
 
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
-
-use crate::runner::{Case, fail};
+use crate::forked;
+use crate::runner::Case;
 use crate::suites::conformance;
 
 /// Variables of a process.
 pub(super) type Env = &'static [(&'static str, &'static str)];
 
-/// Returns the case with variables, for which its process starts again.
+/// Returns the case with variables, which its process sets before it opens a device.
 pub(super) fn with(case: Case, env: Env) -> Case {
     let Case { name, deadline, run } = case;
-    let own = name.clone();
     let run = move || {
-        if env.iter().all(|(name, value)| std::env::var(name).is_ok_and(|is| is == *value)) {
-            return run();
-        }
-        let mut again = Command::new("/proc/self/exe");
-        let error = again.args(["--case", &own]).envs(env.iter().copied()).exec();
-        fail(format_args!("cannot start again with {env:?}: {error}"))
+        forked::set_variables(env)?;
+        run()
     };
     Case { name, deadline, run: Box::new(run) }
 }

@@ -178,7 +178,10 @@ const fn random(state: &mut u64) -> u64 {
 }
 
 /// Returns the first digits of the commit's hash as a number.
-fn commit() -> Result<u64> {
+///
+/// # Errors
+/// This is no git repository, or git cannot be run.
+pub(crate) fn commit() -> Result<u64> {
     let output = Command::new("git")
         .args(["rev-parse", "HEAD"])
         .current_dir(cargo::root())
