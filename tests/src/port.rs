@@ -5,9 +5,11 @@
 //! server binds it. These ports lie outside.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
 /// The ports that this looks at, at most.
 const COUNT: u16 = 16_384;
@@ -31,11 +33,18 @@ fn free_of(candidates: &Range<u16>, start: usize, looked: &AtomicUsize) -> io::R
     for _ in 0..candidates.len() {
         let at = (start + looked.fetch_add(1, Ordering::Relaxed)) % candidates.len();
         let port = candidates.start + at as u16;
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+        if is_free(port)? {
             return Ok(port);
         }
     }
     Err(io::Error::other(format!("no port of {candidates:?} is free")))
+}
+
+/// Returns whether a port can be bound. The socket never listens: the client of another process's
+/// test would connect to it, and be reset.
+fn is_free(port: u16) -> io::Result<bool> {
+    let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    Ok(bind(probe.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port)).is_ok())
 }
 
 /// Ports that no client gets: below the range that the kernel shows, else above it.
@@ -54,6 +63,8 @@ fn outside(range: &str) -> io::Result<Range<u16>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
 
     #[test]
