@@ -12,6 +12,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use verbs::soft::{self, cm::Port};
 use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
 
 use crate::cmd::query::DeviceKey;
@@ -52,6 +53,12 @@ impl Limits {
 /// # Errors
 /// `ENODEV` with [`Cause::NoDevice`] where no provider drives it; as [`devices`].
 pub(crate) fn find(key: DeviceKey) -> Result<Device> {
+    // A program's own soft devices are in no list.
+    if key.index.is_none()
+        && let Some(port) = Port::all().into_iter().find(|port| port.node_guid() == key.guid)
+    {
+        return Ok(soft::device_of(&port));
+    }
     let list = devices()?;
     let found = list.iter().find(|device| is_it(key, device.index(), device.guid())).cloned();
     found.ok_or_else(|| {

@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::time::TimeSpec;
+use verbs::soft::cm::Port;
 use verbs::{Error, QpType, Result};
 
-use crate::backend::{Kernel, RawEvent, Source};
+use crate::backend::{Kernel, RawEvent, Soft, Source};
 use crate::channel::Ucma;
 use crate::dispatch;
 use crate::event::Event;
@@ -64,7 +65,12 @@ impl EventChannel {
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
-        Self::of(Arc::new(Kernel(Ucma::open()?)), Vec::new())
+        let soft = !Port::all().is_empty();
+        match Ucma::open() {
+            Ok(ucma) => Self::of(Arc::new(Kernel(ucma)), Vec::new()),
+            Err(_) if soft => Self::of(Soft::new()?, Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the channel of one source or several.

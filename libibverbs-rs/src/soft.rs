@@ -51,6 +51,11 @@ pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
+/// Returns the device of a [`Port`](cm::Port), which connection managers find by its address.
+pub fn device_of(port: &cm::Port) -> Device {
+    Device::brought::<Soft>(port.device())
+}
+
 /// Returns a builder for a device with other settings than the default ones.
 ///
 /// ```no_run

@@ -5,6 +5,7 @@
 //! | [`Backend`] | one id: its commands, and its end when it is dropped |
 //! | [`Source`] | an event channel's part: it makes ids, and has their events |
 //! | `kernel` | both for the kernel's connection manager |
+//! | `soft` | both for soft devices, without a kernel connection manager |
 //!
 //! ```text
 //!   CmId ──► IdInner ──► dyn Backend ──► cmd ──► /dev/infiniband/rdma_cm
@@ -22,12 +23,14 @@
 //! that was not accepted is rejected, and events that were not read are discarded.
 
 mod kernel;
+mod soft;
 
 use core::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub(crate) use kernel::Kernel;
+pub(crate) use soft::Soft;
 use verbs::{AsyncEventType, Ece, QpAttr, QpAttrMask, QpState, QpType, Result};
 
 use crate::channel::Ucma;
@@ -68,6 +71,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 
     /// Returns whether INIT attributes come from the backend. ABI 3 has none of them.
     fn computes_init(&self) -> bool;
+
+    /// Gives the id of a connection request its cookie. A kernel gets it by `accept`.
+    fn set_cookie(&self, uid: u64) {
+        let _ = uid;
+    }
 }
 
 /// The part of an event channel that belongs to one backend.
@@ -83,6 +91,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 
     /// Returns the kernel's connection manager, for ids that move here.
     fn kernel(&self) -> Option<&Arc<Ucma>> {
+        None
+    }
+
+    /// Returns the part for soft ids, for ids that move here.
+    fn soft(&self) -> Option<&Soft> {
         None
     }
 }

@@ -194,6 +194,11 @@ impl IdInner {
         self.qp_type == QpType::UD
     }
 
+    /// Lets the backend report events of a connection request's id.
+    pub(crate) fn accept_events(&self) {
+        self.backend.set_cookie(self.cookie.0);
+    }
+
     /// Notes what the peer of a connection request wishes.
     pub(crate) fn asked(&self, peer: &Peer, ece: Ece) {
         let mut connection = self.connection();

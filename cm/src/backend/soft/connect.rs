@@ -1,0 +1,230 @@
+//! Connecting, accepting, rejecting, disconnecting.
+//!
+//! # References
+//! linux `rdma_connect_locked`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`, `rdma_notify`
+
+use std::net::{IpAddr, SocketAddr};
+
+use ib_cm::cm::{
+    AcceptParams, CmId, ConnectParams, Refused, RejectParams, SidrParams, SidrReplyParams, Transport,
+};
+use ib_cm::time::Time;
+use ib_cm::wire::ip::Addresses;
+use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
+use verbs::{AsyncEventType, Ece, Errno, QpType};
+
+use super::adapter::{Adapter, ece_to_wire};
+use super::state::{IdState, Key, State, service};
+use crate::types::{ConnParam, PortSpace};
+
+type Result<T> = core::result::Result<T, Errno>;
+
+impl State {
+    /// Asks the peer for a connection, or for its datagram service.
+    pub(super) fn connect(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
+        let now = self.now();
+        let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
+        if id.state != IdState::RouteResolved {
+            return Err(Errno::INVAL);
+        }
+        let number = id.adapter.ok_or(Errno::INVAL)?;
+        let adapter = self.adapters.get_mut(&number).ok_or(Errno::INVAL)?;
+        let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
+        let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
+        let service_id = service(id.space, peer.port());
+        let gid = adapter.port.gid();
+        let connection = if id.qp_type == QpType::UD {
+            adapter.cm.sidr_request(
+                now,
+                &SidrParams {
+                    private_data: sidr_req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
+                    ..SidrParams::new(id.messages(gid), service_id)
+                },
+            )
+        } else {
+            adapter.cm.connect(
+                now,
+                &ConnectParams {
+                    path: id.path(gid),
+                    path_mtu: id.path_mtu,
+                    service_id,
+                    transport: transport(id.qp_type)?,
+                    qp_num: param.qp_num,
+                    starting_psn: id.starting_psn,
+                    responder_resources: param.responder_resources,
+                    initiator_depth: param.initiator_depth,
+                    flow_control: param.flow_control,
+                    retry_count: param.retry_count.min(7),
+                    rnr_retry_count: param.rnr_retry_count.min(7),
+                    srq: param.srq,
+                    ece: ece_to_wire(ece),
+                    private_data: req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
+                    ..ConnectParams::default()
+                },
+            )
+        };
+        let connection = connection.map_err(errno)?;
+        id.connection = Some(connection);
+        id.responder_resources = param.responder_resources;
+        id.state = IdState::Connect;
+        adapter.connections.insert(connection, key);
+        Ok(())
+    }
+
+    /// Accepts a request. A request that cannot be accepted so is rejected, as Linux does.
+    pub(super) fn accept(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
+        let now = self.now();
+        let id = self.id(key)?;
+        if id.state != IdState::Connect {
+            return Err(Errno::INVAL);
+        }
+        let (starting_psn, is_ud) = (id.starting_psn, id.qp_type == QpType::UD);
+        let (adapter, connection) = self.connection(key)?;
+        let accepted = if is_ud {
+            sidr_rep::Data::new(param.private_data).map_err(|_| Errno::INVAL).and_then(|private_data| {
+                let params = SidrReplyParams {
+                    status: sidr_rep::Status::VALID,
+                    qp_num: param.qp_num,
+                    qkey: PortSpace::UDP_QKEY,
+                    ece: ece_to_wire(ece),
+                    private_data,
+                    ..SidrReplyParams::default()
+                };
+                adapter.cm.sidr_reply(connection, &params).map_err(errno)
+            })
+        } else {
+            rep::Data::new(param.private_data).map_err(|_| Errno::INVAL).and_then(|private_data| {
+                let params = AcceptParams {
+                    qp_num: param.qp_num,
+                    starting_psn,
+                    responder_resources: param.responder_resources,
+                    initiator_depth: param.initiator_depth,
+                    failover_accepted: 0,
+                    flow_control: param.flow_control,
+                    rnr_retry_count: param.rnr_retry_count.min(7),
+                    srq: param.srq,
+                    ece: ece_to_wire(ece),
+                    private_data,
+                };
+                adapter.cm.accept(now, connection, &params).map_err(errno)
+            })
+        };
+        if accepted.is_err() {
+            refuse(adapter, now, connection, is_ud);
+        }
+        accepted
+    }
+
+    /// Tells the peer that the own queue pair is in RTS, after its reply.
+    pub(super) fn establish(&mut self, key: Key) -> Result<()> {
+        let now = self.now();
+        let id = self.id(key)?;
+        if id.state != IdState::Connect || id.qp_type == QpType::UD {
+            return Err(Errno::INVAL);
+        }
+        let (adapter, connection) = self.connection(key)?;
+        let established = adapter.cm.ready_to_use(connection, rtu::Data::default()).map_err(errno);
+        if established.is_err() {
+            refuse(adapter, now, connection, false);
+        }
+        established
+    }
+
+    /// Rejects a request, or a reply.
+    pub(super) fn reject(&mut self, key: Key, data: &[u8], reason: u8) -> Result<()> {
+        let reason = match u16::from(reason) {
+            0 | 28 => Reason::CONSUMER_DEFINED,
+            35 => Reason::VENDOR_OPTION_NOT_SUPPORTED,
+            _ => return Err(Errno::INVAL),
+        };
+        let now = self.now();
+        let is_ud = self.id(key)?.qp_type == QpType::UD;
+        let (adapter, connection) = self.connection(key)?;
+        if is_ud {
+            let private_data = sidr_rep::Data::new(data).map_err(|_| Errno::INVAL)?;
+            let status = sidr_rep::Status::REJECTED;
+            let params = SidrReplyParams { status, private_data, ..SidrReplyParams::default() };
+            adapter.cm.sidr_reply(connection, &params).map_err(errno)
+        } else {
+            let private_data = rej::Data::new(data).map_err(|_| Errno::INVAL)?;
+            let params = RejectParams { reason, private_data, ..RejectParams::default() };
+            adapter.cm.reject(now, connection, &params).map_err(errno)
+        }
+    }
+
+    /// Ends a connection, or confirms its end. Where neither is possible any more, nothing is left
+    /// to do: Linux returns no error either.
+    pub(super) fn disconnect(&mut self, key: Key) -> Result<()> {
+        let now = self.now();
+        let (adapter, connection) = self.connection(key)?;
+        let _ = adapter.cm.disconnect(now, connection, dreq::Data::default());
+        Ok(())
+    }
+
+    /// Takes a message that arrived for the peer's last message of establishment.
+    pub(super) fn notify(&mut self, key: Key, event: AsyncEventType) -> Result<()> {
+        let (adapter, connection) = self.connection(key)?;
+        match event {
+            AsyncEventType::COMM_EST => adapter.cm.established(connection).map_err(|refused| match refused {
+                Refused::State(ib_cm::cm::State::Established) => Errno::from_raw(libc::EISCONN),
+                other => errno(other),
+            }),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Returns the connection of an id, which may have ended.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id that never had one.
+    pub(super) fn connection(&mut self, key: Key) -> Result<(&mut Adapter, CmId)> {
+        let id = self.ids.get(&key).ok_or(Errno::INVAL)?;
+        let connection = id.connection.ok_or(Errno::INVAL)?;
+        let number = id.adapter.ok_or(Errno::INVAL)?;
+        let adapter = self.adapters.get_mut(&number).ok_or(Errno::INVAL)?;
+        Ok((adapter, connection))
+    }
+}
+
+/// Rejects what could not be accepted. A connection that is further stays.
+fn refuse(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
+    let _ = if is_ud {
+        let status = sidr_rep::Status::REJECTED;
+        adapter.cm.sidr_reply(connection, &SidrReplyParams { status, ..SidrReplyParams::default() })
+    } else {
+        adapter.cm.reject(now, connection, &RejectParams::default())
+    };
+}
+
+/// Returns the header of a request.
+fn header(local: SocketAddr, peer: SocketAddr) -> Result<ip::Repr> {
+    let addresses = match (local.ip(), peer.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(target)) => Addresses::V4 { source, target },
+        (IpAddr::V6(source), IpAddr::V6(target)) => Addresses::V6 { source, target },
+        _ => return Err(Errno::INVAL),
+    };
+    Ok(ip::Repr { source_port: local.port(), addresses })
+}
+
+/// Returns the transport of a queue pair.
+///
+/// # Errors
+/// `EINVAL` for one without connections.
+fn transport(qp_type: QpType) -> Result<Transport> {
+    match qp_type {
+        QpType::RC => Ok(Transport::Rc),
+        QpType::UC => Ok(Transport::Uc),
+        QpType::XRC_SEND => Ok(Transport::Xrc),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Returns the errno of a refusal.
+fn errno(refused: Refused) -> Errno {
+    match refused {
+        Refused::NoRoom => Errno::NOMEM,
+        Refused::NoNumbers => Errno::AGAIN,
+        Refused::Listening => Errno::ADDRINUSE,
+        Refused::NoSuchId | Refused::State(_) | Refused::Invalid(_) => Errno::INVAL,
+    }
+}

@@ -1,0 +1,227 @@
+//! From an event of the protocol to one of an id.
+//!
+//! | protocol | id in CONNECT | id |
+//! |---|---|---|
+//! | Request, SidrRequest | of the listener | `CONNECT_REQUEST` with a new id in CONNECT |
+//! | Reply | | `CONNECT_RESPONSE` |
+//! | Established | | `ESTABLISHED` |
+//! | Rejected | | `REJECTED`, with the reason as status |
+//! | Unreachable | | `UNREACHABLE`, `ETIMEDOUT` |
+//! | Disconnecting, Disconnected | becomes DISCONNECT | `DISCONNECTED` |
+//! | TimewaitExit | in DISCONNECT | `TIMEWAIT_EXIT` |
+//! | SidrReply | | `ESTABLISHED`, or `UNREACHABLE` with the status |
+//!
+//! An event for an id in another state is skipped: the end of a connection was reported before.
+//!
+//! # References
+//! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
+
+use std::net::{IpAddr, SocketAddr};
+
+use ib_cm::cm::{CmId, Event, RejectParams, Request, SidrReply, SidrReplyParams, SidrRequest, Transport};
+use ib_cm::wire::{Reason, ServiceId, ip, mra, sidr_rep};
+use verbs::{Ece, Errno, Gid, GlobalRoute, QpType};
+
+use super::SoftId;
+use super::adapter::ece_from_wire;
+use super::manager::manager;
+use super::param::SoftParam;
+use super::queue::{Entry, Waiting};
+use super::state::{HOP_LIMIT, IdState, Key, State};
+use crate::types::EventType;
+
+impl State {
+    /// Handles an event of an adapter's communication manager.
+    pub(super) fn on_event(&mut self, number: u64, event: &Event) {
+        match event {
+            Event::Request(request) => return self.on_request(number, request),
+            Event::SidrRequest(request) => return self.on_sidr_request(number, request),
+            _ => {}
+        }
+        let Some(adapter) = self.adapters.get_mut(&number) else { return };
+        let connection = event.id();
+        let key = if event.is_last() {
+            adapter.connections.remove(&connection)
+        } else {
+            adapter.connections.get(&connection).copied()
+        };
+        let Some(key) = key else { return };
+        if matches!(event, Event::Reply(_)) {
+            // Sent if the reply arrives again before the program answers, as Linux does.
+            let _ = adapter.cm.prepare_mra(connection, MRA_TIMEOUT, mra::Data::default());
+        }
+        let Some(id) = self.ids.get_mut(&key) else { return };
+        let wanted = match event {
+            Event::TimewaitExit { .. } => IdState::Disconnect,
+            _ => IdState::Connect,
+        };
+        if id.state != wanted {
+            return;
+        }
+        let timed_out = -Errno::TIMEDOUT.raw();
+        let (kind, status, param, ece) = match event {
+            Event::Reply(reply) => {
+                let (param, ece) = (SoftParam::of_reply(reply), ece_from_wire(reply.ece));
+                (EventType::CONNECT_RESPONSE, 0, param, ece)
+            }
+            Event::Established { .. } => (EventType::ESTABLISHED, 0, SoftParam::default(), Ece::default()),
+            Event::Rejected(rejected) => {
+                let param = SoftParam::of_data(rejected.private_data.as_ref());
+                (EventType::REJECTED, rejected.reason.0.into(), param, Ece::default())
+            }
+            Event::Unreachable { .. } => {
+                (EventType::UNREACHABLE, timed_out, SoftParam::default(), Ece::default())
+            }
+            Event::Disconnecting { .. } | Event::Disconnected { .. } => {
+                id.state = IdState::Disconnect;
+                let is_silent = matches!(event, Event::Disconnected { private_data: None, .. });
+                let status = if is_silent { timed_out } else { 0 };
+                (EventType::DISCONNECTED, status, SoftParam::default(), Ece::default())
+            }
+            Event::TimewaitExit { .. } => (EventType::TIMEWAIT_EXIT, 0, SoftParam::default(), Ece::default()),
+            Event::SidrReply(reply) => service_found(reply, id.remote, id.options.tos),
+            // The peer needs more time. Requests are handled above.
+            _ => return,
+        };
+        self.report(key, kind, status, param, ece);
+    }
+
+    fn on_request(&mut self, number: u64, request: &Request) {
+        let taken = self.take_request(
+            number,
+            request.id,
+            request.service_id,
+            request.private_data.as_ref(),
+            |qp_type| match request.transport {
+                Transport::Rc => qp_type == QpType::RC,
+                Transport::Uc => qp_type == QpType::UC,
+                // The listener's side has the target.
+                Transport::Xrc => matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV),
+            },
+        );
+        let now = self.now();
+        let Some(adapter) = self.adapters.get_mut(&number) else { return };
+        let (listener, key, waiting) = match taken {
+            Ok(taken) => taken,
+            Err(reason) => {
+                let params = RejectParams { reason, ..RejectParams::default() };
+                let _ = adapter.cm.reject(now, request.id, &params);
+                return;
+            }
+        };
+        // Sent if the request arrives again before the program answers, as Linux does.
+        let _ = adapter.cm.prepare_mra(request.id, MRA_TIMEOUT, mra::Data::default());
+        if let Some(id) = self.ids.get_mut(&key) {
+            id.options.tos = request.path.traffic_class;
+            id.path_mtu = request.path_mtu;
+            id.packet_life_time = request.path.packet_life_time;
+            id.responder_resources = request.responder_resources;
+        }
+        let param = SoftParam::of_request(request, ip::LEN);
+        self.report_request(listener, key, waiting, param, ece_from_wire(request.ece));
+    }
+
+    fn on_sidr_request(&mut self, number: u64, request: &SidrRequest) {
+        let data = request.private_data.as_ref();
+        let taken =
+            self.take_request(number, request.id, request.service_id, data, |qp_type| qp_type == QpType::UD);
+        match taken {
+            Ok((listener, key, waiting)) => {
+                let param = SoftParam::of_data(&data[ip::LEN..]);
+                self.report_request(listener, key, waiting, param, Ece::default());
+            }
+            Err(reason) => {
+                let Some(adapter) = self.adapters.get_mut(&number) else { return };
+                let status = match reason {
+                    Reason::INVALID_SERVICE_ID => sidr_rep::Status::UNSUPPORTED,
+                    _ => sidr_rep::Status::REJECTED,
+                };
+                let params = SidrReplyParams { status, ..SidrReplyParams::default() };
+                let _ = adapter.cm.sidr_reply(request.id, &params);
+            }
+        }
+    }
+
+    /// Makes the id of a request, for the listener that the request names.
+    ///
+    /// # Errors
+    /// The reason to reject it.
+    fn take_request(
+        &mut self,
+        number: u64,
+        connection: CmId,
+        service: ServiceId,
+        data: &[u8],
+        is_type: impl Fn(QpType) -> bool,
+    ) -> Result<(Key, Key, Waiting), Reason> {
+        let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
+        let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
+        let gid = adapter.port.gid();
+        let keys = adapter.services.get(&service).map_or(&[][..], |(_, keys)| keys);
+        let listener = self.listener_of(keys, header.target()).ok_or(Reason::INVALID_SERVICE_ID)?;
+        let of = self.ids.get(&listener).ok_or(Reason::INVALID_SERVICE_ID)?;
+        let (space, qp_type, options) = (of.space, of.qp_type, of.options);
+        if !is_type(qp_type) {
+            return Err(Reason::INVALID_TRANSPORT_TYPE);
+        }
+        let place = of.listener.as_ref().ok_or(Reason::INVALID_SERVICE_ID)?;
+        // Linux rejects with this reason a request that does not fit into the backlog.
+        let waiting = Waiting::take(&place.waiting, place.backlog).ok_or(Reason::CONSUMER_DEFINED)?;
+        let queue = std::sync::Arc::clone(&of.queue);
+        let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
+        self.attach(key, number);
+        let remote = self.adapters.get(&number).and_then(|adapter| adapter.cm.peer(connection));
+        if let Some(id) = self.ids.get_mut(&key) {
+            id.state = IdState::Connect;
+            id.options = options;
+            id.local = Some(SocketAddr::new(header.target(), service.0 as u16));
+            id.peer = Some(SocketAddr::new(header.source(), header.source_port));
+            id.remote = remote.map_or(gid, |peer| Gid(peer.remote));
+            id.connection = Some(connection);
+        }
+        if let Some(adapter) = self.adapters.get_mut(&number) {
+            adapter.connections.insert(connection, key);
+        }
+        Ok((listener, key, waiting))
+    }
+
+    /// Returns the listener on an address, failing that on an unspecified one.
+    fn listener_of(&self, keys: &[Key], target: IpAddr) -> Option<Key> {
+        let local = |key: &Key| {
+            let id = self.ids.get(key)?;
+            id.local.map(|local| (local.ip(), id.af_only(local.ip())))
+        };
+        let is_exact = |key: &&Key| local(key).is_some_and(|(ip, _)| ip == target);
+        let is_any = |key: &&Key| {
+            local(key).is_some_and(|(ip, af_only)| {
+                ip.is_unspecified() && (ip.is_ipv4() == target.is_ipv4() || ip.is_ipv6() && !af_only)
+            })
+        };
+        keys.iter().find(is_exact).or_else(|| keys.iter().find(is_any)).copied()
+    }
+
+    /// Queues a request at its listener.
+    fn report_request(&mut self, listener: Key, key: Key, waiting: Waiting, param: SoftParam, ece: Ece) {
+        // This is the manager, so that there is one.
+        let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
+        let request = Some((SoftId { manager, key }, waiting));
+        let (cookie, event) = (std::sync::Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
+        id.queue.push(Entry { owner: listener, cookie, event, status: 0, param, ece, request });
+    }
+}
+
+/// Returns the event of the outcome of a resolution.
+fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, SoftParam, Ece) {
+    let data = reply.private_data.as_ref();
+    let ece = ece_from_wire(reply.ece);
+    if reply.status != sidr_rep::Status::VALID {
+        return (EventType::UNREACHABLE, reply.status.0.into(), SoftParam::of_data(data), ece);
+    }
+    let route =
+        GlobalRoute { dgid: remote, hop_limit: HOP_LIMIT, traffic_class: tos, ..GlobalRoute::default() };
+    (EventType::ESTABLISHED, 0, SoftParam::of_service(data, route, reply.qpn, reply.qkey), ece)
+}
+
+/// The time that a program may take to answer, in the messages that ask for it
+/// (`CMA_IBOE_MRA_SETTING`), a code of 5 bits: 65 s.
+const MRA_TIMEOUT: u8 = 24;

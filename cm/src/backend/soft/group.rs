@@ -1,0 +1,63 @@
+//! Multicast groups. A soft device joins a group at the IP layer when a queue pair is attached to
+//! it, so that a membership here is the address of the group.
+//!
+//! # References
+//! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
+
+use std::net::IpAddr;
+
+use verbs::{Errno, Gid, GlobalRoute, QpType};
+
+use super::param::SoftParam;
+use super::state::{Garbage, HOP_LIMIT, IdState, Key, State};
+use crate::types::{Address, EventType, PortSpace};
+
+type Result<T> = core::result::Result<T, Errno>;
+
+impl State {
+    /// Joins a group, and returns the number of the membership.
+    ///
+    /// # Errors
+    /// `EINVAL` for an id without a device or of another service than datagrams, and for an address
+    /// that is no group's; `EAFNOSUPPORT` for one of another family.
+    pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {
+        let ip = address.ip().ok_or(Errno::AFNOSUPPORT)?.ip();
+        let membership = self.draw_number() as u32;
+        let id = self.id(key)?;
+        let is_ready = matches!(id.state, IdState::AddrBound | IdState::AddrResolved);
+        if !is_ready || id.adapter.is_none() || id.qp_type != QpType::UD || !ip.is_multicast() {
+            return Err(Errno::INVAL);
+        }
+        id.groups.insert(membership, cookie);
+        let route = GlobalRoute {
+            dgid: group_gid(ip),
+            hop_limit: HOP_LIMIT,
+            traffic_class: id.options.tos,
+            ..GlobalRoute::default()
+        };
+        let param = SoftParam::of_service(&[], route, GROUP_QPN, PortSpace::UDP_QKEY);
+        self.report_member(key, cookie, EventType::MULTICAST_JOIN, param);
+        Ok(membership)
+    }
+
+    /// Leaves a group. Its events that were not read are discarded.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL` for a membership that the id does not have.
+    pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
+        let id = self.id(key)?;
+        let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;
+        let is_its = |uid: u64| uid == cookie;
+        let taken = id.queue.take(|entry| is_its(entry.cookie.load(core::sync::atomic::Ordering::Relaxed)));
+        self.garbage.push(Garbage::Entries(taken));
+        Ok(())
+    }
+}
+
+/// Returns the GID of a group.
+fn group_gid(ip: IpAddr) -> Gid {
+    ip.into()
+}
+
+/// The queue pair number of groups.
+const GROUP_QPN: u32 = 0xff_ffff;

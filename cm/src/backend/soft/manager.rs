@@ -1,0 +1,166 @@
+//! [`Manager`]: the connection manager of the process for soft devices, and its thread.
+//!
+//! ```text
+//!   calls of ids ─┬─► lock ─► State ─► messages leave, events are queued
+//!   the thread ───┘    ▲
+//!      └─ epoll_wait: management datagrams, clients of names, lookups, the next deadline
+//! ```
+//!
+//! The thread starts with the first soft id, and lives as long as the process. It waits by epoll,
+//! not by poll, so that files may come and go while it waits.
+//!
+//! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
+//! call removes is dropped after the lock is released: the end of a request's id takes the lock.
+//!
+//! # Fork
+//! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
+//! which another thread may have held, and ids that it drops end nothing.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use ib_cm::time::{MILLISECOND, Time};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use verbs::{Cause, Errno, Error, Result};
+
+use super::state::{State, Token};
+
+static MANAGER: OnceLock<Manager> = OnceLock::new();
+
+/// The process that has started the manager, or is starting it; 0 before.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The connection manager of the process.
+#[derive(Debug)]
+pub(super) struct Manager {
+    state: Mutex<State>,
+    epoll: Arc<Epoll>,
+    wake: EventFd,
+}
+
+/// Returns the manager, which the first call starts.
+///
+/// # Errors
+/// `ENODEV` with [`Cause::Forked`] in a child of the process that started it; any errno of
+/// `epoll_create1(2)`, `eventfd(2)` and of starting a thread.
+pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
+    let process = std::process::id();
+    let starter = PROCESS.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
+    if starter.is_err_and(|starter| starter != process) {
+        return Err(Error::new(verb, "", Errno::NODEV).because(Cause::Forked));
+    }
+    if let Some(manager) = MANAGER.get() {
+        return Ok(manager);
+    }
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    match MANAGER.get() {
+        Some(manager) => Ok(manager),
+        None => start().map_err(|errno| Error::new(verb, "", errno)),
+    }
+}
+
+fn start() -> Result<&'static Manager, Errno> {
+    let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    epoll.add(&wake, Token::Wake.event())?;
+    let state = Mutex::new(State::new(Arc::clone(&epoll)));
+    // Signals are left to the program's threads. The new thread inherits the mask.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let thread = std::thread::Builder::new().name("rdmacm-soft".into()).spawn(|| MANAGER.wait().run());
+    // It was the mask before, which the kernel accepts again.
+    let _ = mask.thread_set_mask();
+    thread.map_err(|error| Errno::from_io(&error))?;
+    Ok(MANAGER.get_or_init(|| Manager { state, epoll, wake }))
+}
+
+impl Manager {
+    /// Runs a call on the state, and sends and reports what comes of it.
+    ///
+    /// # Errors
+    /// `ENODEV` with [`Cause::Forked`] in a forked child; those of the call.
+    pub(super) fn call<T>(
+        &self,
+        verb: &'static str,
+        call: impl FnOnce(&mut State) -> Result<T, Errno>,
+    ) -> Result<T> {
+        if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+            return Err(Error::new(verb, "", Errno::NODEV).because(Cause::Forked));
+        }
+        let mut state = self.lock();
+        let result = call(&mut state);
+        state.flush();
+        state.sweep();
+        let is_early = state.deadline() < state.sleeps_until;
+        let garbage = core::mem::take(&mut state.garbage);
+        drop(state);
+        if is_early {
+            // Full means that the thread wakes.
+            let _ = self.wake.write(1);
+        }
+        drop(garbage);
+        result.map_err(|errno| Error::new(verb, "", errno))
+    }
+
+    /// The manager's thread.
+    fn run(&self) {
+        let mut events = [EpollEvent::empty(); 64];
+        let mut ready = 0;
+        loop {
+            let timeout = self.round(events.get(..ready).unwrap_or_default());
+            // An error is an interruption, and finds nothing ready.
+            ready = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+        }
+    }
+
+    /// Does what is ready and what is due, and returns the time to wait.
+    fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
+        let mut state = self.lock();
+        for event in events {
+            let token = Token::decode(event.data());
+            if token == Token::Wake {
+                let _ = self.wake.read();
+            }
+            state.on_ready(token);
+        }
+        state.on_time();
+        state.flush();
+        state.sweep();
+        let deadline = state.deadline();
+        state.sleeps_until = deadline;
+        let timeout = timeout(state.now(), deadline);
+        let garbage = core::mem::take(&mut state.garbage);
+        drop(state);
+        drop(garbage);
+        timeout
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the time until a deadline in whole milliseconds, rounded up.
+fn timeout(now: Time, deadline: Time) -> EpollTimeout {
+    if deadline == Time(u64::MAX) {
+        return EpollTimeout::NONE;
+    }
+    let left = deadline.0.saturating_sub(now.0).div_ceil(MILLISECOND);
+    EpollTimeout::try_from(i32::try_from(left).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_wait_is_rounded_up() {
+        let wait = |left| timeout(Time(5), Time(5 + left)).as_millis();
+        assert_eq!([0, 1, MILLISECOND, MILLISECOND + 1].map(wait), [0, 1, 1, 2].map(Some));
+        assert_eq!(timeout(Time(5), Time(3)).as_millis(), Some(0));
+        assert_eq!(timeout(Time(5), Time(u64::MAX)).as_millis(), None);
+        assert_eq!(timeout(Time(5), Time(u64::MAX - 1)).as_millis(), Some(i32::MAX as u32));
+    }
+}

@@ -1,0 +1,238 @@
+//! [`Soft`] and [`SoftId`]: connections between soft devices, without a kernel connection manager.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`manager`] | **start here**: the lock, the calls, the thread |
+//! | [`state`] | all that the lock protects; the record of an id and its states |
+//! | [`address`] | binding, resolving, listening, the end of an id |
+//! | [`connect`] | connecting, accepting, rejecting, disconnecting |
+//! | [`event`] | from an event of the protocol to one of an id |
+//! | [`query`] | addresses, paths, attributes of queue pairs |
+//! | [`group`] | multicast groups |
+//! | [`adapter`] | a device in use: queue pair 1 and the protocol's state machine |
+//! | [`ports`] | the ports that ids have |
+//! | [`queue`], [`param`] | events that were not read, and their parameters |
+//!
+//! The protocol is that of [`ib_cm`], management datagrams and devices by address are those of
+//! [`verbs::soft::cm`]. Events, states and errnos are those of Linux' `cma.c` on RoCE, so that
+//! programs see no difference:
+//!
+//! - The queue pair is the program's, or that of the API: a peer's reply is `CONNECT_RESPONSE`.
+//! - A backlog counts the requests that no program has read. A request beyond it is rejected with
+//!   the reason "consumer defined".
+//! - Private data have the length that the protocol has for the message.
+//!
+//! # Differences from Linux
+//! - A port that collides with an unspecified address is `EADDRINUSE`, and ports below 1024 need no
+//!   right ([`ports`]).
+//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path that the program sets is
+//!   `EOPNOTSUPP`.
+//! - A listener on an unspecified address takes requests on the devices that the process has when
+//!   it begins to listen.
+//! - There is no event of a device that is removed: ids keep their devices alive.
+//!
+//! # References
+//! linux `drivers/infiniband/core/cma.c`, `ucma.c`; IBTA volume 1, annex A11 (RDMA IP CM)
+
+mod adapter;
+mod address;
+mod connect;
+mod event;
+mod group;
+mod manager;
+mod param;
+mod ports;
+mod query;
+mod queue;
+mod state;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, QpType, Result};
+
+use self::manager::{Manager, manager};
+use self::queue::Queue;
+use self::state::Key;
+use super::{Backend, RawEvent, Source};
+use crate::cmd::option::IdOption;
+use crate::cmd::query::{Addresses, Gids};
+use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service, ServiceRecord};
+
+/// The part of an event channel that soft ids report to.
+#[derive(Debug)]
+pub(crate) struct Soft {
+    queue: Arc<Queue>,
+}
+
+/// An id on a soft device. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct SoftId {
+    manager: &'static Manager,
+    key: Key,
+}
+
+impl Soft {
+    /// Makes a source without events.
+    ///
+    /// # Errors
+    /// Any errno of `eventfd(2)`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { queue: Queue::new()? }))
+    }
+}
+
+impl Source for Soft {
+    fn create_id(&self, uid: u64, space: PortSpace, qp_type: QpType) -> Result<Box<dyn Backend>> {
+        const VERB: &str = "create_id";
+        if space.name().is_none() {
+            let reason = format!("soft devices have no port space {space}");
+            return Err(Error::new(VERB, "", Errno::INVAL).because(Cause::Other { reason: reason.into() }));
+        }
+        let manager = manager(VERB)?;
+        let key = manager.call(VERB, |state| state.create(&self.queue, uid, space, qp_type))?;
+        Ok(Box::new(SoftId { manager, key }))
+    }
+
+    fn next(&self) -> Result<Option<RawEvent>> {
+        Ok(self.queue.next())
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.queue.fd()
+    }
+
+    fn soft(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl SoftId {
+    fn not_supported<T>(verb: &'static str, reason: &'static str) -> Result<T> {
+        Err(Error::new(verb, "", Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }))
+    }
+}
+
+impl Backend for SoftId {
+    fn bind(&self, address: &Address) -> Result<()> {
+        self.manager.call("bind_addr", |state| state.bind(self.key, address))
+    }
+
+    fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
+        self.manager
+            .call("resolve_addr", |state| state.resolve_addr(self.key, source, destination, timeout_ms))
+    }
+
+    fn resolve_route(&self, _: u32) -> Result<()> {
+        self.manager.call("resolve_route", |state| state.resolve_route(self.key))
+    }
+
+    fn resolve_service(&self, _: Service<'_>) -> Result<()> {
+        Self::not_supported("resolve_addrinfo", NO_FABRIC)
+    }
+
+    fn listen(&self, backlog: u32) -> Result<()> {
+        self.manager.call("listen", |state| state.listen(self.key, backlog))
+    }
+
+    fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
+        self.manager.call("connect", |state| state.connect(self.key, param, ece))
+    }
+
+    fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
+        match param {
+            Some(param) => self.manager.call("accept", |state| {
+                state.set_cookie(self.key, uid)?;
+                state.accept(self.key, param, ece)
+            }),
+            None => self.manager.call("establish", |state| state.establish(self.key)),
+        }
+    }
+
+    fn reject(&self, data: &[u8], reason: u8) -> Result<()> {
+        self.manager.call("reject", |state| state.reject(self.key, data, reason))
+    }
+
+    fn disconnect(&self) -> Result<()> {
+        self.manager.call("disconnect", |state| state.disconnect(self.key))
+    }
+
+    fn notify(&self, event: AsyncEventType) -> Result<()> {
+        self.manager.call("notify", |state| state.notify(self.key, event))
+    }
+
+    fn init_qp_attr(&self, qp_state: QpState) -> Result<(QpAttr, QpAttrMask)> {
+        self.manager.call("init_qp_attr", |state| state.init_qp_attr(self.key, qp_state))
+    }
+
+    fn addresses(&self) -> Result<Addresses> {
+        self.manager.call("query_addr", |state| state.addresses(self.key))
+    }
+
+    fn gids(&self) -> Result<Gids> {
+        self.manager.call("query_gid", |state| state.gids(self.key))
+    }
+
+    fn paths(&self) -> Result<Vec<PathRecord>> {
+        self.manager.call("query_path", |state| state.paths(self.key))
+    }
+
+    fn services(&self) -> Result<Vec<ServiceRecord>> {
+        Self::not_supported("query_addrinfo", NO_FABRIC)
+    }
+
+    fn set_option(&self, option: IdOption<'_>) -> Result<()> {
+        const VERB: &str = "set_option";
+        if matches!(option, IdOption::IbPath(_)) {
+            return Self::not_supported(VERB, "a soft device finds the route itself: resolve the route");
+        }
+        self.manager.call(VERB, |state| state.set_option(self.key, option))
+    }
+
+    fn join(&self, uid: u64, address: &Address, _send_only: bool) -> Result<u32> {
+        self.manager.call("join_multicast", |state| state.join(self.key, uid, address))
+    }
+
+    fn leave(&self, membership: u32) -> Result<()> {
+        self.manager.call("leave_multicast", |state| state.leave(self.key, membership))
+    }
+
+    fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()> {
+        self.manager.call("write_cm_event", |state| state.write_event(self.key, event, status, arg))
+    }
+
+    fn migrate(&self, to: &dyn Source) -> Result<()> {
+        const VERB: &str = "migrate_id";
+        let Some(to) = to.soft() else {
+            let cause = Cause::Foreign { what: "event channel" };
+            return Err(Error::new(VERB, "", Errno::INVAL).because(cause));
+        };
+        self.manager.call(VERB, |state| state.migrate(self.key, &to.queue))
+    }
+
+    fn kernel_number(&self) -> Option<u32> {
+        None
+    }
+
+    fn computes_init(&self) -> bool {
+        true
+    }
+
+    fn set_cookie(&self, uid: u64) {
+        // Fails in a forked child alone, whose ids have no events.
+        let _ = self.manager.call("create_id", |state| state.set_cookie(self.key, uid));
+    }
+}
+
+impl Drop for SoftId {
+    fn drop(&mut self) {
+        // Fails in a forked child alone, where the connection is the parent's.
+        let _ = self.manager.call("destroy_id", |state| {
+            state.destroy(self.key);
+            Ok(())
+        });
+    }
+}
+
+/// The reason why services cannot be looked up.
+const NO_FABRIC: &str = "a soft device has no subnet administrator, which knows services";

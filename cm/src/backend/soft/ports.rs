@@ -1,0 +1,175 @@
+//! [`Ports`]: the ports that soft ids of this process have.
+//!
+//! A port belongs to a port space and to an address. The unspecified address, and an address whose
+//! family is the other one's, collide as Linux' `cma_check_port` says; it returns `EADDRNOTAVAIL`
+//! where one of two addresses is unspecified, and this file `EADDRINUSE` for both.
+//!
+//! Ports of soft ids are no ports of sockets. None is reserved for privileged programs.
+//!
+//! # References
+//! linux `cma_use_port`, `cma_alloc_any_port`
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+
+use verbs::Errno;
+
+use super::state::Key;
+
+/// The ports of all spaces, and the ids that have them.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    owners: BTreeMap<(u16, u16), Vec<Owner>>,
+}
+
+/// The part of an id that decides whether another one may have its port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) key: Key,
+    pub(super) ip: IpAddr,
+    /// Others that permit it too may have the port.
+    pub(super) reuse: bool,
+    /// The address stands for its own family alone.
+    pub(super) af_only: bool,
+}
+
+impl Owner {
+    fn collides(&self, other: &Self) -> bool {
+        if self.key == other.key || self.reuse && other.reuse {
+            return false;
+        }
+        if self.af_only && other.af_only && self.ip.is_ipv4() != other.ip.is_ipv4() {
+            return false;
+        }
+        self.ip.is_unspecified() || other.ip.is_unspecified() || self.ip == other.ip
+    }
+}
+
+impl Ports {
+    /// Gives a port to an id; 0 stands for a free one of the system's ephemeral ports.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`; `EADDRNOTAVAIL` if no ephemeral port is free.
+    pub(super) fn take(&mut self, space: u16, port: u16, owner: Owner) -> Result<u16, Errno> {
+        let port = if port == 0 { self.draw(space)? } else { port };
+        let owners = self.owners.entry((space, port)).or_default();
+        if owners.iter().any(|other| owner.collides(other)) {
+            return Err(Errno::ADDRINUSE);
+        }
+        owners.push(owner);
+        Ok(port)
+    }
+
+    /// Makes a port the listener's alone.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if another id has the port as well.
+    pub(super) fn claim(&mut self, space: u16, port: u16, key: Key) -> Result<(), Errno> {
+        let owners = self.owners.entry((space, port)).or_default();
+        let Some(at) = owners.iter().position(|owner| owner.key == key) else { return Ok(()) };
+        let owner = Owner { reuse: false, ..owners[at] };
+        if owners.iter().any(|other| owner.collides(other)) {
+            return Err(Errno::ADDRINUSE);
+        }
+        owners[at] = owner;
+        Ok(())
+    }
+
+    /// Frees the port of an id.
+    pub(super) fn release(&mut self, space: u16, port: u16, key: Key) {
+        if let Some(owners) = self.owners.get_mut(&(space, port)) {
+            owners.retain(|owner| owner.key != key);
+            if owners.is_empty() {
+                self.owners.remove(&(space, port));
+            }
+        }
+    }
+
+    /// Returns a free ephemeral port.
+    fn draw(&self, space: u16) -> Result<u16, Errno> {
+        let (first, last) = ephemeral();
+        let count = u32::from(last - first) + 1;
+        let start = verbs_core::random::draw()? % count;
+        (0..count)
+            .map(|step| first + ((start + step) % count) as u16)
+            .find(|port| !self.owners.contains_key(&(space, *port)))
+            .ok_or(Errno::ADDRNOTAVAIL)
+    }
+}
+
+/// Returns the first and the last of the system's ephemeral ports.
+fn ephemeral() -> (u16, u16) {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    range(&text).unwrap_or((32768, 60999))
+}
+
+fn range(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.split_whitespace().map_while(|number| number.parse().ok());
+    let (first, last) = (numbers.next()?, numbers.next()?);
+    (first > 0 && first <= last).then_some((first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    const TCP: u16 = 0x106;
+
+    fn owner(key: u64, ip: impl Into<IpAddr>) -> Owner {
+        Owner { key: Key(key), ip: ip.into(), reuse: false, af_only: true }
+    }
+
+    #[test]
+    fn a_port_has_one_id_at_an_address_and_the_unspecified_one_is_every_address() {
+        let mut ports = Ports::default();
+        assert_eq!(ports.take(TCP, 80, owner(1, [127, 0, 0, 2])), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(3, Ipv4Addr::UNSPECIFIED)), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(4, [127, 0, 0, 3])), Ok(80));
+        assert_eq!(ports.take(0x111, 80, owner(5, [127, 0, 0, 2])), Ok(80));
+        ports.release(TCP, 80, Key(1));
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Ok(80));
+    }
+
+    #[test]
+    fn families_are_apart_only_where_both_say_so() {
+        let mut ports = Ports::default();
+        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED)), Ok(80));
+        let both = Owner { af_only: false, ..owner(2, Ipv6Addr::UNSPECIFIED) };
+        assert_eq!(ports.take(TCP, 80, both), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(2, Ipv6Addr::UNSPECIFIED)), Ok(80));
+    }
+
+    #[test]
+    fn a_shared_port_belongs_to_one_listener() {
+        let mut ports = Ports::default();
+        let shared = |key| Owner { reuse: true, ..owner(key, [127, 0, 0, 2]) };
+        assert_eq!(ports.take(TCP, 80, shared(1)), Ok(80));
+        assert_eq!(ports.take(TCP, 80, shared(2)), Ok(80));
+        assert_eq!(ports.claim(TCP, 80, Key(1)), Err(Errno::ADDRINUSE));
+        ports.release(TCP, 80, Key(2));
+        assert_eq!(ports.claim(TCP, 80, Key(1)), Ok(()));
+        assert_eq!(ports.take(TCP, 80, shared(3)), Err(Errno::ADDRINUSE));
+    }
+
+    #[test]
+    fn drawn_ports_are_distinct_and_ephemeral() {
+        let mut ports = Ports::default();
+        let (first, last) = ephemeral();
+        let drawn: std::collections::BTreeSet<_> =
+            (1..100).map(|key| ports.take(TCP, 0, owner(key, Ipv4Addr::UNSPECIFIED)).unwrap()).collect();
+        assert_eq!(drawn.len(), 99);
+        assert!(drawn.iter().all(|port| (first..=last).contains(port)));
+    }
+
+    #[test]
+    fn a_malformed_range_is_the_usual_one() {
+        assert_eq!(range("32768\t60999\n"), Some((32768, 60999)));
+        for text in ["", "1", "5 4", "0 9", "a b"] {
+            assert_eq!(range(text), None, "{text}");
+        }
+    }
+}

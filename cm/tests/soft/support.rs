@@ -1,0 +1,138 @@
+//! Devices, channels with deadlines, connected pairs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rdmacm::{Address, CmId, ConnParam, ConnectRequest, Event, EventChannel, EventKind, PortSpace};
+use verbs::state::{Init, Rts};
+use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType};
+
+/// The time after which a test gives up. Machines may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The time-out of resolutions.
+pub(crate) const RESOLVE: Duration = Duration::from_secs(5);
+
+/// A soft device of the process and its address.
+pub(crate) struct Host {
+    pub(crate) device: Device,
+    pub(crate) address: IpAddr,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        let device = verbs::soft::auto().expect("a free address of 127.0.0.0/8");
+        let context = device.open().expect("a soft device opens");
+        let gid = context.find_gid(1).expect("a soft device has a GID").gid;
+        Self { device, address: gid.to_ipv4().expect("an IPv4 address").into() }
+    }
+
+    pub(crate) fn at(&self, port: u16) -> SocketAddr {
+        (self.address, port).into()
+    }
+}
+
+/// Returns the next event. Fails after [`PATIENCE`].
+#[track_caller]
+pub(crate) fn next(channel: &EventChannel) -> Event {
+    let event = channel.next_event_within(PATIENCE).expect("the channel works");
+    event.expect("an event comes in time")
+}
+
+/// Returns the next request.
+#[track_caller]
+pub(crate) fn request(channel: &EventChannel) -> ConnectRequest {
+    match next(channel).kind {
+        EventKind::ConnectRequest(request) => request,
+        other => panic!("{other:?} instead of a request"),
+    }
+}
+
+/// A listener and its port.
+pub(crate) struct Server {
+    pub(crate) channel: EventChannel,
+    pub(crate) listener: CmId,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    pub(crate) fn new(host: &Host) -> Self {
+        Self::with_backlog(host, 0)
+    }
+
+    pub(crate) fn with_backlog(host: &Host, backlog: u32) -> Self {
+        Self::on(host.at(0), PortSpace::TCP, backlog)
+    }
+
+    pub(crate) fn on(address: SocketAddr, space: PortSpace, backlog: u32) -> Self {
+        let channel = EventChannel::new().expect("a channel");
+        let listener = channel.create_id(space).expect("an id");
+        listener.bind_addr(address).expect("a free port");
+        listener.listen(backlog).expect("a listener");
+        let port = listener.local_addr().expect("an address").expect("a bound id").port();
+        Self { channel, listener, address: SocketAddr::new(address.ip(), port) }
+    }
+}
+
+/// Returns an id whose route to a peer is resolved.
+pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<Address>) -> CmId {
+    let id = channel.create_id(space).expect("an id");
+    id.resolve_addr(None, to, RESOLVE).expect("an address");
+    let event = next(channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+    id.resolve_route(RESOLVE).expect("a resolved address");
+    let event = next(channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::RouteResolved), "{event:?}");
+    id
+}
+
+/// The objects of one end.
+pub(crate) struct End {
+    pub(crate) context: Context,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+}
+
+impl End {
+    pub(crate) fn of(id: &CmId) -> Self {
+        let context = id.context().expect("a device");
+        let pd = context.alloc_pd().expect("a domain");
+        let cq = context.create_cq(&CqInit::new(16)).expect("a queue");
+        Self { context, pd, cq }
+    }
+
+    pub(crate) fn qp(&self, id: &CmId) -> Qp<Init> {
+        id.create_qp(&self.pd, &QpInit::new(QpType::RC, &self.cq)).expect("a queue pair")
+    }
+}
+
+/// A connection, both ends in RTS.
+pub(crate) struct Pair {
+    pub(crate) client: CmId,
+    pub(crate) server: CmId,
+    pub(crate) client_qp: Qp<Rts>,
+    pub(crate) server_qp: Qp<Rts>,
+    pub(crate) client_end: End,
+    pub(crate) server_end: End,
+    pub(crate) channel: EventChannel,
+}
+
+/// Connects to a server.
+pub(crate) fn connect(server: &Server) -> Pair {
+    let channel = EventChannel::new().expect("a channel");
+    let client = resolved(&channel, PortSpace::TCP, server.address);
+    let client_end = End::of(&client);
+    let qp = client_end.qp(&client);
+    client.connect(qp, &ConnParam::default()).expect("a request is sent");
+    let accepted = request(&server.channel).id;
+    let server_end = End::of(&accepted);
+    let qp = server_end.qp(&accepted);
+    accepted.accept(qp, &ConnParam::default()).expect("a reply is sent");
+    let event = next(&channel);
+    assert!(matches!(event.kind, EventKind::Established(_)), "{event:?}");
+    let event = next(&server.channel);
+    assert!(event.id == accepted.key() && matches!(event.kind, EventKind::Established(_)), "{event:?}");
+    let client_qp = client.take_qp().expect("a connected queue pair");
+    let server_qp = accepted.take_qp().expect("a connected queue pair");
+    Pair { client, server: accepted, client_qp, server_qp, client_end, server_end, channel }
+}
