@@ -3,8 +3,14 @@
 //! | file | what it tests |
 //! |---|---|
 //! | [`support`] | devices, channels with deadlines, connected pairs |
+//! | [`address`] | addresses, ports and options |
 //! | [`connect`] | connections: private data, data, rejects, backlogs |
+//! | [`datagram`] | datagram services, and multicast groups |
+//! | [`life`] | ids that are dropped in every state |
 #![allow(missing_docs)]
 
+mod address;
 mod connect;
+mod datagram;
+mod life;
 mod support;

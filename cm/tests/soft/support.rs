@@ -1,11 +1,14 @@
 //! Devices, channels with deadlines, connected pairs.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use rdmacm::{Address, CmId, ConnParam, ConnectRequest, Event, EventChannel, EventKind, PortSpace};
 use verbs::state::{Init, Rts};
-use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType};
+use verbs::{Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, SendOp};
 
 /// The time after which a test gives up. Machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -13,9 +16,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The time-out of resolutions.
 pub(crate) const RESOLVE: Duration = Duration::from_secs(5);
 
-/// A soft device of the process and its address.
+/// A soft device of the process, and its address.
 pub(crate) struct Host {
-    pub(crate) device: Device,
+    _device: Device,
     pub(crate) address: IpAddr,
 }
 
@@ -24,7 +27,7 @@ impl Host {
         let device = verbs::soft::auto().expect("a free address of 127.0.0.0/8");
         let context = device.open().expect("a soft device opens");
         let gid = context.find_gid(1).expect("a soft device has a GID").gid;
-        Self { device, address: gid.to_ipv4().expect("an IPv4 address").into() }
+        Self { _device: device, address: gid.to_ipv4().expect("an IPv4 address").into() }
     }
 
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
@@ -88,7 +91,6 @@ pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<A
 
 /// The objects of one end.
 pub(crate) struct End {
-    pub(crate) context: Context,
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
 }
@@ -98,7 +100,7 @@ impl End {
         let context = id.context().expect("a device");
         let pd = context.alloc_pd().expect("a domain");
         let cq = context.create_cq(&CqInit::new(16)).expect("a queue");
-        Self { context, pd, cq }
+        Self { pd, cq }
     }
 
     pub(crate) fn qp(&self, id: &CmId) -> Qp<Init> {
@@ -135,4 +137,41 @@ pub(crate) fn connect(server: &Server) -> Pair {
     let client_qp = client.take_qp().expect("a connected queue pair");
     let server_qp = accepted.take_qp().expect("a connected queue pair");
     Pair { client, server: accepted, client_qp, server_qp, client_end, server_end, channel }
+}
+
+/// Waits until a connection is established.
+#[track_caller]
+pub(crate) fn established(channel: &EventChannel, id: &CmId) {
+    let event = next(channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::Established(_)), "{event:?}");
+}
+
+/// Sends a message from one end to the other.
+pub(crate) fn exchange(from: (&mut Qp<Rts>, &mut End), to: (&mut Qp<Rts>, &mut End)) {
+    to.0.post_recv_buf(to.1.pd.alloc_buf(64).expect("memory"), ..).expect("room for a receive");
+    let mut message = from.1.pd.alloc_buf(5).expect("memory");
+    message.copy_from_slice(b"hello");
+    from.0.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..).expect("room for a send");
+    from.1.cq.poll_within(PATIENCE).expect("a completion").ok().expect("it is sent");
+    let received = to.1.cq.poll_within(PATIENCE).expect("a completion").ok().expect("it arrives");
+    let count = received.received();
+    assert_eq!(&received.into_buf().expect("the memory comes back")[..count], b"hello");
+}
+
+/// Waits until a channel has an event.
+#[track_caller]
+pub(crate) fn readable(channel: &EventChannel) {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
+    assert_eq!(poll(&mut fds, patience), Ok(1), "an event comes in time");
+}
+
+/// Waits until no device has an address.
+#[track_caller]
+pub(crate) fn is_free(address: IpAddr) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = verbs::soft::bind(address) {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::yield_now();
+    }
 }

@@ -71,6 +71,9 @@ impl State {
             return Ok((QpAttr { qkey: PortSpace::UDP_QKEY, ..common }, mask | QpAttrMask::QKEY));
         }
         let Some(connection) = id.connection else {
+            if qp_state != QpState::INIT {
+                return Err(Errno::INVAL);
+            }
             return Ok((common, mask | QpAttrMask::ACCESS_FLAGS));
         };
         let state = adapter.cm.state(connection).ok_or(Errno::INVAL)?;

@@ -23,7 +23,7 @@ use ib_cm::time::Time;
 use ib_cm::wire::{Mtu, PortSpace as WireSpace, ServiceId};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use verbs::soft::cm::{Listening, Lookup, Port};
-use verbs::{Ece, Errno, Error, Gid, QpType, Result};
+use verbs::{Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, LINGER};
 use super::param::SoftParam;
@@ -427,11 +427,6 @@ impl Id {
 /// Returns the service id of a port.
 pub(super) const fn service(space: PortSpace, port: u16) -> ServiceId {
     ServiceId::ip(WireSpace(space.0), port)
-}
-
-/// Returns an error without a cause, which the API adds.
-pub(super) fn error(verb: &'static str) -> impl Fn(Errno) -> Error {
-    move |errno| Error::new(verb, "", errno)
 }
 
 /// Returns whether the system's default of IPv6 sockets is to take no IPv4.

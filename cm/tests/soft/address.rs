@@ -1,0 +1,148 @@
+//! Addresses, ports and options.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use rdmacm::{ConnParam, EventChannel, EventKind, IbAddress, PortSpace, Service};
+use verbs::{Errno, Gid, QpState};
+
+use crate::support::{Host, RESOLVE, Server, next, request, resolved};
+
+#[test]
+fn a_port_has_one_listener_at_an_address() {
+    let host = Host::new();
+    let server = Server::new(&host);
+    let channel = EventChannel::new().unwrap();
+    for ip in [host.address, Ipv4Addr::UNSPECIFIED.into()] {
+        let id = channel.create_id(PortSpace::TCP).unwrap();
+        let error = id.bind_addr((ip, server.address.port())).unwrap_err();
+        assert_eq!(error.errno, Errno::ADDRINUSE, "{error}");
+        assert!(error.to_string().contains("another id has"), "{error}");
+    }
+    let other_space = channel.create_id(PortSpace::UDP).unwrap();
+    other_space.bind_addr(server.address).unwrap();
+    let other_host = Host::new();
+    channel.create_id(PortSpace::TCP).unwrap().bind_addr(other_host.at(server.address.port())).unwrap();
+    let address = server.address;
+    drop(server);
+    channel.create_id(PortSpace::TCP).unwrap().bind_addr(address).unwrap();
+}
+
+#[test]
+fn ids_that_permit_it_share_a_port_until_one_listens() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let [one, two] = [(); 2].map(|()| {
+        let id = channel.create_id(PortSpace::TCP).unwrap();
+        id.set_reuse_addr(true).unwrap();
+        id
+    });
+    one.bind_addr(host.at(0)).unwrap();
+    let shared = one.local_addr().unwrap().unwrap();
+    two.bind_addr(shared).unwrap();
+    assert_eq!(one.listen(1).unwrap_err().errno, Errno::ADDRINUSE);
+    drop(two);
+    one.listen(1).unwrap();
+}
+
+#[test]
+fn addresses_of_no_soft_device_are_refused() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    let error = id.bind_addr((Ipv4Addr::new(192, 0, 2, 1), 0)).unwrap_err();
+    assert_eq!(error.errno, Errno::ADDRNOTAVAIL, "{error}");
+    let ib = IbAddress::new(Gid::ZERO, PortSpace::TCP, 0);
+    assert_eq!(id.bind_addr(ib).unwrap_err().errno, Errno::AFNOSUPPORT);
+    let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
+    assert_eq!(id.bind_addr((link_local, 0)).unwrap_err().errno, Errno::INVAL);
+    // The id is as it was.
+    id.bind_addr(host.at(0)).unwrap();
+    assert_eq!(id.bind_addr(host.at(0)).unwrap_err().errno, Errno::INVAL);
+    let v6 = (Ipv6Addr::LOCALHOST, 7471);
+    assert_eq!(id.resolve_addr(None, v6, RESOLVE).unwrap_err().errno, Errno::INVAL);
+}
+
+#[test]
+fn an_address_that_no_device_reaches_is_an_event() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    // From the device's loopback address, no foreign one is reached.
+    match id.resolve_addr(None, (Ipv4Addr::new(192, 0, 2, 1), 7471), RESOLVE) {
+        Ok(()) => {
+            let error = next(&channel).ok().unwrap_err();
+            assert_eq!(error.errno, Errno::NODEV, "{error}");
+        }
+        // A machine without a default route.
+        Err(error) => assert_eq!(error.errno, Errno::NETUNREACH, "{error}"),
+    }
+    // The id can try another address.
+    id.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+    assert_eq!(id.resolve_addr(None, host.at(7471), RESOLVE).unwrap_err().errno, Errno::INVAL);
+}
+
+#[test]
+fn calls_before_their_time_are_refused() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    assert!(id.context().unwrap_err().to_string().contains("no device yet"));
+    assert_eq!(id.resolve_route(RESOLVE).unwrap_err().errno, Errno::INVAL);
+    assert_eq!(id.init_qp_attr(QpState::INIT).unwrap_err().errno, Errno::INVAL);
+    assert_eq!((id.local_addr(), id.peer_addr(), id.port_num()), (Ok(None), Ok(None), Ok(None)));
+    let id = resolved(&channel, PortSpace::TCP, host.at(7471));
+    id.init_qp_attr(QpState::INIT).unwrap();
+    assert_eq!(id.init_qp_attr(QpState::RTR).unwrap_err().errno, Errno::INVAL);
+    assert_eq!(id.resolve_service(Service::Id(7)).unwrap_err().errno, Errno::OPNOTSUPP);
+    assert_eq!(id.services().unwrap_err().errno, Errno::OPNOTSUPP);
+    assert_eq!(id.set_ib_path(&[]).unwrap_err().errno, Errno::OPNOTSUPP);
+    assert_eq!(id.listen(1).unwrap_err().errno, Errno::INVAL);
+}
+
+#[test]
+fn options_reach_the_path_and_the_queue_pair() {
+    let host = Host::new();
+    let server = Server::new(&host);
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    assert_eq!(id.set_ack_timeout(32).unwrap_err().errno, Errno::INVAL);
+    id.set_ack_timeout(15).unwrap();
+    id.set_tos(104).unwrap();
+    id.resolve_addr(None, server.address, RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+    assert_eq!(id.set_af_only(true).unwrap_err().errno, Errno::INVAL);
+    id.resolve_route(RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::RouteResolved));
+    let [path] = id.paths().unwrap()[..] else { panic!("one path") };
+    assert_eq!((path.traffic_class, path.packet_life_time), (104, 14));
+    id.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
+    let request = request(&server.channel);
+    let (attr, _) = request.id.init_qp_attr(QpState::RTR).unwrap();
+    assert_eq!((attr.ah_attr.grh.unwrap().traffic_class, attr.dest_qp_num), (104, 7));
+    let (attr, _) = request.id.init_qp_attr(QpState::RTS).unwrap();
+    // Twice the path, and the time of the device.
+    assert_eq!(attr.timeout, 16);
+}
+
+#[test]
+fn localhost_finds_a_listener_on_any_address() {
+    let _host = Host::new();
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
+    let server = Server::on(any, PortSpace::TCP, 0);
+    let channel = EventChannel::new().unwrap();
+    let to = (Ipv4Addr::LOCALHOST, server.address.port());
+    let client = resolved(&channel, PortSpace::TCP, to);
+    assert_eq!(client.peer_addr().unwrap(), Some(to.into()));
+    client.connect_with(&ConnParam::default()).unwrap();
+    let request = request(&server.channel);
+    assert_eq!(request.id.local_addr().unwrap(), Some(to.into()));
+    // Without time, the outcome is one of two.
+    let hasty = channel.create_id(PortSpace::TCP).unwrap();
+    hasty.resolve_addr(None, to, Duration::ZERO).unwrap();
+    match next(&channel).kind {
+        EventKind::AddrResolved | EventKind::AddrError => {}
+        other => panic!("{other:?}"),
+    }
+}

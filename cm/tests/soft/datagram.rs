@@ -1,0 +1,68 @@
+//! Datagram services, and multicast groups.
+
+use std::net::Ipv4Addr;
+
+use rdmacm::{ConnParam, EventChannel, EventKind, Peer, PortSpace};
+use verbs::{CqInit, Errno, QpInit, QpType};
+
+use crate::support::{Host, RESOLVE, Server, next, request, resolved};
+
+#[test]
+fn a_datagram_service_is_found_with_private_data_both_ways() {
+    let host = Host::new();
+    let server = Server::on(host.at(0), PortSpace::UDP, 0);
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::UDP, server.address);
+    client.connect_with(&ConnParam { private_data: b"who", ..ConnParam::default() }).unwrap();
+    let request = request(&server.channel);
+    let data = request.peer.private_data();
+    assert_eq!((&data[..3], data.len()), (&b"who"[..], 180));
+    let context = request.id.context().unwrap();
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(4)).unwrap());
+    let qp = request.id.create_ud_qp(&pd, &QpInit::new(QpType::UD, &cq)).unwrap();
+    let param = ConnParam { private_data: b"me", qp_num: qp.qp_num(), ..ConnParam::default() };
+    request.id.accept_with(&param).unwrap();
+    let EventKind::Established(Peer::Ud(ud)) = next(&channel).kind else { panic!("no service") };
+    assert_eq!((ud.qp_num, ud.qkey), (qp.qp_num(), PortSpace::UDP_QKEY));
+    assert_eq!((&ud.private_data[..2], ud.private_data.len()), (&b"me"[..], 136));
+    assert_eq!(ud.ah_attr.grh.unwrap().dgid, host.address.into());
+}
+
+#[test]
+fn a_service_that_refuses_or_is_missing_is_unreachable() {
+    let host = Host::new();
+    let server = Server::on(host.at(0), PortSpace::UDP, 0);
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::UDP, server.address);
+    client.connect_with(&ConnParam::default()).unwrap();
+    drop(request(&server.channel));
+    let error = next(&channel).ok().unwrap_err();
+    assert!(error.to_string().contains("rejected the request"), "{error}");
+    let client = resolved(&channel, PortSpace::UDP, host.at(1));
+    client.connect_with(&ConnParam::default()).unwrap();
+    let error = next(&channel).ok().unwrap_err();
+    assert!(error.to_string().contains("no program listens"), "{error}");
+}
+
+#[test]
+fn an_id_joins_a_group_and_leaves_it() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::UDP).unwrap();
+    let group = (Ipv4Addr::new(239, 1, 2, 3), 0);
+    assert_eq!(id.join_multicast(group, false).unwrap_err().errno, Errno::INVAL);
+    id.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+    assert_eq!(id.join_multicast(host.at(0), false).unwrap_err().errno, Errno::INVAL);
+    let key = id.join_multicast(group, false).unwrap();
+    let EventKind::MulticastJoin { group: joined, ud } = next(&channel).kind else { panic!("no group") };
+    assert_eq!(joined, key);
+    assert_eq!(ud.ah_attr.grh.unwrap().dgid.to_ipv4(), Some(group.0));
+    assert_eq!((ud.qp_num, ud.qkey), (0xff_ffff, PortSpace::UDP_QKEY));
+    id.leave_multicast(key).unwrap();
+    assert_eq!(id.leave_multicast(key).unwrap_err().errno, Errno::ADDRNOTAVAIL);
+    // An event that was not read goes with its membership.
+    let key = id.join_multicast(group, true).unwrap();
+    id.leave_multicast(key).unwrap();
+    assert!(channel.try_next_event().unwrap().is_none());
+}
