@@ -21,7 +21,7 @@ use nix::sys::time::TimeSpec;
 use verbs::soft::cm::Port;
 use verbs::{Error, QpType, Result};
 
-use crate::backend::{Kernel, RawEvent, Soft, Source};
+use crate::backend::{Choice, Kernel, RawEvent, Soft, Source};
 use crate::channel::Ucma;
 use crate::dispatch;
 use crate::event::Event;
@@ -54,21 +54,28 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// Opens a channel.
+    /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft devices
+    /// (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses decide.
+    /// A soft device that is made later is used by channels that are opened later.
     ///
     /// # Errors
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
-    /// file is missing or cannot be opened; `ENOSYS` for an ABI that this library does not know.
+    /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not know,
+    /// both in a process without soft devices; any errno of `eventfd(2)` and `epoll_create1(2)`.
     ///
     /// # References
     /// `rdma_create_event_channel(3)`
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
-        let soft = !Port::all().is_empty();
+        let has_soft = !Port::all().is_empty();
         match Ucma::open() {
+            Ok(ucma) if has_soft => {
+                let soft = Soft::new()?;
+                Self::of(Arc::new(Choice::new(Kernel(ucma), Arc::clone(&soft))), vec![soft])
+            }
             Ok(ucma) => Self::of(Arc::new(Kernel(ucma)), Vec::new()),
-            Err(_) if soft => Self::of(Soft::new()?, Vec::new()),
+            Err(_) if has_soft => Self::of(Soft::new()?, Vec::new()),
             Err(error) => Err(error),
         }
     }

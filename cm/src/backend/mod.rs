@@ -6,6 +6,7 @@
 //! | [`Source`] | an event channel's part: it makes ids, and has their events |
 //! | `kernel` | both for the kernel's connection manager |
 //! | `soft` | both for soft devices, without a kernel connection manager |
+//! | `choice` | both for a channel with both backends: the address of an id chooses |
 //!
 //! ```text
 //!   CmId ──► IdInner ──► dyn Backend ──► cmd ──► /dev/infiniband/rdma_cm
@@ -22,6 +23,7 @@
 //! Invariant: dropping a backend ends its id in any state: a connection is disconnected, a request
 //! that was not accepted is rejected, and events that were not read are discarded.
 
+mod choice;
 mod kernel;
 mod soft;
 
@@ -29,6 +31,7 @@ use core::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+pub(crate) use choice::Choice;
 pub(crate) use kernel::Kernel;
 pub(crate) use soft::Soft;
 use verbs::{AsyncEventType, Ece, QpAttr, QpAttrMask, QpState, QpType, Result};

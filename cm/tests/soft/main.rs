@@ -7,10 +7,14 @@
 //! | [`connect`] | connections: private data, data, rejects, backlogs |
 //! | [`datagram`] | datagram services, and multicast groups |
 //! | [`life`] | ids that are dropped in every state |
+//! | [`process`] | two processes that find each other by a port of localhost |
+//! | [`thread`] | many threads at one channel |
 #![allow(missing_docs)]
 
 mod address;
 mod connect;
 mod datagram;
 mod life;
+mod process;
 mod support;
+mod thread;

@@ -160,7 +160,7 @@ mod tests {
         let wait = |left| timeout(Time(5), Time(5 + left)).as_millis();
         assert_eq!([0, 1, MILLISECOND, MILLISECOND + 1].map(wait), [0, 1, 1, 2].map(Some));
         assert_eq!(timeout(Time(5), Time(3)).as_millis(), Some(0));
-        assert_eq!(timeout(Time(5), Time(u64::MAX)).as_millis(), None);
+        assert_eq!(timeout(Time(5), Time(u64::MAX)), EpollTimeout::NONE);
         assert_eq!(timeout(Time(5), Time(u64::MAX - 1)).as_millis(), Some(i32::MAX as u32));
     }
 }

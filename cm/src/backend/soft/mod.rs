@@ -60,7 +60,7 @@ use crate::cmd::query::{Addresses, Gids};
 use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service, ServiceRecord};
 
 /// The part of an event channel that soft ids report to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Soft {
     queue: Arc<Queue>,
 }

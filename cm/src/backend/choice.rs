@@ -1,0 +1,394 @@
+//! [`Choice`] and [`ChoiceId`]: ids of a channel with both backends, one of which the address
+//! chooses.
+//!
+//! ```text
+//!   create_id ─► Undecided: options are kept
+//!      │ bind, resolve_addr, listen
+//!      ├─ address or route of a soft device ─────────────► soft
+//!      ├─ 0.0.0.0, ::, a loopback address of no device ──► both, on the same port
+//!      └─ any other ─────────────────────────────────────► the kernel
+//! ```
+//!
+//! An id on both backends listens on both; both report under its cookie. If it resolves a peer's
+//! address instead, that one chooses, and the other backend's id ends.
+//!
+//! Calls hold the lock of the id for reading. A call that chooses holds it for writing, and does not
+//! wait for a peer either.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use verbs::soft::cm::{Port, Resolution, resolve};
+use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, QpType, Result};
+
+use super::{Backend, Kernel, RawEvent, Soft, Source};
+use crate::channel::Ucma;
+use crate::cmd::option::IdOption;
+use crate::cmd::query::{Addresses, Gids};
+use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service, ServiceRecord};
+
+/// The kernel's part of a channel that has both. Its ids choose.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    kernel: Kernel,
+    soft: Arc<Soft>,
+}
+
+/// An id whose backend depends on its address.
+#[derive(Debug)]
+struct ChoiceId {
+    uid: u64,
+    space: PortSpace,
+    qp_type: QpType,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    chosen: Chosen,
+    /// The soft id. Before the choice it has the answers of an id without an address, and it keeps
+    /// the events that the program writes.
+    soft: Box<dyn Backend>,
+    /// The kernel's id, from the choice of the kernel on.
+    kernel: Option<Box<dyn Backend>>,
+    /// The channel's parts that make both.
+    ucma: Arc<Ucma>,
+    channel: Soft,
+    /// The options that it gets.
+    kept: Kept,
+}
+
+/// The backend that calls go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Chosen {
+    Not,
+    Kernel,
+    Soft,
+    Both,
+}
+
+/// Options that were set before the choice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    tos: Option<u8>,
+    reuse: Option<bool>,
+    af_only: Option<bool>,
+    ack_timeout: Option<u8>,
+}
+
+impl Choice {
+    pub(crate) fn new(kernel: Kernel, soft: Arc<Soft>) -> Self {
+        Self { kernel, soft }
+    }
+}
+
+impl Source for Choice {
+    fn create_id(&self, uid: u64, space: PortSpace, qp_type: QpType) -> Result<Box<dyn Backend>> {
+        let inner = Inner {
+            chosen: Chosen::Not,
+            soft: self.soft.create_id(uid, space, qp_type)?,
+            kernel: None,
+            ucma: Arc::clone(&self.kernel.0),
+            channel: Soft::clone(&self.soft),
+            kept: Kept::default(),
+        };
+        Ok(Box::new(ChoiceId { uid, space, qp_type, inner: RwLock::new(inner) }))
+    }
+
+    fn next(&self) -> Result<Option<RawEvent>> {
+        self.kernel.next()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.kernel.fd()
+    }
+
+    fn kernel(&self) -> Option<&Arc<Ucma>> {
+        self.kernel.kernel()
+    }
+
+    fn soft(&self) -> Option<&Soft> {
+        Some(&self.soft)
+    }
+}
+
+impl ChoiceId {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a call on the backend that was chosen.
+    fn with<T>(&self, call: impl FnOnce(&dyn Backend) -> Result<T>) -> Result<T> {
+        call(self.read().backend())
+    }
+
+    /// Makes an id of the kernel's, with the options that were set.
+    fn make(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
+        let id = Kernel(Arc::clone(&inner.ucma)).create_id(self.uid, self.space, self.qp_type)?;
+        let Kept { tos, reuse, af_only, ack_timeout } = inner.kept;
+        let options = [
+            tos.map(IdOption::Tos),
+            reuse.map(IdOption::ReuseAddr),
+            af_only.map(IdOption::AfOnly),
+            ack_timeout.map(IdOption::AckTimeout),
+        ];
+        options.into_iter().flatten().try_for_each(|option| id.set_option(option))?;
+        Ok(id)
+    }
+
+    /// Binds to an address of both backends, and to one port.
+    fn bind_both(&self, inner: &mut Inner, address: SocketAddr) -> Result<()> {
+        let mut tries = TRIES;
+        loop {
+            let kernel = self.make(inner)?;
+            if let Err(error) = kernel.bind(&address.into()) {
+                if address.ip().is_unspecified() {
+                    return Err(error);
+                }
+                // The kernel has no device with a loopback address.
+                inner.soft.bind(&address.into())?;
+                inner.chosen = Chosen::Soft;
+                return Ok(());
+            }
+            let port = kernel.addresses()?.local.map_or(address.port(), |local| local.port());
+            tries -= 1;
+            match inner.soft.bind(&Address::from((address.ip(), port))) {
+                // The kernel draws another port.
+                Err(error) if error.errno == Errno::ADDRINUSE && address.port() == 0 && tries > 0 => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    inner.kernel = Some(kernel);
+                    inner.chosen = Chosen::Both;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn backend(&self) -> &dyn Backend {
+        match (&self.kernel, self.chosen) {
+            (Some(kernel), Chosen::Kernel) => &**kernel,
+            _ => &*self.soft,
+        }
+    }
+}
+
+impl Backend for ChoiceId {
+    fn bind(&self, address: &Address) -> Result<()> {
+        let mut inner = self.write();
+        if inner.chosen != Chosen::Not {
+            return inner.backend().bind(address);
+        }
+        match (bound_to(address), address.ip()) {
+            (Chosen::Both, Some(ip)) => self.bind_both(&mut inner, ip),
+            (Chosen::Soft, _) => {
+                inner.soft.bind(address)?;
+                inner.chosen = Chosen::Soft;
+                Ok(())
+            }
+            _ => {
+                let kernel = self.make(&inner)?;
+                kernel.bind(address)?;
+                inner.kernel = Some(kernel);
+                inner.chosen = Chosen::Kernel;
+                Ok(())
+            }
+        }
+    }
+
+    fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
+        let mut inner = self.write();
+        if matches!(inner.chosen, Chosen::Not | Chosen::Both) {
+            // An id that is bound to an address of both is bound to none of one device.
+            let source = source.filter(|_| inner.chosen == Chosen::Not);
+            if is_reached_by_soft(self.space, source, destination) {
+                inner.kernel = None;
+                inner.chosen = Chosen::Soft;
+            } else {
+                if inner.kernel.is_none() {
+                    inner.kernel = Some(self.make(&inner)?);
+                } else {
+                    // One without a port takes the place of the soft id.
+                    inner.soft = inner.channel.create_id(self.uid, self.space, self.qp_type)?;
+                }
+                inner.chosen = Chosen::Kernel;
+            }
+        }
+        inner.backend().resolve_addr(source, destination, timeout_ms)
+    }
+
+    fn resolve_route(&self, timeout_ms: u32) -> Result<()> {
+        self.with(|id| id.resolve_route(timeout_ms))
+    }
+
+    fn resolve_service(&self, service: Service<'_>) -> Result<()> {
+        let mut inner = self.write();
+        // Services are those of an InfiniBand fabric.
+        if inner.chosen == Chosen::Not {
+            inner.kernel = Some(self.make(&inner)?);
+            inner.chosen = Chosen::Kernel;
+        }
+        inner.backend().resolve_service(service)
+    }
+
+    fn listen(&self, backlog: u32) -> Result<()> {
+        let mut inner = self.write();
+        if inner.chosen == Chosen::Not {
+            self.bind_both(&mut inner, (Ipv4Addr::UNSPECIFIED, 0).into())?;
+        }
+        if let (Chosen::Both, Some(kernel)) = (inner.chosen, &inner.kernel) {
+            kernel.listen(backlog)?;
+        }
+        inner.backend().listen(backlog)
+    }
+
+    fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
+        self.with(|id| id.connect(param, ece))
+    }
+
+    fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
+        self.with(|id| id.accept(uid, param, ece))
+    }
+
+    fn reject(&self, data: &[u8], reason: u8) -> Result<()> {
+        self.with(|id| id.reject(data, reason))
+    }
+
+    fn disconnect(&self) -> Result<()> {
+        self.with(|id| id.disconnect())
+    }
+
+    fn notify(&self, event: AsyncEventType) -> Result<()> {
+        self.with(|id| id.notify(event))
+    }
+
+    fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
+        self.with(|id| id.init_qp_attr(state))
+    }
+
+    fn addresses(&self) -> Result<Addresses> {
+        self.with(|id| id.addresses())
+    }
+
+    fn gids(&self) -> Result<Gids> {
+        self.with(|id| id.gids())
+    }
+
+    fn paths(&self) -> Result<Vec<PathRecord>> {
+        self.with(|id| id.paths())
+    }
+
+    fn services(&self) -> Result<Vec<ServiceRecord>> {
+        self.with(|id| id.services())
+    }
+
+    fn set_option(&self, option: IdOption<'_>) -> Result<()> {
+        let mut inner = self.write();
+        if let (Chosen::Both, Some(kernel)) = (inner.chosen, &inner.kernel) {
+            kernel.set_option(option)?;
+        }
+        inner.backend().set_option(option)?;
+        if inner.chosen == Chosen::Not {
+            match option {
+                IdOption::Tos(tos) => inner.kept.tos = Some(tos),
+                IdOption::ReuseAddr(on) => inner.kept.reuse = Some(on),
+                IdOption::AfOnly(on) => inner.kept.af_only = Some(on),
+                IdOption::AckTimeout(timeout) => inner.kept.ack_timeout = Some(timeout),
+                IdOption::IbPath(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&self, uid: u64, address: &Address, send_only: bool) -> Result<u32> {
+        self.with(|id| id.join(uid, address, send_only))
+    }
+
+    fn leave(&self, membership: u32) -> Result<()> {
+        self.with(|id| id.leave(membership))
+    }
+
+    fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()> {
+        self.with(|id| id.write_event(event, status, arg))
+    }
+
+    fn migrate(&self, to: &dyn Source) -> Result<()> {
+        let mut inner = self.write();
+        let foreign = || {
+            let cause = Cause::Foreign { what: "event channel" };
+            Error::new("migrate_id", "", Errno::INVAL).because(cause)
+        };
+        match inner.chosen {
+            Chosen::Soft => inner.soft.migrate(to),
+            Chosen::Kernel => {
+                inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
+                // Its events are those that the program wrote before the choice.
+                let _ = inner.soft.migrate(to);
+                Ok(())
+            }
+            Chosen::Not | Chosen::Both => {
+                let (Some(ucma), Some(soft)) = (to.kernel(), to.soft()) else { return Err(foreign()) };
+                inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
+                inner.ucma = Arc::clone(ucma);
+                inner.channel = soft.clone();
+                inner.soft.migrate(to)
+            }
+        }
+    }
+
+    fn kernel_number(&self) -> Option<u32> {
+        // Its events carry the cookie from the beginning.
+        None
+    }
+
+    fn computes_init(&self) -> bool {
+        self.read().backend().computes_init()
+    }
+}
+
+/// Returns the backends that have an address to bind to.
+fn bound_to(address: &Address) -> Chosen {
+    let Some(ip) = address.ip().map(|address| address.ip().to_canonical()) else { return Chosen::Kernel };
+    let ports = Port::all();
+    if ports.iter().any(|port| port.address() == ip) {
+        Chosen::Soft
+    } else if !ports.is_empty() && (ip.is_unspecified() || ip.is_loopback()) {
+        Chosen::Both
+    } else {
+        Chosen::Kernel
+    }
+}
+
+/// Returns whether a soft device of this process is the way to a destination: its own address, the
+/// address of the route, or a listener that another process has for its soft device.
+fn is_reached_by_soft(space: PortSpace, source: Option<&Address>, destination: &Address) -> bool {
+    let Some(to) = destination.ip() else { return false };
+    let source = match source.map(Address::ip) {
+        Some(None) => return false,
+        Some(Some(source)) => Some(source.ip().to_canonical()),
+        None => None,
+    };
+    if let Some(source) = source.filter(|source| !source.is_unspecified() && !source.is_loopback()) {
+        return Port::with_address(source).is_some();
+    }
+    let ip = to.ip().to_canonical();
+    match resolve(space.0, source, to) {
+        Ok(Resolution::Pending(_)) => true,
+        // Of the other addresses of this machine, the kernel's devices have some.
+        Ok(Resolution::Done(route)) => !route.is_local || route.port.address() == ip || ip.is_loopback(),
+        Err(_) => false,
+    }
+}
+
+/// The number of ports that the kernel draws until soft ids have one of them free.
+const TRIES: u32 = 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost:
+//! this program starts itself again as both.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+
+use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+
+use crate::support::{End, Server, established, next, request, resolved};
+
+/// The variable that says which part a process has: `listen`, `connect` and a port, `vanish` and a
+/// port.
+const PART: &str = "RDMACM_SOFT_PART";
+
+/// Starts this program again with the part, which is the test [`a_part`].
+fn start(part: &str) -> Child {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["--exact", "process::a_part", "--nocapture"]);
+    command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
+    command.stdout(Stdio::piped()).spawn().expect("this program starts again")
+}
+
+/// A process that is killed with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits for a line of a process that begins so, and returns the rest.
+fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
+    let mut text = String::new();
+    while process.read_line(&mut text).expect("its output") > 0 {
+        if let Some((_, rest)) = text.split_once(begin) {
+            return rest.trim().to_owned();
+        }
+        text.clear();
+    }
+    panic!("the process ended without the line {begin}");
+}
+
+/// Not a test of its own: a process that another test starts.
+#[test]
+fn a_part() {
+    let Ok(part) = env::var(PART) else { return };
+    let mut words = part.split_whitespace();
+    let (role, port) = (words.next(), words.next().and_then(|port| port.parse().ok()));
+    match (role, port) {
+        (Some("listen"), None) => listen(),
+        (Some("connect"), Some(port)) => connect(port, true),
+        (Some("vanish"), Some(port)) => connect(port, false),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Accepts one connection, returns its message, and waits for its end.
+fn listen() {
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    println!("\nlistening {}", server.address.port());
+    let request = request(&server.channel);
+    assert_eq!(&request.peer.private_data()[..5], b"child");
+    let id = request.id;
+    let mut end = End::of(&id);
+    let mut qp = end.qp(&id);
+    qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
+    id.accept(qp, &ConnParam::default()).unwrap();
+    established(&server.channel, &id);
+    let received = end.cq.poll_within(crate::support::PATIENCE).unwrap().ok().unwrap();
+    assert_eq!(received.received(), 4);
+    println!("\nreceived");
+    let event = next(&server.channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
+    id.disconnect().unwrap();
+    println!("\nended");
+}
+
+/// Connects, sends a message, and disconnects, or waits to be killed.
+fn connect(port: u16, disconnects: bool) {
+    let channel = EventChannel::new().unwrap();
+    let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+    let mut end = End::of(&id);
+    id.connect(end.qp(&id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
+    established(&channel, &id);
+    let mut qp = id.take_qp().unwrap();
+    let message = end.pd.alloc_buf(4).unwrap();
+    qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
+    end.cq.poll_within(crate::support::PATIENCE).unwrap().ok().unwrap();
+    if disconnects {
+        id.disconnect().unwrap();
+        assert!(matches!(next(&channel).kind, EventKind::Disconnected));
+    } else {
+        println!("\nconnected");
+        next(&channel);
+    }
+}
+
+#[test]
+fn two_processes_find_each_other_by_a_port_of_localhost() {
+    let mut listener = Process(start("listen"));
+    let mut output = BufReader::new(listener.0.stdout.take().unwrap());
+    let port = line(&mut output, "listening ");
+    let mut client = Process(start(&format!("connect {port}")));
+    line(&mut output, "received");
+    line(&mut output, "ended");
+    assert!(client.0.wait().unwrap().success());
+    assert!(listener.0.wait().unwrap().success());
+}
