@@ -289,8 +289,7 @@ impl State {
     pub(super) fn flush(&mut self) {
         let numbers: Vec<_> = self.adapters.keys().copied().collect();
         for number in numbers {
-            loop {
-                let Some(adapter) = self.adapters.get_mut(&number) else { break };
+            while let Some(adapter) = self.adapters.get_mut(&number) {
                 adapter.send();
                 let Some(event) = adapter.cm.poll_event() else { break };
                 self.on_event(number, &event);
