@@ -257,7 +257,7 @@ const UD_ODP: OdpTransportCaps =
     OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
 /// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.
-const ACK_DELAY: u8 = 11;
+pub(crate) const ACK_DELAY: u8 = 11;
 
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;

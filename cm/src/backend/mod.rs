@@ -9,8 +9,8 @@
 //! | `choice` | both for a channel with both backends: the address of an id chooses |
 //!
 //! ```text
-//!   CmId ──► IdInner ──► dyn Backend ──► cmd ──► /dev/infiniband/rdma_cm
-//!   EventChannel ──► dyn Source ─────────┘
+//!   CmId ──► IdInner ──► dyn Backend ─┬─► cmd ──► /dev/infiniband/rdma_cm
+//!   EventChannel ──► dyn Source ──────┴─► ib-cm ──► queue pair 1 of soft devices
 //! ```
 //!
 //! A program does not see which backend an id has. An event channel has one source or several; with

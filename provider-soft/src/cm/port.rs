@@ -24,6 +24,9 @@ impl Port {
     pub const GID_INDEX: u32 = 0;
     /// The only partition key, of the index 0: the default partition, full member.
     pub const PKEY: u16 = limits::PKEY;
+    /// The time within which the device acknowledges a packet (`local_ca_ack_delay`), a code of 5
+    /// bits.
+    pub const ACK_DELAY: u8 = limits::ACK_DELAY;
 
     /// Returns the port of a device, or `None` if it is not a soft device of this process.
     pub fn of(device: &DeviceInfo) -> Option<Self> {

@@ -1,6 +1,6 @@
 //! The choice of a backend, on a scripted kernel and soft devices of the process.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmEventResp, RdmaUcmQueryAddrResp};
@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::channel::{Expect, Reply, Scripted};
+use crate::types::EventType;
 use crate::{CmId, ConnParam, Event, EventChannel, EventKind};
 
 /// A channel with both backends, and a soft device.

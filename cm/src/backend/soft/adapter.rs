@@ -17,7 +17,7 @@ use ib_cm::wire::{Ece as WireEce, ServiceId};
 use verbs::soft::cm::{Gsi, MadAddress, Port};
 use verbs::{Ece, Errno, Gid};
 
-use super::state::Key;
+use super::record::Key;
 
 /// A soft device in use.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ impl Adapter {
     /// As [`Port::take_gsi`], notably `EBUSY`.
     pub(super) fn new(port: &Port) -> Result<Self, Errno> {
         let gsi = port.take_gsi().map_err(|error| error.errno)?;
-        let config = Config { node_guid: port.node_guid().0, ..Config::default() };
+        let config =
+            Config { node_guid: port.node_guid().0, ack_delay: Port::ACK_DELAY, ..Config::default() };
         Ok(Self {
             port: port.clone(),
             gsi,

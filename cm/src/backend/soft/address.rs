@@ -1,21 +1,18 @@
-//! Binding, resolving, listening; cookies, options, other channels; the end of an id.
+//! Binding to an address, and resolving that of a peer.
 //!
 //! # References
-//! linux `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_listen`
+//! linux `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ib_cm::time::MILLISECOND;
-use verbs::soft::cm::{Listening, Port, Resolution, Route, ports_of, resolve};
-use verbs::{Ece, Errno, QpType};
+use verbs::Errno;
+use verbs::soft::cm::{Port, Resolution, Route, ports_of, resolve};
 
-use super::param::SoftParam;
 use super::ports::Owner;
-use super::queue::{Entry, Queue};
-use super::state::{Garbage, IdState, Key, Listener, PendingLookup, State, Token, service};
-use crate::cmd::option::IdOption;
+use super::record::{IdState, Key};
+use super::state::{PendingLookup, State};
+use super::wait::Token;
 use crate::types::{Address, EventType};
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -74,8 +71,8 @@ impl State {
         match resolve(id.space.0, (!local.is_unspecified()).then_some(local), destination) {
             Ok(Resolution::Done(route)) => self.resolved(key, destination, Ok(route)),
             Ok(Resolution::Pending(lookup)) => {
-                id.state = IdState::AddrQuery;
                 self.epoll.add(&lookup, Token::Lookup(key).event())?;
+                self.id(key)?.state = IdState::AddrQuery;
                 let deadline = self.now() + u64::from(timeout_ms) * MILLISECOND;
                 self.lookups.insert(key, PendingLookup { lookup, destination, deadline });
             }
@@ -99,11 +96,12 @@ impl State {
         if let Ok((number, _)) = &outcome {
             self.attach(key, *number);
         }
-        let Ok(id) = self.id(key) else { return };
+        let Some(id) = self.ids.get_mut(&key) else { return };
         let event = match &outcome {
             Ok((_, route)) => {
                 if let Some(local) = id.local.filter(|local| local.ip().is_unspecified()) {
                     id.local = Some(address_of(&route.port, local.port()));
+                    self.ports.move_to(id.space.0, local.port(), key, route.port.address());
                 }
                 let is_this_machine = destination.ip().is_unspecified();
                 id.peer = Some(if is_this_machine {
@@ -112,6 +110,7 @@ impl State {
                     destination
                 });
                 id.remote = route.destination.into();
+                id.is_local = route.is_local;
                 id.path_mtu = ib_cm::wire::Mtu(route.port.active_mtu().0);
                 id.state = IdState::AddrResolved;
                 EventType::ADDR_RESOLVED
@@ -133,184 +132,6 @@ impl State {
         id.state = IdState::RouteResolved;
         self.report_outcome(key, EventType::ROUTE_RESOLVED, Ok(()));
         Ok(())
-    }
-
-    /// Listens on the id's device, or on all devices of the process.
-    pub(super) fn listen(&mut self, key: Key, backlog: u32) -> Result<()> {
-        match self.id(key)?.state {
-            IdState::AddrBound => {}
-            IdState::Idle => self.bind(key, &Address::from((Ipv4Addr::UNSPECIFIED, 0)))?,
-            _ => return Err(Errno::INVAL),
-        }
-        let id = self.id(key)?;
-        let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
-        if id.options.reuse {
-            self.ports.claim(space.0, local.port(), key)?;
-        }
-        let id = self.id(key)?;
-        let backlog = match usize::try_from(backlog) {
-            Ok(backlog @ 1..MAX_BACKLOG) => backlog,
-            _ => MAX_BACKLOG,
-        };
-        id.listener = Some(Listener {
-            backlog,
-            waiting: Arc::default(),
-            service: service(space, local.port()),
-            adapters: Vec::new(),
-            names: Vec::new(),
-        });
-        let listening = self.listen_on(key, local);
-        let id = self.id(key)?;
-        match listening {
-            Ok(()) => {
-                id.state = IdState::Listen;
-                id.options.reuse = false;
-            }
-            Err(_) => self.unlisten(key),
-        }
-        listening
-    }
-
-    fn listen_on(&mut self, key: Key, local: SocketAddr) -> Result<()> {
-        let id = self.id(key)?;
-        let (space, af_only) = (id.space, id.af_only(local.ip()));
-        let ports = match id.adapter.and_then(|number| self.adapters.get(&number)) {
-            Some(adapter) => vec![adapter.port.clone()],
-            None => {
-                let mut ports = ports_of(local.ip())?;
-                ports.retain(|port| !af_only || port.address().is_ipv4() == local.is_ipv4());
-                ports
-            }
-        };
-        let service = service(space, local.port());
-        for port in &ports {
-            let number = self.adapter_of(port)?;
-            if let Some(adapter) = self.adapters.get_mut(&number) {
-                adapter.listen(service, key)?;
-            }
-            if let Some(listener) = &mut self.id(key)?.listener {
-                listener.adapters.push(number);
-            }
-        }
-        // Under `::`, IPv4 has a name of its own.
-        let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
-        let has_both = local.is_ipv6() && local.ip().is_unspecified() && !af_only;
-        for address in [local].into_iter().chain(has_both.then_some(v4)) {
-            if let Some(name) = Listening::bind(space.0, address, &ports)? {
-                let number = self.draw_number();
-                self.epoll.add(&name, Token::Name(number).event())?;
-                self.names.insert(number, name);
-                if let Some(listener) = &mut self.id(key)?.listener {
-                    listener.names.push(number);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends a listener. Its id stays.
-    fn unlisten(&mut self, key: Key) {
-        let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
-        for number in listener.adapters {
-            if let Some(adapter) = self.adapters.get_mut(&number) {
-                adapter.unlisten(listener.service, key);
-            }
-        }
-        for number in listener.names {
-            self.forget_name(number);
-        }
-    }
-
-    /// Ends an id in any state: its peer is told, and its events are discarded.
-    pub(super) fn destroy(&mut self, key: Key) {
-        self.unlisten(key);
-        let now = self.now();
-        if let Some(pending) = self.lookups.remove(&key) {
-            let _ = self.epoll.delete(&pending.lookup);
-        }
-        let Some(id) = self.ids.remove(&key) else { return };
-        if let Some(local) = id.local {
-            self.ports.release(id.space.0, local.port(), key);
-        }
-        if let Some(adapter) = id.adapter.and_then(|number| self.adapters.get_mut(&number))
-            && let Some(connection) = id.connection
-        {
-            adapter.connections.remove(&connection);
-            adapter.cm.destroy(now, connection);
-        }
-        self.detach(id.adapter);
-        self.garbage.push(Garbage::Entries(id.queue.take(|entry| entry.owner == key)));
-        self.garbage.push(Garbage::Id(Box::new(id)));
-    }
-
-    /// Gives an id the cookie that its events carry.
-    pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
-        let id = self.id(key)?;
-        id.cookie.store(cookie, Ordering::Relaxed);
-        id.queue.cookie_is_set();
-        Ok(())
-    }
-
-    pub(super) fn set_option(&mut self, key: Key, option: IdOption<'_>) -> Result<()> {
-        let id = self.id(key)?;
-        match option {
-            IdOption::Tos(tos) => id.options.tos = tos,
-            // Sharing a port ends with listening.
-            IdOption::ReuseAddr(on) if id.state == IdState::Idle || on && id.state != IdState::Listen => {
-                id.options.reuse = on;
-            }
-            IdOption::AfOnly(on) if matches!(id.state, IdState::Idle | IdState::AddrBound) => {
-                id.options.af_only = Some(on);
-            }
-            IdOption::AckTimeout(timeout)
-                if timeout <= 31 && matches!(id.qp_type, QpType::RC | QpType::XRC_SEND) =>
-            {
-                id.options.ack_timeout = Some(timeout);
-            }
-            IdOption::ReuseAddr(_) | IdOption::AfOnly(_) | IdOption::AckTimeout(_) => {
-                return Err(Errno::INVAL);
-            }
-            IdOption::IbPath(_) => return Err(Errno::OPNOTSUPP),
-        }
-        Ok(())
-    }
-
-    /// Queues an event that the program writes.
-    pub(super) fn write_event(&mut self, key: Key, event: EventType, status: i32, arg: u64) -> Result<()> {
-        self.id(key)?;
-        self.report(key, event, status, SoftParam { arg, ..SoftParam::default() }, Ece::default());
-        Ok(())
-    }
-
-    /// Moves an id with its events to another channel, and the requests of a listener that were not
-    /// read.
-    pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
-        let from = core::mem::replace(&mut self.id(key)?.queue, Arc::clone(to));
-        if Arc::ptr_eq(&from, to) {
-            return Ok(());
-        }
-        let moved = from.take(|entry| entry.owner == key);
-        for entry in moved {
-            let request = entry.request.as_ref().map(|(id, _)| id.key);
-            if let Some(id) = request.and_then(|request| self.ids.get_mut(&request)) {
-                id.queue = Arc::clone(to);
-            }
-            to.push(entry);
-            if let Some(request) = request {
-                // Those that came after the request.
-                from.take(|entry| entry.owner == request).into_iter().for_each(|entry| to.push(entry));
-            }
-        }
-        Ok(())
-    }
-
-    /// Queues an event of a membership.
-    pub(super) fn report_member(&self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
-        if let Some(id) = self.ids.get(&key) {
-            let cookie = Arc::new(AtomicU64::new(cookie));
-            let (status, ece) = (0, Ece::default());
-            id.queue.push(Entry { owner: key, cookie, event, status, param, ece, request: None });
-        }
     }
 }
 
@@ -352,6 +173,3 @@ fn unspecified(ip: IpAddr) -> IpAddr {
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
-
-/// The largest backlog, and the one that 0 stands for (`net.rdma_ucm.max_backlog`).
-const MAX_BACKLOG: usize = 1024;

@@ -14,8 +14,11 @@ use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
 use verbs::{AsyncEventType, Ece, Errno, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};
-use super::state::{IdState, Key, State, service};
-use crate::types::{ConnParam, PortSpace};
+use super::local;
+use super::param::SoftParam;
+use super::record::{IdState, Key, service};
+use super::state::State;
+use crate::types::{ConnParam, EventType, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;
 
@@ -31,9 +34,19 @@ impl State {
         let adapter = self.adapters.get_mut(&number).ok_or(Errno::INVAL)?;
         let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
         let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
+        let is_ud = id.qp_type == QpType::UD;
+        if id.is_local && !local::has_device(id.remote) {
+            let max = if is_ud { sidr_req::Data::LEN } else { req::Data::LEN };
+            if private_data.len() > max {
+                return Err(Errno::INVAL);
+            }
+            id.state = IdState::Connect;
+            self.refuse(key, is_ud);
+            return Ok(());
+        }
         let service_id = service(id.space, peer.port());
         let gid = adapter.port.gid();
-        let connection = if id.qp_type == QpType::UD {
+        let connection = if is_ud {
             adapter.cm.sidr_request(
                 now,
                 &SidrParams {
@@ -69,6 +82,17 @@ impl State {
         id.state = IdState::Connect;
         adapter.connections.insert(connection, key);
         Ok(())
+    }
+
+    /// Rejects an own request to an address of this machine that has no device, as the kernel would.
+    fn refuse(&mut self, key: Key, is_ud: bool) {
+        let (event, status, length) = if is_ud {
+            let status = sidr_rep::Status::UNSUPPORTED.0.into();
+            (EventType::UNREACHABLE, status, sidr_rep::Data::LEN)
+        } else {
+            (EventType::REJECTED, Reason::INVALID_SERVICE_ID.0.into(), rej::Data::LEN)
+        };
+        self.report(key, event, status, SoftParam::of_data(&vec![0; length]), Ece::default());
     }
 
     /// Accepts a request. A request that cannot be accepted so is rejected, as Linux does.
@@ -110,7 +134,7 @@ impl State {
             })
         };
         if accepted.is_err() {
-            refuse(adapter, now, connection, is_ud);
+            give_up(adapter, now, connection, is_ud);
         }
         accepted
     }
@@ -125,7 +149,7 @@ impl State {
         let (adapter, connection) = self.connection(key)?;
         let established = adapter.cm.ready_to_use(connection, rtu::Data::default()).map_err(errno);
         if established.is_err() {
-            refuse(adapter, now, connection, false);
+            give_up(adapter, now, connection, false);
         }
         established
     }
@@ -187,7 +211,7 @@ impl State {
 }
 
 /// Rejects what could not be accepted. A connection that is further stays.
-fn refuse(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
+fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     let _ = if is_ud {
         let status = sidr_rep::Status::REJECTED;
         adapter.cm.sidr_reply(connection, &SidrReplyParams { status, ..SidrReplyParams::default() })

@@ -17,6 +17,7 @@
 //! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ib_cm::cm::{CmId, Event, RejectParams, Request, SidrReply, SidrReplyParams, SidrRequest, Transport};
 use ib_cm::wire::{Reason, ServiceId, ip, mra, sidr_rep};
@@ -27,7 +28,8 @@ use super::adapter::ece_from_wire;
 use super::manager::manager;
 use super::param::SoftParam;
 use super::queue::{Entry, Waiting};
-use super::state::{HOP_LIMIT, IdState, Key, State};
+use super::record::{HOP_LIMIT, IdState, Key};
+use super::state::State;
 use crate::types::EventType;
 
 impl State {
@@ -167,7 +169,7 @@ impl State {
         let place = of.listener.as_ref().ok_or(Reason::INVALID_SERVICE_ID)?;
         // Linux rejects with this reason a request that does not fit into the backlog.
         let waiting = Waiting::take(&place.waiting, place.backlog).ok_or(Reason::CONSUMER_DEFINED)?;
-        let queue = std::sync::Arc::clone(&of.queue);
+        let queue = Arc::clone(&of.queue);
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
         self.attach(key, number);
         let remote = self.adapters.get(&number).and_then(|adapter| adapter.cm.peer(connection));
@@ -205,7 +207,7 @@ impl State {
         // This is the manager, so that there is one.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
         let request = Some((SoftId { manager, key }, waiting));
-        let (cookie, event) = (std::sync::Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
+        let (cookie, event) = (Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
         id.queue.push(Entry { owner: listener, cookie, event, status: 0, param, ece, request });
     }
 }

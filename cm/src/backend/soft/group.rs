@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use verbs::{Errno, Gid, GlobalRoute, QpType};
 
 use super::param::SoftParam;
-use super::state::{Garbage, HOP_LIMIT, IdState, Key, State};
+use super::record::{HOP_LIMIT, IdState, Key};
+use super::state::{Garbage, State};
 use crate::types::{Address, EventType, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;

@@ -25,7 +25,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use verbs::{Cause, Errno, Error, Result};
 
-use super::state::{State, Token};
+use super::state::State;
+use super::wait::Token;
 
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 
@@ -62,6 +63,12 @@ pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     }
 }
 
+/// Returns whether this process is a forked child of the one that started the manager.
+pub(super) fn is_forked() -> bool {
+    let starter = PROCESS.load(Ordering::Relaxed);
+    starter != 0 && starter != std::process::id()
+}
+
 fn start() -> Result<&'static Manager, Errno> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -86,7 +93,7 @@ impl Manager {
         verb: &'static str,
         call: impl FnOnce(&mut State) -> Result<T, Errno>,
     ) -> Result<T> {
-        if PROCESS.load(Ordering::Relaxed) != std::process::id() {
+        if is_forked() {
             return Err(Error::new(verb, "", Errno::NODEV).because(Cause::Forked));
         }
         let mut state = self.lock();

@@ -3,10 +3,14 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`manager`] | **start here**: the lock, the calls, the thread |
-//! | [`state`] | all that the lock protects; the record of an id and its states |
-//! | [`address`] | binding, resolving, listening, the end of an id |
+//! | [`wait`] | the work of the thread: the files that it waits for, and what is due |
+//! | [`state`] | all that the lock protects |
+//! | [`record`] | the record of an id, and its states |
+//! | [`address`], [`listen`] | binding, resolving, listening |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
+//! | [`life`] | the end of an id; its cookie, options and channel |
 //! | [`event`] | from an event of the protocol to one of an id |
+//! | [`local`] | whether an address of this machine has a device |
 //! | [`query`] | addresses, paths, attributes of queue pairs |
 //! | [`group`] | multicast groups |
 //! | [`adapter`] | a device in use: queue pair 1 and the protocol's state machine |
@@ -29,6 +33,9 @@
 //!   `EOPNOTSUPP`.
 //! - A listener on an unspecified address takes requests on the devices that the process has when
 //!   it begins to listen.
+//! - A request to an address of this machine that has no device is rejected at once, as the kernel of
+//!   that machine would reject it ([`local`]). A peer elsewhere that does not answer is noticed by
+//!   its silence, as on Linux.
 //! - There is no event of a device that is removed: ids keep their devices alive.
 //!
 //! # References
@@ -39,21 +46,26 @@ mod address;
 mod connect;
 mod event;
 mod group;
+mod life;
+mod listen;
+mod local;
 mod manager;
 mod param;
 mod ports;
 mod query;
 mod queue;
+mod record;
 mod state;
+mod wait;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, QpType, Result};
 
-use self::manager::{Manager, manager};
+use self::manager::{Manager, is_forked, manager};
 use self::queue::Queue;
-use self::state::Key;
+use self::record::Key;
 use super::{Backend, RawEvent, Source};
 use crate::cmd::option::IdOption;
 use crate::cmd::query::{Addresses, Gids};
@@ -95,7 +107,8 @@ impl Source for Soft {
     }
 
     fn next(&self) -> Result<Option<RawEvent>> {
-        Ok(self.queue.next())
+        // Another thread of the parent may have held the queue's lock.
+        Ok(if is_forked() { None } else { self.queue.next() })
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -115,7 +128,22 @@ impl SoftId {
 
 impl Backend for SoftId {
     fn bind(&self, address: &Address) -> Result<()> {
-        self.manager.call("bind_addr", |state| state.bind(self.key, address))
+        let bound = self.manager.call("bind_addr", |state| state.bind(self.key, address));
+        bound.map_err(|error| {
+            let reason = match (error.errno, address.ip()) {
+                (Errno::NODEV, Some(ip)) => {
+                    let ip = ip.ip();
+                    format!("no soft device of this process has {ip}: VERBS_SOFT={ip} makes one")
+                }
+                (Errno::BUSY, _) => "another part of this process has queue pair 1 of the device".into(),
+                _ => return error,
+            };
+            if error.cause == Cause::Unknown {
+                error.because(Cause::Other { reason: reason.into() })
+            } else {
+                error
+            }
+        })
     }
 
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use verbs::Errno;
 
-use super::state::Key;
+use super::record::Key;
 
 /// The ports of all spaces, and the ids that have them.
 #[derive(Debug, Default)]
@@ -76,6 +76,14 @@ impl Ports {
         Ok(())
     }
 
+    /// Notes the address that an id has got by resolving that of its peer.
+    pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, ip: IpAddr) {
+        let owners = self.owners.get_mut(&(space, port));
+        if let Some(owner) = owners.into_iter().flatten().find(|owner| owner.key == key) {
+            owner.ip = ip;
+        }
+    }
+
     /// Frees the port of an id.
     pub(super) fn release(&mut self, space: u16, port: u16, key: Key) {
         if let Some(owners) = self.owners.get_mut(&(space, port)) {
@@ -132,6 +140,15 @@ mod tests {
         assert_eq!(ports.take(0x111, 80, owner(5, [127, 0, 0, 2])), Ok(80));
         ports.release(TCP, 80, Key(1));
         assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Ok(80));
+    }
+
+    #[test]
+    fn an_id_that_has_resolved_has_its_port_at_one_address() {
+        let mut ports = Ports::default();
+        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED)), Ok(80));
+        ports.move_to(TCP, 80, Key(1), [127, 0, 0, 2].into());
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(3, [127, 0, 0, 3])), Ok(80));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::{Ece, Error, Result};
 
 use super::param::SoftParam;
-use super::state::Key;
+use super::record::Key;
 use super::{RawEvent, SoftId};
 use crate::backend::Backend;
 use crate::types::EventType;

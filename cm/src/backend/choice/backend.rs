@@ -1,0 +1,186 @@
+//! The calls of a [`ChoiceId`]: those that choose, and those that go to the backend that was chosen.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, Result};
+
+use super::{Backend, ChoiceId, Chosen, Source, bound_to, is_reached_by_soft};
+use crate::cmd::option::IdOption;
+use crate::cmd::query::{Addresses, Gids};
+use crate::types::{Address, ConnParam, EventType, PathRecord, Service, ServiceRecord};
+
+impl Backend for ChoiceId {
+    fn bind(&self, address: &Address) -> Result<()> {
+        let mut inner = self.write();
+        if inner.chosen != Chosen::Not {
+            return inner.backend().bind(address);
+        }
+        match (bound_to(address), address.ip()) {
+            (Chosen::Both, Some(ip)) => self.bind_both(&mut inner, ip),
+            (Chosen::Soft, _) => {
+                inner.soft.bind(address)?;
+                inner.chosen = Chosen::Soft;
+                Ok(())
+            }
+            _ => {
+                let kernel = self.make(&inner)?;
+                kernel.bind(address)?;
+                inner.kernel = Some(kernel);
+                inner.chosen = Chosen::Kernel;
+                Ok(())
+            }
+        }
+    }
+
+    fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
+        let mut inner = self.write();
+        if matches!(inner.chosen, Chosen::Not | Chosen::Both) {
+            // An id that is bound to an address of both is bound to none of one device.
+            let source = source.filter(|_| inner.chosen == Chosen::Not);
+            if is_reached_by_soft(self.space, source, destination) {
+                inner.kernel = None;
+                inner.chosen = Chosen::Soft;
+            } else {
+                if inner.kernel.is_none() {
+                    inner.kernel = Some(self.make(&inner)?);
+                } else {
+                    // One without a port takes the place of the soft id.
+                    inner.soft = inner.channel.create_id(self.uid, self.space, self.qp_type)?;
+                }
+                inner.chosen = Chosen::Kernel;
+            }
+        }
+        inner.backend().resolve_addr(source, destination, timeout_ms)
+    }
+
+    fn resolve_route(&self, timeout_ms: u32) -> Result<()> {
+        self.with(|id| id.resolve_route(timeout_ms))
+    }
+
+    fn resolve_service(&self, service: Service<'_>) -> Result<()> {
+        let mut inner = self.write();
+        // Services are those of an InfiniBand fabric.
+        if inner.chosen == Chosen::Not {
+            inner.kernel = Some(self.make(&inner)?);
+            inner.chosen = Chosen::Kernel;
+        }
+        inner.backend().resolve_service(service)
+    }
+
+    fn listen(&self, backlog: u32) -> Result<()> {
+        let mut inner = self.write();
+        if inner.chosen == Chosen::Not {
+            self.bind_both(&mut inner, (Ipv4Addr::UNSPECIFIED, 0).into())?;
+        }
+        // The soft id first: another process may have its name, and the kernel's id is as it was.
+        inner.backend().listen(backlog)?;
+        match (inner.chosen, &inner.kernel) {
+            (Chosen::Both, Some(kernel)) => kernel.listen(backlog),
+            _ => Ok(()),
+        }
+    }
+
+    fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
+        self.with(|id| id.connect(param, ece))
+    }
+
+    fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
+        self.with(|id| id.accept(uid, param, ece))
+    }
+
+    fn reject(&self, data: &[u8], reason: u8) -> Result<()> {
+        self.with(|id| id.reject(data, reason))
+    }
+
+    fn disconnect(&self) -> Result<()> {
+        self.with(|id| id.disconnect())
+    }
+
+    fn notify(&self, event: AsyncEventType) -> Result<()> {
+        self.with(|id| id.notify(event))
+    }
+
+    fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
+        self.with(|id| id.init_qp_attr(state))
+    }
+
+    fn addresses(&self) -> Result<Addresses> {
+        self.with(|id| id.addresses())
+    }
+
+    fn gids(&self) -> Result<Gids> {
+        self.with(|id| id.gids())
+    }
+
+    fn paths(&self) -> Result<Vec<PathRecord>> {
+        self.with(|id| id.paths())
+    }
+
+    fn services(&self) -> Result<Vec<ServiceRecord>> {
+        self.with(|id| id.services())
+    }
+
+    fn set_option(&self, option: IdOption<'_>) -> Result<()> {
+        let mut inner = self.write();
+        if let (Chosen::Both, Some(kernel)) = (inner.chosen, &inner.kernel) {
+            kernel.set_option(option)?;
+        }
+        inner.backend().set_option(option)?;
+        if inner.chosen == Chosen::Not {
+            match option {
+                IdOption::Tos(tos) => inner.kept.tos = Some(tos),
+                IdOption::ReuseAddr(on) => inner.kept.reuse = Some(on),
+                IdOption::AfOnly(on) => inner.kept.af_only = Some(on),
+                IdOption::AckTimeout(timeout) => inner.kept.ack_timeout = Some(timeout),
+                IdOption::IbPath(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn join(&self, uid: u64, address: &Address, send_only: bool) -> Result<u32> {
+        self.with(|id| id.join(uid, address, send_only))
+    }
+
+    fn leave(&self, membership: u32) -> Result<()> {
+        self.with(|id| id.leave(membership))
+    }
+
+    fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()> {
+        self.with(|id| id.write_event(event, status, arg))
+    }
+
+    fn migrate(&self, to: &dyn Source) -> Result<()> {
+        let mut inner = self.write();
+        let foreign = || {
+            let cause = Cause::Foreign { what: "event channel" };
+            Error::new("migrate_id", "", Errno::INVAL).because(cause)
+        };
+        match inner.chosen {
+            Chosen::Soft => inner.soft.migrate(to),
+            Chosen::Kernel => {
+                inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
+                // Its events are those that the program wrote before the choice.
+                let _ = inner.soft.migrate(to);
+                Ok(())
+            }
+            Chosen::Not | Chosen::Both => {
+                let (Some(ucma), Some(soft)) = (to.kernel(), to.soft()) else { return Err(foreign()) };
+                inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
+                inner.ucma = Arc::clone(ucma);
+                inner.channel = soft.clone();
+                inner.soft.migrate(to)
+            }
+        }
+    }
+
+    fn kernel_number(&self) -> Option<u32> {
+        // Its events carry the cookie from the beginning.
+        None
+    }
+
+    fn computes_init(&self) -> bool {
+        self.read().backend().computes_init()
+    }
+}

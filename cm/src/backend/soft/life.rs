@@ -1,0 +1,112 @@
+//! The end of an id; its cookie, options and channel; events that the program writes.
+//!
+//! # References
+//! linux `rdma_destroy_id`, `ucma_set_option_id`, `ucma_migrate_id`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs::{Ece, Errno, QpType};
+
+use super::param::SoftParam;
+use super::queue::{Entry, Queue};
+use super::record::{IdState, Key};
+use super::state::{Garbage, State};
+use crate::cmd::option::IdOption;
+use crate::types::EventType;
+
+type Result<T> = core::result::Result<T, Errno>;
+
+impl State {
+    /// Ends an id in any state: its peer is told, and its events are discarded.
+    pub(super) fn destroy(&mut self, key: Key) {
+        self.unlisten(key);
+        let now = self.now();
+        if let Some(pending) = self.lookups.remove(&key) {
+            let _ = self.epoll.delete(&pending.lookup);
+        }
+        let Some(id) = self.ids.remove(&key) else { return };
+        if let Some(local) = id.local {
+            self.ports.release(id.space.0, local.port(), key);
+        }
+        if let Some(adapter) = id.adapter.and_then(|number| self.adapters.get_mut(&number))
+            && let Some(connection) = id.connection
+        {
+            adapter.connections.remove(&connection);
+            adapter.cm.destroy(now, connection);
+        }
+        self.detach(id.adapter);
+        self.garbage.push(Garbage::Entries(id.queue.take(|entry| entry.owner == key)));
+        self.garbage.push(Garbage::Id(Box::new(id)));
+    }
+
+    /// Gives an id the cookie that its events carry.
+    pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
+        let id = self.id(key)?;
+        id.cookie.store(cookie, Ordering::Relaxed);
+        id.queue.cookie_is_set();
+        Ok(())
+    }
+
+    pub(super) fn set_option(&mut self, key: Key, option: IdOption<'_>) -> Result<()> {
+        let id = self.id(key)?;
+        match option {
+            IdOption::Tos(tos) => id.options.tos = tos,
+            // Sharing a port ends with listening.
+            IdOption::ReuseAddr(on) if id.state == IdState::Idle || on && id.state != IdState::Listen => {
+                id.options.reuse = on;
+            }
+            IdOption::AfOnly(on) if matches!(id.state, IdState::Idle | IdState::AddrBound) => {
+                id.options.af_only = Some(on);
+            }
+            IdOption::AckTimeout(timeout)
+                if timeout <= 31 && matches!(id.qp_type, QpType::RC | QpType::XRC_SEND) =>
+            {
+                id.options.ack_timeout = Some(timeout);
+            }
+            IdOption::ReuseAddr(_) | IdOption::AfOnly(_) | IdOption::AckTimeout(_) => {
+                return Err(Errno::INVAL);
+            }
+            IdOption::IbPath(_) => return Err(Errno::OPNOTSUPP),
+        }
+        Ok(())
+    }
+
+    /// Queues an event that the program writes.
+    pub(super) fn write_event(&mut self, key: Key, event: EventType, status: i32, arg: u64) -> Result<()> {
+        self.id(key)?;
+        self.report(key, event, status, SoftParam { arg, ..SoftParam::default() }, Ece::default());
+        Ok(())
+    }
+
+    /// Moves an id with its events to another channel, and the requests of a listener that were not
+    /// read.
+    pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
+        let from = core::mem::replace(&mut self.id(key)?.queue, Arc::clone(to));
+        if Arc::ptr_eq(&from, to) {
+            return Ok(());
+        }
+        let moved = from.take(|entry| entry.owner == key);
+        for entry in moved {
+            let request = entry.request.as_ref().map(|(id, _)| id.key);
+            if let Some(id) = request.and_then(|request| self.ids.get_mut(&request)) {
+                id.queue = Arc::clone(to);
+            }
+            to.push(entry);
+            if let Some(request) = request {
+                // Those that came after the request.
+                from.take(|entry| entry.owner == request).into_iter().for_each(|entry| to.push(entry));
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues an event of a membership.
+    pub(super) fn report_member(&self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
+        if let Some(id) = self.ids.get(&key) {
+            let cookie = Arc::new(AtomicU64::new(cookie));
+            let (status, ece) = (0, Ece::default());
+            id.queue.push(Entry { owner: key, cookie, event, status, param, ece, request: None });
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Listening: on one device or on all, and under a name for other processes.
+//!
+//! # References
+//! linux `rdma_listen`, `cma_listen_on_all`
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use verbs::Errno;
+use verbs::soft::cm::{Listening, ports_of};
+
+use super::record::{IdState, Key, Listener, service};
+use super::state::State;
+use super::wait::Token;
+use crate::types::Address;
+
+type Result<T> = core::result::Result<T, Errno>;
+
+impl State {
+    /// Listens on the id's device, or on all devices of the process.
+    pub(super) fn listen(&mut self, key: Key, backlog: u32) -> Result<()> {
+        match self.id(key)?.state {
+            IdState::AddrBound => {}
+            IdState::Idle => self.bind(key, &Address::from((Ipv4Addr::UNSPECIFIED, 0)))?,
+            _ => return Err(Errno::INVAL),
+        }
+        let id = self.id(key)?;
+        let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
+        if id.options.reuse {
+            self.ports.claim(space.0, local.port(), key)?;
+        }
+        let id = self.id(key)?;
+        let backlog = match usize::try_from(backlog) {
+            Ok(backlog @ 1..MAX_BACKLOG) => backlog,
+            _ => MAX_BACKLOG,
+        };
+        id.listener = Some(Listener {
+            backlog,
+            waiting: Arc::default(),
+            service: service(space, local.port()),
+            adapters: Vec::new(),
+            names: Vec::new(),
+        });
+        let listening = self.listen_on(key, local);
+        let id = self.id(key)?;
+        match listening {
+            Ok(()) => {
+                id.state = IdState::Listen;
+                id.options.reuse = false;
+            }
+            Err(_) => self.unlisten(key),
+        }
+        listening
+    }
+
+    fn listen_on(&mut self, key: Key, local: SocketAddr) -> Result<()> {
+        let id = self.id(key)?;
+        let (space, af_only) = (id.space, id.af_only(local.ip()));
+        let ports = match id.adapter.and_then(|number| self.adapters.get(&number)) {
+            Some(adapter) => vec![adapter.port.clone()],
+            None => {
+                let mut ports = ports_of(local.ip())?;
+                ports.retain(|port| !af_only || port.address().is_ipv4() == local.is_ipv4());
+                ports
+            }
+        };
+        let service = service(space, local.port());
+        for port in &ports {
+            let number = self.adapter_of(port)?;
+            if let Some(adapter) = self.adapters.get_mut(&number) {
+                adapter.listen(service, key)?;
+            }
+            if let Some(listener) = &mut self.id(key)?.listener {
+                listener.adapters.push(number);
+            }
+        }
+        // Under `::`, IPv4 has a name of its own.
+        let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
+        let has_both = local.is_ipv6() && local.ip().is_unspecified() && !af_only;
+        for address in [local].into_iter().chain(has_both.then_some(v4)) {
+            if let Some(name) = Listening::bind(space.0, address, &ports)? {
+                let number = self.draw_number();
+                self.epoll.add(&name, Token::Name(number).event())?;
+                self.names.insert(number, name);
+                if let Some(listener) = &mut self.id(key)?.listener {
+                    listener.names.push(number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a listener. Its id stays.
+    pub(super) fn unlisten(&mut self, key: Key) {
+        let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
+        for number in listener.adapters {
+            if let Some(adapter) = self.adapters.get_mut(&number) {
+                adapter.unlisten(listener.service, key);
+            }
+        }
+        for number in listener.names {
+            self.forget_name(number);
+        }
+    }
+}
+
+/// The largest backlog, and the one that 0 stands for (`net.rdma_ucm.max_backlog`).
+const MAX_BACKLOG: usize = 1024;

@@ -1,0 +1,172 @@
+//! The record of an id: its state, its addresses, its options.
+//!
+//! ```text
+//!   Idle ─► AddrBound ─► Listen
+//!      │       │  ▲
+//!      │       ▼  │ ADDR_ERROR
+//!      └──► AddrQuery ─► AddrResolved ─► RouteResolved ─► Connect ─► Disconnect
+//!                                         a request's id begins here ┘
+//! ```
+//!
+//! A call in another state returns `EINVAL`. The states are those of Linux' `cma.c`; the state of
+//! the handshake is that of [`ib_cm::cm::Cm`]. An address that is found at once, and every route,
+//! needs no state of its own.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use ib_cm::cm::{Address as CmAddress, CmId, Path};
+use ib_cm::wire::{Mtu, PortSpace as WireSpace, ServiceId};
+use verbs::{Gid, QpType};
+
+use super::queue::Queue;
+use crate::types::PortSpace;
+
+/// The manager's number of an id. Numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub(super) u64);
+
+/// The state of an id, as `cma.c` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdState {
+    Idle,
+    AddrBound,
+    AddrQuery,
+    AddrResolved,
+    RouteResolved,
+    Connect,
+    Disconnect,
+    Listen,
+}
+
+/// An id.
+#[derive(Debug)]
+pub(super) struct Id {
+    pub(super) state: IdState,
+    pub(super) queue: Arc<Queue>,
+    pub(super) cookie: Arc<AtomicU64>,
+    pub(super) space: PortSpace,
+    pub(super) qp_type: QpType,
+    pub(super) options: Options,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    /// The device, once the id has one.
+    pub(super) adapter: Option<u64>,
+    /// The address of the peer's device.
+    pub(super) remote: Gid,
+    /// The peer is on this machine.
+    pub(super) is_local: bool,
+    /// The connection or resolution, also after its end.
+    pub(super) connection: Option<CmId>,
+    pub(super) listener: Option<Listener>,
+    /// The first packet sequence number that the queue pair receives.
+    pub(super) starting_psn: u32,
+    /// The reads and atomics that the peer of an own request may have outstanding.
+    pub(super) responder_resources: u8,
+    /// The path MTU and the packet life time, which a request brings.
+    pub(super) path_mtu: Mtu,
+    pub(super) packet_life_time: u8,
+    /// Memberships in groups, by their cookies.
+    pub(super) groups: BTreeMap<u32, u64>,
+}
+
+/// The options of an id.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) tos: u8,
+    pub(super) reuse: bool,
+    pub(super) af_only: Option<bool>,
+    pub(super) ack_timeout: Option<u8>,
+}
+
+/// The part of an id that listens.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) backlog: usize,
+    /// The number of requests that no program has read.
+    pub(super) waiting: Arc<AtomicUsize>,
+    pub(super) service: ServiceId,
+    pub(super) adapters: Vec<u64>,
+    pub(super) names: Vec<u64>,
+}
+
+impl Id {
+    /// Returns an id without an address.
+    pub(super) fn new(
+        queue: &Arc<Queue>,
+        cookie: u64,
+        space: PortSpace,
+        qp_type: QpType,
+        starting_psn: u32,
+    ) -> Self {
+        Self {
+            state: IdState::Idle,
+            queue: Arc::clone(queue),
+            cookie: Arc::new(AtomicU64::new(cookie)),
+            space,
+            qp_type,
+            options: Options::default(),
+            local: None,
+            peer: None,
+            adapter: None,
+            remote: Gid::ZERO,
+            is_local: false,
+            connection: None,
+            listener: None,
+            starting_psn,
+            responder_resources: 0,
+            path_mtu: Mtu::B1024,
+            packet_life_time: PACKET_LIFE_TIME,
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the path to the peer.
+    pub(super) fn path(&self, local: Gid) -> Path {
+        Path {
+            local: local.0,
+            remote: self.remote.0,
+            traffic_class: self.options.tos,
+            hop_limit: HOP_LIMIT,
+            packet_life_time: self.packet_life_time(),
+            ..Path::default()
+        }
+    }
+
+    /// Returns the time that a packet takes: half of the time-out of acknowledgements, if the
+    /// program has set that.
+    pub(super) fn packet_life_time(&self) -> u8 {
+        match self.options.ack_timeout {
+            Some(timeout) if timeout > 0 => timeout - 1,
+            _ => self.packet_life_time,
+        }
+    }
+
+    /// Returns the addresses of messages to the peer.
+    pub(super) fn messages(&self, local: Gid) -> CmAddress {
+        CmAddress { traffic_class: self.options.tos, ..CmAddress::gsi(local.0, self.remote.0) }
+    }
+
+    /// Returns whether the address stands for its own family alone.
+    pub(super) fn af_only(&self, ip: IpAddr) -> bool {
+        self.options.af_only.unwrap_or_else(|| ip.is_ipv4() || is_v6_only())
+    }
+}
+
+/// Returns the service id of a port.
+pub(super) const fn service(space: PortSpace, port: u16) -> ServiceId {
+    ServiceId::ip(WireSpace(space.0), port)
+}
+
+/// Returns whether the system's default of IPv6 sockets is to take no IPv4.
+fn is_v6_only() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|text| text.trim() == "1")
+}
+
+/// The time that a packet takes on RoCE (`CMA_IBOE_PACKET_LIFETIME`), a code of 5 bits.
+const PACKET_LIFE_TIME: u8 = 16;
+
+/// The number of routers that packets may pass.
+pub(super) const HOP_LIMIT: u8 = 64;

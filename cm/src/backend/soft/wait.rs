@@ -1,0 +1,119 @@
+//! The work of the manager's thread: the files that it waits for, and what is due.
+
+use ib_cm::time::Time;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use verbs::Errno;
+
+use super::record::Key;
+use super::state::State;
+
+/// A file that the manager's thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Wake,
+    Gsi(u64),
+    Lookup(Key),
+    Name(u64),
+}
+
+impl Token {
+    const fn encode(self) -> u64 {
+        match self {
+            Self::Wake => 0,
+            Self::Gsi(number) => number << 2 | 1,
+            Self::Lookup(Key(number)) => number << 2 | 2,
+            Self::Name(number) => number << 2 | 3,
+        }
+    }
+
+    pub(super) const fn decode(bits: u64) -> Self {
+        let number = bits >> 2;
+        match bits & 3 {
+            1 => Self::Gsi(number),
+            2 => Self::Lookup(Key(number)),
+            3 => Self::Name(number),
+            _ => Self::Wake,
+        }
+    }
+
+    /// Returns what epoll reports of a file that is readable.
+    pub(super) fn event(self) -> EpollEvent {
+        EpollEvent::new(EpollFlags::EPOLLIN, self.encode())
+    }
+}
+
+impl State {
+    /// Returns the time at which the manager's thread has work.
+    pub(super) fn deadline(&self) -> Time {
+        let adapters = self.adapters.values();
+        let of_adapters =
+            adapters.flat_map(|adapter| adapter.cm.deadline().into_iter().chain(adapter.ends_at));
+        let of_lookups = self.lookups.values().map(|lookup| lookup.deadline);
+        of_adapters.chain(of_lookups).chain(self.resumes_at).min().unwrap_or(Time(u64::MAX))
+    }
+
+    /// Does what is due.
+    pub(super) fn on_time(&mut self) {
+        let now = self.now();
+        for adapter in self.adapters.values_mut() {
+            adapter.cm.handle_timeout(now);
+        }
+        let late: Vec<_> =
+            self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now).map(|(key, _)| *key).collect();
+        for key in late {
+            self.end_lookup(key, Err(Errno::TIMEDOUT));
+        }
+        if self.resumes_at.is_some_and(|at| at <= now) {
+            self.resumes_at = None;
+            for number in core::mem::take(&mut self.paused) {
+                if let Some(name) = self.names.get(&number) {
+                    let _ = self.epoll.add(name, Token::Name(number).event());
+                }
+            }
+        }
+    }
+
+    /// Does what a readable file asks for.
+    pub(super) fn on_ready(&mut self, token: Token) {
+        let now = self.now();
+        match token {
+            Token::Wake => {}
+            Token::Gsi(number) => {
+                if let Some(adapter) = self.adapters.get_mut(&number) {
+                    adapter.receive(now);
+                }
+            }
+            Token::Lookup(key) => {
+                let Some(pending) = self.lookups.get_mut(&key) else { return };
+                match pending.lookup.finish() {
+                    Ok(None) => {}
+                    Ok(Some(route)) => self.end_lookup(key, Ok(route)),
+                    Err(errno) => self.end_lookup(key, Err(errno)),
+                }
+            }
+            Token::Name(number) => {
+                let Some(name) = self.names.get(&number) else { return };
+                if name.answer().is_err() {
+                    // Clients wait while this process has no descriptor left for them.
+                    let _ = self.epoll.delete(name);
+                    self.paused.insert(number);
+                    self.resumes_at.get_or_insert(now + PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Frees the name of a listener.
+    pub(super) fn forget_name(&mut self, number: u64) {
+        if let Some(name) = self.names.remove(&number) {
+            if !self.paused.remove(&number) {
+                let _ = self.epoll.delete(&name);
+            }
+            // Closed under the lock, so that the next listener finds the name free.
+            drop(name);
+        }
+    }
+}
+
+/// The pause before clients are answered again, after descriptors ran out: 100 ms.
+const PAUSE: u64 = 100_000_000;
