@@ -1,7 +1,7 @@
 //! Connections: private data, data, rejects, backlogs.
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
-use verbs::Errno;
+use verbs::{Errno, QpInit, QpState, QpType};
 
 use crate::support::{End, Host, Server, connect, established, exchange, next, request, resolved};
 
@@ -79,6 +79,24 @@ fn a_port_without_a_listener_rejects() {
 }
 
 #[test]
+fn an_address_of_this_machine_without_a_device_rejects_at_once() {
+    let _host = Host::new();
+    // The address of a device that is gone.
+    let gone = Host::new();
+    let address = gone.at(7471);
+    drop(gone);
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::TCP, address);
+    client.connect_with(&ConnParam::default()).unwrap();
+    let error = next(&channel).ok().unwrap_err();
+    assert!(error.to_string().contains("no program listens"), "{error}");
+    let client = resolved(&channel, PortSpace::UDP, address);
+    client.connect_with(&ConnParam::default()).unwrap();
+    let error = next(&channel).ok().unwrap_err();
+    assert!(error.to_string().contains("no program listens"), "{error}");
+}
+
+#[test]
 fn a_request_beyond_the_backlog_is_rejected() {
     let host = Host::new();
     let server = Server::with_backlog(&host, 2);
@@ -139,6 +157,52 @@ fn each_side_can_disconnect_and_the_other_one_confirms() {
             assert!(last.id == id.key() && matches!(last.kind, EventKind::TimewaitExit), "{last:?}");
         }
     }
+}
+
+#[test]
+fn both_sides_may_disconnect_at_once() {
+    let host = Host::new();
+    let server = Server::new(&host);
+    let pair = connect(&server);
+    pair.client.disconnect().unwrap();
+    pair.server.disconnect().unwrap();
+    for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {
+        let event = next(channel);
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
+        // Confirms, unless the first call did.
+        id.disconnect().unwrap();
+    }
+    for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {
+        let event = next(channel);
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::TimewaitExit), "{event:?}");
+    }
+}
+
+#[test]
+fn a_queue_pair_of_the_programs_own_is_moved_by_the_program() {
+    let host = Host::new();
+    let server = Server::new(&host);
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::TCP, server.address);
+    let mut end = End::of(&client);
+    let qp = end.pd.create_qp(&QpInit::new(QpType::RC, &end.cq)).unwrap();
+    client.connect_with(&ConnParam { qp_num: qp.qp_num(), ..ConnParam::default() }).unwrap();
+    let accepted = request(&server.channel).id;
+    let mut server_end = End::of(&accepted);
+    accepted.accept(server_end.qp(&accepted), &ConnParam::default()).unwrap();
+    let event = next(&channel);
+    assert!(matches!(event.kind, EventKind::ConnectResponse(_)), "{event:?}");
+    let step = |state| client.init_qp_attr(state).unwrap();
+    let ((init, init_mask), (rtr, rtr_mask)) = (step(QpState::INIT), step(QpState::RTR));
+    let (rts, rts_mask) = step(QpState::RTS);
+    let qp = qp.modify_to::<verbs::state::Init>(&init, init_mask).unwrap();
+    let qp = qp.modify_to::<verbs::state::Rtr>(&rtr, rtr_mask).unwrap();
+    let mut qp = qp.modify_to::<verbs::state::Rts>(&rts, rts_mask).unwrap();
+    client.establish().unwrap();
+    established(&server.channel, &accepted);
+    let mut server_qp = accepted.take_qp().unwrap();
+    exchange((&mut qp, &mut end), (&mut server_qp, &mut server_end));
+    exchange((&mut server_qp, &mut server_end), (&mut qp, &mut end));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | [`datagram`] | datagram services, and multicast groups |
 //! | [`life`] | ids that are dropped in every state |
 //! | [`process`] | two processes that find each other by a port of localhost |
+//! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
 #![allow(missing_docs)]
 
@@ -16,5 +17,6 @@ mod connect;
 mod datagram;
 mod life;
 mod process;
+mod stranger;
 mod support;
 mod thread;

@@ -5,13 +5,15 @@ use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+use verbs::Errno;
 
-use crate::support::{End, Server, established, next, request, resolved};
+use crate::support::{End, Host, PATIENCE, Server, established, next, request, resolved};
 
 /// The variable that says which part a process has: `listen`, `connect` and a port, `vanish` and a
-/// port.
+/// port, `occupied` and a port, `none`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -19,6 +21,9 @@ fn start(part: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "process::a_part", "--nocapture"]);
     command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
+    if part == "none" {
+        command.env_remove("VERBS_SOFT");
+    }
     command.stdout(Stdio::piped()).spawn().expect("this program starts again")
 }
 
@@ -54,7 +59,29 @@ fn a_part() {
         (Some("listen"), None) => listen(),
         (Some("connect"), Some(port)) => connect(port, true),
         (Some("vanish"), Some(port)) => connect(port, false),
+        (Some("occupied"), Some(port)) => occupied(port),
+        (Some("none"), None) => no_devices(),
         other => panic!("{other:?}"),
+    }
+}
+
+/// Listens on a port that another process has.
+fn occupied(port: u16) {
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    id.bind_addr((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+    let error = id.listen(1).unwrap_err();
+    assert_eq!(error.errno, Errno::ADDRINUSE, "{error}");
+    let other = channel.create_id(PortSpace::UDP).unwrap();
+    other.bind_addr((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+    other.listen(1).unwrap();
+}
+
+/// Opens a channel where neither backend has a device.
+fn no_devices() {
+    match EventChannel::new() {
+        Ok(_) => println!("SKIP: this machine has the kernel's connection manager"),
+        Err(error) => assert!(error.to_string().contains("rdma_cm"), "{error}"),
     }
 }
 
@@ -70,7 +97,7 @@ fn listen() {
     qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
     id.accept(qp, &ConnParam::default()).unwrap();
     established(&server.channel, &id);
-    let received = end.cq.poll_within(crate::support::PATIENCE).unwrap().ok().unwrap();
+    let received = end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
     assert_eq!(received.received(), 4);
     println!("\nreceived");
     let event = next(&server.channel);
@@ -89,7 +116,7 @@ fn connect(port: u16, disconnects: bool) {
     let mut qp = id.take_qp().unwrap();
     let message = end.pd.alloc_buf(4).unwrap();
     qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
-    end.cq.poll_within(crate::support::PATIENCE).unwrap().ok().unwrap();
+    end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
     if disconnects {
         id.disconnect().unwrap();
         assert!(matches!(next(&channel).kind, EventKind::Disconnected));
@@ -97,6 +124,52 @@ fn connect(port: u16, disconnects: bool) {
         println!("\nconnected");
         next(&channel);
     }
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
+    let _host = Host::new();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let port = server.address.port();
+    let accept = |request: rdmacm::ConnectRequest| {
+        let id = request.id;
+        let mut end = End::of(&id);
+        let mut qp = end.qp(&id);
+        qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
+        id.accept(qp, &ConnParam::default()).unwrap();
+        established(&server.channel, &id);
+        end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
+        (id, end)
+    };
+    let mut client = Process(start(&format!("vanish {port}")));
+    let mut output = BufReader::new(client.0.stdout.take().unwrap());
+    let (id, end) = accept(request(&server.channel));
+    line(&mut output, "connected");
+    drop(client);
+    let begin = Instant::now();
+    drop((id, end));
+    assert!(begin.elapsed() < Duration::from_secs(2), "the end of an id waits for no peer");
+
+    let mut client = Process(start(&format!("connect {port}")));
+    let (id, _end) = accept(request(&server.channel));
+    let event = next(&server.channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
+    id.disconnect().unwrap();
+    assert!(client.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_port_of_localhost_has_one_listener_on_the_machine() {
+    let _host = Host::new();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let mut process = Process(start(&format!("occupied {}", server.address.port())));
+    assert!(process.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_process_without_devices_has_no_channel() {
+    let mut process = Process(start("none"));
+    assert!(process.0.wait().unwrap().success());
 }
 
 #[test]

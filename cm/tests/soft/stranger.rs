@@ -1,0 +1,92 @@
+//! Management datagrams that no connection manager sends.
+
+use std::os::fd::AsFd as _;
+
+use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, path, req};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::{EventChannel, EventKind, PortSpace};
+use verbs::Errno;
+use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
+
+use crate::support::{Host, PATIENCE, RESOLVE, Server, connect, next};
+
+/// Queue pair 1 of a device, in the hands of a stranger.
+fn gsi(host: &Host) -> Gsi {
+    Port::with_address(host.address).expect("a device").take_gsi().expect("no id uses the device")
+}
+
+/// Returns the next message.
+fn receive(gsi: &Gsi) -> Message {
+    loop {
+        if let Some(received) = gsi.recv() {
+            return Message::parse(&received.mad).expect("a message").1;
+        }
+        let mut fds = [PollFd::new(gsi.as_fd(), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
+        assert_eq!(poll(&mut fds, patience), Ok(1), "a message comes in time");
+    }
+}
+
+#[test]
+fn datagrams_without_meaning_change_nothing() {
+    let (host, other) = (Host::new(), Host::new());
+    let server = Server::new(&host);
+    let stranger = gsi(&other);
+    let to = MadAddress::new(host.address.into());
+    for seed in 0..64_u8 {
+        let mut mad = [seed; MAD_LEN];
+        // The header of communication management, with each kind of message.
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        mad[16..18].copy_from_slice(&[0, 0x10 + seed % 16]);
+        if let Err(error) = stranger.send(&to, &mad) {
+            assert_eq!(error.errno, Errno::AGAIN, "{error}");
+        }
+    }
+    connect(&server);
+    assert!(server.channel.try_next_event().unwrap().is_none_or(|event| {
+        // The end of the connection, whose ids are dropped.
+        matches!(event.kind, EventKind::Disconnected)
+    }));
+}
+
+#[test]
+fn a_request_without_addresses_is_rejected() {
+    let (host, other) = (Host::new(), Host::new());
+    let server = Server::new(&host);
+    let stranger = gsi(&other);
+    for (version, service) in [(1, server.address.port()), (0, server.address.port()), (0, 1)] {
+        let mut private_data = [0; 92];
+        private_data[0] = version;
+        let gids = (verbs::Gid::from(other.address).0, verbs::Gid::from(host.address).0);
+        let request = req::Repr {
+            local_comm_id: 7,
+            service_id: ServiceId::ip(WireSpace::TCP, service),
+            local_ca_guid: 9,
+            local_qpn: 11,
+            path_mtu: Mtu::B1024,
+            primary: path::Repr { local_gid: gids.0, remote_gid: gids.1, ..path::Repr::default() },
+            private_data: private_data.into(),
+            ..req::Repr::default()
+        };
+        let to = MadAddress::new(host.address.into());
+        stranger.send(&to, &Message::from(request).emit(1, 0)).unwrap();
+        let Message::Rej(rejected) = receive(&stranger) else { panic!("a reject") };
+        assert_eq!((rejected.reason, rejected.remote_comm_id), (Reason::INVALID_SERVICE_ID, 7));
+    }
+    assert!(server.channel.try_next_event().unwrap().is_none());
+}
+
+#[test]
+fn a_device_whose_queue_pair_1_is_taken_has_no_ids() {
+    let host = Host::new();
+    let taken = gsi(&host);
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    let error = id.bind_addr(host.at(0)).unwrap_err();
+    assert!(error.to_string().contains("another part of this process has queue pair 1"), "{error}");
+    id.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
+    assert_eq!(next(&channel).status.errno(), Some(Errno::BUSY));
+    drop(taken);
+    id.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+}
