@@ -1,6 +1,7 @@
 //! RDMA connections by address, in pure Rust: programs find each other by IP address and port, and
 //! get a connected queue pair. This crate does what librdmacm does, through the kernel's connection
-//! manager; no C library is compiled or linked.
+//! manager, and without it between soft devices ([`verbs::soft`]); no C library is compiled or
+//! linked.
 //!
 //! A program that listens:
 //!
@@ -58,6 +59,39 @@
 //!
 //! A search of these pages for a C name finds its counterpart.
 //!
+//! # Devices
+//! The address of an id decides: one that a soft device of the process has, or one that such a
+//! device reaches, is that device's, and any other the kernel's. A listener on the unspecified
+//! address listens on all devices of both. Programs see no difference: calls, events and errnos are
+//! the same, and the protocol is that of Linux' `rdma_cm`. Without `/dev/infiniband/rdma_cm`, a
+//! program with a soft device, or one that is started with `VERBS_SOFT=auto`, connects nevertheless:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+//!
+//! # fn main() -> verbs::Result<()> {
+//! let device = verbs::soft::auto()?;
+//! # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+//! let channel = EventChannel::new()?;
+//! let listener = channel.create_id(PortSpace::TCP)?;
+//! listener.bind_addr((host, 0))?;
+//! listener.listen(8)?;
+//!
+//! let id = channel.create_id(PortSpace::TCP)?;
+//! let address = listener.local_addr()?.expect("it is bound");
+//! id.resolve_addr(None, address, Duration::from_secs(2))?;
+//! assert!(matches!(channel.next_event()?.ok()?.kind, EventKind::AddrResolved));
+//! id.resolve_route(Duration::from_secs(2))?;
+//! assert!(matches!(channel.next_event()?.ok()?.kind, EventKind::RouteResolved));
+//! id.connect_with(&ConnParam { private_data: b"hello", ..ConnParam::default() })?;
+//! let EventKind::ConnectRequest(request) = channel.next_event()?.kind else { panic!("no request") };
+//! assert_eq!(&request.peer.private_data()[..5], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Queue pairs
 //! - A queue pair of the id is made by [`create_qp`](CmId::create_qp). The calls
 //!   [`connect`](CmId::connect) and [`accept`](CmId::accept) take it, the id moves it, and
@@ -88,7 +122,7 @@
 //! | `channel` | the file, its commands, a scripted kernel for tests |
 //! | `cmd` | one function for each kernel method |
 //! | `types` | values |
-//! | `backend` | the seam behind which an id is the kernel's |
+//! | `backend` | the seam behind which an id is the kernel's, or that of a soft device |
 //! | `table` | the cookies that events carry |
 //! | `dispatch` | from a backend's event to an [`Event`] |
 //! | `device` | the verbs devices behind ids, opened once |

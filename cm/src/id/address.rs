@@ -13,7 +13,8 @@ impl CmId {
     /// that connects need not bind.
     ///
     /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses: such a listener takes
-    /// connections on all devices, and has a device of its own only in its requests.
+    /// connections on all devices, and has a device of its own only in its requests. Of the soft
+    /// devices, these are the ones that the process has when the listener begins.
     ///
     /// # Errors
     /// - `EADDRINUSE` for a port that another id has.
