@@ -71,3 +71,23 @@ fn ids_end_in_one_thread_while_another_one_reads_their_events() {
         drop(pair.server);
     }
 }
+
+#[test]
+fn threads_make_and_drop_the_only_ids_of_a_device() {
+    let host = Host::new();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let channel = EventChannel::new().unwrap();
+                for _ in 0..4000 {
+                    // The last id of the device closes queue pair 1, and the next one opens it.
+                    let id = channel.create_id(PortSpace::TCP).unwrap();
+                    id.bind_addr(host.at(0)).unwrap();
+                }
+            });
+        }
+    });
+    let address = host.address;
+    drop(host);
+    crate::support::is_free(address);
+}
