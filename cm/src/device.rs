@@ -8,8 +8,8 @@
 //!
 //! A device is found by its index, and by its GUID where the kernel or netlink reports no index, as
 //! librdmacm does. A soft device has no index, and a program's own one is in no list: it is found
-//! among those of the process. A device is closed with the last id and the last handle that uses it:
-//! C keeps devices open until the process ends.
+//! among those of the process. A device is closed with the last id and the last handle that uses
+//! it: C keeps devices open until the process ends.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -54,14 +54,16 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft devices
-    /// (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses decide.
+    /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft
+    /// devices (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses
+    /// decide.
     /// A soft device that is made later is used by channels that are opened later.
     ///
     /// # Errors
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
-    /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not know,
-    /// both in a process without soft devices; any errno of `eventfd(2)` and `epoll_create1(2)`.
+    /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not
+    /// know, both in a process without soft devices; any errno of `eventfd(2)` and
+    /// `epoll_create1(2)`.
     ///
     /// # References
     /// `rdma_create_event_channel(3)`

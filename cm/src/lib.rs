@@ -64,7 +64,8 @@
 //! device reaches, is that device's, and any other the kernel's. A listener on the unspecified
 //! address listens on all devices of both. Programs see no difference: calls, events and errnos are
 //! the same, and the protocol is that of Linux' `rdma_cm`. Without `/dev/infiniband/rdma_cm`, a
-//! program with a soft device, or one that is started with `VERBS_SOFT=auto`, connects nevertheless:
+//! program with a soft device, or one that is started with `VERBS_SOFT=auto`, connects all the
+//! same:
 //!
 //! ```
 //! use std::time::Duration;
@@ -86,7 +87,9 @@
 //! id.resolve_route(Duration::from_secs(2))?;
 //! assert!(matches!(channel.next_event()?.ok()?.kind, EventKind::RouteResolved));
 //! id.connect_with(&ConnParam { private_data: b"hello", ..ConnParam::default() })?;
-//! let EventKind::ConnectRequest(request) = channel.next_event()?.kind else { panic!("no request") };
+//! let EventKind::ConnectRequest(request) = channel.next_event()?.kind else {
+//!     panic!("no request")
+//! };
 //! assert_eq!(&request.peer.private_data()[..5], b"hello");
 //! # Ok(())
 //! # }

@@ -12,8 +12,8 @@
 //! An id on both backends listens on both; both report under its cookie. If it resolves a peer's
 //! address instead, that one chooses, and the other backend's id ends.
 //!
-//! Calls hold the lock of the id for reading. A call that chooses holds it for writing, and does not
-//! wait for a peer either.
+//! Calls hold the lock of the id for reading. A call that chooses holds it for writing, and does
+//! not wait for a peer either.
 
 mod backend;
 

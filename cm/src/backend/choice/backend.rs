@@ -1,4 +1,4 @@
-//! The calls of a [`ChoiceId`]: those that choose, and those that go to the backend that was chosen.
+//! The calls of a [`ChoiceId`]: those that choose, and those that go to the chosen backend.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

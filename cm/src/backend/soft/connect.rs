@@ -84,7 +84,7 @@ impl State {
         Ok(())
     }
 
-    /// Rejects an own request to an address of this machine that has no device, as the kernel would.
+    /// Rejects an own request to an address of this machine that has no device, as Linux would.
     fn refuse(&mut self, key: Key, is_ud: bool) {
         let (event, status, length) = if is_ud {
             let status = sidr_rep::Status::UNSUPPORTED.0.into();

@@ -122,7 +122,7 @@ impl Manager {
         }
     }
 
-    /// Does what is ready and what is due, and returns the time to wait.
+    /// Serves what is ready, executes what is due, and returns the time to wait.
     fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
         let mut state = self.lock();
         for event in events {

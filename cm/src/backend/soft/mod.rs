@@ -33,9 +33,9 @@
 //!   `EOPNOTSUPP`.
 //! - A listener on an unspecified address takes requests on the devices that the process has when
 //!   it begins to listen.
-//! - A request to an address of this machine that has no device is rejected at once, as the kernel of
-//!   that machine would reject it ([`local`]). A peer elsewhere that does not answer is noticed by
-//!   its silence, as on Linux.
+//! - A request to an address of this machine that has no device is rejected at once, as the kernel
+//!   would reject it ([`local`]). A peer elsewhere that does not answer is noticed by its silence,
+//!   as on Linux.
 //! - There is no event of a device that is removed: ids keep their devices alive.
 //!
 //! # References

@@ -12,8 +12,8 @@
 //! its later events stay in the queue until then.
 //!
 //! The lock of the manager may be held while a queue is locked, never the other way round. Entries
-//! that are taken out are dropped without the lock of the manager, because the id of a request takes
-//! it when it ends.
+//! that are taken out are dropped without the lock of the manager, because the id of a request
+//! takes it when it ends.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

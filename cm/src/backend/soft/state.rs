@@ -41,13 +41,13 @@ pub(super) struct State {
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
     pub(super) sleeps_until: Time,
-    /// What is dropped without the lock.
+    /// Values that are dropped without the lock.
     pub(super) garbage: Vec<Garbage>,
     origin: Instant,
     last: u64,
 }
 
-/// What takes the lock when it is dropped, or takes long.
+/// A value whose drop takes the lock, or takes long.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {

@@ -52,7 +52,7 @@ impl State {
         of_adapters.chain(of_lookups).chain(self.resumes_at).min().unwrap_or(Time(u64::MAX))
     }
 
-    /// Does what is due.
+    /// Executes what is due.
     pub(super) fn on_time(&mut self) {
         let now = self.now();
         for adapter in self.adapters.values_mut() {
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Does what a readable file asks for.
+    /// Serves a file that is readable.
     pub(super) fn on_ready(&mut self, token: Token) {
         let now = self.now();
         match token {
