@@ -223,7 +223,7 @@ fn is_of(line: &str, case: &str) -> bool {
 
 /// Returns whose turn it is of `count` that take minutes to build, so that commits share them;
 /// `None` where the commit is unknown, and all run.
-fn turn(count: usize) -> Option<usize> {
+pub(super) fn turn(count: usize) -> Option<usize> {
     let commit = mutants::mlx5::commit().ok()?;
     Some((commit % count as u64) as usize)
 }
