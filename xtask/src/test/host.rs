@@ -99,10 +99,11 @@ const BESIDE: &[Stage] = &[
         host_tests(command.env("IB_CM_SIM_SEEDS", "10000"), result);
     }),
     ("fuzz targets, for a moment", |result| {
-        let (others, turn) = ("cargo xtask fuzz", turn(2));
+        let turn = turn(2);
         for target in fuzz::TARGETS {
             if turn.is_some_and(|turn| fuzz::turn(target).is_some_and(|its| its != turn)) {
-                result.skip(format!("the fuzz target {target}: other commits run it ({others} {target})"));
+                let command = format!("cargo xtask fuzz {target}");
+                result.skip(format!("the fuzz target {target}: other commits run it ({command})"));
                 continue;
             }
             match fuzz::check(target, FUZZ_SECONDS) {

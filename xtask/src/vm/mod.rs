@@ -189,9 +189,9 @@ impl Boot {
             Device::Mlx5 if accel == Accel::Auto => Accel::Tcg,
             _ => accel.resolve(&image, &initramfs, progress)?,
         };
-        let release = match accel {
-            Accel::Kvm => ready,
-            Accel::Auto | Accel::Tcg => ready.or_newer()?,
+        let release = match (device, accel) {
+            (Device::Mlx5, _) | (_, Accel::Kvm) => ready,
+            _ => ready.or_newer()?,
         };
         Ok(Boot { release, kernel, image, initramfs, accel })
     }
