@@ -4,9 +4,9 @@
 //! # References
 //! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
 
-use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
-use verbs::{Errno, Gid, GlobalRoute, QpType};
+use verbs::{Errno, GlobalRoute, QpType};
 
 use super::param::SoftParam;
 use super::record::{HOP_LIMIT, IdState, Key};
@@ -31,7 +31,7 @@ impl State {
         }
         id.groups.insert(membership, cookie);
         let route = GlobalRoute {
-            dgid: group_gid(ip),
+            dgid: ip.into(),
             hop_limit: HOP_LIMIT,
             traffic_class: id.options.tos,
             ..GlobalRoute::default()
@@ -48,16 +48,10 @@ impl State {
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;
-        let is_its = |uid: u64| uid == cookie;
-        let taken = id.queue.take(|entry| is_its(entry.cookie.load(core::sync::atomic::Ordering::Relaxed)));
+        let taken = id.queue.take(|entry| entry.cookie.load(Ordering::Relaxed) == cookie);
         self.garbage.push(Garbage::Entries(taken));
         Ok(())
     }
-}
-
-/// Returns the GID of a group.
-fn group_gid(ip: IpAddr) -> Gid {
-    ip.into()
 }
 
 /// The queue pair number of groups.
