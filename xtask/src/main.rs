@@ -26,6 +26,7 @@ mod bench;
 mod c_abi;
 mod cache;
 mod cargo;
+mod commit;
 mod demo;
 mod fuzz;
 mod mutants;

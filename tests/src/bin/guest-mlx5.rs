@@ -1,5 +1,5 @@
-//! `guest-mlx5 [--list] [--usual] [--form erased|static] [--port ib|roce] [--functions 1|2]
-//! [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
+//! `guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce]
+//! [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
 //!
 //! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
 //! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use verbs_tests::runner::{self, Options};
 use verbs_tests::suites::mlx5::{self, Setup};
 
-const USAGE: &str = "usage: guest-mlx5 [--list] [--usual] [--form erased|static] [--port ib|roce] [--functions 1|2] [SUITE...]";
+const USAGE: &str = "usage: guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce] [--functions 1|2] [SUITE...]";
 
 fn main() -> ExitCode {
     match read(std::env::args().skip(1)) {
@@ -41,6 +41,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool)
             "--usual" => is_usual = true,
             "--case" => options.case = Some(value()?),
             "--form" => options.form = Some(value()?.parse()?),
+            "--skip" => options.skip.push((value()?, "asked for with --skip".to_owned())),
             "--port" => setup.port = value()?.parse()?,
             "--functions" => {
                 setup.functions = match &*value()? {

@@ -4,10 +4,9 @@
 //! Clippy and rustdoc check all features together in other stages, where a link or an import that
 //! needs a feature goes unnoticed.
 
-use super::host;
 use super::packages::{self, Library};
 use super::stage::StageResult;
-use crate::cargo;
+use crate::{cargo, commit};
 
 /// Checks each feature; a result for clippy each, and one for rustdoc without features.
 pub(super) fn check(result: &mut StageResult) {
@@ -21,7 +20,7 @@ pub(super) fn check(result: &mut StageResult) {
             continue;
         }
         check_one(&library, None, result);
-        let turn = host::turn(2);
+        let turn = commit::turn(2);
         for (at, feature) in features.iter().enumerate() {
             if turn.is_some_and(|turn| at % 2 != turn) {
                 result.skip(format!("{library} with the feature {feature} alone: other commits check it"));

@@ -25,7 +25,7 @@ use super::{Args, Kernels};
 use crate::cargo::{self, GUEST_PROFILE};
 use crate::vm::connectx::{self, Port};
 use crate::vm::kernel::{Choice, SERIES};
-use crate::{apt, c_abi, vm};
+use crate::{apt, c_abi, commit, vm};
 
 /// A guest: its kernel and its device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,9 +108,22 @@ const BY_DEFAULT: &[Usual] = &[
             "lifecycle.ibv_srq_pingpong",
             "lifecycle.ibv_uc_pingpong",
             "lifecycle.ibv_ud_pingpong",
+            // Each of our sides meets rdma-core's.
+            "soft_interop.rc pingpong ours on rxe serves ours",
+            "soft_interop.rc pingpong ours on soft serves ours",
+            "soft_interop.srq pingpong ours on rxe serves ours",
+            "soft_interop.srq pingpong ours on soft serves ours",
+            "soft_interop.uc pingpong ours on rxe serves ours",
+            "soft_interop.uc pingpong ours on soft serves ours",
+            "soft_interop.ud pingpong ours on rxe serves ours",
+            "soft_interop.ud pingpong ours on soft serves ours",
         ],
     },
 ];
+
+/// A suite that takes minutes in a guest of either device, where commits take turns: rdma-core's
+/// tests of Python on our library.
+const BY_TURNS: &str = "c_abi.pyverbs";
 
 /// Returns what a kernel runs by default, if it is among those that run then.
 fn usual(kernel: &str) -> Option<&'static Usual> {
@@ -216,6 +229,14 @@ impl Guest {
         if is_chosen { None } else { usual(&self.kernel.to_string()) }
     }
 
+    /// Returns what of that this commit leaves to others: a suite of one device's guests.
+    fn left_to_other_commits(&self, args: &Args) -> Option<&'static str> {
+        // A run of one device has no other.
+        let is_shared = self.usual(args).is_some() && args.device.is_none();
+        let turn = commit::turn(2).filter(|_| is_shared)?;
+        (turn != usize::from(self.has_model())).then_some(BY_TURNS)
+    }
+
     fn has_model(&self) -> bool {
         matches!(self.device, Device::Mlx5(_))
     }
@@ -281,6 +302,8 @@ pub(super) fn stages(
         return results;
     }
     let Some(programs) = build(&mut waiting, &mut results) else { return results };
+    // Those that take longest first, so that the last ones end together.
+    waiting.make_contiguous().sort_by_key(|(_, guest)| !guest.has_model());
     // Two at a time: one guest alone leaves a processor idle for much of its boot.
     let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -459,6 +482,9 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
                 }
             }
         }
+    }
+    if let Some(part) = guest.left_to_other_commits(args) {
+        command.args(["--skip", part]);
     }
     if args.suites.is_empty() {
         result.device = guest.column();

@@ -17,14 +17,14 @@ mod copy;
 mod list;
 
 use std::fmt::Write as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use self::copy::{Copy, Verdict};
 use self::list::Mutant;
-use crate::cargo;
+use crate::commit;
 
 /// Mutates the ConnectX provider at places chosen by hand.
 #[derive(clap::Args)]
@@ -156,7 +156,9 @@ fn table(results: &[Outcome]) -> String {
 
 /// Chooses `count` of the mutants, by a seed or else by the commit.
 fn sample(mut of: Vec<&'static Mutant>, count: usize, seed: Option<u64>) -> Result<Vec<&'static Mutant>> {
-    let seed = seed.map_or_else(commit, Ok)?;
+    let seed = seed
+        .map_or_else(commit::number, Ok)
+        .context("no commit chooses the mutants: give a seed with --seed")?;
     println!("{count} of {} mutants, by the seed {seed}", of.len());
     let mut state = seed;
     let count = count.min(of.len());
@@ -175,24 +177,6 @@ const fn random(state: &mut u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-/// Returns the first digits of the commit's hash as a number.
-///
-/// # Errors
-/// This is no git repository, or git cannot be run.
-pub(crate) fn commit() -> Result<u64> {
-    let output = Command::new("git")
-        .args(["rev-parse", "HEAD"])
-        .current_dir(cargo::root())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run git")?;
-    let hash = String::from_utf8_lossy(&output.stdout);
-    match hash.get(..12).map(|digits| u64::from_str_radix(digits, 16)) {
-        Some(Ok(seed)) => Ok(seed),
-        _ => bail!("git names no commit: give a seed with --seed"),
-    }
 }
 
 #[cfg(test)]
