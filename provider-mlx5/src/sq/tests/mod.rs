@@ -373,10 +373,12 @@ fn inline_data_of_no_bytes_is_no_segment() {
     let path = [0; 48];
     let av = Av::new(AV_TAG, &path);
     let to = UdAddr { av: &av, remote_qpn: 1, remote_qkey: 1 };
-    let mut qp = ready(PaperShape { qp_type: QpType::UD, blocks_of_request: 5, ..PaperShape::default() });
-    post(&mut qp, &[SendWr { wr_id: 1, op: SendOp::UdSend { to }, sge: &[], flags: SendFlags::INLINE }]);
-    assert_eq!(qp.blocks(0, 1)[..8], hex("0000000a 00abcd04"));
-    assert_eq!(qp.blocks(1, 1), [0; 64], "the next block is no part of the entry");
+    for sge in [&[] as &[Sge], &[inline(&[])]] {
+        let mut qp = ready(PaperShape { qp_type: QpType::UD, blocks_of_request: 5, ..PaperShape::default() });
+        post(&mut qp, &[SendWr { wr_id: 1, op: SendOp::UdSend { to }, sge, flags: SendFlags::INLINE }]);
+        assert_eq!(qp.blocks(0, 1)[..8], hex("0000000a 00abcd04"));
+        assert_eq!(qp.blocks(1, 1), [0; 64], "the next block is no part of the entry");
+    }
 }
 
 #[test]
