@@ -303,7 +303,11 @@ pub(super) fn stages(
     }
     let Some(programs) = build(&mut waiting, &mut results) else { return results };
     // Those that take longest first, so that the last ones end together.
-    waiting.make_contiguous().sort_by_key(|(_, guest)| !guest.has_model());
+    waiting.make_contiguous().sort_by_key(|(_, guest)| match guest.device {
+        Device::Mlx5(_) => 0,
+        Device::Rxe | Device::None => 1,
+        Device::RxeWithoutIoctls => 2,
+    });
     // Two at a time: one guest alone leaves a processor idle for much of its boot.
     let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -43,10 +43,9 @@ const WORKSPACE: &[Stage] = &[
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
         result.device = Some("soft".to_owned());
     }),
-    ("libibverbs.so.1 as it is shipped", shipped),
 ];
 
-/// The stages that build elsewhere, but for one small program. They run beside those of the
+/// The stages that build elsewhere, except one small program. They run beside those of the
 /// workspace, which leave a processor idle while they link, and while a test waits.
 const BESIDE: &[Stage] = &[
     ("rings and tables under the model checker", |result| {
@@ -146,6 +145,8 @@ const BESIDE: &[Stage] = &[
             }
         }
     }),
+    // Last, when the other lane has built the workspace's tests, of which it runs some.
+    ("libibverbs.so.1 as it is shipped", shipped),
 ];
 
 /// Runs every stage of the host part.
