@@ -3,7 +3,46 @@
 //! manager, and without it between soft devices ([`verbs::soft`]); no C library is compiled or
 //! linked.
 //!
-//! A program that listens:
+//! ```
+//! use std::time::Duration;
+//!
+//! use rdmacm::{Connector, Listener};
+//! use verbs::{SendFlags, SendOp};
+//!
+//! const PATIENCE: Duration = Duration::from_secs(30);
+//!
+//! # fn main() -> verbs::Result<()> {
+//! # let device = verbs::soft::auto()?;
+//! # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+//! # let address = (host, 0);
+//! # /*
+//! let address = "0.0.0.0:7471";
+//! # */
+//! let listener = Listener::bind(address)?;
+//! # let address = listener.local_addr();
+//! let client = std::thread::spawn(move || -> verbs::Result<()> {
+//!     # /*
+//!     let address = "server.example:7471";
+//!     # */
+//!     let mut server = Connector::default().connect(address)?;
+//!     let message = server.resources.pd.register(b"hello".to_vec())?;
+//!     server.qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..)?;
+//!     server.resources.next_send(PATIENCE)?.ok()?;
+//!     server.disconnect(PATIENCE)?;
+//!     Ok(())
+//! });
+//! let mut peer = listener.accept()?;
+//! peer.qp.post_recv_buf(peer.resources.pd.alloc_buf(4096)?, ..)?;
+//! let received = peer.resources.next_recv(PATIENCE)?.ok()?;
+//! assert_eq!(received.into_buf()?[..5], *b"hello");
+//! peer.control.wait(PATIENCE)?;
+//! # client.join().expect("it has ended")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Listener`] and [`Connector`] are made of the types below them, which programs with other needs
+//! use directly: an [`EventChannel`] with any number of ids. The side that listens:
 //!
 //! ```no_run
 //! use std::net::Ipv4Addr;
@@ -47,6 +86,7 @@
 //! # Types by their C names
 //! | object | in C | here |
 //! |---|---|---|
+//! | a connection | `rdma_create_ep` | [`Connection`], [`Connector`], [`Listener`] |
 //! | the place of events | `rdma_event_channel` | [`EventChannel`] |
 //! | an id | `rdma_cm_id` | [`CmId`]; in events its [`IdKey`] |
 //! | an event | `rdma_cm_event` | [`Event`], [`EventKind`], [`EventType`] |
@@ -130,6 +170,7 @@
 //! | `dispatch` | from a backend's event to an [`Event`] |
 //! | `device` | the verbs devices behind ids, opened once |
 //! | `id`, `event`, `event_channel`, `addrinfo` | the API |
+//! | `connection` | listeners and connectors above it, and their states without I/O |
 
 #![allow(clippy::result_large_err)]
 
@@ -137,6 +178,7 @@ mod addrinfo;
 mod backend;
 mod channel;
 mod cmd;
+mod connection;
 mod device;
 mod dispatch;
 mod event;
@@ -146,6 +188,10 @@ mod table;
 mod types;
 
 pub use addrinfo::{AddrInfo, Family, Hints, getaddrinfo};
+pub use connection::{
+    ConnectError, ConnectStep, Connection, Connector, Control, Disconnected, End, Incoming, Listener,
+    ListenerInit, Resources,
+};
 pub use event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
 pub use event_channel::EventChannel;
 pub use id::{CmId, GroupKey, IdKey, Message};

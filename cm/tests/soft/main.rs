@@ -7,6 +7,7 @@
 //! | [`connect`] | connections: private data, data, rejects, backlogs |
 //! | [`datagram`] | datagram services, and multicast groups |
 //! | [`life`] | ids that are dropped in every state |
+//! | [`listener`] | listeners and connectors |
 //! | [`process`] | two processes that find each other by a port of localhost |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
@@ -16,6 +17,7 @@ mod address;
 mod connect;
 mod datagram;
 mod life;
+mod listener;
 mod process;
 mod stranger;
 mod support;

@@ -1,7 +1,7 @@
 //! Devices, channels with deadlines, connected pairs.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -160,7 +160,7 @@ pub(crate) fn exchange(from: (&mut Qp<Rts>, &mut End), to: (&mut Qp<Rts>, &mut E
 
 /// Waits until a channel has an event.
 #[track_caller]
-pub(crate) fn readable(channel: &EventChannel) {
+pub(crate) fn readable(channel: &impl AsFd) {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
     let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
     assert_eq!(poll(&mut fds, patience), Ok(1), "an event comes in time");

@@ -1,0 +1,256 @@
+//! [`Connector`]: the side that connects.
+//!
+//! ```text
+//!   names ─► addresses ─► Active ─► for each: a new id, options, resolve_addr, resolve_route,
+//!                                   the setup, connect ─► Connection
+//! ```
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use verbs::state::{Init, Rts};
+use verbs::{Cause, Errno, Error, Qp, Result};
+
+use super::active::{Action, Active, Timeouts};
+use super::failure::{ConnectError, ConnectStep};
+use super::{Connection, Control, Resources};
+use crate::EventChannel;
+use crate::event::Event;
+use crate::id::CmId;
+use crate::types::{ConnParam, PortSpace};
+
+/// The side that connects, with its options:
+/// `Connector { tos: Some(104), ..Connector::default() }`.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rdmacm::{ConnParam, Connector, Listener};
+/// use verbs::{SendFlags, SendOp};
+///
+/// # fn main() -> verbs::Result<()> {
+/// # let device = verbs::soft::auto()?;
+/// # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+/// # let listener = Listener::bind((host, 0))?;
+/// # let server = listener.local_addr();
+/// # let accepted = std::thread::spawn(move || listener.accept());
+/// let param = ConnParam { private_data: b"version 1", ..ConnParam::default() };
+/// let mut peer = Connector { param, ..Connector::default() }.connect(server)?;
+/// # let mut other = accepted.join().expect("it has accepted")?;
+/// # other.qp.post_recv_buf(other.resources.pd.alloc_buf(64)?, ..)?;
+/// let message = peer.resources.pd.alloc_buf(64)?;
+/// peer.qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..)?;
+/// peer.resources.next_send(Duration::from_secs(5))?.ok()?;
+/// # drop(other);
+/// peer.disconnect(Duration::from_secs(5))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # References
+/// `rdma_resolve_addr(3)`, `rdma_resolve_route(3)`, `rdma_connect(3)`
+#[derive(Clone, Debug)]
+pub struct Connector<'a> {
+    /// The parameters of the connection: private data, depths, retries.
+    pub param: ConnParam<'a>,
+    /// The address to connect from, with port 0 for any port. `None` lets the routes choose.
+    pub source: Option<SocketAddr>,
+    /// Whether the source may be a port that another id has, if that one permits it too.
+    pub reuse_addr: bool,
+    /// The type of service of the connection's packets ([`CmId::set_tos`]).
+    pub tos: Option<u8>,
+    /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    pub ack_timeout: Option<u8>,
+    /// The time to resolve an address, and that to resolve a route; 2 s each by default.
+    pub resolve_timeout: Duration,
+    /// The time from the connection request to the peer's reply; 30 s by default. The peer's
+    /// program may take long to accept.
+    pub connect_timeout: Duration,
+    /// The time for all steps and all addresses together. `None` for the times of the steps alone.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Connector<'_> {
+    fn default() -> Self {
+        Self {
+            param: ConnParam::default(),
+            source: None,
+            reuse_addr: false,
+            tos: None,
+            ack_timeout: None,
+            resolve_timeout: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(30),
+            timeout: None,
+        }
+    }
+}
+
+impl Connector<'_> {
+    /// Connects to an address, and returns the connection with an RC queue pair of the usual
+    /// capacity ([`Resources::CAP`]). A name may have several addresses; they are tried in turn,
+    /// as by [`TcpStream::connect`](std::net::TcpStream::connect).
+    ///
+    /// It waits until the peer has accepted, at most for the times that the options have.
+    ///
+    /// # Errors
+    /// Those of the last address that was tried:
+    ///
+    /// - `ETIMEDOUT` for a step that did not end in time, which the sentence and
+    ///   [`step`](ConnectError::step) name.
+    /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, the backlog is
+    ///   full, the peer's program rejected. [`rejection`](ConnectError::rejection) has the peer's
+    ///   private data.
+    /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
+    ///   device that reaches it.
+    /// - `ENOENT` for a name that is not known.
+    /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
+    #[doc(alias = "rdma_create_ep")]
+    pub fn connect(&self, to: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
+        self.connect_with(to, |id| Resources::create(id, Resources::CAP))
+    }
+
+    /// Connects to an address with a queue pair that the program makes.
+    ///
+    /// `setup` runs once the device is known, for each address whose route was resolved. It creates
+    /// the queue pair by [`CmId::create_qp`], posts the first receives, and returns the queue pair
+    /// with what else the connection has to keep.
+    ///
+    /// ```no_run
+    /// use rdmacm::Connector;
+    /// use verbs::{CqInit, QpInit, QpType};
+    ///
+    /// # fn main() -> verbs::Result<()> {
+    /// let peer = Connector::default().connect_with("server.example:7471", |id| {
+    ///     let context = id.context()?;
+    ///     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(1024))?);
+    ///     let mut qp = id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?;
+    ///     qp.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+    ///     Ok((qp, (pd, cq)))
+    /// })?;
+    /// let (pd, cq) = peer.resources;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and those of `setup`, after which no other address is tried.
+    pub fn connect_with<T>(
+        &self,
+        to: impl ToSocketAddrs,
+        mut setup: impl FnMut(&CmId) -> Result<(Qp<Init>, T)>,
+    ) -> Result<Connection<T>, ConnectError> {
+        let failed = |step, error| ConnectError::new(None, step, error, None);
+        let addresses = self.lookup(to).map_err(|error| failed(ConnectStep::Lookup, error))?;
+        let channel = EventChannel::new().map_err(|error| failed(ConnectStep::ResolveAddr, error))?;
+        let timeouts =
+            Timeouts { resolve: self.resolve_timeout, connect: self.connect_timeout, total: self.timeout };
+        let mut active = Active::new(addresses, timeouts, Instant::now());
+        let mut attempt = None;
+        loop {
+            let called = match (active.poll(Instant::now()), &mut attempt) {
+                (Action::ResolveAddr(to, timeout), attempt) => {
+                    // The id of the attempt before ends first, with its queue pair and its port.
+                    *attempt = None;
+                    self.resolve_addr(&channel, to, timeout).map(|id| *attempt = Some(Attempt::new(id)))
+                }
+                (Action::ResolveRoute(timeout), Some(attempt)) => attempt.id.resolve_route(timeout),
+                (Action::SetUp, Some(attempt)) => {
+                    let (qp, resources) = setup(&attempt.id).map_err(|error| {
+                        ConnectError::new(active.address(), ConnectStep::CreateQp, error, None)
+                    })?;
+                    (attempt.qp, attempt.resources) = (Some(qp), Some(resources));
+                    Ok(())
+                }
+                (Action::Connect, Some(Attempt { qp: qp @ Some(_), id, .. })) => {
+                    qp.take().map_or(Ok(()), |qp| id.connect(qp, &self.param))
+                }
+                (Action::Wait(deadline), attempt) => match next_event(&channel, deadline) {
+                    Ok(Some(event))
+                        if attempt.as_ref().is_some_and(|attempt| attempt.id.key() == event.id) =>
+                    {
+                        active.event(event);
+                        Ok(())
+                    }
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                (Action::Connected(peer), attempt) => {
+                    let (id, qp, resources) =
+                        attempt.take().and_then(Attempt::connected).ok_or_else(|| {
+                            failed(
+                                ConnectStep::Connect,
+                                internal("an established connection without a queue pair"),
+                            )
+                        })?;
+                    return Ok(Connection { qp, resources, peer, control: Control::new(id, channel) });
+                }
+                (Action::Failed(error), _) => return Err(error),
+                (Action::ResolveRoute(_) | Action::SetUp | Action::Connect, _) => {
+                    Err(internal("a step of an attempt without an id"))
+                }
+            };
+            if let Err(error) = called {
+                active.call_failed(error);
+            }
+        }
+    }
+
+    /// Returns the addresses of a name, of the family of the source.
+    fn lookup(&self, to: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
+        let addresses = super::lookup(to)?;
+        let is_reached =
+            |address: &SocketAddr| self.source.is_none_or(|source| source.is_ipv4() == address.is_ipv4());
+        let addresses: Vec<_> = addresses.into_iter().filter(is_reached).collect();
+        if addresses.is_empty() { Err(super::no_address()) } else { Ok(addresses) }
+    }
+
+    /// Makes the id of an attempt, and begins to resolve the address.
+    fn resolve_addr(&self, channel: &EventChannel, to: SocketAddr, timeout: Duration) -> Result<CmId> {
+        let id = channel.create_id(PortSpace::TCP)?;
+        if self.reuse_addr {
+            id.set_reuse_addr(true)?;
+        }
+        if let Some(tos) = self.tos {
+            id.set_tos(tos)?;
+        }
+        if let Some(ack_timeout) = self.ack_timeout {
+            id.set_ack_timeout(ack_timeout)?;
+        }
+        id.resolve_addr(self.source.map(Into::into), to, timeout)?;
+        Ok(id)
+    }
+}
+
+/// The attempt to connect to one address.
+struct Attempt<T> {
+    /// The queue pair of the program's setup, until the id has it.
+    qp: Option<Qp<Init>>,
+    id: CmId,
+    /// The rest of the setup's result.
+    resources: Option<T>,
+}
+
+impl<T> Attempt<T> {
+    fn new(id: CmId) -> Self {
+        Self { qp: None, id, resources: None }
+    }
+
+    /// Returns the parts of an established connection.
+    fn connected(self) -> Option<(CmId, Qp<Rts>, T)> {
+        let qp = self.id.take_qp()?;
+        Some((self.id, qp, self.resources?))
+    }
+}
+
+/// Returns the next event of the channel; `None` after the deadline.
+fn next_event(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Event>> {
+    match deadline {
+        Some(deadline) => channel.next_event_within(deadline.saturating_duration_since(Instant::now())),
+        None => channel.next_event().map(Some),
+    }
+}
+
+/// Returns the error of an inconsistency between the states and their driver.
+fn internal(reason: &str) -> Error {
+    Error::new("connect", "", Errno::IO).because(Cause::Other { reason: reason.into() })
+}

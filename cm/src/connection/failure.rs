@@ -1,0 +1,146 @@
+//! [`ConnectError`]: why no connection was made, and at which step.
+
+use core::fmt;
+use std::net::SocketAddr;
+
+use verbs::{Cause, Error};
+
+use crate::event::Rejection;
+
+/// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. Of several
+/// addresses, it is that of the last one that was tried.
+///
+/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
+/// return these.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectError {
+    /// The address; `None` where the lookup found none.
+    pub address: Option<SocketAddr>,
+    /// The step that failed, or that did not end in time.
+    pub step: ConnectStep,
+    /// The peer's reject, with its reason and private data.
+    pub rejection: Option<Rejection>,
+    /// The error, whose sentence begins with the address. Boxed, because results with large errors
+    /// are large when they succeed, too.
+    pub error: Box<Error>,
+}
+
+/// A step of connecting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectStep {
+    /// The lookup of the host's name.
+    Lookup,
+    /// The resolution of the address: the device that reaches it.
+    ResolveAddr,
+    /// The resolution of the route.
+    ResolveRoute,
+    /// The creation of the queue pair, by the setup of the program.
+    CreateQp,
+    /// The connection request and the peer's reply.
+    Connect,
+}
+
+impl ConnectStep {
+    /// Returns the name of the call, as errors have it.
+    pub(super) const fn verb(self) -> &'static str {
+        match self {
+            Self::Lookup => "getaddrinfo",
+            Self::ResolveAddr => "resolve_addr",
+            Self::ResolveRoute => "resolve_route",
+            Self::CreateQp => "create_qp",
+            Self::Connect => "connect",
+        }
+    }
+
+    /// Returns the sentence that the step has not ended.
+    pub(super) const fn unfinished(self) -> &'static str {
+        match self {
+            Self::Lookup => "the name was not looked up",
+            Self::ResolveAddr => "the address was not resolved",
+            Self::ResolveRoute => "the route was not resolved",
+            Self::CreateQp => "the queue pair was not created",
+            Self::Connect => "the peer did not accept",
+        }
+    }
+}
+
+impl ConnectError {
+    /// Returns the error of a step, with the address in its sentence.
+    pub(super) fn new(
+        address: Option<SocketAddr>,
+        step: ConnectStep,
+        error: Error,
+        rejection: Option<Rejection>,
+    ) -> Self {
+        let error = match (address, &error.cause) {
+            (Some(address), Cause::Other { reason }) => {
+                let reason = format!("{address}: {reason}").into();
+                error.because(Cause::Other { reason })
+            }
+            (Some(address), Cause::Unknown) => {
+                let reason = format!("{address}: {}", error.errno.description()).into();
+                error.because(Cause::Other { reason })
+            }
+            _ => error,
+        };
+        Self { address, step, rejection, error: Box::new(error) }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// The sentence of `Display`, because programs print it when `main` returns it.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<ConnectError> for Error {
+    fn from(failed: ConnectError) -> Self {
+        *failed.error
+    }
+}
+
+impl From<ConnectError> for std::io::Error {
+    fn from(failed: ConnectError) -> Self {
+        (*failed.error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs::Errno;
+
+    use super::*;
+
+    fn error(cause: Cause) -> ConnectError {
+        let error = Error::new("connect", "", Errno::TIMEDOUT).because(cause);
+        ConnectError::new(Some(([192, 0, 2, 1], 7471).into()), ConnectStep::Connect, error, None)
+    }
+
+    #[test]
+    fn the_sentence_names_the_address_and_keeps_the_reason() {
+        let silent = error(Cause::Other { reason: "the peer did not accept within 5s".into() });
+        let text = "connect: 192.0.2.1:7471: the peer did not accept within 5s (ETIMEDOUT)";
+        assert_eq!((silent.to_string().as_str(), format!("{silent:?}").as_str()), (text, text));
+        assert_eq!(Error::from(silent.clone()).to_string(), text);
+        assert_eq!(std::io::Error::from(silent).kind(), std::io::ErrorKind::TimedOut);
+        let bare = error(Cause::Unknown).to_string();
+        assert_eq!(bare, "connect: 192.0.2.1:7471: Connection timed out (ETIMEDOUT)");
+    }
+
+    #[test]
+    fn a_cause_with_fields_stays_as_it_is() {
+        let gone = error(Cause::DeviceGone);
+        assert_eq!(gone.error.cause, Cause::DeviceGone);
+    }
+}

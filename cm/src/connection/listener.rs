@@ -1,0 +1,470 @@
+//! [`Listener`]: the side that listens.
+//!
+//! ```text
+//!   EventChannel ─► request ─► setup of the program ─► accept ─► waiting ─► Connection
+//!        ▲                       without the lock         │
+//!        └─ read under the lock ◄─ Passive ◄──────────────┘
+//! ```
+//!
+//! Any number of threads may wait for connections. Events are read and handled under one lock, and
+//! an id moves to its own channel under it, so that no other thread reads a later event of its from
+//! the channel of the listener. The program's setup runs without the lock.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use verbs::{Cause, Errno, Error, Result};
+
+use super::passive::{Outcome, Passive};
+use super::{Connection, Control, Resources, lookup, no_address, wait};
+use crate::EventChannel;
+use crate::event::{ConnectRequest, EventKind, Peer};
+use crate::id::{CmId, IdKey};
+use crate::types::{ConnParam, PeerParam, PortSpace};
+
+const VERB: &str = "accept";
+
+/// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`. The type of
+/// service of a connection is that of the side that connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerInit {
+    /// The number of requests that may wait until the program takes them. The connection manager
+    /// rejects further ones. 0 stands for its largest number ([`CmId::listen`]).
+    pub backlog: u32,
+    /// The number of requests that the program has taken, and whose connections are not established
+    /// yet. The listener rejects further ones. 1024 by default.
+    pub max_pending: usize,
+    /// The time from the program's accept to the peer's message of establishment, after which the
+    /// connection is given up; 30 s by default.
+    pub establish_timeout: Duration,
+    /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    pub ack_timeout: Option<u8>,
+    /// Whether the port may be one that another id has, if that one permits it too.
+    pub reuse_addr: bool,
+    /// Whether a listener on `::` takes no IPv4 connections.
+    pub af_only: bool,
+}
+
+impl Default for ListenerInit {
+    fn default() -> Self {
+        Self {
+            backlog: 0,
+            max_pending: 1024,
+            establish_timeout: Duration::from_secs(30),
+            ack_timeout: None,
+            reuse_addr: false,
+            af_only: false,
+        }
+    }
+}
+
+/// The side that listens: it accepts connections at an address.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rdmacm::{Connector, Listener};
+///
+/// # fn main() -> verbs::Result<()> {
+/// # let device = verbs::soft::auto()?;
+/// # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+/// let listener = Listener::bind((host, 0))?;
+/// # let address = listener.local_addr();
+/// # let client = std::thread::spawn(move || Connector::default().connect(address));
+/// let mut peer = listener.accept()?;
+/// peer.qp.post_recv_buf(peer.resources.pd.alloc_buf(4096)?, ..)?;
+/// # let _client = client.join().expect("it has connected")?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Many peers
+/// All methods take `&self`, and any number of threads may call them. While one of them waits,
+/// requests are set up and accepted as they arrive, so that a peer that is slow between its request
+/// and the establishment delays no other one. Nothing happens while no thread calls a method: the
+/// requests wait in the backlog.
+///
+/// No peer makes a call fail. One that gives up is skipped; [`next_incoming`](Self::next_incoming)
+/// reports it.
+///
+/// # References
+/// `rdma_listen(3)`, `rdma_get_request(3)`, `rdma_accept(3)`
+pub struct Listener<T = Resources> {
+    state: Mutex<State<T>>,
+    channel: EventChannel,
+    /// Readable once the listener is closed.
+    closed: EventFd,
+    address: SocketAddr,
+    setup: Box<Setup<T>>,
+}
+
+/// The program's part of a request: it accepts and returns what the connection keeps, or it rejects
+/// and returns `None`.
+type Setup<T> = dyn Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync;
+
+struct State<T> {
+    /// The id that listens; `None` once it is closed.
+    id: Option<CmId>,
+    passive: Passive,
+    /// The requests that the program has accepted.
+    waiting: BTreeMap<IdKey, Waiting<T>>,
+}
+
+/// A request that the program has accepted.
+struct Waiting<T> {
+    id: CmId,
+    resources: T,
+    peer: PeerParam,
+}
+
+/// The outcome of a request.
+// The large variant is the usual one.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug)]
+pub enum Incoming<T = Resources> {
+    /// A connection is established.
+    Connection(Connection<T>),
+    /// A request has ended before its connection was established: the peer gave up or was silent,
+    /// or too many requests were pending.
+    Failed {
+        /// The address of the peer, where it is known.
+        peer: Option<SocketAddr>,
+        /// The reason.
+        error: Error,
+    },
+}
+
+impl Listener {
+    /// Listens at an address, and accepts every request with an RC queue pair of the usual capacity
+    /// ([`Resources::CAP`]). Port 0 stands for any port ([`local_addr`](Self::local_addr)). Of
+    /// several addresses, the first one that can be bound is taken.
+    ///
+    /// # Errors
+    /// As [`CmId::bind_addr`], notably `EADDRINUSE` and `EADDRNOTAVAIL`; as [`EventChannel::new`]
+    /// and [`CmId::listen`]; `ENOENT` for a name that is not known.
+    #[doc(alias = "rdma_create_ep")]
+    pub fn bind(address: impl ToSocketAddrs) -> Result<Self> {
+        Self::bind_with(address, &ListenerInit::default(), |request| {
+            let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+            request.id.accept(qp, &ConnParam::default())?;
+            Ok(Some(resources))
+        })
+    }
+}
+
+impl<T> Listener<T> {
+    /// Listens at an address, and leaves each request to the program.
+    ///
+    /// `setup` gets the request with the peer's private data. It creates a queue pair by
+    /// [`CmId::create_qp`], posts the first receives, accepts by [`CmId::accept`], and returns what
+    /// else the connection has to keep; or it rejects by [`CmId::reject`], and returns `None`.
+    /// A request that it does neither to is rejected. It may run in several threads at a time.
+    ///
+    /// ```no_run
+    /// use rdmacm::{ConnParam, Listener, ListenerInit};
+    /// use verbs::{CqInit, QpInit, QpType};
+    ///
+    /// # fn main() -> verbs::Result<()> {
+    /// let init = ListenerInit { backlog: 256, ..ListenerInit::default() };
+    /// let listener = Listener::bind_with("0.0.0.0:7471", &init, |request| {
+    ///     if !request.peer.private_data().starts_with(b"version 1") {
+    ///         request.id.reject(b"version 1 only")?;
+    ///         return Ok(None);
+    ///     }
+    ///     let context = request.id.context()?;
+    ///     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(1024))?);
+    ///     let mut qp = request.id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?;
+    ///     qp.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+    ///     let param = ConnParam { private_data: b"welcome", ..ConnParam::default() };
+    ///     request.id.accept(qp, &param)?;
+    ///     Ok(Some((pd, cq)))
+    /// })?;
+    /// let peer = listener.accept()?;
+    /// let (pd, cq) = peer.resources;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bind`](Listener::bind).
+    pub fn bind_with(
+        address: impl ToSocketAddrs,
+        init: &ListenerInit,
+        setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let addresses = lookup(address)?;
+        let channel = EventChannel::new()?;
+        let (id, address) = listen(&channel, addresses, init)?;
+        let closed = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| Error::new("listen", "", errno.into()))?;
+        let passive = Passive::new(init.max_pending, init.establish_timeout);
+        let state = Mutex::new(State { id: Some(id), passive, waiting: BTreeMap::new() });
+        Ok(Self { state, channel, closed, address, setup: Box::new(setup) })
+    }
+
+    /// Returns the address and port at which it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the next connection, and waits for it without limit. [`close`](Self::close) ends the
+    /// wait.
+    ///
+    /// # Errors
+    /// - `ECANCELED` once the listener is closed.
+    /// - Those of the program's setup, whose request is rejected. The listener continues.
+    /// - `ENODEV` when the device was removed that the listener is bound to.
+    /// - As [`EventChannel::new`] and [`EventChannel::next_event`].
+    ///
+    /// # References
+    /// `rdma_get_request(3)`
+    #[doc(alias = "rdma_get_request")]
+    pub fn accept(&self) -> Result<Connection<T>> {
+        loop {
+            if let Some(Incoming::Connection(connection)) = self.next_until(None)? {
+                return Ok(connection);
+            }
+        }
+    }
+
+    /// Returns the next connection, and waits for it at most for `timeout`. Returns `None` after
+    /// that.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn accept_within(&self, timeout: Duration) -> Result<Option<Connection<T>>> {
+        // A deadline beyond the clock's range means no deadline.
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            match self.next_until(deadline)? {
+                Some(Incoming::Connection(connection)) => return Ok(Some(connection)),
+                Some(Incoming::Failed { .. }) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Returns the next outcome of a request, a connection or a failure, and waits for it at most
+    /// for `timeout`. Returns `None` after that.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn next_incoming(&self, timeout: Duration) -> Result<Option<Incoming<T>>> {
+        self.next_until(Instant::now().checked_add(timeout))
+    }
+
+    /// Stops listening. Calls that wait in other threads, and later ones, return `ECANCELED`;
+    /// requests whose connections are not established are rejected. Connections that the program
+    /// has are not affected.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        let (id, waiting) = (state.id.take(), core::mem::take(&mut state.waiting));
+        drop(state);
+        // Full means that it is readable.
+        let _ = self.closed.write(1);
+        drop((id, waiting));
+    }
+
+    fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Incoming<T>>> {
+        loop {
+            let mut state = self.lock();
+            let Some(listener) = state.id.as_ref().map(CmId::key) else { return Err(is_closed()) };
+            let Some(event) = self.channel.try_next_event()? else {
+                // Only now: an establishment that waited to be read is in time.
+                let now = Instant::now();
+                if let Some((key, outcome)) = state.passive.expired(now) {
+                    let waiting = state.waiting.remove(&key);
+                    drop(state);
+                    return waiting.map(|waiting| waiting.ended(outcome)).transpose();
+                }
+                let until = deadline.into_iter().chain(state.passive.deadline()).min();
+                drop(state);
+                if deadline.is_some_and(|deadline| deadline <= now) {
+                    return Ok(None);
+                }
+                wait::until_readable(VERB, [self.channel.as_fd(), self.closed.as_fd()], until)?;
+                continue;
+            };
+            let incoming = match event.kind {
+                EventKind::ConnectRequest(request) => {
+                    let has_room = state.passive.request(request.id.key());
+                    drop(state);
+                    self.set_up(request, has_room)?
+                }
+                EventKind::DeviceRemoval if event.id == listener => {
+                    event.ok()?;
+                    None
+                }
+                _ => match state.passive.event(event) {
+                    Some((key, outcome)) => {
+                        let waiting = state.waiting.remove(&key);
+                        let incoming = waiting.map(|waiting| waiting.ended(outcome)).transpose();
+                        drop(state);
+                        incoming?
+                    }
+                    None => None,
+                },
+            };
+            if incoming.is_some() {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    /// Lets the program set a request up. Returns the outcome if it is there already.
+    fn set_up(&self, request: ConnectRequest, has_room: bool) -> Result<Option<Incoming<T>>> {
+        if !has_room {
+            let reason = "too many requests wait for their peers: see ListenerInit::max_pending";
+            let error = Error::new(VERB, "", Errno::AGAIN);
+            return Ok(Some(failed(&request.id, error.because(Cause::Other { reason: reason.into() }))));
+        }
+        let place = Place { listener: self, key: request.id.key() };
+        let result = (self.setup)(&request);
+        let ConnectRequest { id, peer, .. } = request;
+        let resources = match result {
+            Ok(Some(resources)) => resources,
+            Ok(None) => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(Some(failed(&id, error))),
+            Err(error) => return Err(error),
+        };
+        let peer = match peer {
+            Peer::Conn(peer) => peer,
+            Peer::Ud(_) => PeerParam::default(),
+        };
+        let waiting = Waiting { id, resources, peer };
+        let mut state = self.lock();
+        if state.id.is_none() {
+            // Closed meanwhile. The place is given back without the lock.
+            drop(state);
+            return Ok(None);
+        }
+        match state.passive.accepted(place.key, Instant::now()) {
+            Some(outcome) => {
+                let incoming = waiting.ended(outcome);
+                drop(state);
+                incoming.map(Some)
+            }
+            None => {
+                state.waiting.insert(place.key, waiting);
+                drop(state);
+                core::mem::forget(place);
+                Ok(None)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Waiting<T> {
+    /// Returns the outcome of the request.
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`] and [`CmId::migrate`].
+    fn ended(self, outcome: Outcome) -> Result<Incoming<T>> {
+        match outcome {
+            Outcome::Established => self.established(),
+            Outcome::Failed(error) => Ok(failed(&self.id, error)),
+        }
+    }
+
+    /// Moves the id to a channel of its own, and returns the connection.
+    fn established(self) -> Result<Incoming<T>> {
+        let channel = EventChannel::new()?;
+        self.id.migrate(&channel)?;
+        let Self { id, resources, peer } = self;
+        let Some(qp) = id.take_qp() else {
+            let reason = "the setup accepted for a queue pair that the id does not hold";
+            let error = Error::new(VERB, "", Errno::INVAL);
+            return Ok(failed(&id, error.because(Cause::Other { reason: reason.into() })));
+        };
+        Ok(Incoming::Connection(Connection { qp, resources, peer, control: Control::new(id, channel) }))
+    }
+}
+
+/// The place of a request that the program sets up, which is given back when the setup panics,
+/// rejects or fails.
+struct Place<'a, T> {
+    listener: &'a Listener<T>,
+    key: IdKey,
+}
+
+impl<T> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        self.listener.lock().passive.dropped(self.key);
+    }
+}
+
+/// The descriptor is readable when there may be a connection, for event loops, which then call
+/// [`accept_within`](Listener::accept_within) without time until it returns `None`.
+impl<T> AsFd for Listener<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl<T> fmt::Debug for Listener<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Makes the id that listens, at the first of the addresses that can be bound.
+fn listen(
+    channel: &EventChannel,
+    addresses: Vec<SocketAddr>,
+    init: &ListenerInit,
+) -> Result<(CmId, SocketAddr)> {
+    let mut last = no_address();
+    for address in addresses {
+        match listen_at(channel, address, init) {
+            Ok(id) => {
+                let local = id.local_addr()?.and_then(|local| local.ip());
+                return Ok((id, local.unwrap_or(address)));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> Result<CmId> {
+    let id = channel.create_id(PortSpace::TCP)?;
+    if init.reuse_addr {
+        id.set_reuse_addr(true)?;
+    }
+    if init.af_only {
+        id.set_af_only(true)?;
+    }
+    if let Some(ack_timeout) = init.ack_timeout {
+        id.set_ack_timeout(ack_timeout)?;
+    }
+    id.bind_addr(address)?;
+    id.listen(init.backlog)?;
+    Ok(id)
+}
+
+/// Returns the failure of a request.
+fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
+    let peer = id.peer_addr().ok().flatten().and_then(|address| address.ip());
+    Incoming::Failed { peer, error }
+}
+
+/// Returns whether a call of the setup failed because the peer had given its request up.
+fn is_gone(error: &Error) -> bool {
+    let is_call = matches!(error.verb, "accept" | "reject" | "init_qp_attr");
+    // A value that is too large is the program's.
+    is_call && error.errno == Errno::INVAL && matches!(error.cause, Cause::Unknown | Cause::Other { .. })
+}
+
+fn is_closed() -> Error {
+    let reason = "the listener is closed";
+    Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
+}

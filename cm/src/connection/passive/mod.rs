@@ -1,0 +1,144 @@
+//! [`Passive`]: the side that listens, without I/O: which requests are between their arrival and
+//! their establishment, and what becomes of each.
+//!
+//! ```text
+//!   request ─► SettingUp ─ accepted ─► Accepted ─ Established ─► Established
+//!                 │                        │
+//!                 │                        ├─ Rejected, Unreachable, ConnectError,
+//!                 │                        │  Disconnected, DeviceRemoval ─────────► Failed
+//!                 │                        └─ the deadline ────────────────────────► Failed
+//!                 └─ dropped: the program rejected it, or its setup failed
+//! ```
+//!
+//! The program sets a request up while other threads read events, so that the end of a request may
+//! arrive before [`accepted`](Passive::accepted): it is kept until then. A peer that is slow delays
+//! no other one, because each request has a deadline of its own, and their number is bounded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use verbs::{Cause, Errno, Error};
+
+use crate::event::{Event, EventKind};
+use crate::id::IdKey;
+
+/// The side that listens.
+#[derive(Debug)]
+pub(super) struct Passive {
+    pending: BTreeMap<IdKey, Stage>,
+    /// The deadlines of accepted requests, the earliest first.
+    deadlines: BTreeSet<(Instant, IdKey)>,
+    max_pending: usize,
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The program sets it up. The outcome, where that came first.
+    SettingUp(Option<Outcome>),
+    /// The peer's message of establishment is awaited until a deadline.
+    Accepted(Option<Instant>),
+}
+
+/// The end of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The connection is established.
+    Established,
+    /// The peer gave up, or was silent.
+    Failed(Error),
+}
+
+impl Passive {
+    /// Returns the state of a listener without requests.
+    pub(super) fn new(max_pending: usize, timeout: Duration) -> Self {
+        Self { pending: BTreeMap::new(), deadlines: BTreeSet::new(), max_pending, timeout }
+    }
+
+    /// Enters a request that the program sets up. Returns whether there is room; a request without
+    /// room is rejected.
+    pub(super) fn request(&mut self, key: IdKey) -> bool {
+        if self.pending.len() >= self.max_pending {
+            return false;
+        }
+        self.pending.insert(key, Stage::SettingUp(None));
+        true
+    }
+
+    /// Notes that the program has accepted a request. Returns the outcome if it came before.
+    pub(super) fn accepted(&mut self, key: IdKey, now: Instant) -> Option<Outcome> {
+        let stage = self.pending.get_mut(&key)?;
+        if let Stage::SettingUp(outcome @ Some(_)) = stage {
+            let outcome = outcome.take();
+            self.pending.remove(&key);
+            return outcome;
+        }
+        // A deadline beyond the clock's range means no deadline.
+        let deadline = now.checked_add(self.timeout);
+        *stage = Stage::Accepted(deadline);
+        self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
+        None
+    }
+
+    /// Forgets a request that the program rejected, or could not set up.
+    pub(super) fn dropped(&mut self, key: IdKey) {
+        if let Some(Stage::Accepted(Some(deadline))) = self.pending.remove(&key) {
+            self.deadlines.remove(&(deadline, key));
+        }
+    }
+
+    /// Handles an event of a request's id. Returns the outcome that it is for one that the program
+    /// has accepted.
+    pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
+        let key = event.id;
+        let stage = self.pending.get_mut(&key)?;
+        let outcome = outcome(event)?;
+        match stage {
+            Stage::SettingUp(Some(Outcome::Failed(_))) => None,
+            Stage::SettingUp(early) => {
+                *early = Some(outcome);
+                None
+            }
+            Stage::Accepted(_) => {
+                self.dropped(key);
+                Some((key, outcome))
+            }
+        }
+    }
+
+    /// Returns a request whose deadline is over, and its failure.
+    pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
+        let (deadline, key) = self.deadlines.first().copied()?;
+        if deadline > now {
+            return None;
+        }
+        self.dropped(key);
+        let reason = format!("the peer did not confirm the connection within {:?}", self.timeout);
+        let error = Error::new("accept", "", Errno::TIMEDOUT);
+        Some((key, Outcome::Failed(error.because(Cause::Other { reason: reason.into() }))))
+    }
+
+    /// Returns the time at which the next request expires.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}
+
+/// Returns the outcome that an event is; `None` for one that changes nothing.
+fn outcome(event: Event) -> Option<Outcome> {
+    let reason = match event.kind {
+        EventKind::Established(_) => return Some(Outcome::Established),
+        EventKind::Disconnected => "the peer ended the connection before the program had it",
+        EventKind::Rejected(_) => "the peer gave up before the connection was established",
+        EventKind::Unreachable => "the peer did not confirm the connection",
+        EventKind::ConnectError | EventKind::DeviceRemoval => {
+            return event.ok().err().map(Outcome::Failed);
+        }
+        _ => return None,
+    };
+    let errno = event.status.errno().unwrap_or(Errno::CONNREFUSED);
+    Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+use verbs::Ece;
+use verbs_core::slots::SlotId;
+
+use super::*;
+use crate::event::{Peer, Rejection, Status};
+use crate::types::{PeerParam, RejectReason};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const TICK: Duration = Duration::from_nanos(1);
+
+fn key(number: u64) -> IdKey {
+    IdKey(SlotId(number))
+}
+
+fn event(number: u64, kind: EventKind) -> Event {
+    Event { id: key(number), kind, status: Status(0), ece: Ece::default() }
+}
+
+fn established(number: u64) -> Event {
+    event(number, EventKind::Established(Peer::Conn(PeerParam::default())))
+}
+
+fn rejected(number: u64) -> Event {
+    let rejection = Rejection { reason: Some(RejectReason::TIMEOUT), private_data: Vec::new() };
+    event(number, EventKind::Rejected(rejection))
+}
+
+/// Returns a listener with requests that the program has accepted.
+fn accepted(numbers: &[u64], now: Instant) -> Passive {
+    let mut passive = Passive::new(8, TIMEOUT);
+    for number in numbers {
+        assert!(passive.request(key(*number)));
+        assert_eq!(passive.accepted(key(*number), now), None);
+    }
+    passive
+}
+
+fn reason(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Failed(error) => error.to_string(),
+        Outcome::Established => panic!("it is established"),
+    }
+}
+
+#[test]
+fn a_request_is_established_after_it_was_accepted() {
+    let now = Instant::now();
+    let mut passive = accepted(&[1], now);
+    assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
+    assert_eq!(passive.event(established(1)), None, "a second one");
+    assert_eq!((passive.deadline(), passive.expired(now + TIMEOUT)), (None, None));
+}
+
+#[test]
+fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
+    let now = Instant::now();
+    let mut passive = Passive::new(8, TIMEOUT);
+    passive.request(key(1));
+    assert_eq!(passive.event(established(1)), None);
+    assert_eq!(passive.accepted(key(1), now), Some(Outcome::Established));
+
+    passive.request(key(2));
+    assert_eq!(passive.event(rejected(2)), None);
+    assert_eq!(passive.event(established(2)), None, "a failure stays");
+    let outcome = passive.accepted(key(2), now).expect("the outcome");
+    assert_eq!(
+        reason(outcome),
+        "accept: the peer gave up before the connection was established (ECONNREFUSED)"
+    );
+
+    passive.request(key(3));
+    passive.event(established(3));
+    passive.event(event(3, EventKind::Disconnected));
+    let outcome = passive.accepted(key(3), now).expect("the outcome");
+    assert!(reason(outcome).contains("ended the connection before the program had it"));
+    assert!(passive.pending.is_empty() && passive.deadline().is_none());
+}
+
+#[test]
+fn each_failure_says_what_the_peer_did() {
+    let now = Instant::now();
+    for (failure, text) in [
+        (rejected(1), "gave up"),
+        (event(1, EventKind::Unreachable), "did not confirm"),
+        (event(1, EventKind::Disconnected), "ended the connection"),
+        (event(1, EventKind::ConnectError), "the connection failed"),
+        (event(1, EventKind::DeviceRemoval), "the device was removed"),
+    ] {
+        let (of, outcome) = accepted(&[1], now).event(failure).expect("an outcome");
+        let reason = reason(outcome);
+        assert!(of == key(1) && reason.contains(text), "{reason}");
+    }
+}
+
+#[test]
+fn a_slow_peer_delays_no_other_one() {
+    let now = Instant::now();
+    let mut passive = accepted(&[1, 2, 3], now);
+    assert_eq!(passive.event(established(2)), Some((key(2), Outcome::Established)));
+    assert_eq!(passive.event(established(3)), Some((key(3), Outcome::Established)));
+    assert_eq!(passive.deadline(), Some(now + TIMEOUT));
+    assert_eq!(passive.expired(now + TIMEOUT - TICK), None);
+    let (of, outcome) = passive.expired(now + TIMEOUT).expect("it has expired");
+    assert_eq!(of, key(1));
+    assert_eq!(reason(outcome), "accept: the peer did not confirm the connection within 30s (ETIMEDOUT)");
+    assert_eq!(passive.event(established(1)), None, "it comes too late");
+}
+
+#[test]
+fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
+    let (first, second) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let mut passive = accepted(&[1], first);
+    passive.request(key(2));
+    passive.accepted(key(2), second);
+    assert_eq!(passive.deadline(), Some(first + TIMEOUT));
+    passive.event(established(1));
+    assert_eq!(passive.deadline(), Some(second + TIMEOUT));
+    assert_eq!(passive.expired(first + TIMEOUT), None);
+    assert_eq!(passive.expired(second + TIMEOUT).map(|(key, _)| key), Some(key(2)));
+    assert_eq!(passive.deadlines.len(), 0, "no deadline stays");
+}
+
+#[test]
+fn a_request_that_the_program_sets_up_has_no_deadline() {
+    let now = Instant::now();
+    let mut passive = Passive::new(8, TIMEOUT);
+    passive.request(key(1));
+    assert_eq!((passive.deadline(), passive.expired(now + 10 * TIMEOUT)), (None, None));
+}
+
+#[test]
+fn requests_beyond_the_limit_are_refused_until_one_has_ended() {
+    let now = Instant::now();
+    let mut passive = Passive::new(2, TIMEOUT);
+    assert!(passive.request(key(1)) && passive.request(key(2)));
+    assert!(!passive.request(key(3)));
+    passive.dropped(key(1));
+    assert!(passive.request(key(3)));
+    passive.accepted(key(2), now);
+    passive.event(established(2));
+    assert!(passive.request(key(4)));
+    assert!(!passive.request(key(5)));
+}
+
+#[test]
+fn events_of_strangers_and_events_without_meaning_change_nothing() {
+    let now = Instant::now();
+    let mut passive = accepted(&[1], now);
+    assert_eq!(passive.event(established(9)), None);
+    assert_eq!(passive.event(event(1, EventKind::TimewaitExit)), None);
+    assert_eq!(passive.event(event(1, EventKind::AddrChange)), None);
+    assert_eq!(passive.accepted(key(9), now), None);
+    passive.dropped(key(9));
+    assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
+}
+
+#[test]
+fn a_request_that_the_program_dropped_has_no_outcome() {
+    let now = Instant::now();
+    let mut passive = Passive::new(8, TIMEOUT);
+    passive.request(key(1));
+    passive.dropped(key(1));
+    assert_eq!(passive.event(rejected(1)), None);
+    assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
+}
+
+#[test]
+fn a_timeout_beyond_the_clock_is_no_deadline() {
+    let now = Instant::now();
+    let mut passive = Passive::new(8, Duration::MAX);
+    passive.request(key(1));
+    assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
+    assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
+}

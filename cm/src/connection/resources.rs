@@ -1,0 +1,97 @@
+//! [`Resources`]: what a queue pair needs, made for one connection.
+
+use std::time::{Duration, Instant};
+
+use verbs::state::Init;
+use verbs::{Cause, CompChannel, Completed, Cq, CqInit, Errno, Error, Pd, Qp, QpCap, QpInit, QpType, Result};
+
+use crate::id::CmId;
+
+/// A protection domain, and the completion queues of one queue pair: those that a connection has
+/// whose program brings none of its own.
+///
+/// Sends and receives complete in queues of their own, so that a wait for one is not disturbed by
+/// the other.
+#[derive(Debug)]
+pub struct Resources {
+    /// The protection domain, for memory.
+    pub pd: Pd,
+    /// The completion queue of sends.
+    pub send_cq: Cq,
+    /// The completion queue of receives.
+    pub recv_cq: Cq,
+    /// The channel of both: a wait has the resources to itself, so that an event only wakes it.
+    channel: CompChannel,
+}
+
+impl Resources {
+    /// The capacity of queue pairs whose program asks for none: 16 sends and 16 receives of one
+    /// piece of memory each.
+    pub const CAP: QpCap =
+        QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+
+    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device.
+    ///
+    /// # Errors
+    /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
+    /// and [`Context::create_comp_channel`](verbs::Context::create_comp_channel).
+    pub fn create(id: &CmId, cap: QpCap) -> Result<(Qp<Init>, Self)> {
+        let context = id.context()?;
+        let pd = context.alloc_pd()?;
+        let channel = context.create_comp_channel()?;
+        let queue =
+            |cqe: u32| context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(cqe.max(1)) });
+        let (send_cq, recv_cq) = (queue(cap.max_send_wr)?, queue(cap.max_recv_wr)?);
+        let init = QpInit { recv_cq: recv_cq.handle(), cap, ..QpInit::new(QpType::RC, &send_cq) };
+        let qp = id.create_qp(&pd, &init)?;
+        Ok((qp, Self { pd, send_cq, recv_cq, channel }))
+    }
+
+    /// Waits for the next completion of a send, without keeping a processor busy.
+    /// [`Completed::ok`] returns the error of a request that failed.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; as [`Cq::req_notify`] and
+    /// [`CompChannel::wait`].
+    ///
+    /// # References
+    /// `rdma_get_send_comp(3)`
+    #[doc(alias = "rdma_get_send_comp")]
+    pub fn next_send(&mut self, timeout: Duration) -> Result<Completed> {
+        next(&mut self.send_cq, &self.channel, timeout, &self.pd)
+    }
+
+    /// Waits for the next completion of a receive, without keeping a processor busy.
+    /// [`Completed::ok`] returns the error of a request that failed.
+    ///
+    /// # Errors
+    /// As [`next_send`](Self::next_send).
+    ///
+    /// # References
+    /// `rdma_get_recv_comp(3)`
+    #[doc(alias = "rdma_get_recv_comp")]
+    pub fn next_recv(&mut self, timeout: Duration) -> Result<Completed> {
+        next(&mut self.recv_cq, &self.channel, timeout, &self.pd)
+    }
+}
+
+fn next(cq: &mut Cq, channel: &CompChannel, timeout: Duration, pd: &Pd) -> Result<Completed> {
+    // A deadline beyond the clock's range means no deadline.
+    let deadline = Instant::now().checked_add(timeout);
+    loop {
+        if let Some(completed) = cq.poll_one() {
+            return Ok(completed);
+        }
+        // Armed before the second look, so that a completion in between raises an event.
+        cq.req_notify(false)?;
+        if let Some(completed) = cq.poll_one() {
+            return Ok(completed);
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            let error = Error::new("poll_cq", pd.context().device_name(), Errno::TIMEDOUT);
+            return Err(error.because(Cause::NoCompletion { within: timeout }));
+        }
+        channel.wait(left)?;
+    }
+}

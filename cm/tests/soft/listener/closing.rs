@@ -1,0 +1,83 @@
+//! The end of a listener, in each state of its requests.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::{Connector, EventKind, Listener};
+use verbs::Errno;
+
+use super::{Slow, accept, client, pair, send};
+use crate::support::{Host, PATIENCE, is_free, next, readable};
+
+#[test]
+fn closing_ends_a_blocked_accept_and_rejects_later_peers() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let (mut client, mut server) = pair(&listener);
+    let listener = Arc::new(listener);
+    let (ended, ends) = mpsc::channel();
+    for _ in 0..2 {
+        let (listener, ended) = (Arc::clone(&listener), ended.clone());
+        thread::spawn(move || ended.send(listener.accept().map(drop)));
+    }
+    listener.close();
+    for _ in 0..2 {
+        let error = ends.recv_timeout(PATIENCE).unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "accept: the listener is closed (ECANCELED)");
+    }
+    let error = Connector::default().connect(listener.local_addr()).unwrap_err();
+    assert!(error.to_string().contains("no program listens"), "{error}");
+    assert_eq!(listener.accept_within(Duration::ZERO).unwrap_err().errno, Errno::CANCELED);
+    // The port is free, and connections go on.
+    Listener::bind(listener.local_addr()).unwrap();
+    send(&mut client, &mut server, b"still there");
+}
+
+#[test]
+fn a_closed_listener_rejects_the_request_of_a_slow_peer() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let slow = Slow::new(listener.local_addr(), 0xff_ff07);
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| listener.accept_within(PATIENCE).map(|_| ()));
+        slow.is_accepted();
+        listener.close();
+        assert_eq!(blocked.join().unwrap().unwrap_err().errno, Errno::CANCELED);
+    });
+    let event = next(&slow.channel);
+    assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+}
+
+#[test]
+fn a_listener_that_is_dropped_rejects_the_requests_of_each_state() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let to = listener.local_addr();
+    let accepted = Slow::new(to, 0xff_ff07);
+    let client = client(to);
+    let connected = (accept(&listener), client.join().unwrap().unwrap());
+    accepted.is_accepted();
+    // The listener has not read this one.
+    let unread = Slow::new(to, 0xff_ff08);
+    readable(&listener);
+    drop(listener);
+    for slow in [&accepted, &unread] {
+        let event = next(&slow.channel);
+        assert!(event.id == slow.id.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+    }
+    assert_eq!(connected.0.control.end().unwrap(), None, "connections go on");
+    let address = host.address;
+    drop((accepted, unread, connected, host));
+    is_free(address);
+}
+
+#[test]
+fn a_wait_without_time_returns_at_once() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    assert!(listener.accept_within(Duration::ZERO).unwrap().is_none());
+    let (client, server) = pair(&listener);
+    assert_eq!(client.control.wait(Duration::ZERO).unwrap(), None);
+    assert_eq!(server.control.end().unwrap(), None);
+}

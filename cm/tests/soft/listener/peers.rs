@@ -1,0 +1,214 @@
+//! Many peers, slow peers, peers that give up, and what they can occupy.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::{ConnParam, Connector, EventKind, Incoming, Listener, ListenerInit, RejectReason, Resources};
+use verbs::Errno;
+
+use super::{Slow, accept, client, listener_that_answers, pair};
+use crate::support::{End, Host, PATIENCE, next, readable};
+
+#[test]
+fn a_request_beyond_the_backlog_is_rejected_and_the_others_connect() {
+    let host = Host::new();
+    let init = ListenerInit { backlog: 2, ..ListenerInit::default() };
+    let listener = listener_that_answers(&host, &init);
+    let (results, ended) = mpsc::channel();
+    for _ in 0..3 {
+        let (results, to) = (results.clone(), listener.local_addr());
+        thread::spawn(move || results.send(Connector::default().connect(to)).is_ok());
+    }
+    // Two wait for a call of the listener.
+    let error = ended.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(error.rejection.and_then(|it| it.reason), Some(RejectReason::CONSUMER_DEFINED));
+    let _accepted = [accept(&listener), accept(&listener)];
+    let _connected = [(); 2].map(|()| ended.recv_timeout(PATIENCE).unwrap().unwrap());
+}
+
+#[test]
+fn two_hundred_and_fifty_six_peers_connect_to_one_listener_at_once() {
+    const PEERS: u64 = 256;
+    let host = Host::new();
+    // Completion queues without channels, because processes often have no more than 1024 files.
+    let listener = Listener::bind_with(host.at(0), &ListenerInit::default(), |request| {
+        let end = End::of(&request.id);
+        let private_data = &request.peer.private_data()[..8];
+        request.id.accept(end.qp(&request.id), &ConnParam { private_data, ..ConnParam::default() })?;
+        Ok(Some(end))
+    })
+    .unwrap();
+    let to = listener.local_addr();
+    let (start, all) = (Barrier::new(PEERS as usize), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for number in 0..PEERS {
+            let (start, all) = (&start, &all);
+            scope.spawn(move || {
+                start.wait();
+                let private_data = &number.to_be_bytes();
+                let param = ConnParam { private_data, ..ConnParam::default() };
+                let times = (PATIENCE, 3 * PATIENCE);
+                let connector = Connector {
+                    param,
+                    resolve_timeout: times.0,
+                    connect_timeout: times.1,
+                    ..Connector::default()
+                };
+                let connection = connector.connect_with(to, |id| {
+                    let end = End::of(id);
+                    Ok((end.qp(id), end))
+                });
+                let connection = connection.unwrap();
+                assert_eq!(connection.peer.private_data[..8], *private_data);
+                all.lock().unwrap().push(connection);
+            });
+        }
+        let mut accepted = Vec::new();
+        let deadline = Instant::now() + 3 * PATIENCE;
+        while accepted.len() < PEERS as usize {
+            assert!(Instant::now() < deadline, "{} are accepted", accepted.len());
+            accepted.extend(listener.accept_within(PATIENCE).unwrap());
+        }
+        let numbers: BTreeSet<_> = accepted.iter().map(|it| it.peer.private_data[..8].to_vec()).collect();
+        assert_eq!(numbers.len(), PEERS as usize);
+    });
+    assert_eq!(all.into_inner().unwrap().len(), PEERS as usize);
+}
+
+#[test]
+fn threads_share_a_listener() {
+    const PEERS: usize = 16;
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let accepted = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let acceptors: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    while let Ok(Some(connection)) = listener.accept_within(PATIENCE) {
+                        accepted.lock().unwrap().push(connection);
+                    }
+                })
+            })
+            .collect();
+        let clients: Vec<_> = (0..PEERS).map(|_| client(listener.local_addr())).collect();
+        let connected: Vec<_> = clients.into_iter().map(|it| it.join().unwrap().unwrap()).collect();
+        let deadline = Instant::now() + PATIENCE;
+        while accepted.lock().unwrap().len() < PEERS {
+            assert!(Instant::now() < deadline);
+            thread::yield_now();
+        }
+        listener.close();
+        acceptors.into_iter().for_each(|it| it.join().unwrap());
+        assert_eq!(connected.len(), PEERS);
+    });
+}
+
+#[test]
+fn a_slow_peer_delays_no_other_one_and_expires() {
+    let host = Host::new();
+    let init = ListenerInit { establish_timeout: Duration::from_millis(200), ..ListenerInit::default() };
+    let listener = listener_that_answers(&host, &init);
+    let slow = Slow::new(listener.local_addr(), 0xff_ff07);
+    let (_client, _accepted) = {
+        let client = client(listener.local_addr());
+        let accepted = accept(&listener);
+        (client.join().unwrap().unwrap(), accepted)
+    };
+    slow.is_accepted();
+    let incoming = listener.next_incoming(PATIENCE).unwrap().expect("it expires in time");
+    let Incoming::Failed { peer, error } = incoming else { panic!("{incoming:?}") };
+    assert_eq!(error.to_string(), "accept: the peer did not confirm the connection within 200ms (ETIMEDOUT)");
+    assert_eq!(peer.map(Into::into), slow.id.local_addr().unwrap());
+    let event = next(&slow.channel);
+    assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+}
+
+#[test]
+fn requests_beyond_those_that_may_be_pending_are_rejected() {
+    let host = Host::new();
+    let init = ListenerInit { max_pending: 1, ..ListenerInit::default() };
+    let listener = listener_that_answers(&host, &init);
+    let first = Slow::new(listener.local_addr(), 0xff_ff07);
+    let second = thread::scope(|scope| {
+        let reader = scope.spawn(|| listener.next_incoming(PATIENCE).unwrap().expect("a failure"));
+        first.is_accepted();
+        let second = client(listener.local_addr());
+        let incoming = reader.join().unwrap();
+        assert!(
+            matches!(&incoming, Incoming::Failed { error, .. } if error.errno == Errno::AGAIN),
+            "{incoming:?}"
+        );
+        second
+    });
+    assert!(second.join().unwrap().unwrap_err().rejection.is_some());
+    drop(first);
+    let incoming = listener.next_incoming(PATIENCE).unwrap();
+    assert!(matches!(incoming, Some(Incoming::Failed { .. })), "{incoming:?}");
+    pair(&listener);
+}
+
+/// A slow peer, and the descriptor of its listener, in the hands of the listener's setup.
+#[derive(Default)]
+struct InSetup(Mutex<Option<(Slow, OwnedFd)>>);
+
+impl InSetup {
+    /// Lets a peer connect to the listener, which has read nothing yet.
+    fn connect(&self, listener: &Listener) {
+        let slow = Slow::new(listener.local_addr(), 0xff_ff07);
+        *self.0.lock().unwrap() = Some((slow, listener.as_fd().try_clone_to_owned().unwrap()));
+    }
+
+    fn take(&self) -> Option<(Slow, OwnedFd)> {
+        self.0.lock().unwrap().take()
+    }
+}
+
+#[test]
+fn a_peer_that_gives_up_during_the_setup_makes_no_call_fail() {
+    let host = Host::new();
+    let in_setup = Arc::new(InSetup::default());
+    let peer = Arc::clone(&in_setup);
+    let listener = Listener::bind_with(host.at(0), &ListenerInit::default(), move |request| {
+        let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+        if let Some((slow, listener)) = peer.take() {
+            drop(slow);
+            // The event of the end.
+            readable(&listener);
+            let error = request.id.accept(qp, &ConnParam::default()).unwrap_err();
+            assert_eq!(error.errno, Errno::INVAL, "{error}");
+            return Err(error);
+        }
+        request.id.accept(qp, &ConnParam::default())?;
+        Ok(Some(resources))
+    })
+    .unwrap();
+    in_setup.connect(&listener);
+    let incoming = listener.next_incoming(PATIENCE).unwrap();
+    assert!(matches!(incoming, Some(Incoming::Failed { .. })), "{incoming:?}");
+    pair(&listener);
+}
+
+#[test]
+fn an_establishment_that_waits_to_be_read_is_in_time() {
+    let host = Host::new();
+    let in_setup = Arc::new(InSetup::default());
+    let peer = Arc::clone(&in_setup);
+    let init = ListenerInit { establish_timeout: Duration::ZERO, ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, move |request| {
+        let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+        request.id.accept(qp, &ConnParam::default())?;
+        if let Some((slow, listener)) = peer.take() {
+            slow.is_accepted();
+            slow.id.establish()?;
+            readable(&listener);
+        }
+        Ok(Some(resources))
+    })
+    .unwrap();
+    in_setup.connect(&listener);
+    accept(&listener);
+}
