@@ -41,8 +41,9 @@
 //! # }
 //! ```
 //!
-//! [`Listener`] and [`Connector`] are made of the types below them, which programs with other needs
-//! use directly: an [`EventChannel`] with any number of ids. The side that listens:
+//! [`guide`] describes connections, and shows each function of librdmacm beside ours. [`Listener`]
+//! and [`Connector`] are made of the types below them, which programs with other needs use
+//! directly: an [`EventChannel`] with any number of ids. The side that listens:
 //!
 //! ```no_run
 //! use std::net::Ipv4Addr;
@@ -186,6 +187,9 @@ mod event_channel;
 mod id;
 mod table;
 mod types;
+
+#[doc = include_str!("connecting.md")]
+pub mod guide {}
 
 pub use addrinfo::{AddrInfo, Family, Hints, getaddrinfo};
 pub use connection::{

@@ -132,6 +132,10 @@ impl CmId {
     /// - `EINVAL` where the id has no device yet.
     /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) where no provider drives it.
     /// - As [`Device::open`] and [`Context::query_device`].
+    ///
+    /// # References
+    /// `rdma_get_devices(3)`
+    #[doc(alias = "rdma_get_devices")]
     pub fn context(&self) -> Result<Context> {
         Ok(self.inner.open_device("open_device")?.context.clone())
     }
