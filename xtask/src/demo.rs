@@ -1,14 +1,15 @@
-//! `cargo xtask demo`: a device, and a ping-pong between two of our own programs that checks every
-//! byte.
+//! `cargo xtask demo`: a device, a ping-pong between two of our own programs that checks every
+//! byte, and two programs that find each other by address.
 //!
 //! It runs on the host: on its RDMA device if there is one, else on soft devices, which live in the
 //! programs themselves. With `--device rxe` it runs in a guest, as `demo --device host` there.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::{cargo, vm};
 
-/// Shows a device and a verified ping-pong.
+/// Shows a device, a verified ping-pong and a connection by address.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Device to use [default: the host's if it has one, else soft]
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
     kernel: vm::kernel::Choice,
 
-    /// Directory of ibv_devinfo and ibv_rc_pingpong [default: build them]
+    /// Directory of the tools, and of the examples below it [default: build them]
     #[arg(long, value_name = "DIR", hide = true)]
     bin_dir: Option<PathBuf>,
 }
@@ -45,13 +46,13 @@ enum Device {
 /// Runs `demo`.
 ///
 /// # Errors
-/// The programs cannot be built, there is no such device, or the ping-pong is not verified.
+/// The programs cannot be built, there is no such device, or what arrives is not what was sent.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bin_dir = match &args.bin_dir {
         Some(dir) => dir.clone(),
         None => {
-            println!("demo: building ibv_devinfo and ibv_rc_pingpong");
-            cargo::build(&["--quiet", "--package", "rdma-tools", "--bins"])?
+            println!("demo: building ibv_devinfo, ibv_rc_pingpong, and a server and a client");
+            cargo::build(&[&["--quiet", "--bins", "--examples"], PACKAGES].concat())?
         }
     };
     let port = match args.device {
@@ -66,6 +67,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     show(&bin_dir, &port)?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// The packages of the tools and of the examples.
+const PACKAGES: &[&str] = &["--package", "rdma-tools", "--package", "rdma-cm"];
 
 fn in_a_guest(args: &Args, bin_dir: PathBuf) -> Result<ExitCode> {
     let command = [GUEST_XTASK, "demo", "--device", "host", "--bin-dir"].map(Into::into);
@@ -99,6 +103,8 @@ struct Port {
     device: String,
     /// The GID index to pass, where the port needs one.
     gid_index: Option<u32>,
+    /// The address at which programs of this machine reach the port; `None` where it has none.
+    address: Option<Ipv4Addr>,
     /// The environment variable that adds the device to the programs' list.
     env: Option<(&'static str, &'static str)>,
 }
@@ -106,7 +112,12 @@ struct Port {
 impl Port {
     /// A soft device in each program, with an address of its own.
     fn soft() -> Port {
-        Port { device: "soft0".into(), gid_index: Some(0), env: Some(("VERBS_SOFT", "auto")) }
+        Port {
+            device: "soft0".into(),
+            gid_index: Some(0),
+            address: Some(Ipv4Addr::LOCALHOST),
+            env: Some(("VERBS_SOFT", "auto")),
+        }
     }
 
     /// The host's first device with an active port, with RoCE v2 over IPv4 where available.
@@ -125,7 +136,8 @@ impl Port {
                 let table: Vec<_> = (0..256).map(of).collect();
                 Some(pick_gid(&table).with_context(|| format!("{device} has no GID"))?)
             };
-            return Ok(Port { device: device.clone(), gid_index, env: None });
+            let address = gid_index.and_then(|index| address_of(&read(&format!("gids/{index}"))));
+            return Ok(Port { device: device.clone(), gid_index, address, env: None });
         }
         match &devices[..] {
             [] => bail!("no RDMA device on this machine"),
@@ -140,6 +152,17 @@ impl Port {
 }
 
 fn show(bin_dir: &Path, port: &Port) -> Result<()> {
+    show_ping_pong(bin_dir, port)?;
+    match port.address {
+        Some(address) => show_connection(&bin_dir.join("examples"), port, address),
+        None => {
+            println!("\n{} has no IPv4 address: no connection by address is shown", port.device);
+            Ok(())
+        }
+    }
+}
+
+fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
     let (devinfo, pingpong) = (bin_dir.join("ibv_devinfo"), bin_dir.join("ibv_rc_pingpong"));
     let prefix = port.prefix();
     println!("\n$ {prefix}ibv_devinfo -d {}", port.device);
@@ -171,6 +194,29 @@ fn show(bin_dir: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
+/// The message that the server returns.
+const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz";
+
+/// Shows two programs that find each other by an address and a port.
+fn show_connection(examples: &Path, port: &Port, address: Ipv4Addr) -> Result<()> {
+    let prefix = port.prefix();
+    println!("\nserver$ {prefix}server 0.0.0.0:0");
+    let server = Program::start("server", &examples.join("server"), &["0.0.0.0:0".to_owned()], port)?;
+    let deadline = Instant::now() + LIMIT;
+    let listening = server.line(deadline)?;
+    let listening_port = listening.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+    let to = format!("{address}:{}", listening_port.with_context(|| format!("no port in {listening:?}"))?);
+    println!("client$ {prefix}client {to} '{MESSAGE}'\n");
+    let client = Program::start("client", &examples.join("client"), &[to.clone(), MESSAGE.to_owned()], port)?;
+    let returned = client.line(deadline)?;
+    client.finish(deadline)?;
+    // It serves until it is killed.
+    drop(server);
+    ensure!(returned == MESSAGE, "the client received {returned:?}, and had sent {MESSAGE:?}");
+    println!("\nverified: the client found the server at {to}, and its message came back");
+    Ok(())
+}
+
 /// Chooses a GID index among (type, GID) as in sysfs: RoCE v2 over IPv4, then any RoCE v2, then
 /// any.
 fn pick_gid(table: &[(String, String)]) -> Option<u32> {
@@ -186,11 +232,18 @@ fn pick_gid(table: &[(String, String)]) -> Option<u32> {
         .and_then(|index| u32::try_from(index).ok())
 }
 
+/// Returns the IPv4 address that a GID of sysfs is the mapped form of.
+fn address_of(gid: &str) -> Option<Ipv4Addr> {
+    gid.trim().parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
+}
+
 /// A running program whose output is shown line by line, prefixed with its name.
 struct Program {
     name: &'static str,
     child: Child,
     output: Vec<thread::JoinHandle<bool>>,
+    /// The lines that it prints on stdout.
+    lines: mpsc::Receiver<String>,
 }
 
 impl Program {
@@ -203,10 +256,17 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot run {}", path.display()))?;
+        let (sender, lines) = mpsc::channel();
         let mut output = Vec::new();
-        output.extend(child.stdout.take().map(|pipe| show_lines(name, pipe)));
-        output.extend(child.stderr.take().map(|pipe| show_lines(name, pipe)));
-        Ok(Program { name, child, output })
+        output.extend(child.stdout.take().map(|pipe| show_lines(name, pipe, Some(sender))));
+        output.extend(child.stderr.take().map(|pipe| show_lines(name, pipe, None)));
+        Ok(Program { name, child, output, lines })
+    }
+
+    /// Returns the next line of its stdout.
+    fn line(&self, deadline: Instant) -> Result<String> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
     fn wait_until_it_listens(&mut self, port: u16) -> Result<()> {
@@ -245,14 +305,22 @@ impl Drop for Program {
     }
 }
 
-/// Shows a program's output. The thread returns whether no line reports wrong data: rdma-core's
-/// program prints such a line and exits with 0 nevertheless.
-fn show_lines(name: &'static str, pipe: impl Read + Send + 'static) -> thread::JoinHandle<bool> {
+/// Shows a program's output, and sends its lines. The thread returns whether no line reports wrong
+/// data: rdma-core's program prints such a line and exits with 0 nevertheless.
+fn show_lines(
+    name: &'static str,
+    pipe: impl Read + Send + 'static,
+    lines: Option<mpsc::Sender<String>>,
+) -> thread::JoinHandle<bool> {
     thread::spawn(move || {
         let mut valid = true;
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             println!("{name} | {line}");
             valid &= !line.contains("invalid data");
+            if let Some(lines) = &lines {
+                // It fails once the program is not waited for any more.
+                let _ = lines.send(line);
+            }
         }
         valid
     })
@@ -294,6 +362,12 @@ mod tests {
         assert_eq!(pick_gid(&table(&v1_and_v2[..1])), Some(0));
         assert_eq!(pick_gid(&table(&[("RoCE v2", EMPTY), ("", ""), ("RoCE v2", LINK_LOCAL)])), Some(2));
         assert_eq!(pick_gid(&table(&[("RoCE v2", EMPTY)])), None);
+    }
+
+    #[test]
+    fn an_address_is_that_of_a_mapped_gid() {
+        assert_eq!(address_of(&format!("{IPV4}\n")), Some(Ipv4Addr::new(10, 9, 9, 1)));
+        assert_eq!((address_of(LINK_LOCAL), address_of(EMPTY), address_of("")), (None, None, None));
     }
 
     #[test]

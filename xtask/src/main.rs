@@ -9,7 +9,7 @@
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, which fails if no VM is available |
 //! | `table` | [`mod@test`] | adds the results of a run to the table of conformance cases |
-//! | `demo` | [`demo`] | shows a device and a verified ping-pong |
+//! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
 //! | `aarch64` | [`aarch64`] | unit tests of another architecture, in an emulator |
