@@ -11,6 +11,7 @@
 //! | [`fork`] | registered memory of a process that forks stays with the device |
 //! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`cm`] | connections by address, through the kernel's connection manager |
+//! | [`listener`] | listeners and connectors above them |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
 //! | [`empty_root`] | static builds run where there is nothing else |
@@ -26,6 +27,7 @@ pub mod fork;
 pub mod fuzz;
 pub mod interop;
 pub mod lifecycle;
+pub mod listener;
 pub mod mlx5;
 pub mod negative;
 pub mod soft;
@@ -54,6 +56,7 @@ pub fn all() -> Vec<Case> {
         fork::cases(),
         negative::cases(),
         cm::cases(),
+        listener::cases(),
         fuzz::cases(),
         soft::cases(),
     ]
