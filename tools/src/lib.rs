@@ -8,6 +8,7 @@
 //! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
 //! | [`pingpong`] | the five ping-pongs |
+//! | [`cm`] | parts that the tools of connections by address share |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
@@ -22,6 +23,7 @@
 //! usage text leaves them out, so that misuse prints the same.
 
 pub mod asyncwatch;
+pub mod cm;
 pub mod console;
 pub mod ctext;
 pub mod devices;
