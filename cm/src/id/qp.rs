@@ -23,8 +23,8 @@
 
 use verbs::state::{Errored, Init, Reset, Rts};
 use verbs::{
-    Cause, Ece, Errno, Error, HandleError, InitAttr, Pd, Qp, QpAttr, QpAttrMask, QpInit, QpState, QpType,
-    Result,
+    Cause, Context, Ece, Errno, Error, HandleError, InitAttr, Pd, Qp, QpAttr, QpAttrMask, QpInit, QpState,
+    QpType, Result, Xrcd,
 };
 
 use super::multicast::Member;
@@ -107,7 +107,9 @@ impl CmId {
     /// # }
     /// ```
     ///
-    /// A shared receive queue is that of `init`, as for any queue pair.
+    /// A shared receive queue is that of `init`, as for any queue pair. The type is the id's
+    /// ([`qp_type`](Self::qp_type)), for XRC that of the side that connects: the side that listens
+    /// has a [target](Self::create_target).
     ///
     /// # Errors
     /// - `EINVAL` for an id without a device.
@@ -125,20 +127,40 @@ impl CmId {
         if init.qp_type == QpType::UD {
             return Err(self.inner.wrong_type(VERB, init.qp_type));
         }
-        self.inner.on_device(VERB, pd)?;
-        let mut qp = pd.create_qp(init)?;
-        let offered = ece_of(qp.query_ece())?;
-        let mut connection = self.inner.connection();
-        let remote = connection.remote_ece;
-        if remote.vendor_id != 0 {
-            // A request: the provider gets what the peer offers, or nothing of another vendor.
-            let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
-            supported(qp.set_ece(&Ece { options, ..offered }))?;
+        self.inner.on_device(VERB, pd.context(), "protection domain")?;
+        let qp = pd.create_qp(init)?;
+        self.inner.begin(qp, pd.context(), init.srq.is_some())
+    }
+
+    /// Creates the XRC target of a connection, and moves it to INIT. [`accept`](Self::accept) takes
+    /// it, as it takes a queue pair of [`create_qp`](Self::create_qp), and
+    /// [`take_qp`](Self::take_qp) returns it connected.
+    ///
+    /// The id listens, or comes from a listener, of the type
+    /// [`XRC_RECV`](verbs::QpType::XRC_RECV)
+    /// ([`create_id_of`](crate::EventChannel::create_id_of), in the space
+    /// [`IB`](crate::PortSpace::IB)). The peer's id is of the type
+    /// [`XRC_SEND`](verbs::QpType::XRC_SEND), and learns the number of a shared receive queue of
+    /// the domain from private data.
+    ///
+    /// # Errors
+    /// - `EINVAL` for an id without a device, and of another type.
+    /// - `EINVAL` with [`Cause::Foreign`] for a domain of another device.
+    /// - As [`Xrcd::create_target`], notably `EOPNOTSUPP` for a device without XRC; as
+    ///   [`Qp::to_init`](verbs::Qp::to_init).
+    ///
+    /// # References
+    /// `rdma_create_qp_ex(3)`
+    #[doc(alias = "rdma_create_qp_ex")]
+    pub fn create_target(&self, xrcd: &Xrcd) -> Result<Qp<Init>> {
+        const VERB: &str = "create_qp";
+        if self.inner.qp_type != QpType::XRC_RECV {
+            let reason = format!("an id of the type {} has no XRC target", self.inner.qp_type);
+            let error = Error::new(VERB, "", Errno::INVAL).because(Cause::Other { reason: reason.into() });
+            return Err(self.inner.named(error));
         }
-        let qp = self.inner.to_init(qp, pd)?;
-        connection.local_ece = if remote.vendor_id == 0 { offered } else { ece_of(qp.query_ece())? };
-        connection.made = Some((qp.qp_num(), init.srq.is_some()));
-        Ok(qp)
+        self.inner.on_device(VERB, xrcd.context(), "XRC domain")?;
+        self.inner.begin(xrcd.create_target()?, xrcd.context(), true)
     }
 
     /// Creates a queue pair for datagrams, and moves it to RTS: it sends to any peer, and needs no
@@ -155,8 +177,8 @@ impl CmId {
         if init.qp_type != QpType::UD {
             return Err(self.inner.wrong_type(VERB, init.qp_type));
         }
-        self.inner.on_device(VERB, pd)?;
-        let qp = self.inner.to_init(pd.create_qp(init)?, pd)?;
+        self.inner.on_device(VERB, pd.context(), "protection domain")?;
+        let qp = self.inner.to_init(pd.create_qp(init)?, pd.context())?;
         self.inner.connection().made = Some((qp.qp_num(), init.srq.is_some()));
         let sq_psn = qp.psn();
         let qp = qp.modify_to::<verbs::state::Rtr>(&QpAttr::default(), QpAttrMask::empty())?;
@@ -239,6 +261,22 @@ impl CmId {
 }
 
 impl IdInner {
+    /// Moves a new queue pair to INIT, and agrees on options with the peer of a request.
+    fn begin(&self, mut qp: Qp<Reset>, context: &Context, has_srq: bool) -> Result<Qp<Init>> {
+        let offered = ece_of(qp.query_ece())?;
+        let mut connection = self.connection();
+        let remote = connection.remote_ece;
+        if remote.vendor_id != 0 {
+            // A request: the provider gets what the peer offers, or nothing of another vendor.
+            let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
+            supported(qp.set_ece(&Ece { options, ..offered }))?;
+        }
+        let qp = self.to_init(qp, context)?;
+        connection.local_ece = if remote.vendor_id == 0 { offered } else { ece_of(qp.query_ece())? };
+        connection.made = Some((qp.qp_num(), has_srq));
+        Ok(qp)
+    }
+
     /// Moves the queue pair that the id holds to RTS and tells the peer, after the peer's reply.
     /// `None` if the id holds none: the program moves its own.
     pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
@@ -328,14 +366,14 @@ impl IdInner {
     }
 
     /// Moves a queue pair to INIT.
-    fn to_init(&self, qp: Qp<Reset>, pd: &Pd) -> Result<Qp<Init>> {
+    fn to_init(&self, qp: Qp<Reset>, context: &Context) -> Result<Qp<Init>> {
         if self.backend.computes_init() {
             let (attr, mask) = self.explained(self.backend.init_qp_attr(QpState::INIT))?;
             return Ok(qp.modify_to(&attr, mask)?);
         }
         let addresses = self.explained(self.backend.addresses())?;
         let port_num = addresses.port_num;
-        let pkey_index = pd.context().pkey_index(port_num, addresses.pkey)?;
+        let pkey_index = context.pkey_index(port_num, addresses.pkey)?;
         let qkey = if self.is_ud() { PortSpace::UDP_QKEY } else { 0 };
         Ok(qp.to_init(&InitAttr { port_num, pkey_index, qkey, ..InitAttr::default() })?)
     }
@@ -381,15 +419,15 @@ impl IdInner {
         })
     }
 
-    /// Checks that a protection domain is of the id's device, and notes the device's limits.
-    fn on_device(&self, verb: &'static str, pd: &Pd) -> Result<()> {
+    /// Checks that the open device of a parent is the id's device, and notes the device's limits.
+    fn on_device(&self, verb: &'static str, context: &Context, what: &'static str) -> Result<()> {
         let (_, device) = self.device(verb)?;
-        if pd.context().device_name() != device.name() {
-            let cause = Cause::Foreign { what: "protection domain" };
+        if context.device_name() != device.name() {
+            let cause = Cause::Foreign { what };
             return Err(Error::new(verb, device.name(), Errno::INVAL).because(cause));
         }
         if self.limits.get().is_none() {
-            let limits = Limits::of(pd.context())?;
+            let limits = Limits::of(context)?;
             let _ = self.limits.set(limits);
         }
         Ok(())

@@ -11,6 +11,7 @@
 //! | [`process`] | two processes that find each other by a port of localhost |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
+//! | [`xrc`] | connections over XRC |
 #![allow(missing_docs)]
 
 mod address;
@@ -22,3 +23,4 @@ mod process;
 mod stranger;
 mod support;
 mod thread;
+mod xrc;
