@@ -190,7 +190,7 @@ pub fn describe(error: &io::Error) -> String {
 }
 
 /// The reason for an empty list.
-const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
+pub(crate) const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
                        for a device over UDP that needs neither";
 
 /// 128 + SIGPIPE.

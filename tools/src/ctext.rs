@@ -11,9 +11,17 @@ use std::fmt;
 /// `strtol(3)`
 pub fn strtol(text: &[u8]) -> i64 {
     let (negative, magnitude) = integer(text);
-    let limit = if negative { u64::MAX / 2 + 1 } else { u64::MAX / 2 };
-    let magnitude = magnitude.unwrap_or(limit).min(limit);
-    if negative { magnitude.wrapping_neg() as i64 } else { magnitude as i64 }
+    clamped(negative, magnitude)
+}
+
+/// Parses a number like `atoi(text)` of glibc: blanks, a sign, decimal digits; a number beyond 32
+/// bits keeps its low ones.
+///
+/// # References
+/// `atoi(3)`
+pub fn atoi(text: &[u8]) -> i32 {
+    let (negative, magnitude) = number(text, |digits| (10, digits));
+    clamped(negative, magnitude) as i32
 }
 
 /// Parses a number like `strtoul(text, NULL, 0)`: as [`strtol`], and a minus counts back from 2⁶⁴.
@@ -28,19 +36,32 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Returns sign and magnitude; no magnitude if it is out of range.
+/// Returns the number, or the nearest one in range.
+fn clamped(negative: bool, magnitude: Option<u64>) -> i64 {
+    let limit = if negative { u64::MAX / 2 + 1 } else { u64::MAX / 2 };
+    let magnitude = magnitude.unwrap_or(limit).min(limit);
+    if negative { magnitude.wrapping_neg() as i64 } else { magnitude as i64 }
+}
+
+/// Returns sign and magnitude of a number whose first characters name its base; no magnitude if it
+/// is out of range.
 fn integer(text: &[u8]) -> (bool, Option<u64>) {
+    number(text, |digits| match digits {
+        [b'0', b'x' | b'X', digits @ ..] if digits.first().is_some_and(u8::is_ascii_hexdigit) => (16, digits),
+        [b'0', ..] => (8, digits),
+        _ => (10, digits),
+    })
+}
+
+/// Returns sign and magnitude of a number; `base` takes its prefix.
+fn number(text: &[u8], base: impl FnOnce(&[u8]) -> (u32, &[u8])) -> (bool, Option<u64>) {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !blank(byte)).unwrap_or(text.len());
     let (negative, digits) = match &text[start..] {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] | digits => (false, digits),
     };
-    let (base, digits) = match digits {
-        [b'0', b'x' | b'X', digits @ ..] if digits.first().is_some_and(u8::is_ascii_hexdigit) => (16, digits),
-        [b'0', ..] => (8, digits),
-        _ => (10, digits),
-    };
+    let (base, digits) = base(digits);
     let mut magnitude = Some(0_u64);
     for digit in digits.iter().map_while(|&byte| char::from(byte).to_digit(base)) {
         magnitude = magnitude.and_then(|so_far| so_far.checked_mul(base.into())?.checked_add(digit.into()));
@@ -140,6 +161,15 @@ mod tests {
         ];
         for (text, number) in cases {
             assert_eq!(strtol(text.as_bytes()), number, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn atoi_takes_decimal_digits_alone_and_keeps_32_bits() {
+        for (text, number) in
+            [("", 0), (" -7x", -7), ("0x10", 0), ("010", 10), ("4294967297", 1), ("99999999999999999999", -1)]
+        {
+            assert_eq!(atoi(text.as_bytes()), number, "{text:?}");
         }
     }
 

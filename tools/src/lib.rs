@@ -1,6 +1,7 @@
 //! `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`, `ibv_srq_pingpong`,
-//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`, with rdma-core's flags, output,
-//! exit codes and messages.
+//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`; `rdma_client`, `rdma_server`,
+//! `rdma_xclient`, `rdma_xserver` and `rping`: with rdma-core's flags, output, exit codes and
+//! messages.
 //!
 //! | file | content |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
 //! | [`pingpong`] | the five ping-pongs |
-//! | [`cm`] | parts that the tools of connections by address share |
+//! | [`rping`] | `rping` |
+//! | [`cm`] | `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`; what these tools share |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
@@ -30,6 +32,7 @@ pub mod devices;
 pub mod devinfo;
 pub mod getopt;
 pub mod pingpong;
+pub mod rping;
 
 /// The names of the programs, in alphabetical order.
 ///
@@ -45,4 +48,9 @@ pub const PROGRAMS: &[&str] = &[
     "ibv_uc_pingpong",
     "ibv_ud_pingpong",
     "ibv_xsrq_pingpong",
+    "rdma_client",
+    "rdma_server",
+    "rdma_xclient",
+    "rdma_xserver",
+    "rping",
 ];

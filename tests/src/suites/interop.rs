@@ -257,8 +257,33 @@ fn misuses() -> impl Iterator<Item = Case> {
     let asyncwatch = ["-h", "--help", "-x", "-d nosuch"].map(|line| one("ibv_asyncwatch", line, &[]));
     let devices = devices.map(|line| one("ibv_devices", line, &[]));
     let without_gid = iter::once(Case::new(SUITE, "misuse of ibv_rc_pingpong without a GID", without_a_gid));
-    let others = uc.into_iter().chain(ud).chain(srq).chain(xsrq).chain(asyncwatch);
+    let others =
+        uc.into_iter().chain(ud).chain(srq).chain(xsrq).chain(asyncwatch).chain(misuses_by_address());
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
+}
+
+/// Misuse of the tools for connections by address.
+fn misuses_by_address() -> impl Iterator<Item = Case> {
+    const LINES: &[(&str, &str)] = &[
+        ("rping", "-x"),
+        ("rping", "-v -V"),
+        ("rping", "-s -t 3"),
+        ("rping", "-s -S 5 -C -1"),
+        ("rping", "-d -c -a fe80::1%nosuch -p 7 -S 70000"),
+        ("rdma_server", "-x"),
+        ("rdma_server", "-s"),
+        ("rdma_server", "-p nosuch"),
+        ("rdma_client", "--help"),
+        ("rdma_client", "-s fe80::1%nosuch"),
+        ("rdma_xserver", "-s 10.9.9.1"),
+        ("rdma_xserver", "-c q"),
+        ("rdma_xclient", "-c"),
+        ("rdma_xclient", "-p nosuch -c r"),
+    ];
+    LINES.iter().map(|&(tool, line)| {
+        let args: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        Case::new(SUITE, format!("misuse of {tool} {line}"), move || same_misuse(tool, &args))
+    })
 }
 
 fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {

@@ -554,9 +554,11 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
             |text: &str| text.lines().filter(is_count).map(|line| format!("{line}\n")).collect::<String>();
         ours.stderr = said(&ours.stderr);
         // The wrapper starts a tool by its path, which the tool takes for its name.
-        let path = Maker::Ours.tool(tool)?.get_program().display().to_string();
-        same_but_for_reasons(&path, &ours.stderr, &said(&theirs.stderr))?;
-        assert_eq!((ours.status, ours.stdout), (theirs.status, theirs.stdout), "{tool}");
+        let path = |maker: Maker| Ok::<_, Stop>(maker.tool(tool)?.get_program().display().to_string());
+        let [our_path, their_path] = [path(Maker::Ours)?, path(Maker::Theirs)?];
+        same_but_for_reasons(&our_path, &ours.stderr, &said(&theirs.stderr))?;
+        let their_stdout = theirs.stdout.replace(&their_path, &our_path);
+        assert_eq!((ours.status, ours.stdout), (theirs.status, their_stdout), "{tool}");
     }
     Ok(())
 }
@@ -577,6 +579,12 @@ pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_srq_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
     ("ibv_xsrq_pingpong", &["-p", "1", "127.0.0.1"]),
     ("ibv_xsrq_pingpong", &["-d", DEVICE, "-p", "1", "127.0.0.1"]),
+    ("rdma_client", &["-p", "1"]),
+    ("rdma_server", &[]),
+    ("rdma_xclient", &["-p", "1", "-c", "x"]),
+    ("rdma_xserver", &["-c", "x"]),
+    ("rping", &["-s"]),
+    ("rping", &["-c", "-a", "127.0.0.1", "-p", "1"]),
 ];
 
 fn tools_say_the_same_of_a_missing_node() -> CaseResult {

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::ffi::OsStrExt;
 
 use rdmacm::{AddrInfo, Family, Hints, PortSpace, getaddrinfo};
@@ -67,14 +68,29 @@ pub fn rdma_getaddrinfo(
     });
     let code = if is_service {
         Unresolved::SERVICE
-    } else if let Some((code, _)) = SENTENCES.iter().find(|(_, text)| reason.contains(text)) {
-        *code
+    } else if let Some(code) = code_in(&reason) {
+        code
     } else if reason.contains("no address of the family") {
         Unresolved::ADDRFAMILY
     } else {
         Unresolved::NONAME
     };
     Err(Unresolved { code, reason })
+}
+
+/// Looks a host up, and returns its first address, with port 0.
+///
+/// # Errors
+/// The number of `getaddrinfo(3)`, and the reason.
+///
+/// # References
+/// `getaddrinfo(3)`
+pub fn lookup_host(node: &OsStr) -> Result<SocketAddr, Unresolved> {
+    let name = node.to_string_lossy();
+    let unresolved =
+        |reason: String| Unresolved { code: code_in(&reason).unwrap_or(Unresolved::NONAME), reason };
+    let mut found = (&*name, 0).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
+    found.next().ok_or_else(|| unresolved(format!("{name} has no address")))
 }
 
 /// Looks up what `-s`, `-b` and `-p` name: where to listen with passive hints, otherwise where to
@@ -144,6 +160,11 @@ fn service_of(service: &OsStr) -> String {
         return "0".into();
     }
     text.parse::<u64>().map_or_else(|_| text.clone().into_owned(), |number| (number & 0xffff).to_string())
+}
+
+/// Returns the number whose sentence is in a text, as the standard library passes it on.
+fn code_in(text: &str) -> Option<i32> {
+    SENTENCES.iter().find(|(_, sentence)| text.contains(sentence)).map(|(code, _)| *code)
 }
 
 impl fmt::Display for Unresolved {

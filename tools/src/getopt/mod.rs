@@ -5,6 +5,8 @@
 //! of every complaint. Options are returned one at a time, in order, because a program may act on
 //! one before it reads the next.
 //!
+//! Without long options it is `getopt(3)`, to which the second dash of `--help` is a letter.
+//!
 //! Not copied, because none of these programs uses them: optional values, `-W`, `getopt_long_only`.
 
 use std::borrow::Cow;
@@ -124,7 +126,7 @@ impl Getopt {
                         self.take_the_rest();
                         return None;
                     }
-                    [b'-', b'-', long @ ..] => return Some(self.long(long)),
+                    [b'-', b'-', long @ ..] if !self.spec.long.is_empty() => return Some(self.long(long)),
                     [b'-', letters @ ..] if !letters.is_empty() => break letters.to_vec(),
                     _ => self.operands.push(arg),
                 }

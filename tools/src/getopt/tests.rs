@@ -123,3 +123,14 @@ fn bytes_that_are_no_text_are_quoted_as_they_are() {
     assert_eq!(getopt.next(), Some(Err(Misuse(b"prog: invalid option -- '\xa9'".to_vec()))));
     assert_eq!(getopt.next(), None);
 }
+
+#[test]
+fn without_long_options_the_second_dash_is_a_letter() {
+    let args = ["--help", "-s1", "--", "-p"].iter().map(Into::into).collect();
+    let getopt = Getopt::new(Spec::new("s:p:", &[]), "prog".into(), args, false);
+    let (seen, operands) = read_as(getopt);
+    let invalid = |letter| format!("prog: invalid option -- '{letter}'");
+    assert_eq!(seen[..3], [invalid('-'), invalid('h'), invalid('e')]);
+    assert_eq!(seen[3..], [invalid('l'), "p=-s1".into()]);
+    assert_eq!(operands, ["-p"]);
+}

@@ -1,0 +1,9 @@
+//! `rdma_xclient`: sends a message over a connection by address, also over XRC.
+
+use std::process::ExitCode;
+
+use rdma_tools::cm::{messages, options::Program};
+
+fn main() -> ExitCode {
+    ExitCode::from(messages::main(Program::Xclient, std::env::args_os()))
+}

@@ -1,0 +1,9 @@
+//! `rdma_xserver`: receives a message over a connection by address, also over XRC.
+
+use std::process::ExitCode;
+
+use rdma_tools::cm::{messages, options::Program};
+
+fn main() -> ExitCode {
+    ExitCode::from(messages::main(Program::Xserver, std::env::args_os()))
+}
