@@ -78,12 +78,12 @@ fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) ->
 /// When a queue pair goes to ERR, rxe drops an acknowledgement that it still owes (`do_complete`).
 /// The peer's queue pair then repeats its last request for ever, as librdmacm's 7 retries are no
 /// limit to rxe (seen on 7.2): a program that waits for its completion hangs, on either library.
-struct Repetitions {
+pub(in crate::suites) struct Repetitions {
     before: u64,
 }
 
 impl Repetitions {
-    fn from_now() -> Self {
+    pub(in crate::suites) fn from_now() -> Self {
         Self { before: Self::count() }
     }
 
@@ -98,7 +98,7 @@ impl Repetitions {
     ///
     /// # Errors
     /// A skip, if rxe has repeated more requests than lost packets cause.
-    fn judge(&self) -> CaseResult {
+    pub(in crate::suites) fn judge(&self) -> CaseResult {
         const ENDLESS: u64 = 50;
         let repeated = Self::count().saturating_sub(self.before);
         if repeated > ENDLESS {

@@ -1,0 +1,294 @@
+//! `cm_tools`: our tools for connections by address and rdma-core's, against each other on rxe,
+//! through the kernel's connection manager.
+
+use std::process::Command;
+use std::time::Duration;
+
+use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+use verbs::{Gid, QpType};
+
+use crate::compare::same;
+use crate::fabric::{self, PATIENCE};
+use crate::pair::told;
+use crate::port;
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::suites::c_abi::Repetitions;
+use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::tools::{LIMIT, Maker, run};
+
+const SUITE: &str = "cm_tools";
+
+/// The address of rxe0's netdev.
+const V4: &str = "10.9.9.1";
+
+/// An address that the cases of IPv6 give it.
+const V6: &str = "fd09:9::2";
+
+/// The makers of both ends, server first: at least one is ours.
+const PAIRS: [[Maker; 2]; 3] =
+    [[Maker::Ours, Maker::Ours], [Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours]];
+
+/// Ways to run `rping`: flags of the server, and of the client.
+const RPINGS: &[(&str, &[&str], &[&str])] = &[
+    ("-V", &["-V"], &["-V"]),
+    ("-S 23", &["-S", "23"], &["-S", "23"]),
+    ("-S 65535", &["-S", "65535"], &["-S", "65535", "-V"]),
+    ("-q", &["-q"], &["-q", "-V"]),
+    ("-q of the server", &["-q"], &["-V"]),
+    ("-q of the client", &[], &["-q", "-V"]),
+    ("-I", &[], &["-I", V4, "-V"]),
+    ("-d", &["-d"], &["-d"]),
+];
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    let pairs = PAIRS.into_iter().flat_map(|ends| {
+        let case = |name: &str, run: fn([&Maker; 2]) -> CaseResult| {
+            let [server, client] = ends.clone();
+            let title = format!("{name} {server} serves {client}");
+            Case::new(SUITE, title, move || run([&server, &client]))
+        };
+        let mut cases = vec![
+            case("rping IPv6", rping_by_ipv6),
+            case("rping -P", rping_persistent),
+            case("rdma_client", rdma_client),
+            case("rdma_xclient -c r", rdma_xclient),
+        ];
+        cases.extend(RPINGS.iter().map(|&(way, serve, connect)| {
+            let [server, client] = ends.clone();
+            let title = format!("rping {way} {server} serves {client}");
+            Case::new(SUITE, title, move || rping([&server, &client], V4, [serve, connect]))
+        }));
+        cases
+    });
+    let others: [(&str, Run); 5] = [
+        ("rping ends as theirs where no server listens", without_a_server),
+        ("rping ends as theirs with a size that the server has no room for", no_room),
+        ("rdma_xclient -c x is refused for lack of XRC as theirs is", xclient_without_xrc),
+        ("rdma_xserver -c x is refused for lack of XRC as theirs is", xserver_without_xrc),
+        ("rdma_server and rping report a port that is taken as theirs do", port_taken),
+    ];
+    pairs.chain(others.map(|(name, run)| Case::new(SUITE, name, run))).collect()
+}
+
+/// A case.
+type Run = fn() -> CaseResult;
+
+/// The end of a program: by itself, or killed.
+type Ended = Result<Finished, Finished>;
+
+/// Runs both ends, and returns the results of server and client.
+fn connected(
+    names: [&str; 2],
+    [server, client]: [&Maker; 2],
+    port: u16,
+    [serve, connect]: [&[&str]; 2],
+) -> CaseResult<[Ended; 2]> {
+    let mut serves = Running::start(server.tool(names[0])?.args(serve))?;
+    wait_for_listening_id(port, &mut serves)?;
+    let client = process::run(client.tool(names[1])?.args(connect), LIMIT)?;
+    let patience =
+        if client.as_ref().is_ok_and(|end| end.status.success()) { LIMIT } else { Duration::from_secs(3) };
+    Ok([serves.finish(patience)?, client])
+}
+
+/// Fails with what both ends said.
+fn both_told(what: &str, [server, client]: &[Ended; 2]) -> CaseResult {
+    fail(format_args!("{what}: server {}; client {}", told(server), told(client)))
+}
+
+/// Shows ten pings on both sides.
+fn rping(ends: [&Maker; 2], address: &str, [serve, connect]: [&[&str]; 2]) -> CaseResult {
+    const COUNT: &str = "10";
+    let port = port::free()?;
+    let number = port.to_string();
+    let shared = ["-v", "-C", COUNT, "-a", address, "-p", &number];
+    let serve = [&["-s"], &shared[..], serve].concat();
+    let connect = [&["-c"], &shared[..], connect].concat();
+    let ended = connected(["rping", "rping"], ends, port, [&serve, &connect])?;
+    let [Ok(server), Ok(client)] = &ended else { return both_told("an end did not end", &ended) };
+    if !server.status.success() || !client.status.success() {
+        return both_told("an end failed", &ended);
+    }
+    let size = serve.iter().skip_while(|flag| **flag != "-S").nth(1);
+    let size: usize = size.and_then(|size| size.parse().ok()).unwrap_or(64);
+    for (what, text) in [("server ping data: ", &server.stdout), ("ping data: ", &client.stdout)] {
+        let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(what)).collect();
+        let is_right = |(number, line): (usize, &&str)| {
+            line.starts_with(&format!("rdma-ping-{number}: ")) && line.len() == size - 1
+        };
+        if lines.len() != 10 || !lines.iter().enumerate().all(is_right) {
+            return both_told(what, &ended);
+        }
+    }
+    let told = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n";
+    if server.stderr != told {
+        return both_told("the server's last words", &ended);
+    }
+    // C's client may end before it sees the event.
+    if !["", "client DISCONNECT EVENT...\n"].contains(&client.stderr.as_str()) {
+        return both_told("the client's last words", &ended);
+    }
+    Ok(())
+}
+
+fn rping_by_ipv6(ends: [&Maker; 2]) -> CaseResult {
+    let change = |what: &str| {
+        run(Command::new("ip").args(["-6", "addr", what, &format!("{V6}/64"), "dev", "veth0", "nodad"]))
+    };
+    change("replace")?;
+    let context = fabric::open()?;
+    let wanted = V6.parse().map(|ip: std::net::Ipv6Addr| Gid::from(ip));
+    let has_gid = || {
+        let table = context.gid_table();
+        table.is_ok_and(|table| table.iter().any(|entry| Ok(entry.gid) == wanted))
+    };
+    if !process::wait_until(PATIENCE, has_gid) {
+        return fail(format_args!("the device has no GID for {V6}"));
+    }
+    let result = rping(ends, V6, [&[], &["-V"]]);
+    change("del")?;
+    result
+}
+
+/// Three clients at a time, and then one.
+fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
+    let port = port::free()?;
+    let number = port.to_string();
+    let mut serves = Running::start(server.tool("rping")?.args(["-s", "-P", "-a", V4, "-p", &number]))?;
+    wait_for_listening_id(port, &mut serves)?;
+    let start = || -> CaseResult<_> {
+        let args = ["-c", "-a", V4, "-p", &number, "-C", "20", "-V"];
+        Ok(Running::start(client.tool("rping")?.args(args))?)
+    };
+    for count in [3, 1] {
+        let clients = (0..count).map(|_| start()).collect::<CaseResult<Vec<_>>>()?;
+        for client in clients {
+            let ended = client.finish(LIMIT)?;
+            if !ended.as_ref().is_ok_and(|end| end.status.success()) {
+                let (Ok(serves) | Err(serves)) = serves.finish(Duration::ZERO)?;
+                return fail(format_args!("client {}; server {:?}", told(&ended), serves.stderr));
+            }
+        }
+    }
+    match serves.finish(Duration::ZERO)? {
+        Err(_) => Ok(()),
+        Ok(ended) => fail(format_args!("the server ended: {ended:?}")),
+    }
+}
+
+/// C's ends move their queue pair to the error state as soon as they have what they wait for, and
+/// rxe may then owe the other one an acknowledgement ([`Repetitions`]).
+fn rdma_client(ends: [&Maker; 2]) -> CaseResult {
+    ends_well(["rdma_server", "rdma_client"], ends, &["-s", V4], &["-s", V4])
+}
+
+fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
+    ends_well(["rdma_xserver", "rdma_xclient"], ends, &["-c", "r"], &["-c", "r", "-s", V4])
+}
+
+fn ends_well(names: [&str; 2], ends: [&Maker; 2], serve: &[&str], connect: &[&str]) -> CaseResult {
+    let port = port::free()?;
+    let number = port.to_string();
+    let repetitions = Repetitions::from_now();
+    let (serve, connect) = ([serve, &["-p", &number]].concat(), [connect, &["-p", &number]].concat());
+    let ended = connected(names, ends, port, [&serve, &connect])?;
+    if ended.iter().any(Result::is_err) {
+        repetitions.judge()?;
+    }
+    let is_well = |(end, name): (&Ended, &str)| {
+        let words = format!("{name}: start\n{name}: end 0\n");
+        end.as_ref().is_ok_and(|end| end.status.success() && end.stdout == words && end.stderr.is_empty())
+    };
+    if ended.iter().zip(names).all(is_well) { Ok(()) } else { both_told("an end failed", &ended) }
+}
+
+fn without_a_server() -> CaseResult {
+    let port = port::free()?.to_string();
+    let one = |maker: Maker| run(maker.tool("rping")?.args(["-c", "-a", V4, "-p", &port]));
+    let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
+    let event = "cma event RDMA_CM_EVENT_REJECTED, error 8\n";
+    // C's main thread goes on until another thread exits.
+    assert!(theirs.stderr.starts_with(event), "{theirs:?}");
+    assert!(ours.stderr.starts_with(event) && ours.stderr.contains("no program listens"), "{ours:?}");
+    assert_eq!((ours.status, &ours.stdout), (theirs.status, &theirs.stdout));
+    Ok(())
+}
+
+fn no_room() -> CaseResult {
+    let mut seen = Vec::new();
+    for maker in [Maker::Theirs, Maker::Ours] {
+        let port = port::free()?;
+        let number = port.to_string();
+        let serve = ["-s", "-a", V4, "-p", &number];
+        let connect = ["-c", "-a", V4, "-p", &number, "-S", "100", "-C", "1"];
+        let [server, _] = connected(["rping", "rping"], [&maker, &Maker::Ours], port, [&serve, &connect])?;
+        let Ok(server) = server else { return fail(format_args!("{maker}: server {}", told(&server))) };
+        seen.push(server);
+    }
+    same("rping", &seen[1], &seen[0])
+}
+
+/// The client gets as far as its queue pair.
+fn xclient_without_xrc() -> CaseResult {
+    let one = |maker: Maker| run(maker.tool("rdma_xclient")?.args(["-c", "x", "-s", V4, "-p", "1"]));
+    let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
+    assert_eq!(theirs.stderr, "rdma_create_ep: Operation not supported\n");
+    assert!(ours.stderr.contains("create_qp on rxe0"), "the reason is missing: {ours:?}");
+    same("rdma_xclient", &ours, &theirs)
+}
+
+/// The server gets as far as a request, which needs no queue pair that exists.
+fn xserver_without_xrc() -> CaseResult {
+    let mut seen = Vec::new();
+    for maker in [Maker::Theirs, Maker::Ours] {
+        let port = port::free()?;
+        let args = ["-c", "x", "-p", &port.to_string()];
+        let mut serves = Running::start(maker.tool("rdma_xserver")?.args(args))?;
+        wait_for_listening_id(port, &mut serves)?;
+        request_xrc(port)?;
+        match serves.finish(LIMIT)? {
+            Ok(ended) => seen.push(ended),
+            Err(killed) => return fail(format_args!("{maker} had to be killed: {killed:?}")),
+        }
+    }
+    assert_eq!(seen[0].stderr, "rdma_get_request: Operation not supported\n");
+    assert!(seen[1].stderr.contains("open_xrcd"), "the reason is missing: {:?}", seen[1]);
+    same("rdma_xserver", &seen[1], &seen[0])
+}
+
+/// Sends a request for an XRC connection, and waits until it is rejected.
+fn request_xrc(port: u16) -> CaseResult {
+    let channel = EventChannel::new()?;
+    let id = channel.create_id_of(PortSpace::IB, QpType::XRC_SEND)?;
+    let next = || -> CaseResult<_> {
+        let event = channel.next_event_within(PATIENCE)?;
+        event.ok_or_else(|| Stop::Failed("no event comes".into()))
+    };
+    let address: std::net::SocketAddr =
+        format!("{V4}:{port}").parse().map_err(|_| Stop::Failed(V4.into()))?;
+    id.resolve_addr(None, address, PATIENCE)?;
+    next()?.ok()?;
+    id.resolve_route(PATIENCE)?;
+    next()?.ok()?;
+    id.connect_with(&ConnParam { qp_num: 77, ..ConnParam::default() })?;
+    match next()?.kind {
+        EventKind::Rejected(_) => Ok(()),
+        other => fail(format_args!("{other:?} instead of a reject")),
+    }
+}
+
+fn port_taken() -> CaseResult {
+    let port = port::free()?;
+    let number = port.to_string();
+    let mut first = Running::start(Maker::Ours.tool("rping")?.args(["-s", "-a", V4, "-p", &number]))?;
+    wait_for_listening_id(port, &mut first)?;
+    for (tool, args) in [("rping", &["-s", "-a", V4, "-p"][..]), ("rdma_server", &["-s", V4, "-p"])] {
+        let one = |maker: Maker| run(maker.tool(tool)?.args(args).arg(&number));
+        let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
+        assert!(theirs.stderr.contains("Address already in use"), "{theirs:?}");
+        same(tool, &ours, &theirs)?;
+    }
+    Ok(())
+}
