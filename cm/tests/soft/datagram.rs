@@ -66,3 +66,15 @@ fn an_id_joins_a_group_and_leaves_it() {
     id.leave_multicast(key).unwrap();
     assert!(channel.try_next_event().unwrap().is_none());
 }
+
+#[test]
+fn a_group_is_reached_from_a_loopback_address_by_any_device() {
+    let _host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::UDP).unwrap();
+    let group = (Ipv4Addr::new(239, 1, 2, 4), 0);
+    id.resolve_addr(Some((Ipv4Addr::LOCALHOST, 0).into()), group, RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+    id.join_multicast(group, false).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::MulticastJoin { .. }));
+}

@@ -161,10 +161,11 @@ fn route(ports: &[Port], source: Option<IpAddr>, destination: SocketAddr) -> Res
     let fits = |port: &&Port| port.address().is_ipv4() == to.is_ipv4();
     let at = |address: IpAddr| ports.iter().find(|port| port.address() == address);
     let port = match source {
-        // A loopback address that is no port's stands for any of them, as for a listener.
+        // A loopback address that is no port's stands for any of them, as for a listener: on the
+        // way to this machine, and to a group, whose members may be on it.
         Some(source) => at(source).or_else(|| {
             let any = ports.iter().filter(fits).min_by_key(|port| !port.address().is_loopback());
-            any.filter(|_| source.is_loopback() && is_local)
+            any.filter(|_| source.is_loopback() && (is_local || to.is_multicast()))
         }),
         None => {
             let kernels = at(to).map_or_else(|| source_for(destination).map(at), |own| Ok(Some(own)));
