@@ -21,6 +21,16 @@ const REWORDED: &[(&str, &str)] = &[
         "  -N, --new_send            use new post send WR API\n  -U, --allow-cc-unprotected  allow allocation of \
          unprotected/shared\n                            memory on CoCo guests\n",
     ),
+    // cmtime has become another program.
+    (
+        "\t[-s server_address]\n\t[-b bind_address]\n\t[-c connections]\n\t[-p port_number]\n\t[-r retries]\n\
+         \t[-t timeout_ms]\n",
+        "\t-B bind_interface (only one of -B or -b accepted)\n\t-b bind_address (only one of -B or -b accepted)\n\
+         \t-C controller_address\n\t[-c num_conns] connections per listener\n\t[-L] run as listening server\n\
+         \t[-m mimic_qp_delay_us]\n\t[-n num_threads]\n\t[-P num_peers] total number of peers\n\
+         \t[-p oob_port]\n\t[-q base_qpn]\n\t[-r retries]\n\
+         \t[-S] run socket baseline test, 2 peers only\n\t[-t timeout_ms]\n",
+    ),
     // The default of ibv_xsrq_pingpong was 1024 before, too.
     ("path MTU (default 2048)\n  -c, --clients=<n>", "path MTU (default 1024)\n  -c, --clients=<n>"),
 ];

@@ -1,6 +1,7 @@
 //! `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`, `ibv_srq_pingpong`,
-//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`; `rdma_client`, `rdma_server`,
-//! `rdma_xclient`, `rdma_xserver` and `rping`: with rdma-core's flags, output, exit codes and
+//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`; of connections by address
+//! `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`, `rping`,
+//! `ucmatose` and `udaddy`: with rdma-core's flags, output, exit codes and
 //! messages.
 //!
 //! | file | content |
@@ -10,7 +11,9 @@
 //! | [`devinfo`] | `ibv_devinfo` |
 //! | [`pingpong`] | the five ping-pongs |
 //! | [`rping`] | `rping` |
-//! | [`cm`] | `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`; what these tools share |
+//! | [`cm`] | `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`; shared parts |
+//! | [`cmatose`] | `ucmatose`, `udaddy` and `mckey` |
+//! | [`cmtime`] | `cmtime` |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
@@ -26,6 +29,8 @@
 
 pub mod asyncwatch;
 pub mod cm;
+pub mod cmatose;
+pub mod cmtime;
 pub mod console;
 pub mod ctext;
 pub mod devices;
@@ -40,6 +45,7 @@ pub mod rping;
 /// and the documents by this crate's tests; the suites and the programs that the suites copy by
 /// `verbs-tests`.
 pub const PROGRAMS: &[&str] = &[
+    "cmtime",
     "ibv_asyncwatch",
     "ibv_devices",
     "ibv_devinfo",
@@ -48,9 +54,12 @@ pub const PROGRAMS: &[&str] = &[
     "ibv_uc_pingpong",
     "ibv_ud_pingpong",
     "ibv_xsrq_pingpong",
+    "mckey",
     "rdma_client",
     "rdma_server",
     "rdma_xclient",
     "rdma_xserver",
     "rping",
+    "ucmatose",
+    "udaddy",
 ];

@@ -256,10 +256,24 @@ fn misuses() -> impl Iterator<Item = Case> {
     let xsrq = xsrq.map(|line| one("ibv_xsrq_pingpong", line, NO_SERVER));
     let asyncwatch = ["-h", "--help", "-x", "-d nosuch"].map(|line| one("ibv_asyncwatch", line, &[]));
     let devices = devices.map(|line| one("ibv_devices", line, &[]));
+    let of_ids = misuses_of_ids(one);
     let without_gid = iter::once(Case::new(SUITE, "misuse of ibv_rc_pingpong without a GID", without_a_gid));
-    let others =
-        uc.into_iter().chain(ud).chain(srq).chain(xsrq).chain(asyncwatch).chain(misuses_by_address());
+    let others = uc.into_iter().chain(ud).chain(srq).chain(xsrq).chain(asyncwatch);
+    let others = others.chain(misuses_by_address()).chain(of_ids);
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
+}
+
+/// Misuses of the tools that make many connections by address.
+fn misuses_of_ids(
+    one: fn(&'static str, &str, &'static [&'static str]) -> Case,
+) -> impl Iterator<Item = Case> {
+    const MISUSES: &[(&str, &[&str])] = &[
+        ("cmtime", &["-h", "-x", "--nosuch", "-c"]),
+        ("mckey", &["-h", "-x", "--nosuch", "-m", "-M ff0e::1", "-m nosuch."]),
+        ("ucmatose", &["-h", "-x", "--nosuch", "-C", "-f x -P x -s nosuch.", "-f ip -s localhost", "-c -1"]),
+        ("udaddy", &["-h", "-x", "--nosuch", "-C", "-f x -P x -s nosuch.", "-f ip -s localhost", "-p 7"]),
+    ];
+    MISUSES.iter().flat_map(move |(tool, lines)| lines.iter().map(move |line| one(tool, line, &[])))
 }
 
 /// Misuse of the tools for connections by address.

@@ -27,7 +27,7 @@ use memmap2::MmapMut;
 use verbs::state::{CanPostRecv, Init, Rts, State};
 use verbs::{
     AccessFlags, Advice, AdviseFlags, Ah, Dm, Error, Mr, Pd, PostError, Qp, RecvWr, Result, RtrAttr, RtsAttr,
-    SendFlags, SendOp, SendWr, Sge, Srq,
+    SendFlags, SendOp, SendWr, Sge, Srq, UdAddr,
 };
 
 /// The `wr_id` of receives, as in C: the number is printed when a request fails.
@@ -94,6 +94,12 @@ impl Buffer {
         unsafe { self.start.add(self.header + at).write_volatile(byte) }
     }
 
+    /// Copies the header, which the device may be writing.
+    pub fn header(&self) -> Vec<u8> {
+        // SAFETY: the byte is inside the header, which stays mapped.
+        (0..self.header).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
+    }
+
     /// Fills the buffer with the bytes of one message: the pattern of its number.
     pub fn fill(&mut self, message: u32) {
         for at in 0..self.len {
@@ -144,6 +150,8 @@ pub enum To<'a> {
     Peer,
     /// A datagram queue pair: the path, and its number.
     Datagram(&'a Ah, u32),
+    /// A datagram queue pair and its queue key, with 32 bits for its completion.
+    WithImm(UdAddr<'a>, u32),
     /// The shared receive queue with this number, in the XRC domain of the queue pair's peer.
     Srq(u32),
 }
@@ -254,6 +262,7 @@ impl Message {
         let op = match to {
             To::Peer => SendOp::Send,
             To::Datagram(ah, remote_qpn) => SendOp::UdSend { to: ah.to(remote_qpn, QKEY) },
+            To::WithImm(to, imm_data) => SendOp::UdSendWithImm { to, imm_data },
             To::Srq(remote_srqn) => SendOp::Xrc { remote_srqn, op: &SendOp::Send },
         };
         let flags = if self.dm.is_some() { flags.difference(SendFlags::INLINE) } else { flags };

@@ -3,6 +3,8 @@
 // Each test program uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod cm;
+
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};

@@ -1,0 +1,159 @@
+//! [`Datagrams`]: the datagram queue pair of an id, and the peer that it sends to.
+
+use rdmacm::{CmId, PeerUd};
+use verbs::state::Rts;
+use verbs::{
+    Ah, Context, Cq, CqInit, Errno, Grh, Pd, Qp, QpAttrMask, QpCap, QpCreateAttr, QpCreateFlags, QpInit,
+    QpType, SendFlags, Wc,
+};
+
+use super::load::{Load, Polled, Polls};
+use super::{Result, Ret, call_failed};
+use crate::console::Console;
+use crate::pingpong::endpoint::{Message, To};
+
+/// The objects of an id, in the order in which they end.
+#[derive(Debug)]
+pub struct Datagrams {
+    /// The path to the peer.
+    pub ah: Option<Ah>,
+    /// The peer's queue pair and its queue key.
+    pub remote: (u32, u32),
+    /// The queue pair.
+    pub qp: Qp<Rts>,
+    /// The messages; `None` for none.
+    pub message: Option<Message>,
+    /// The completion queue of sends and receives.
+    pub cq: Cq,
+    /// The protection domain of all.
+    pub pd: Pd,
+}
+
+impl Datagrams {
+    /// Makes the objects of an id that has a device. A queue pair that is not for `loopback`
+    /// receives nothing that it sent itself.
+    ///
+    /// # Errors
+    /// An object cannot be made; the failure has been reported.
+    pub fn new(name: &str, id: &CmId, load: Load, loopback: bool, console: &mut Console) -> Result<Self> {
+        let (context, pd) = alloc_pd(name, id, console)?;
+        let depth = if load.is_some() { load.capacity() } else { 1 };
+        let cq = create_cq(name, &context, depth.wrapping_mul(2), console)?;
+        let mut init = QpInit::new(QpType::UD, &cq);
+        init.cap = QpCap { max_send_wr: depth, max_recv_wr: depth, ..init.cap };
+        if !loopback {
+            let create_flags = QpCreateFlags::BLOCK_SELF_MCAST_LB;
+            init.ex = QpCreateAttr { create_flags, ..QpCreateAttr::default() };
+        }
+        let qp = id
+            .create_ud_qp(&pd, &init)
+            .map_err(|error| call_failed(name, "unable to create QP", &error, console))?;
+        let message = load.message(name, &pd, Grh::LEN, console)?;
+        Ok(Self { ah: None, remote: (0, 0), qp, message, cq, pd })
+    }
+
+    /// Directs the messages to the peer that an event names.
+    ///
+    /// # Errors
+    /// The path cannot be made; the failure has been reported.
+    pub fn send_to(&mut self, name: &str, peer: &PeerUd, console: &mut Console) -> Result {
+        self.remote = (peer.qp_num, peer.qkey);
+        let ah = self.pd.create_ah(&peer.ah_attr).map_err(|error| {
+            console.say(format_args!("{name}: failure creating address handle\n"));
+            console.reason(error);
+            Ret::CALL
+        })?;
+        self.ah = Some(ah);
+        Ok(())
+    }
+
+    /// Directs the messages to the sender of a message that has arrived: its queue pair is the
+    /// immediate data, and its queue key that of this queue pair.
+    fn reply_to(&mut self, name: &str, wc: &Wc, port_num: u8, console: &mut Console) -> Result {
+        let header = self.message.as_mut().map(|message| message.buffer().header()).unwrap_or_default();
+        let reply = self.pd.create_ah_from_wc(port_num, wc, &header).and_then(|ah| {
+            let (attr, _) = self.qp.query(QpAttrMask::QKEY)?;
+            Ok((ah, attr.qkey))
+        });
+        let (ah, qkey) = reply.map_err(|error| {
+            console.say(format_args!("{name}: failed to create reply AH\n"));
+            console.reason(error);
+            Ret::CALL
+        })?;
+        self.ah = Some(ah);
+        self.remote = (wc.imm_data, qkey);
+        Ok(())
+    }
+
+    /// Posts a receive for each message.
+    ///
+    /// # Errors
+    /// The queue refuses one, which has been reported.
+    pub fn post_recvs(&mut self, load: Load, console: &mut Console) -> Result {
+        load.post_recvs(self.message.as_ref(), &mut self.qp, console)
+    }
+
+    /// Posts the messages to the peer, with the number of this queue pair as immediate data.
+    ///
+    /// # Errors
+    /// The queue refuses one, or there is no peer; the failure has been reported.
+    pub fn post_sends(&mut self, load: Load, flags: SendFlags, console: &mut Console) -> Result {
+        if self.message.is_none() {
+            return Ok(());
+        }
+        let Some(ah) = &self.ah else {
+            console.reason("no message has arrived that names the peer");
+            return Err(Ret(Errno::INVAL.raw()));
+        };
+        let (qp_num, qkey) = self.remote;
+        let to = To::WithImm(ah.to(qp_num, qkey), self.qp.qp_num());
+        load.post_sends(self.message.as_ref(), &mut self.qp, to, flags, console)
+    }
+
+    /// Polls once, and directs messages without a peer to the first sender, who reached the port
+    /// `replies` of the device. `None` leaves them without.
+    ///
+    /// # Errors
+    /// As [`Polls::poll`], or there is no path back; the failure has been reported.
+    pub fn poll(
+        &mut self,
+        name: &str,
+        polls: &mut Polls,
+        replies: Option<u8>,
+        console: &mut Console,
+    ) -> Result<Polled> {
+        let polled = polls.poll(&mut self.cq, console)?;
+        if let (Polled::Some(wc), None, Some(port_num)) = (&polled, &self.ah, replies) {
+            self.reply_to(name, wc, port_num, console)?;
+        }
+        Ok(polled)
+    }
+}
+
+/// Makes the protection domain on the device of an id.
+///
+/// # Errors
+/// It cannot be made; the failure has been reported.
+pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context, Pd)> {
+    let made = id.context().and_then(|context| {
+        let pd = context.alloc_pd()?;
+        Ok((context, pd))
+    });
+    made.map_err(|error| {
+        console.say(format_args!("{name}: unable to allocate PD\n"));
+        console.reason(error);
+        Ret::negative(Errno::NOMEM)
+    })
+}
+
+/// Makes a completion queue.
+///
+/// # Errors
+/// It cannot be made; the failure has been reported.
+pub fn create_cq(name: &str, context: &Context, cqe: u32, console: &mut Console) -> Result<Cq> {
+    context.create_cq(&CqInit::new(cqe)).map_err(|error| {
+        console.say(format_args!("{name}: unable to create CQ\n"));
+        console.reason(error);
+        Ret::negative(Errno::NOMEM)
+    })
+}

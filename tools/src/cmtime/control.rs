@@ -1,0 +1,292 @@
+//! [`Control`]: the control connection, over TCP, by which the peers of a run know each other and
+//! go from step to step in unison.
+//!
+//! The peer that can bind to the controller's address is the root, and the others connect to it.
+//!
+//! ```text
+//!   leaf ── its PeerInfo ──► root      in the order in which the leaves came, after the root's own
+//!   leaf ◄── all PeerInfos ── root
+//!   leaf ── a byte ─────────► root     of each leaf, all the same: the step
+//!   leaf ◄── that byte ────── root     once all have sent it
+//! ```
+//!
+//! A [`PeerInfo`] lies in memory as C has it: an address in 128 bytes (`sockaddr_storage`), a role
+//! in 4, and 4 unused ones, in the machine's byte order.
+
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
+
+use nix::libc::{AF_INET, AF_INET6};
+use rdmacm::{AddrInfo, Family, Hints};
+use verbs::Errno;
+
+use super::options::Options;
+use crate::cm::address::rdma_getaddrinfo;
+use crate::console::{Console, Failed, describe};
+
+/// The side of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It connects.
+    Connect,
+    /// It listens.
+    Listen,
+}
+
+/// The part of a peer that the others know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The address that it listens on; `None` for one that connects, and for one that is no IP
+    /// address.
+    pub address: Option<SocketAddr>,
+    /// Its side.
+    pub role: Role,
+}
+
+impl PeerInfo {
+    const LEN: usize = 136;
+    const ROLE: usize = 128;
+    const INET: u16 = AF_INET as u16;
+    const INET6: u16 = AF_INET6 as u16;
+
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        match self.address {
+            None => {}
+            Some(SocketAddr::V4(address)) => {
+                put(0, &Self::INET.to_ne_bytes());
+                put(2, &address.port().to_be_bytes());
+                put(4, &address.ip().octets());
+            }
+            Some(SocketAddr::V6(address)) => {
+                put(0, &Self::INET6.to_ne_bytes());
+                put(2, &address.port().to_be_bytes());
+                put(4, &address.flowinfo().to_be_bytes());
+                put(8, &address.ip().octets());
+                put(24, &address.scope_id().to_ne_bytes());
+            }
+        }
+        put(Self::ROLE, &u32::from(self.role == Role::Listen).to_ne_bytes());
+        bytes
+    }
+
+    /// Reads what a peer sent. As in C, a role of any number but that of a listener connects.
+    fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let field = |at: usize| [bytes[at], bytes[at + 1]];
+        let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        let port = u16::from_be_bytes(field(2));
+        let address = match u16::from_ne_bytes(field(0)) {
+            Self::INET => Some(SocketAddrV4::new(Ipv4Addr::from(word(4)), port).into()),
+            Self::INET6 => {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&bytes[8..24]);
+                let (info, scope) = (u32::from_be_bytes(word(4)), u32::from_ne_bytes(word(24)));
+                Some(SocketAddrV6::new(Ipv6Addr::from(octets), port, info, scope).into())
+            }
+            _ => None,
+        };
+        let is_listener = u32::from_ne_bytes(word(Self::ROLE)) == 1;
+        Self { address, role: if is_listener { Role::Listen } else { Role::Connect } }
+    }
+}
+
+/// The control connection of a peer.
+#[derive(Debug)]
+pub enum Control {
+    /// Of the root, to each leaf.
+    Root(Vec<TcpStream>),
+    /// Of a leaf, to the root.
+    Leaf(TcpStream),
+}
+
+impl Control {
+    /// Meets the other peers of a run, and waits until all have come.
+    ///
+    /// # Errors
+    /// The address is not known, or the root cannot be reached; the failure has been reported.
+    pub fn meet(options: &Options, console: &mut Console) -> Result<Self, Failed> {
+        match bind(options, console)? {
+            Some(listener) => {
+                console.say("Running as OOB root\n");
+                console.flush();
+                let leaves = (1..options.peers).map(|_| accept(&listener)).collect::<io::Result<_>>();
+                leaves.map(Self::Root).map_err(|error| console.because(describe(&error)))
+            }
+            None => {
+                let address = lookup(options, false).map_err(|(text, reason)| {
+                    console.say(format_args!("getaddrinfo error: {text}\n"));
+                    console.because(reason)
+                })?;
+                let connected = TcpStream::connect(address).and_then(|stream| {
+                    stream.set_nodelay(true)?;
+                    Ok(stream)
+                });
+                connected.map(Self::Leaf).map_err(|error| {
+                    console.because(format_args!("cannot connect to {address}: {}", describe(&error)))
+                })
+            }
+        }
+    }
+
+    /// Exchanges what the peers, `count` with this one, know of each other; returns all of them.
+    ///
+    /// # Errors
+    /// Any error of a socket; notably `UnexpectedEof` where a peer has ended. `OutOfMemory` for
+    /// more peers than there is memory for.
+    pub fn exchange(mut self, own: PeerInfo, count: u32) -> io::Result<(Self, Vec<PeerInfo>)> {
+        let len = (count as usize).saturating_mul(PeerInfo::LEN);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|_| ErrorKind::OutOfMemory)?;
+        bytes.extend(own.to_bytes());
+        bytes.resize(len, 0);
+        match &mut self {
+            Self::Root(leaves) => {
+                let rest = bytes[PeerInfo::LEN..].chunks_exact_mut(PeerInfo::LEN);
+                for (leaf, bytes) in leaves.iter_mut().zip(rest) {
+                    leaf.read_exact(bytes)?;
+                }
+                for leaf in leaves {
+                    leaf.write_all(&bytes)?;
+                }
+            }
+            Self::Leaf(root) => {
+                root.write_all(&bytes[..PeerInfo::LEN])?;
+                root.read_exact(&mut bytes)?;
+            }
+        }
+        let (peers, _) = bytes.as_chunks::<{ PeerInfo::LEN }>();
+        Ok((self, peers.iter().map(PeerInfo::from_bytes).collect()))
+    }
+
+    /// Waits until all peers are at a step.
+    ///
+    /// # Errors
+    /// Any error of a socket; notably `UnexpectedEof` where a peer has ended. `InvalidData` for a
+    /// peer that is at another step.
+    pub fn sync(&mut self, step: u8) -> io::Result<()> {
+        match self {
+            Self::Root(leaves) => {
+                for leaf in leaves.iter_mut() {
+                    expect(leaf, step)?;
+                }
+                leaves.iter_mut().try_for_each(|leaf| leaf.write_all(&[step]))
+            }
+            Self::Leaf(root) => {
+                root.write_all(&[step])?;
+                expect(root, step)
+            }
+        }
+    }
+}
+
+fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
+    let mut byte = [0];
+    stream.read_exact(&mut byte)?;
+    if byte == [step] {
+        return Ok(());
+    }
+    let text = format!("a peer is at step {} instead of {step}", byte[0]);
+    Err(io::Error::new(ErrorKind::InvalidData, text))
+}
+
+/// Binds to the controller's address; `None` where another peer has it, or another machine.
+fn bind(options: &Options, console: &mut Console) -> Result<Option<TcpListener>, Failed> {
+    let address = lookup(options, true).map_err(|(text, reason)| {
+        console.complain(format_args!("getaddrinfo error: {text}"));
+        console.complain("oob_try_bind: Success");
+        console.because(reason)
+    })?;
+    match TcpListener::bind(address) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => Ok(None),
+        Err(error) => {
+            let errno = Errno::from_io(&error);
+            let text = errno.description();
+            console.complain(format_args!("unexpected bind error: {text} ({})", errno.raw()));
+            console.complain(format_args!("oob_try_bind: {text}"));
+            Err(console.because(format_args!("cannot listen on {address}")))
+        }
+    }
+}
+
+fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Looks up the address at which the peers meet. As in C, leaves use IPv4 alone.
+fn lookup(options: &Options, passive: bool) -> Result<SocketAddr, (&'static str, String)> {
+    let family = if passive { None } else { Some(Family::Ipv4) };
+    ip(&options.controller, &options.port, Hints { passive, family, ..Hints::default() })
+}
+
+/// Looks up an IP address and a TCP port.
+///
+/// # Errors
+/// The sentence of `getaddrinfo(3)`, and the reason.
+pub fn ip(host: &OsStr, port: &OsStr, hints: Hints) -> Result<SocketAddr, (&'static str, String)> {
+    let found = rdma_getaddrinfo(Some(host), Some(port), &hints);
+    let AddrInfo { source, destination, .. } =
+        found.map_err(|unresolved| (unresolved.text(), unresolved.reason))?;
+    let address = if hints.passive { source } else { destination };
+    address.and_then(|address| address.ip()).ok_or(("no IP address", String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn peer(address: &str, role: Role) -> PeerInfo {
+        PeerInfo { address: Some(address.parse().expect("an address")), role }
+    }
+
+    #[test]
+    fn a_peer_lies_in_memory_as_c_has_it() {
+        let bytes = peer("192.0.2.1:7471", Role::Listen).to_bytes();
+        assert_eq!(bytes[..8], [2, 0, 0x1d, 0x2f, 192, 0, 2, 1]);
+        assert_eq!((bytes[128..132].to_vec(), bytes.len()), (1_u32.to_ne_bytes().to_vec(), 136));
+        for peer in [
+            peer("192.0.2.1:7471", Role::Listen),
+            peer("[fe80::1%3]:7471", Role::Listen),
+            PeerInfo { address: None, role: Role::Connect },
+        ] {
+            assert_eq!(PeerInfo::from_bytes(&peer.to_bytes()), peer);
+        }
+    }
+
+    #[test]
+    fn a_peer_of_an_unknown_family_has_no_address() {
+        let mut bytes = peer("192.0.2.1:7471", Role::Listen).to_bytes();
+        bytes[..2].copy_from_slice(&77_u16.to_ne_bytes());
+        bytes[128] = 9;
+        assert_eq!(PeerInfo::from_bytes(&bytes), PeerInfo { address: None, role: Role::Connect });
+    }
+
+    #[test]
+    fn peers_know_each_other_in_one_order_and_step_in_unison() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        let connects = PeerInfo { address: None, role: Role::Connect };
+        let leaf = thread::spawn(move || {
+            let leaf = Control::Leaf(TcpStream::connect(address).expect("a connection"));
+            let (mut leaf, peers) = leaf.exchange(connects, 2).expect("all peers");
+            leaf.sync(7).expect("the same step");
+            (peers, leaf.sync(8).map_err(|error| error.kind()))
+        });
+        let root = Control::Root(vec![accept(&listener).expect("a leaf")]);
+        let listens = peer("192.0.2.1:7471", Role::Listen);
+        let (mut root, peers) = root.exchange(listens, 2).expect("all peers");
+        assert_eq!(peers, [listens, connects]);
+        root.sync(7).expect("the same step");
+        let text = root.sync(9).expect_err("another step").to_string();
+        assert_eq!(text, "a peer is at step 8 instead of 9");
+        drop(root);
+        let (theirs, ended) = leaf.join().expect("the leaf");
+        assert_eq!((theirs, ended), (peers, Err(ErrorKind::UnexpectedEof)));
+    }
+}

@@ -1,0 +1,85 @@
+//! [`WorkQueue`]: the work that waits for a thread.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Pieces of work, which any number of threads execute in order.
+#[derive(Debug)]
+pub struct WorkQueue<W> {
+    state: Mutex<State<W>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<W> {
+    work: VecDeque<W>,
+    is_stopped: bool,
+}
+
+impl<W> Default for WorkQueue<W> {
+    fn default() -> Self {
+        let state = State { work: VecDeque::new(), is_stopped: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl<W> WorkQueue<W> {
+    /// Adds a piece of work.
+    pub fn insert(&self, work: W) {
+        self.state().work.push_back(work);
+        self.changed.notify_one();
+    }
+
+    /// Waits for a piece of work; returns `None` once the queue is stopped.
+    pub fn next(&self) -> Option<W> {
+        let mut state = self.state();
+        loop {
+            if state.is_stopped {
+                return None;
+            }
+            if let Some(work) = state.work.pop_front() {
+                return Some(work);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the waits of all threads.
+    pub fn stop(&self) {
+        self.state().is_stopped = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<W>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn each_piece_of_work_is_done_once_and_a_stop_ends_all_waits() {
+        let queue = WorkQueue::default();
+        let (sum, done) = (AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while let Some(work) = queue.next() {
+                        sum.fetch_add(work, Ordering::Relaxed);
+                        if done.fetch_add(1, Ordering::Relaxed) == 99 {
+                            queue.stop();
+                        }
+                    }
+                });
+            }
+            (1..=100).for_each(|work| queue.insert(work));
+        });
+        assert_eq!(sum.into_inner(), 5050);
+        assert_eq!(queue.next(), None);
+    }
+}

@@ -1,0 +1,75 @@
+//! Programs that connect by address, each with a soft device of its own.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use verbs_tests::port;
+
+use super::{LIMIT, finish};
+
+/// A program that runs, and is killed with the test.
+#[derive(Debug)]
+pub struct Program {
+    child: Option<Child>,
+    what: String,
+}
+
+impl Program {
+    /// Starts a program with soft devices on these addresses.
+    pub fn start(program: &str, soft: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).env("VERBS_SOFT", soft).env_remove("POSIXLY_CORRECT");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the program runs");
+        Self { child: Some(child), what: format!("VERBS_SOFT={soft} {program} {args:?}") }
+    }
+
+    /// Waits for its end; returns exit status, standard output and standard error.
+    #[track_caller]
+    pub fn end(mut self) -> (Option<i32>, String, String) {
+        let child = self.child.take().expect("it runs");
+        let Output { status, stdout, stderr } = finish(child, &self.what);
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (status.code(), text(stdout), text(stderr))
+    }
+
+    /// Returns whether it has ended.
+    fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(Some(_))))
+    }
+
+    /// Waits until it listens at a port, or has ended. The names of listeners of soft devices are
+    /// those of Unix sockets.
+    pub fn wait_for_listener(&mut self, space: u16, port: u16, address: Ipv4Addr) {
+        let name = format!("@verbs-soft/cm/1/{space:x}/{port}/{address}");
+        let deadline = Instant::now() + LIMIT;
+        let listens = || {
+            let sockets = fs::read_to_string("/proc/net/unix").expect("the table of Unix sockets");
+            sockets.lines().any(|line| line.ends_with(&name))
+        };
+        while !listens() && !self.has_ended() {
+            assert!(Instant::now() < deadline, "{} does not listen", self.what);
+            // No event announces a listener.
+            thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // Fails if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Two addresses of 127.0.0.0/8 for devices that no other test has: they are made of a free port.
+pub fn two_addresses() -> [Ipv4Addr; 2] {
+    let [high, low] = port::free().expect("a free port").to_be_bytes();
+    [Ipv4Addr::new(127, 71, high, low), Ipv4Addr::new(127, 72, high, low)]
+}
