@@ -140,6 +140,14 @@ impl CmId {
         Ok(self.inner.open_device("open_device")?.context.clone())
     }
 
+    /// Returns the device of the id without opening it, for programs that open devices themselves.
+    ///
+    /// # Errors
+    /// As [`context`](Self::context), except those of opening.
+    pub fn device(&self) -> Result<Device> {
+        Ok(self.inner.device("open_device")?.1.clone())
+    }
+
     /// Moves the id, with its events that were not read, to another channel.
     ///
     /// A thread that has read an event of the id from the old channel may still be handling it.
@@ -178,6 +186,15 @@ impl CmId {
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(&self, status: i32, arg: u64) -> Result<()> {
         self.inner.explained(self.inner.backend.write_event(EventType::USER, status, arg))
+    }
+
+    /// Puts an event of the kind [`Internal`](crate::EventKind::Internal) behind those of the id
+    /// that wait, for libraries above this one.
+    ///
+    /// # Errors
+    /// As [`write_event`](Self::write_event).
+    pub fn write_internal_event(&self, status: i32, arg: u64) -> Result<()> {
+        self.inner.explained(self.inner.backend.write_event(EventType::INTERNAL, status, arg))
     }
 }
 

@@ -153,6 +153,20 @@ fn every_kind_of_event_reaches_the_program_under_its_name() {
 }
 
 #[test]
+fn events_of_programs_and_of_libraries_are_written_under_their_numbers() {
+    let world = World::new();
+    let id = world.id(9, PortSpace::TCP);
+    world.replies([Reply::ok(), Reply::ok()]);
+    id.write_event(0, 7).unwrap();
+    id.write_internal_event(0, 7).unwrap();
+    let seen = world.kernel.seen();
+    let [user, internal] = &seen[seen.len() - 2..] else { panic!("{seen:?}") };
+    assert_ne!(user, internal);
+    assert_eq!(user.replace("12000000", "13000000"), *internal, "18 and 19");
+    world.end(id);
+}
+
+#[test]
 fn an_event_of_an_id_that_is_gone_is_skipped() {
     let world = World::new();
     let id = world.id(9, PortSpace::TCP);

@@ -125,9 +125,10 @@ impl Address {
         }
     }
 
-    /// Returns the address as it lies in memory, and its length in bytes; `None` for a family that
-    /// is not known here.
-    fn encode(&self) -> Option<([u8; Self::IB_LEN], usize)> {
+    /// Returns the address as it lies in a `sockaddr`, and its length in bytes; `None` for a family
+    /// that is not known here.
+    #[doc(alias = "sockaddr")]
+    pub fn to_sockaddr(&self) -> Option<([u8; 48], usize)> {
         let mut bytes = [0; Self::IB_LEN];
         let mut at = 0;
         let mut put = |field: &[u8]| {
@@ -162,9 +163,10 @@ impl Address {
         Some((bytes, len))
     }
 
-    /// Reads an address of the kernel's; `None` where there is none (family 0), or where its bytes
-    /// end early.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads the bytes of a `sockaddr`; `None` where there is no address (family 0), or where the
+    /// bytes end early.
+    #[doc(alias = "sockaddr")]
+    pub fn from_sockaddr(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(field(bytes, 0)?);
         let port = || Some(u16::from_be_bytes(field(bytes, 2)?));
         let info = || Some(u32::from_be_bytes(field(bytes, 4)?));
@@ -194,7 +196,7 @@ impl Address {
     /// Returns the address in the form of the commands that take any family, and its length;
     /// `None` for a family that is not known here.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
-        let (bytes, len) = self.encode()?;
+        let (bytes, len) = self.to_sockaddr()?;
         let mut storage = KernelSockaddrStorage::default();
         storage.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
         Some((storage, len as u16))
@@ -203,19 +205,19 @@ impl Address {
     /// Returns the address in the form of the commands that take IP addresses alone; `None` for
     /// other families.
     pub(crate) fn to_in6(self) -> Option<SockaddrIn6> {
-        let (bytes, _) = self.ip().and_then(|_| self.encode())?;
+        let (bytes, _) = self.ip().and_then(|_| self.to_sockaddr())?;
         SockaddrIn6::read_from_prefix(&bytes).ok().map(|(address, _)| address)
     }
 
     /// Reads an address of which the kernel claims to have written `len` bytes.
     pub(crate) fn from_storage(storage: &KernelSockaddrStorage, len: u16) -> Option<Self> {
         let bytes = storage.as_bytes();
-        Self::decode(&bytes[..bytes.len().min(len.into())])
+        Self::from_sockaddr(&bytes[..bytes.len().min(len.into())])
     }
 
     /// Reads an address from the room for an IP address.
     pub(crate) fn from_in6(address: &SockaddrIn6) -> Option<Self> {
-        Self::decode(address.as_bytes())
+        Self::from_sockaddr(address.as_bytes())
     }
 
     /// Returns whether the address is that of a multicast group. A GID is judged as an IPv6

@@ -61,9 +61,13 @@ impl PathRecord {
     /// The uses of a path that the kernel takes for a connection.
     pub(crate) const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 
-    /// Reads the 64 bytes of the wire format.
+    /// Reads the path of a command.
     pub(crate) fn from_wire(data: &IbPathRecData) -> Self {
-        let bytes = data.path_rec.as_bytes();
+        Self::from_bytes(&<[u8; 64]>::read_from_bytes(data.path_rec.as_bytes()).unwrap_or([0; 64]))
+    }
+
+    /// Reads a path in the format of the subnet administrator.
+    pub fn from_bytes(bytes: &[u8; 64]) -> Self {
         let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let gid = |at: usize| {
             let mut gid = Gid::ZERO;
