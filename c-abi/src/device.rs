@@ -84,6 +84,41 @@ impl Known {
     }
 }
 
+/// Returns whether a device of the table is one that another part of the process names.
+///
+/// # Safety
+/// `known` is one of a list that was not freed, or of an open context.
+pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
+    // SAFETY: the caller's promise.
+    let known = unsafe { Known::device(known) };
+    // A soft device of the same name is the same one, although another part has other values of it.
+    (known.name(), known.guid(), known.index()) == (device.name(), device.guid(), device.index())
+}
+
+/// Opens the device of the table that another part of the process names.
+///
+/// # Errors
+/// `ENODEV` where the list does not have it; the errors of the list, and of opening.
+pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
+    let devices = list().map_err(|error| {
+        errno::log(&error);
+        error.errno
+    })?;
+    // SAFETY: `list` counted a user of each.
+    let found = devices.iter().find(|known| unsafe { is(**known, device) });
+    let context = match found {
+        // SAFETY: as above.
+        Some(known) => match unsafe { ibv_open_device(*known) } {
+            context if context.is_null() => Err(Errno::last()),
+            context => Ok(context),
+        },
+        None => Err(Errno::NODEV),
+    };
+    // SAFETY: `list` counted each once.
+    devices.iter().for_each(|device| unsafe { release(*device) });
+    context
+}
+
 /// Returns the name of the driver of a device.
 ///
 /// # Safety

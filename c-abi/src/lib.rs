@@ -1,5 +1,5 @@
-//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs, for programs that were built
-//! against it.
+//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs, and of its librdmacm, for programs
+//! that were built against them.
 //!
 //! ```text
 //!   program ──► ibv_...()  (symbols)       ─┐
@@ -19,6 +19,7 @@
 //! | [`address`], [`fork`], [`marshall`] | functions without objects: addresses, forks, structs |
 //! | [`rates`], [`strings`], [`sysfs`] | functions without objects: numbers, names, files |
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
+//! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
 //! | [`left`] | the end of objects that a program leaves behind |
 //! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
@@ -65,6 +66,7 @@ mod post;
 pub mod qp;
 pub mod query;
 pub mod rates;
+mod rdmacm;
 mod shared;
 pub mod srq;
 pub mod strings;

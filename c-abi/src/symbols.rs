@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`IBVERBS`] | 95 | the public API of libibverbs in rdma-core 65 |
 //! | [`PRIVATE`] | 1 | the one private name that programs import, in the nodes of eight releases |
+//! | [`RDMACM`] | 74 | librdmacm of rdma-core 65 |
 //! | [`MLX5`], [`EFA`] | 142, 13 | the providers' own APIs, for programs that link them |
 //!
 //! Each name stands in its newest node. Two sets of older versions are left out:
@@ -16,8 +17,8 @@
 //! - `mlx5dv_init_obj` in `MLX5_1.0`, which `MLX5_1.2` replaced in 2017.
 //!
 //! The loader checks the nodes that a program needs in the library that it was linked with, and
-//! then finds each symbol by its name and its node in any loaded library. `libmlx5.so.1` and
-//! `libefa.so.1` therefore contain nodes alone, and the image defines their symbols.
+//! then finds each symbol by its name and its node in any loaded library. `librdmacm.so.1`,
+//! `libmlx5.so.1` and `libefa.so.1` therefore contain nodes alone, and the image defines their symbols.
 //!
 //! The module has no dependencies, because `cargo xtask` compiles it too.
 
@@ -72,11 +73,14 @@ const NO_KEYS: &str = "requests of the device's own are not built: `EOPNOTSUPP`"
 const NO_OBJECTS: &str = "these objects of the device are not built: `EOPNOTSUPP`";
 const NO_ALLOCATORS: &str = "the provider allocates the memory of queues itself: `EOPNOTSUPP`";
 const NO_VFIO: &str = "devices are not driven by VFIO: `EOPNOTSUPP`";
+const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
+const NO_ACM: &str = "ibacm is not asked for a route";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
-/// Returns every node of the image: first of libibverbs, then of the providers' libraries.
+/// Returns every node of the image: first of libibverbs, then of librdmacm and of the providers'
+/// libraries.
 pub fn nodes() -> impl Iterator<Item = &'static Node> {
-    [IBVERBS, PRIVATE, MLX5, EFA].into_iter().flatten()
+    [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten()
 }
 
 /// The public nodes of `libibverbs.so.1`.
@@ -207,6 +211,95 @@ pub const PRIVATE: &[Node] = &[
     node("IBVERBS_PRIVATE_59", &[served("ibv_query_gid_type")]),
     node("IBVERBS_PRIVATE_64", &[served("ibv_query_gid_type")]),
     node("IBVERBS_PRIVATE_65", &[served("ibv_query_gid_type")]),
+];
+
+/// The nodes of `librdmacm.so.1`.
+pub const RDMACM: &[Node] = &[
+    node(
+        "RDMACM_1.0",
+        &[
+            refused("raccept", NO_SOCKETS),
+            refused("rbind", NO_SOCKETS),
+            refused("rclose", NO_SOCKETS),
+            refused("rconnect", NO_SOCKETS),
+            served("rdma_accept"),
+            served("rdma_ack_cm_event"),
+            served("rdma_bind_addr"),
+            served("rdma_connect"),
+            served("rdma_create_ep"),
+            served("rdma_create_event_channel"),
+            served("rdma_create_id"),
+            served("rdma_create_qp"),
+            served("rdma_create_qp_ex"),
+            served("rdma_create_srq"),
+            served("rdma_create_srq_ex"),
+            served("rdma_destroy_ep"),
+            served("rdma_destroy_event_channel"),
+            served("rdma_destroy_id"),
+            served("rdma_destroy_qp"),
+            served("rdma_destroy_srq"),
+            served("rdma_disconnect"),
+            served("rdma_event_str"),
+            served("rdma_free_devices"),
+            served("rdma_freeaddrinfo"),
+            served("rdma_get_cm_event"),
+            served("rdma_get_devices"),
+            served("rdma_get_dst_port"),
+            served("rdma_get_request"),
+            served("rdma_get_src_port"),
+            partial("rdma_getaddrinfo", NO_ACM),
+            served("rdma_join_multicast"),
+            served("rdma_leave_multicast"),
+            served("rdma_listen"),
+            served("rdma_migrate_id"),
+            served("rdma_notify"),
+            served("rdma_reject"),
+            served("rdma_resolve_addr"),
+            partial("rdma_resolve_route", NO_ACM),
+            served("rdma_set_option"),
+            refused("rfcntl", NO_SOCKETS),
+            refused("rgetpeername", NO_SOCKETS),
+            refused("rgetsockname", NO_SOCKETS),
+            refused("rgetsockopt", NO_SOCKETS),
+            refused("riomap", NO_SOCKETS),
+            refused("riounmap", NO_SOCKETS),
+            refused("riowrite", NO_SOCKETS),
+            refused("rlisten", NO_SOCKETS),
+            refused("rpoll", NO_SOCKETS),
+            refused("rread", NO_SOCKETS),
+            refused("rreadv", NO_SOCKETS),
+            refused("rrecv", NO_SOCKETS),
+            refused("rrecvfrom", NO_SOCKETS),
+            refused("rrecvmsg", NO_SOCKETS),
+            refused("rselect", NO_SOCKETS),
+            refused("rsend", NO_SOCKETS),
+            refused("rsendmsg", NO_SOCKETS),
+            refused("rsendto", NO_SOCKETS),
+            refused("rsetsockopt", NO_SOCKETS),
+            refused("rshutdown", NO_SOCKETS),
+            refused("rsocket", NO_SOCKETS),
+            refused("rwrite", NO_SOCKETS),
+            refused("rwritev", NO_SOCKETS),
+        ],
+    ),
+    node("RDMACM_1.1", &[served("rdma_join_multicast_ex")]),
+    node("RDMACM_1.2", &[served("rdma_establish"), served("rdma_init_qp_attr")]),
+    node(
+        "RDMACM_1.3",
+        &[served("rdma_get_remote_ece"), served("rdma_reject_ece"), served("rdma_set_local_ece")],
+    ),
+    node(
+        "RDMACM_1.4",
+        &[served("rdma_query_addrinfo"), served("rdma_resolve_addrinfo"), served("rdma_write_cm_event")],
+    ),
+    node(
+        "RDMACM_1.5",
+        &[
+            refused("repoll_create", NO_SOCKETS),
+            refused("repoll_ctl", NO_SOCKETS),
+            refused("repoll_wait", NO_SOCKETS),
+        ],
+    ),
 ];
 
 /// The nodes of `libmlx5.so.1`.
@@ -509,7 +602,7 @@ mod tests {
 
     #[test]
     fn each_public_name_stands_in_one_node() {
-        for (nodes, count) in [(IBVERBS, 95), (MLX5, 142), (EFA, 13)] {
+        for (nodes, count) in [(IBVERBS, 95), (RDMACM, 74), (MLX5, 142), (EFA, 13)] {
             let names = names(nodes);
             assert_eq!(names.len(), count);
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), count);
@@ -528,7 +621,9 @@ mod tests {
 
     #[test]
     fn every_node_belongs_to_its_library() {
-        for (nodes, prefix) in [(IBVERBS, "IBVERBS_1."), (MLX5, "MLX5_1."), (EFA, "EFA_1.")] {
+        for (nodes, prefix) in
+            [(IBVERBS, "IBVERBS_1."), (RDMACM, "RDMACM_1."), (MLX5, "MLX5_1."), (EFA, "EFA_1.")]
+        {
             assert!(nodes.iter().all(|node| node.name.starts_with(prefix)));
         }
         assert!(PRIVATE.iter().all(|node| node.name.starts_with("IBVERBS_PRIVATE_")));

@@ -1,5 +1,5 @@
-//! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt`, which `cargo xtask
-//! abi` writes with a C compiler from libibverbs' headers. `xtask/src/abi/probe.rs` describes the
+//! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`,
+//! which `cargo xtask abi` writes with a C compiler from libibverbs' and librdmacm's headers. `xtask/src/abi/probe.rs` describes the
 //! format of the files.
 //!
 //! The types are those of the newest release. What older ones lack is listed in [`LATER`], name by
@@ -8,14 +8,46 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ibverbs_c::c::LAYOUT;
 use ibverbs_c::c::layout::{Field, Item, Type};
+use ibverbs_c::c::{LAYOUT, RDMA_LAYOUT};
 
 /// The releases of rdma-core that have a golden file.
 const RELEASES: &[u32] = &[44, 56, 65];
 const NEWEST: u32 = 65;
 
-/// Definitions by the first of the [`RELEASES`] that has them; 44 has all others.
+/// A library's definitions.
+#[derive(Clone, Copy)]
+struct Library {
+    /// The start of its golden files' names.
+    stem: &'static str,
+    /// The types and constants of this crate.
+    layout: &'static [&'static [Item]],
+    /// Definitions by the first of the [`RELEASES`] that has them; 44 has all others.
+    later: &'static [(u32, &'static [&'static str])],
+    /// Types that were smaller: the release, the type, its size there.
+    sizes: &'static [(u32, &'static str, u32)],
+    /// A number of definitions that the newest release has at least.
+    least: usize,
+}
+
+const LIBRARIES: [Library; 2] = [
+    Library { stem: "verbs", layout: LAYOUT, later: LATER, sizes: SIZES, least: 1000 },
+    Library { stem: "rdmacm", layout: RDMA_LAYOUT, later: RDMA_LATER, sizes: &[], least: 100 },
+];
+
+const RDMA_LATER: &[(u32, &[&str])] = &[(
+    65,
+    &[
+        "constant RAI_DNS",
+        "constant RAI_SA",
+        "constant RDMA_CM_EVENT_ADDRINFO_ERROR",
+        "constant RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        "constant RDMA_CM_EVENT_INTERNAL",
+        "constant RDMA_CM_EVENT_USER",
+        "field rdma_cm_event.param.arg",
+    ],
+)];
+
 const LATER: &[(u32, &[&str])] = &[
     (
         56,
@@ -109,7 +141,6 @@ const LATER: &[(u32, &[&str])] = &[
     ),
 ];
 
-/// Types that were smaller: the release, the type, its size there.
 const SIZES: &[(u32, &str, u32)] = &[
     (44, "ibv_port_attr", 52),
     (44, "ibv_qp_ex", 352),
@@ -121,7 +152,7 @@ const SIZES: &[(u32, &str, u32)] = &[
 /// the end.
 const GROWN_AT_THE_FRONT: &[&str] = &["verbs_context"];
 
-/// Types that verbs.h leaves to the library.
+/// Types that the headers leave to the library.
 const NOT_IN_THE_HEADER: &[&str] = &["_compat_ibv_port_attr"];
 
 /// Anonymous unions that are one field in Rust: the type, the field, its other name in C.
@@ -141,8 +172,8 @@ fn golden_files_apply() -> bool {
     apply
 }
 
-fn golden(release: u32) -> Definitions {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/verbs-{release}.txt"));
+fn golden(stem: &str, release: u32) -> Definitions {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{stem}-{release}.txt"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut definitions = Definitions::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -165,8 +196,8 @@ fn golden(release: u32) -> Definitions {
     definitions
 }
 
-fn types() -> impl Iterator<Item = &'static Type> {
-    LAYOUT.iter().copied().flatten().filter_map(|item| match item {
+fn types(library: Library) -> impl Iterator<Item = &'static Type> {
+    library.layout.iter().copied().flatten().filter_map(|item| match item {
         Item::Type(ty) => Some(ty),
         Item::Constants(_) => None,
     })
@@ -186,17 +217,20 @@ fn c_name(field: &Field) -> &'static str {
 }
 
 /// Returns the definitions of this crate, with C's names.
-fn ours() -> Definitions {
+fn ours(library: Library) -> Definitions {
     let mut definitions = Definitions::new();
     let mut insert = |name: String, numbers| {
         assert!(definitions.insert(name.clone(), numbers).is_none(), "{name} is defined twice");
     };
-    for item in LAYOUT.iter().copied().flatten() {
+    for item in library.layout.iter().copied().flatten() {
         if let Item::Constants(constants) = item {
-            constants.iter().for_each(|(name, value)| insert(format!("constant {name}"), (*value, 0)));
+            // The probe prints each as a `long long`.
+            constants.iter().for_each(|(name, value)| {
+                insert(format!("constant {name}"), (i128::from(*value as i64), 0));
+            });
         }
     }
-    for ty in types().filter(|ty| !NOT_IN_THE_HEADER.contains(&ty.rust_name)) {
+    for ty in types(library).filter(|ty| !NOT_IN_THE_HEADER.contains(&ty.rust_name)) {
         let name = match ty.path {
             None => ty.rust_name,
             // C reaches its members through the outer type.
@@ -206,7 +240,9 @@ fn ours() -> Definitions {
         insert(format!("type {name}"), (number(ty.size), number(ty.align)));
         for field in ty.fields {
             let unnamed = format!("{}_{}", ty.rust_name, field.name);
-            if let Some(inner) = types().find(|inner| inner.path == Some("") && inner.rust_name == unnamed) {
+            if let Some(inner) =
+                types(library).find(|inner| inner.path == Some("") && inner.rust_name == unnamed)
+            {
                 for member in inner.fields {
                     let offset = number(field.offset + member.offset);
                     insert(format!("field {name}.{}", c_name(member)), (offset, number(member.size)));
@@ -224,12 +260,12 @@ fn ours() -> Definitions {
 }
 
 /// Returns the definitions of this crate as an older release has them.
-fn as_of(release: u32) -> Definitions {
-    let mut definitions = ours();
-    for name in LATER.iter().filter(|(since, _)| *since > release).flat_map(|(_, names)| *names) {
+fn as_of(library: Library, release: u32) -> Definitions {
+    let mut definitions = ours(library);
+    for name in library.later.iter().filter(|(since, _)| *since > release).flat_map(|(_, names)| *names) {
         assert!(definitions.remove(*name).is_some(), "LATER names what is not defined: {name}");
     }
-    for (_, ty, size) in SIZES.iter().filter(|(of, _, _)| *of == release) {
+    for (_, ty, size) in library.sizes.iter().filter(|(of, _, _)| *of == release) {
         let now = definitions.get_mut(&format!("type {ty}")).unwrap_or_else(|| panic!("no type {ty}"));
         let shrinks = now.0 - i128::from(*size);
         assert!(shrinks > 0, "SIZES: {ty} of {release} is no smaller than now");
@@ -263,10 +299,12 @@ fn the_newest_release_has_exactly_these_types_and_constants() {
     if !golden_files_apply() {
         return;
     }
-    let golden = golden(NEWEST);
-    let differences = differences(&ours(), &golden);
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert!(golden.len() > 1000, "only {} definitions were compared", golden.len());
+    for library in LIBRARIES {
+        let golden = golden(library.stem, NEWEST);
+        let differences = differences(&ours(library), &golden);
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
+        assert!(golden.len() > library.least, "only {} definitions were compared", golden.len());
+    }
 }
 
 #[test]
@@ -274,9 +312,11 @@ fn an_older_release_differs_by_the_listed_additions_alone() {
     if !golden_files_apply() {
         return;
     }
-    for release in RELEASES.iter().filter(|release| **release != NEWEST) {
-        let differences = differences(&as_of(*release), &golden(*release));
-        assert!(differences.is_empty(), "release {release}:\n{}", differences.join("\n"));
+    for library in LIBRARIES {
+        for release in RELEASES.iter().filter(|release| **release != NEWEST) {
+            let differences = differences(&as_of(library, *release), &golden(library.stem, *release));
+            assert!(differences.is_empty(), "{} {release}:\n{}", library.stem, differences.join("\n"));
+        }
     }
 }
 
@@ -288,6 +328,8 @@ fn every_golden_file_is_compared() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     files.sort();
-    let expected: Vec<_> = RELEASES.iter().map(|release| format!("verbs-{release}.txt")).collect();
+    let of = |library: Library| RELEASES.iter().map(move |release| format!("{}-{release}.txt", library.stem));
+    let mut expected: Vec<_> = LIBRARIES.into_iter().flat_map(of).collect();
+    expected.sort();
     assert_eq!(files, expected);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ibverbs_c::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE, State};
+use ibverbs_c::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE, RDMACM, State};
 
 /// The heading of the section that is written. It reaches to the end of the page.
 const HEADING: &str = "## Symbols\n";
@@ -18,8 +18,12 @@ fn page() -> PathBuf {
 /// Returns the section with a table for each library.
 fn section() -> String {
     let mut text = String::from(HEADING);
-    let libraries: [(&str, &[&[Node]]); 3] =
-        [("libibverbs.so.1", &[IBVERBS, PRIVATE]), ("libmlx5.so.1", &[MLX5]), ("libefa.so.1", &[EFA])];
+    let libraries: [(&str, &[&[Node]]); 4] = [
+        ("libibverbs.so.1", &[IBVERBS, PRIVATE]),
+        ("librdmacm.so.1", &[RDMACM]),
+        ("libmlx5.so.1", &[MLX5]),
+        ("libefa.so.1", &[EFA]),
+    ];
     text.push_str("\n| library | symbols | served | partial | refused |\n|---|---|---|---|---|\n");
     for (library, nodes) in libraries {
         let states: Vec<_> = rows(nodes).map(|(_, _, state)| state).collect();
@@ -70,7 +74,7 @@ fn the_page_shows_every_symbol_with_its_state() {
 
 #[test]
 fn every_reason_is_told() {
-    for node in [IBVERBS, PRIVATE, MLX5, EFA].into_iter().flatten() {
+    for node in [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten() {
         for symbol in node.symbols {
             if let State::Partial(why) | State::Refused(why) = symbol.state {
                 assert!(!why.is_empty() && !why.contains('|'), "{}: {why:?}", symbol.name);

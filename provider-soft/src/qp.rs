@@ -29,7 +29,7 @@ use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
 use crate::sink::{Channel, QpEnd, Sharer};
-use crate::wqe::inline_len;
+use crate::wqe::{element_bytes, inline_len};
 use crate::xrcd::XrcHandle;
 use crate::{Rq, Soft, Sq, Xrcd, limits};
 
@@ -85,10 +85,12 @@ impl Qp {
             let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
             told.map_err(|errno| device.error(VERB, errno))?;
         }
+        // Inline data lie in the place of elements. C's examples send 16 bytes without asking.
+        let max_inline_data = attr.cap.max_inline_data.max(element_bytes(attr.cap.max_send_sge));
         let cap = match (is_target, has_rq) {
             (true, _) => QpCap::default(),
-            (false, true) => attr.cap,
-            (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap },
+            (false, true) => QpCap { max_inline_data, ..attr.cap },
+            (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, max_inline_data, ..attr.cap },
         };
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
         let short = |_| device.error(VERB, Errno::NOMEM);

@@ -71,6 +71,11 @@ pub(crate) const fn inline_len(bytes: u32) -> usize {
     (bytes as usize).div_ceil(BYTES)
 }
 
+/// Returns the number of bytes of inline data that lie in the place of elements.
+pub(crate) const fn element_bytes(elements: u32) -> u32 {
+    elements.saturating_mul(BYTES as u32)
+}
+
 /// Stores 16 bytes in the place of an element.
 #[inline]
 pub(crate) fn pack(bytes: [u8; BYTES]) -> Sge {

@@ -71,7 +71,7 @@ enum Command {
     Bench(bench::Args),
     /// Write the golden files of uverbs-abi and c-abi from Debian's headers
     Abi(abi::Args),
-    /// Link libibverbs.so.1, libmlx5.so.1 and libefa.so.1 for C programs
+    /// Link libibverbs.so.1, librdmacm.so.1, libmlx5.so.1 and libefa.so.1 for C programs
     CAbi(c_abi::Args),
     /// Run a C program on our libibverbs.so.1
     RunC(c_abi::run::Args),

@@ -18,11 +18,11 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn the_loader_finds_all_three_libraries_first() {
+fn the_loader_finds_all_libraries_first() {
     let show = run_c(&[], &["sh", "-c", "echo $LD_LIBRARY_PATH"], &[("LD_LIBRARY_PATH", "/nowhere")]);
     let path = stdout(&show);
     let folder = path.strip_suffix(":/nowhere").expect("the old search path comes last");
-    let names = "libibverbs.so.1 libmlx5.so.1 libefa.so.1";
+    let names = "libibverbs.so.1 librdmacm.so.1 libmlx5.so.1 libefa.so.1";
     for name in names.split(' ') {
         assert!(Path::new(folder).join(name).is_file(), "{folder} lacks {name}");
     }
@@ -36,7 +36,7 @@ fn the_loader_finds_all_three_libraries_first() {
     }
 }
 
-/// Programs and libraries of Debian that need libibverbs, libmlx5 or libefa.
+/// Programs and libraries of Debian that need libibverbs, librdmacm, libmlx5 or libefa.
 const USERS: &[&str] = &[
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ibv_rc_pingpong",
@@ -66,11 +66,13 @@ fn installed_programs_find_every_symbol_in_its_node() {
             file = Some(name);
         }
         let file = file.unwrap_or_default();
-        if line.contains("libibverbs.so.1 =>") {
-            assert!(line.contains("/c-abi/dev/libibverbs.so.1"), "{file}: {line}");
+        for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+            if line.contains(&format!("{name} =>")) {
+                assert!(line.contains(&format!("/c-abi/dev/{name}")), "{file}: {line}");
+            }
         }
         // Python's own symbols are in the program that loads a module.
-        let is_verbs = ["ibv_", "mlx5dv_", "efadv_"].iter().any(|prefix| line.contains(prefix));
+        let is_verbs = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| line.contains(prefix));
         assert!(!(line.contains("undefined symbol") && is_verbs), "{file}: {line}");
         assert!(!(line.contains("version `") && line.contains("not found")), "{file}: {line}");
     }

@@ -109,6 +109,14 @@ layout! {
     ibv_async_event 16;
     ibv_gid_entry 32;
     ibv_ah_attr 32;
+    rdma_cm_id 416 {
+        verbs 0, channel 8, context 16, qp 24, route 32, ps 344, port_num 348, event 352, send_cq_channel 360,
+        send_cq 368, recv_cq_channel 376, recv_cq 384, srq 392, pd 400, qp_type 408
+    };
+    rdma_event_channel 4;
+    rdma_conn_param 24;
+    rdma_cm_event 80 { listen_id 8, event 16, status 20, param 24 };
+    rdma_addrinfo 96;
 }
 
 // The offsets below follow from the size of a mutex and of a condition variable, which differ

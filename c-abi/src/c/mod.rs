@@ -1,5 +1,5 @@
-//! The types and constants of rdma-core's `infiniband/verbs.h`, release 65, that cross the boundary
-//! between a C program and this library.
+//! The types and constants of rdma-core's `infiniband/verbs.h` and `rdma/rdma_cma.h`, release 65, that
+//! cross the boundary between a C program and this library.
 //!
 //! | file | contents |
 //! |---|---|
@@ -20,9 +20,9 @@
 //! | `wq.rs` | work queues, indirection tables, receive hashing |
 //! | `flow.rs`, `flow_action.rs` | flow rules, and their actions |
 //! | `counters.rs` | flow counters and completion counters |
-//! | `sa.rs` | the path record of `infiniband/sa.h` |
 //! | `event.rs` | asynchronous events, the device's clock |
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
+//! | `rdma_cma.rs` | the types of `rdma/rdma_cma.h` |
 //! | `mlx5dv.rs` | the types of `infiniband/mlx5dv.h` |
 //! | `macros.rs`, `layout.rs` | the notation of these files, and the checks of their layout |
 //!
@@ -63,6 +63,7 @@ mod port;
 mod qp;
 mod qp_attr;
 mod qp_ex;
+mod rdma_cma;
 mod sa;
 mod srq;
 mod tm;
@@ -89,6 +90,7 @@ pub use self::port::*;
 pub use self::qp::*;
 pub use self::qp_attr::*;
 pub use self::qp_ex::*;
+pub use self::rdma_cma::*;
 pub use self::sa::*;
 pub use self::srq::*;
 pub use self::tm::*;
@@ -125,3 +127,7 @@ pub const LAYOUT: &[&[layout::Item]] = &[
     wq::LAYOUT,
     wr::LAYOUT,
 ];
+
+/// The layout of every definition of `rdma/rdma_cma.h`, for the golden test.
+#[doc(hidden)]
+pub const RDMA_LAYOUT: &[&[layout::Item]] = &[rdma_cma::LAYOUT];

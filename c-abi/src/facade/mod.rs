@@ -1,5 +1,6 @@
-//! The functions of the providers' own APIs, `mlx5dv_*` and `efadv_*`, that fail for every device,
-//! for programs that link `libmlx5.so.1` or `libefa.so.1`. The others are in `mlx5dv`.
+//! The functions that fail for every device: those of the providers' own APIs, `mlx5dv_*` and
+//! `efadv_*`, for programs that link `libmlx5.so.1` or `libefa.so.1`, and the sockets of
+//! `librdmacm.so.1`. The others are in `mlx5dv` and `rdmacm`.
 //!
 //! | answer | returns | errno |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //! | `null` | a null pointer | `EOPNOTSUPP` |
 //! | `nothing` | | unchanged |
 //!
-//! Each is the answer of rdma-core's function for a device of another vendor, where the function
-//! checks the device. Programs that get it use plain verbs instead.
+//! Each answer of a provider's API is that of rdma-core's function for a device of another vendor,
+//! where the function checks the device. Programs that get it use plain verbs instead.
 //!
 //! # Safety
 //! The file opens unsafe code to export functions under C's names, which no other function of the
@@ -22,6 +23,7 @@
 
 mod efa;
 mod mlx5;
+mod rsocket;
 
 /// Defines and exports functions that fail, by their answer.
 macro_rules! facade {

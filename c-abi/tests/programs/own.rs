@@ -92,7 +92,16 @@ fn compile(program: &str, mode: Mode) -> CaseResult<PathBuf> {
     if mode == Mode::Address {
         cc.args(["-fsanitize=address", "-fno-omit-frame-pointer"]);
     }
-    cc.arg(directory().join(format!("{program}.c"))).args(["-libverbs", "-lpthread", "-ldl"]);
+    let source = directory().join(format!("{program}.c"));
+    if fs::read_to_string(&source)?.contains("#include \"connections.h\"") {
+        if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+            return skip("librdmacm's headers are not installed (package librdmacm-dev)");
+        }
+        cc.arg(&source).arg("-lrdmacm");
+    } else {
+        cc.arg(&source);
+    }
+    cc.args(["-libverbs", "-lpthread", "-ldl"]);
     match process::run_group(&mut cc, LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(binary),
         Ok(ended) if ended.stderr.contains("libasan") => {

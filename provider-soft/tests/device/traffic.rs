@@ -286,3 +286,13 @@ fn both_ends_poll_from_their_own_threads() {
         let _b = other.join().unwrap();
     });
 }
+
+#[test]
+fn a_queue_pair_sends_inline_what_its_elements_have_room_for() {
+    let context = open();
+    for (asked, granted) in [(0, 64), (64, 64), (65, 65)] {
+        let cap = QpCap { max_inline_data: asked, ..Shape::default().cap };
+        let end = End::new(&context, &Shape { cap, ..Shape::default() });
+        assert_eq!(end.qp.cap().max_inline_data, granted);
+    }
+}

@@ -1,5 +1,6 @@
 //! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that
-//! Debian carries, and those of c-abi, written from libibverbs' headers of several releases.
+//! Debian carries, and those of c-abi, written from libibverbs' and librdmacm's headers of several
+//! releases.
 //!
 //! ```text
 //! linux-libc-dev ──► parse: definitions ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
@@ -7,7 +8,7 @@
 //! ```
 //!
 //! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`],
-//! and of `infiniband/verbs.h`; the tests `golden` of the two crates compare their types with them
+//! of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare their types with them
 //! and need neither headers nor compiler. Two runs on the same headers write the same bytes.
 
 mod parse;

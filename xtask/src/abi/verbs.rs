@@ -1,5 +1,5 @@
-//! The golden files of c-abi: `infiniband/verbs.h` of several releases of libibverbs, and the path
-//! record of `infiniband/sa.h`.
+//! The golden files of c-abi: `infiniband/verbs.h` of several releases of libibverbs, the path
+//! record of `infiniband/sa.h`, and `rdma/rdma_cma.h` of librdmacm.
 //!
 //! A program that was compiled against an old header runs on a new library, so the types of c-abi,
 //! which are those of the newest release, are compared with old ones too.
@@ -18,16 +18,18 @@ use crate::cache;
 const SUITES: &[(Archive, &str)] =
     &[(Archive::Main, "bookworm"), (Archive::Main, "trixie"), (Archive::Main, "sid")];
 const PACKAGE: &str = "libibverbs-dev";
+const RDMA_PACKAGE: &str = "librdmacm-dev";
 
 const VERBS: &str = "infiniband/verbs.h";
-/// Types of the subnet administrator. Functions of libibverbs take only [`PATH_RECORD`]; the others
-/// are librdmacm's.
+/// Types of the subnet administrator. Functions take only [`PATH_RECORD`].
 const SA: &str = "infiniband/sa.h";
 const PATH_RECORD: &str = "ibv_sa_path_rec";
 /// Renames definitions of the kernel's header.
 const NAMES: &str = "infiniband/verbs_api.h";
 /// The kernel's header as libibverbs ships it.
 const KERNEL: &str = "infiniband/ib_user_ioctl_verbs.h";
+/// Connections by address.
+const RDMA: &str = "rdma/rdma_cma.h";
 
 /// Definitions that have neither a value nor a layout, and their counterparts in c-abi.
 const LEFT_OUT: &[(&str, &str)] = &[
@@ -48,31 +50,35 @@ pub(super) fn set(scratch: &Path) -> Result<Option<Set>> {
         say("leaving out c-abi, whose golden files describe x86-64");
         return Ok(None);
     }
-    let releases = releases()?;
+    let (verbs, mut rdma) = (releases(PACKAGE)?, releases(RDMA_PACKAGE)?);
     let mut files = Vec::new();
-    for (release, headers) in &releases {
+    for (release, headers) in &verbs {
         say(&format!("probing {}", headers.origin));
         files.push(golden_of(*release, headers, scratch)?);
+        let of_rdma = rdma.remove(release);
+        let of_rdma = of_rdma.with_context(|| format!("no suite carries {RDMA_PACKAGE} {release}"))?;
+        say(&format!("probing {}", of_rdma.origin));
+        files.push(rdma_golden_of(*release, &of_rdma, headers, scratch)?);
     }
-    let origins: Vec<_> = releases.into_values().map(|headers| headers.origin).collect();
+    let origins: Vec<_> = verbs.into_values().map(|headers| headers.origin).collect();
     // The file of a release that Debian no longer carries stays, because programs of it do.
     Ok(Some(Set { package: "c-abi", files, origin: origins.join(", "), complete: false }))
 }
 
-/// Returns Debian's headers by release of rdma-core.
-fn releases() -> Result<BTreeMap<u32, Headers>> {
-    let _lock = cache::lock(PACKAGE, || say("waiting for another xtask to download headers"))?;
-    let apt = PrivateApt::new(cache::dir()?.join("apt").join(PACKAGE), SUITES)?;
+/// Returns Debian's headers of a package by release of rdma-core.
+fn releases(package: &str) -> Result<BTreeMap<u32, Headers>> {
+    let _lock = cache::lock(package, || say("waiting for another xtask to download headers"))?;
+    let apt = PrivateApt::new(cache::dir()?.join("apt").join(package), SUITES)?;
     say("reading the package lists of bookworm, trixie and sid");
     apt.update()?;
-    let mut versions = apt.versions(PACKAGE)?;
+    let mut versions = apt.versions(package)?;
     versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
-    let home = cache::dir()?.join("headers-libibverbs");
+    let home = cache::dir()?.join(format!("headers-{}", package.trim_end_matches("-dev")));
     let mut releases = BTreeMap::new();
-    for package in versions {
-        releases.insert(release_of(&package.version)?, unpacked(&apt, package, &home)?);
+    for version in versions {
+        releases.insert(release_of(&version.version)?, unpacked(&apt, version, &home)?);
     }
-    ensure!(releases.len() >= 2, "the suites carry fewer than two releases of {PACKAGE}");
+    ensure!(releases.len() >= 2, "the suites carry fewer than two releases of {package}");
     Ok(releases)
 }
 
@@ -82,12 +88,23 @@ fn release_of(version: &str) -> Result<u32> {
     release.parse().with_context(|| format!("{version} is not a version of rdma-core"))
 }
 
+/// Returns the definitions of a header.
+fn parsed(headers: &Headers, header: &str, parse: fn(&str) -> Result<Vec<Item>>) -> Result<Vec<Item>> {
+    let path = headers.include.join(header);
+    let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    parse(&source).with_context(|| format!("cannot understand {}", path.display()))
+}
+
+/// `verbs` has the headers that librdmacm's includes.
+fn rdma_golden_of(release: u32, headers: &Headers, verbs: &Headers, scratch: &Path) -> Result<Golden> {
+    let items = parsed(headers, RDMA, parse::library::parse)?;
+    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
+    let directories = [headers.include.as_path(), verbs.include.as_path()];
+    golden(&format!("rdmacm-{release}"), &[RDMA], &items, LEFT_OUT, &preamble, &directories, scratch)
+}
+
 fn golden_of(release: u32, headers: &Headers, scratch: &Path) -> Result<Golden> {
-    let parsed = |header: &str, parse: fn(&str) -> Result<Vec<Item>>| {
-        let path = headers.include.join(header);
-        let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        parse(&source).with_context(|| format!("cannot understand {}", path.display()))
-    };
+    let parsed = |header: &str, parse: fn(&str) -> Result<Vec<Item>>| parsed(headers, header, parse);
     let mut items = named(parsed(NAMES, parse::library::parse)?, &parsed(KERNEL, parse::parse)?)?;
     items.extend(parsed(VERBS, parse::library::parse)?);
     let path_record = |item: &Item| matches!(item, Item::Type(ty) if ty.root.tag == PATH_RECORD);

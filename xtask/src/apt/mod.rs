@@ -68,6 +68,7 @@ pub(crate) const C_PROGRAMS: &[HostTool] = &[
 pub(crate) const C_BUILD: &[HostTool] = &[
     tool("cc", "gcc"),
     tool("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    tool("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
     tool("valgrind", "valgrind"),
     tool("lintian", "lintian"),
 ];

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! /usr/bin/verbs-run                    [--soft] COMMAND [ARGUMENT...]
-//! /usr/lib/verbs-run/                   libibverbs.so.1, libmlx5.so.1, libefa.so.1
+//! /usr/lib/verbs-run/                   libibverbs.so.1, librdmacm.so.1, libmlx5.so.1, libefa.so.1
 //! /usr/share/doc/verbs-run/             copyright, changelog.gz
 //! /usr/share/lintian/overrides/verbs-run
 //! /usr/share/man/man1/verbs-run.1.gz
@@ -160,7 +160,7 @@ impl Control<'_> {
              Maintainer: libibverbs-rs <libibverbs-rs@project.invalid>\n\
              Installed-Size: {kib}\n\
              Depends: libc6 (>= {glibc}), libgcc-s1\n\
-             Suggests: ibverbs-utils, perftest\n\
+             Suggests: ibverbs-utils, perftest, rdmacm-utils\n\
              Section: utils\n\
              Priority: optional\n\
              Description: run programs of libibverbs without an RDMA device\n \
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap()[3..8], [0; 5]);
         }
         let sums = sums(&unpacked.root()).unwrap();
-        assert_eq!(sums.lines().count(), 8, "{sums}");
+        assert_eq!(sums.lines().count(), 9, "{sums}");
         assert!(sums.lines().all(|line| line.contains("  usr/")), "{sums}");
     }
 

@@ -1,9 +1,9 @@
-//! Links the libraries: the image from a static library, and the providers' libraries, which need
-//! the image.
+//! Links the libraries: the image from a static library, and the facades (librdmacm and the
+//! providers' libraries), which need the image.
 //!
 //! ```text
 //! libibverbs_c_image.a ──► cc -shared, symbols in their nodes ──► libibverbs.so.1
-//!                          cc -shared, nodes alone            ──► libmlx5.so.1, libefa.so.1
+//!                          cc -shared, nodes alone            ──► librdmacm.so.1, libmlx5.so.1, libefa.so.1
 //! ```
 //!
 //! rustc's own shared objects (`cdylib`) cannot have version nodes: it passes a version script
@@ -17,12 +17,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::symbols::{EFA, MLX5, Node};
+use super::symbols::{EFA, MLX5, Node, RDMACM};
 use super::{LIBRARIES, say, script, verify};
 use crate::apt;
 
-/// The libraries of the providers, and their nodes.
-const FACADES: [(&str, &[Node]); 2] = [(LIBRARIES[1], MLX5), (LIBRARIES[2], EFA)];
+/// The libraries that consist of nodes.
+const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
 
 /// Options of both kinds of library. A program may not unload them: threads and destructors of the
 /// image would continue in memory that is gone.

@@ -1,5 +1,5 @@
-//! `cargo xtask c-abi`: `libibverbs.so.1`, `libmlx5.so.1` and `libefa.so.1` for C programs, and a
-//! Debian package of them. `cargo xtask run-c`, in [`mod@run`], runs a program on
+//! `cargo xtask c-abi`: `libibverbs.so.1`, `librdmacm.so.1`, `libmlx5.so.1` and `libefa.so.1` for C
+//! programs, and a Debian package of them. `cargo xtask run-c`, in [`mod@run`], runs a program on
 //! them.
 //!
 //! | file | what it does |
@@ -49,7 +49,7 @@ pub(crate) struct Args {
 pub(crate) const PROFILE: &str = "c-abi";
 
 /// The libraries, the image first.
-const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "libmlx5.so.1", "libefa.so.1"];
+const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
 /// Runs `c-abi`.
 ///

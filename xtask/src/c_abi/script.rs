@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE};
+use super::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE, RDMACM};
 
 /// Returns the script of `libibverbs.so.1`: every node, with its symbols.
 pub(super) fn of_image() -> String {
     let mut script = String::new();
-    for nodes in [IBVERBS, MLX5, EFA] {
+    for nodes in [IBVERBS, RDMACM, MLX5, EFA] {
         chain(&mut script, nodes, true);
     }
     // A symbol with a version of its own, from a `.symver` directive, finds its node by that. Its

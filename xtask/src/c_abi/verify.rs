@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::symbols::{self, EFA, IBVERBS, MLX5, Node};
+use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 
 /// Libraries that the image may need at run time: those of C and of the language.
 const NEEDED: &[&str] =
@@ -22,7 +22,7 @@ pub(super) fn archive(path: &Path) -> Result<()> {
     let text = words("nm", &["--defined-only", "--extern-only", "--format=posix"], path)?;
     // Private nodes name the function that the directives `.symver` refer to.
     let expected: BTreeSet<_> =
-        [IBVERBS, MLX5, EFA].into_iter().flatten().flat_map(names).map(str::to_owned).collect();
+        [IBVERBS, RDMACM, MLX5, EFA].into_iter().flatten().flat_map(names).map(str::to_owned).collect();
     let defined: BTreeSet<_> = posix_names(&text).filter(|name| is_public(name)).map(str::to_owned).collect();
     compare("the archive", &expected, &defined)
 }
@@ -116,7 +116,9 @@ fn compare(place: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -
 fn is_public(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let name = name.strip_prefix("mult_to_").or_else(|| name.strip_prefix("mbps_to_")).unwrap_or(name);
-    ["ibv_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix)) && !name.contains('@')
+    let is_prefixed = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix));
+    // Sockets of librdmacm have the names of sockets behind an `r`.
+    (is_prefixed || RDMACM.iter().flat_map(names).any(|known| known == name)) && !name.contains('@')
 }
 
 /// Returns the names in nm's lines `name type value size`, without the headings of an archive's
@@ -173,7 +175,8 @@ mod tests {
     fn names_of_the_c_api_are_told_from_those_of_the_language() {
         let text = "\nlib.a[a.o]:\nibv_open_device T 0 4\n_ibv_query_gid_ex T 0 4\nmult_to_ibv_rate T 0 4\n\
                     __mlx5dv_create_flow T 0 4\nefadv_query_ah T 0 4\nrust_eh_personality T 0 4\n\
-                    _ZN10ibv_c3fooE T 0 4\nibverbs_c_query_gid_type T 0 4\n\
+                    _ZN10ibv_c3fooE T 0 4\nibverbs_c_query_gid_type T 0 4\nrdma_connect T 0 4\n\
+                    rsend T 0 4\nread T 0 4\n\
                     ibv_query_gid_type@IBVERBS_PRIVATE_34 T 0 4\n";
         let names: Vec<_> = posix_names(text).filter(|name| is_public(name)).collect();
         assert_eq!(
@@ -183,7 +186,9 @@ mod tests {
                 "_ibv_query_gid_ex",
                 "mult_to_ibv_rate",
                 "__mlx5dv_create_flow",
-                "efadv_query_ah"
+                "efadv_query_ah",
+                "rdma_connect",
+                "rsend"
             ]
         );
     }

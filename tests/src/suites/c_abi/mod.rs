@@ -1,11 +1,11 @@
-//! `c_abi`: unmodified programs on our `libibverbs.so.1`, next to the same programs on C's, and
+//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, next to the same programs on C's, and
 //! against them.
 //!
 //! | module | programs |
 //! |---|---|
 //! | [`utils`] | ibverbs-utils: ping-pongs between the libraries, the same output on either |
 //! | [`perftest`] | perftest: write, read, send and atomic between the libraries |
-//! | [`rdmacm`] | rdmacm-utils and `perftest -R`, with Debian's librdmacm on either library |
+//! | [`rdmacm`] | rdmacm-utils and `perftest -R`, with an end on either librdmacm |
 //! | [`libfabric`] | `fi_pingpong` on libfabric's verbs provider, between the libraries |
 //! | [`ucx`] | `ucx_perftest` between the libraries |
 //! | [`pyverbs`] | rdma-core's tests for Python on both libraries, test by test |
@@ -135,11 +135,15 @@ fn programs_load_ours() -> CaseResult {
     if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }
 }
 
-/// Checks a list of libraries: `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)`.
+/// Checks a list of libraries: `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)`, and
+/// librdmacm if the program needs it.
 fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
-    let line = list.stdout.lines().find(|line| line.trim_start().starts_with("libibverbs.so.1 => "));
-    let ours = format!("libibverbs.so.1 => {}", dir.join("libibverbs.so.1").display());
-    if line.is_some_and(|line| line.trim_start().starts_with(&ours)) && !list.stdout.contains("not found") {
+    let is_from = |name: &str| {
+        let line = list.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{name} => ")))?;
+        Some(line.trim_start().starts_with(&format!("{name} => {}", dir.join(name).display())))
+    };
+    let is_all = is_from("libibverbs.so.1").unwrap_or(false) && is_from("librdmacm.so.1").unwrap_or(true);
+    if is_all && !list.stdout.contains("not found") {
         return Ok(());
     }
     fail(format_args!("the loader takes other libraries: {:?} {:?}", list.stdout, list.stderr))

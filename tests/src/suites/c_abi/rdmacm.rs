@@ -1,5 +1,5 @@
-//! Debian's librdmacm with an end on either library: rdmacm-utils and `perftest -R` connect by the
-//! address of rxe0's netdev, to themselves.
+//! Connections by address with an end on either librdmacm, ours and Debian's: rdmacm-utils and
+//! `perftest -R` connect by the address of rxe0's netdev, to themselves.
 
 use std::process::Command;
 use std::time::Duration;

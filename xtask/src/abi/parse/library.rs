@@ -14,6 +14,7 @@ const CONDITIONS: &[(&str, bool)] = &[
     ("ifndef INFINIBAND_VERBS_H", true),
     ("ifndef VERBS_API_H", true),
     ("ifndef INFINIBAND_SA_H", true),
+    ("if !defined(RDMA_CMA_H)", true),
     ("ifdef __cplusplus", false),
     ("ifdef __CHECKER__", false),
     ("ifdef RDMA_STATIC_PROVIDERS", false),

@@ -1,0 +1,58 @@
+//! Sockets over RDMA (`rsocket(7)`) of `librdmacm.so.1`, which are not built: a program that uses
+//! them by name, and not by preloading, learns it from the first call.
+//!
+//! # References
+//! `rsocket.h` of rdma-core 65.
+
+use super::facade;
+
+facade! {
+    minus_one {
+        raccept
+        rbind
+        rclose
+        rconnect
+        repoll_create
+        repoll_ctl
+        repoll_wait
+        rfcntl
+        rgetpeername
+        rgetsockname
+        rgetsockopt
+        riounmap
+        rlisten
+        rpoll
+        rselect
+        rsetsockopt
+        rshutdown
+        rsocket
+    }
+    minus_one_size {
+        riomap
+        riowrite
+        rread
+        rreadv
+        rrecv
+        rrecvfrom
+        rrecvmsg
+        rsend
+        rsendmsg
+        rsendto
+        rwrite
+        rwritev
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+
+    #[test]
+    fn a_socket_is_refused_with_eopnotsupp() {
+        Errno::clear();
+        assert_eq!((rsocket(), Errno::last_raw()), (-1, libc::EOPNOTSUPP));
+        Errno::clear();
+        assert_eq!((rrecv(), Errno::last_raw()), (-1, libc::EOPNOTSUPP));
+    }
+}

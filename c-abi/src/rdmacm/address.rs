@@ -1,0 +1,417 @@
+//! Binding, resolving, listening, and what the struct of an id shows of it.
+//!
+//! # Safety
+//! As [`rdmacm`](super). A `sockaddr` is read by the length of its family, and the id's own has room
+//! for any.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_uint};
+use std::time::Duration;
+
+use libc::{sockaddr, sockaddr_storage};
+use rdmacm::{Address, CmId, PathRecord};
+use verbs_core::Errno;
+
+use super::device::DeviceOfId;
+use super::id::{complete_call, private};
+use super::{Result, given, logged, status};
+use crate::c::{ibv_sa_path_rec, rdma_cm_id};
+use crate::convert::gid_to_c;
+
+/// The length of an InfiniBand address.
+pub(super) const IB_LEN: usize = 48;
+
+/// Returns the bytes of an address of C; `None` for null, and for a family that is not known.
+///
+/// # Safety
+/// `address` is null, or has the length of its family.
+pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: each address has its family.
+    let len = match c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() }) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        libc::AF_IB => IB_LEN,
+        _ => return None,
+    };
+    // SAFETY: the caller's promise.
+    Some(unsafe { core::slice::from_raw_parts(address.cast(), len) })
+}
+
+/// Reads an address of C.
+///
+/// # Errors
+/// `EINVAL` for null, and for a family that is not known.
+///
+/// # Safety
+/// As [`bytes`].
+pub(super) unsafe fn read(address: *const sockaddr) -> Result<Address> {
+    // SAFETY: the caller's promise.
+    unsafe { bytes(address) }.and_then(Address::from_sockaddr).ok_or(Errno::INVAL)
+}
+
+/// Writes an address of an id into its struct.
+///
+/// # Safety
+/// `to` has the room of a `sockaddr_storage`.
+unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
+    if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
+        // SAFETY: the caller's promise; the longest address is shorter.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    }
+}
+
+/// Copies the addresses of an id into its struct, and gives it the device that it has by now.
+///
+/// # Errors
+/// Those of the queries, and of opening the device.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        let cm = private.cm()?;
+        write(&raw mut (*id).route.addr.src.src_storage, cm.local_addr().map_err(logged)?);
+        write(&raw mut (*id).route.addr.dst.dst_storage, cm.peer_addr().map_err(logged)?);
+        let mut state = private.state();
+        if state.device.is_some() {
+            return Ok(());
+        }
+        if let Some(port_num) = cm.port_num().map_err(logged)? {
+            let device = DeviceOfId::get(&cm.device().map_err(logged)?)?;
+            (*id).verbs = device.context;
+            (*id).pd = device.pd;
+            (*id).port_num = port_num;
+            state.device = Some(device);
+            let pkey = cm.pkey().map_err(logged)?.unwrap_or_default();
+            (*id).route.addr.addr.ibaddr.pkey = pkey.to_be();
+        }
+    }
+    Ok(())
+}
+
+/// Copies the GIDs of an id into its struct.
+///
+/// # Errors
+/// Those of the query.
+///
+/// # Safety
+/// `id` is live.
+unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (local, peer) = private(id).call(CmId::gids)?;
+        (*id).route.addr.addr.ibaddr.sgid = gid_to_c(&local);
+        (*id).route.addr.addr.ibaddr.dgid = gid_to_c(&peer);
+    }
+    Ok(())
+}
+
+/// Copies the paths of an id into its struct.
+///
+/// # Errors
+/// Those of the query; `ENOMEM`.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise; the memory has room for that many records.
+    unsafe {
+        let paths = private(id).call(CmId::paths)?;
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let records: *mut ibv_sa_path_rec = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast();
+        if records.is_null() {
+            return Err(Errno::NOMEM);
+        }
+        for (at, path) in paths.iter().enumerate() {
+            records.add(at).write(record(path));
+        }
+        libc::free((*id).route.path_rec.cast());
+        (*id).route.path_rec = records;
+        (*id).route.num_paths = paths.len() as c_int;
+    }
+    Ok(())
+}
+
+/// Returns a path as C has it.
+fn record(path: &PathRecord) -> ibv_sa_path_rec {
+    /// The selector of an exact value.
+    const EXACTLY: u8 = 2;
+    ibv_sa_path_rec {
+        dgid: gid_to_c(&path.dgid),
+        sgid: gid_to_c(&path.sgid),
+        dlid: path.dlid.to_be(),
+        slid: path.slid.to_be(),
+        raw_traffic: 0,
+        flow_label: path.flow_label.to_be(),
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        reversible: path.reversible.into(),
+        numb_path: 1,
+        pkey: path.pkey.to_be(),
+        sl: path.sl,
+        mtu_selector: EXACTLY,
+        mtu: path.mtu.0,
+        rate_selector: EXACTLY,
+        rate: path.rate.0,
+        packet_life_time_selector: EXACTLY,
+        packet_life_time: path.packet_life_time,
+        preference: path.preference,
+    }
+}
+
+/// Completes an id whose address was resolved.
+///
+/// # Errors
+/// `ENODEV` for an id without a device; those of the queries.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy_addresses(id)?;
+        if (*id).verbs.is_null() {
+            return Err(Errno::NODEV);
+        }
+        copy_gids(id)
+    }
+}
+
+/// Completes the id of a connection request.
+///
+/// # Errors
+/// Those of the queries.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy_addresses(id)?;
+        copy_gids(id)?;
+        copy_paths(id)
+    }
+}
+
+/// Binds an id.
+///
+/// # Errors
+/// As [`CmId::bind_addr`].
+///
+/// # Safety
+/// `id` is live, and `address` has the length of its family.
+pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let address = read(address)?;
+        private(id).call(|cm| cm.bind_addr(address))?;
+        copy_addresses(id)?;
+        copy_gids(id)
+    }
+}
+
+/// `rdma_bind_addr(3)`.
+///
+/// # Safety
+/// `id` is live, and `addr` has the length of its family.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { bind(id, addr) })
+}
+
+/// `rdma_resolve_addr(3)`.
+///
+/// # Safety
+/// `id` is live; `src_addr` is null, and each address otherwise has the length of its family.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    src_addr: *mut sockaddr,
+    dst_addr: *mut sockaddr,
+    timeout_ms: c_int,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
+}
+
+/// Starts to resolve the address of a peer; of a synchronous id, waits for the outcome.
+///
+/// # Errors
+/// As [`CmId::resolve_addr`], and as [`complete_call`].
+///
+/// # Safety
+/// As [`rdma_resolve_addr`].
+pub(super) unsafe fn resolve(
+    id: *mut rdma_cm_id,
+    source: *const sockaddr,
+    destination: *const sockaddr,
+    timeout_ms: c_int,
+) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = read(destination)?;
+        let from = if source.is_null() { None } else { Some(read(source)?) };
+        // Before the event, which has the address as the kernel knows it.
+        let before = (*id).route.addr.dst;
+        write(&raw mut (*id).route.addr.dst.dst_storage, Some(to));
+        private(id)
+            .call(|cm| cm.resolve_addr(from, to, milliseconds(timeout_ms)))
+            .inspect_err(|_| (*id).route.addr.dst = before)?;
+        complete_call(id)
+    }
+}
+
+/// `rdma_resolve_route(3)`. The path comes from the connection manager: ibacm is not asked.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { resolve_route(id, timeout_ms) })
+}
+
+/// Starts to resolve the route; of a synchronous id, waits for the outcome.
+///
+/// # Errors
+/// As [`CmId::resolve_route`], and as [`complete_call`].
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        private(id).call(|cm| cm.resolve_route(milliseconds(timeout_ms)))?;
+        complete_call(id)
+    }
+}
+
+fn milliseconds(timeout: c_int) -> Duration {
+    Duration::from_millis(timeout.try_into().unwrap_or(0))
+}
+
+/// `rdma_listen(3)`.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    given!(id);
+    // The kernel takes a negative number for a large one.
+    let backlog = backlog as c_uint;
+    // SAFETY: the caller's promise.
+    status(unsafe { private(id).call(|cm| cm.listen(backlog)).and_then(|()| copy_addresses(id)) })
+}
+
+/// Returns the port of an address, in network order; 0 where it has none.
+fn port(address: Result<Address>) -> u16 {
+    address.map_or(0, |address| address.port()).to_be()
+}
+
+/// `rdma_get_src_port(3)`: in network order.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    if id.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    port(unsafe { read(&raw const (*id).route.addr.src.src_addr) })
+}
+
+/// `rdma_get_dst_port(3)`: in network order.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    if id.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    port(unsafe { read(&raw const (*id).route.addr.dst.dst_addr) })
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmacm::IbAddress;
+    use verbs_core::types::{Gid, Mtu, Rate};
+
+    use super::*;
+
+    #[repr(align(8))]
+    struct Storage([u8; 128]);
+
+    fn stored(address: Address) -> Storage {
+        let mut storage = Storage([0; 128]);
+        // SAFETY: the storage has the room.
+        unsafe { write((&raw mut storage.0).cast(), Some(address)) };
+        storage
+    }
+
+    #[test]
+    fn addresses_of_each_family_survive_the_way_to_c_and_back() {
+        let ib = IbAddress::new(Gid([7; 16]), rdmacm::PortSpace::TCP, 80);
+        for address in [
+            Address::from(([192, 0, 2, 1], 7471)),
+            Address::from((std::net::Ipv6Addr::LOCALHOST, 7471)),
+            ib.into(),
+        ] {
+            let storage = stored(address);
+            // SAFETY: the storage has an address.
+            assert_eq!(unsafe { read((&raw const storage.0).cast()) }, Ok(address));
+        }
+    }
+
+    #[test]
+    fn an_address_of_an_unknown_family_and_none_are_refused() {
+        let storage = Storage([77; 128]);
+        // SAFETY: null is allowed, and the storage has a family.
+        unsafe {
+            assert_eq!(read((&raw const storage.0).cast()), Err(Errno::INVAL));
+            assert_eq!(read(core::ptr::null()), Err(Errno::INVAL));
+        }
+    }
+
+    #[test]
+    fn a_path_has_its_numbers_in_network_order() {
+        let path = PathRecord {
+            dgid: Gid([1; 16]),
+            sgid: Gid([2; 16]),
+            dlid: 0x304,
+            slid: 0x506,
+            flow_label: 0xa_bcde,
+            hop_limit: 64,
+            traffic_class: 104,
+            reversible: true,
+            pkey: 0xfffe,
+            sl: 3,
+            mtu: Mtu::MTU_4096,
+            rate: Rate(2),
+            packet_life_time: 18,
+            preference: 1,
+        };
+        let record = record(&path);
+        assert_eq!(record.flow_label.to_ne_bytes(), [0, 0x0a, 0xbc, 0xde]);
+        assert_eq!((record.dlid.to_ne_bytes(), record.pkey.to_ne_bytes()), ([3, 4], [0xff, 0xfe]));
+        assert_eq!((record.mtu_selector, record.mtu, record.reversible), (2, 5, 1));
+    }
+
+    #[test]
+    fn a_negative_timeout_is_none() {
+        assert_eq!((milliseconds(-1), milliseconds(2000)), (Duration::ZERO, Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,593 @@
+//! Names of hosts and services: what an id binds to or connects to.
+//!
+//! Names are looked up by `getaddrinfo(3)`, whose numbers of errors
+//! [`rdma_getaddrinfo`] returns, as in C. Services of an InfiniBand subnet (`RAI_SA`) come from its
+//! administrator, through an id.
+//!
+//! # Safety
+//! As [`rdmacm`](super). A `rdma_addrinfo` and what it points to come from `malloc(3)`.
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::{null, null_mut};
+
+use libc::{addrinfo, sockaddr, socklen_t};
+use rdmacm::{
+    Address, CmId, EventChannel, EventKind, EventType, IbAddress, PortSpace, Service, ServiceRecord,
+};
+use verbs::{Context, Gid, LinkLayer, PortState};
+use verbs_core::Errno;
+use verbs_core::types::QpType;
+
+use super::address;
+use super::id::{complete_call, private};
+use super::{Result, given, logged, minus_one, status};
+use crate::c::{
+    RAI_DNS, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP,
+    RDMA_PS_UDP, rdma_addrinfo, rdma_cm_id,
+};
+
+/// Allocates zeroed memory.
+///
+/// # Errors
+/// `ENOMEM`.
+fn zeroed<T>() -> Result<*mut T> {
+    // SAFETY: any size may be asked for.
+    let memory: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
+    if memory.is_null() { Err(Errno::NOMEM) } else { Ok(memory) }
+}
+
+/// Copies bytes into memory of C's.
+///
+/// # Errors
+/// `ENOMEM`.
+fn copied(bytes: &[u8]) -> Result<*mut c_void> {
+    // SAFETY: the memory has the length of the bytes.
+    unsafe {
+        let memory = libc::malloc(bytes.len());
+        if memory.is_null() {
+            return Err(Errno::NOMEM);
+        }
+        memory.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        Ok(memory)
+    }
+}
+
+/// Sets an address of a `rdma_addrinfo`.
+///
+/// # Errors
+/// `ENOMEM`.
+fn set_address(to: &mut *mut sockaddr, len: &mut socklen_t, bytes: &[u8]) -> Result {
+    *to = copied(bytes)?.cast();
+    *len = bytes.len() as socklen_t;
+    Ok(())
+}
+
+/// Sets an InfiniBand address of a `rdma_addrinfo`.
+///
+/// # Errors
+/// `ENOMEM`.
+fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result {
+    let (bytes, used) = Address::from(ib).to_sockaddr().ok_or(Errno::AFNOSUPPORT)?;
+    set_address(to, len, &bytes[..used])
+}
+
+/// Returns the wishes for `getaddrinfo(3)`.
+fn wishes(hints: &rdma_addrinfo) -> addrinfo {
+    // SAFETY: the struct has integers and null pointers.
+    let mut wishes: addrinfo = unsafe { core::mem::zeroed() };
+    for (flag, of_c) in [(RAI_PASSIVE, libc::AI_PASSIVE), (RAI_NUMERICHOST, libc::AI_NUMERICHOST)] {
+        if hints.ai_flags & flag != 0 {
+            wishes.ai_flags |= of_c;
+        }
+    }
+    if hints.ai_family != libc::AF_IB {
+        wishes.ai_family = hints.ai_family;
+    }
+    wishes.ai_socktype = match u8::try_from(hints.ai_qp_type).map(QpType) {
+        Ok(QpType::RC | QpType::UC | QpType::XRC_SEND | QpType::XRC_RECV) => libc::SOCK_STREAM,
+        Ok(QpType::UD) => libc::SOCK_DGRAM,
+        _ => 0,
+    };
+    wishes.ai_protocol = match (hints.ai_port_space as u32, wishes.ai_socktype) {
+        (RDMA_PS_TCP, _) | (RDMA_PS_IB, libc::SOCK_STREAM) => libc::IPPROTO_TCP,
+        (RDMA_PS_IPOIB | RDMA_PS_UDP, _) | (RDMA_PS_IB, libc::SOCK_DGRAM) => libc::IPPROTO_UDP,
+        _ => 0,
+    };
+    wishes
+}
+
+/// Fills a result from the first address that was found.
+///
+/// # Errors
+/// `ENOMEM`.
+///
+/// # Safety
+/// `found` is a result of `getaddrinfo(3)`.
+unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addrinfo) -> Result {
+    let hinted = |field: fn(&rdma_addrinfo) -> c_int| hints.map(field).filter(|value| *value != 0);
+    info.ai_qp_type = hinted(|hints| hints.ai_qp_type).unwrap_or(match found.ai_socktype {
+        libc::SOCK_STREAM => QpType::RC.0.into(),
+        libc::SOCK_DGRAM => QpType::UD.0.into(),
+        _ => 0,
+    });
+    info.ai_port_space = hinted(|hints| hints.ai_port_space).unwrap_or(match found.ai_protocol {
+        libc::IPPROTO_TCP => RDMA_PS_TCP as c_int,
+        libc::IPPROTO_UDP => RDMA_PS_UDP as c_int,
+        _ => 0,
+    });
+    // SAFETY: the address has its length, and the name is null or a string.
+    let (bytes, name) = unsafe {
+        let bytes = core::slice::from_raw_parts(found.ai_addr.cast::<u8>(), found.ai_addrlen as usize);
+        let name = if found.ai_canonname.is_null() { null_mut() } else { libc::strdup(found.ai_canonname) };
+        (bytes, name)
+    };
+    let is_passive = found.ai_flags & libc::AI_PASSIVE != 0;
+    let (to, len) = if is_passive {
+        info.ai_flags = RAI_PASSIVE;
+        info.ai_src_canonname = name;
+        (&mut info.ai_src_addr, &mut info.ai_src_len)
+    } else {
+        info.ai_dst_canonname = name;
+        (&mut info.ai_dst_addr, &mut info.ai_dst_len)
+    };
+    let wants_ib = hints.is_some_and(|hints| {
+        const FLAGS: c_int = RAI_FAMILY | RAI_NUMERICHOST;
+        hints.ai_flags & FLAGS == FLAGS && hints.ai_family == libc::AF_IB
+    });
+    match Address::from_sockaddr(bytes) {
+        Some(Address::Ip(std::net::SocketAddr::V6(found))) if wants_ib => {
+            info.ai_family = libc::AF_IB;
+            let space = PortSpace(info.ai_port_space as u16);
+            let ib = IbAddress {
+                flow_info: found.flowinfo(),
+                scope_id: found.scope_id().into(),
+                ..IbAddress::new(Gid(found.ip().octets()), space, found.port())
+            };
+            set_ib(to, len, ib)
+        }
+        _ => {
+            info.ai_family = found.ai_family;
+            set_address(to, len, bytes)
+        }
+    }
+}
+
+/// `rdma_getaddrinfo(3)`: the first address that is found. Returns 0, -1 with `errno`, or a number of
+/// `gai_strerror(3)`. No route is looked up: an id resolves it.
+///
+/// # Safety
+/// `node` and `service` are null or strings, `hints` is null or points to wishes, whose addresses
+/// have their lengths, and `res` points to a pointer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    given!(res);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match look_up(node, service, hints.as_ref()) {
+            Ok(found) => {
+                *res = found;
+                0
+            }
+            Err(Failure::Errno(errno)) => minus_one(errno),
+            Err(Failure::Names(code)) => code,
+        }
+    }
+}
+
+/// The failure of a lookup.
+enum Failure {
+    Errno(Errno),
+    /// A number of `gai_strerror(3)`.
+    Names(c_int),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// # Safety
+/// As [`rdma_getaddrinfo`].
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> core::result::Result<*mut rdma_addrinfo, Failure> {
+    if node.is_null() && service.is_null() && hints.is_none() {
+        return Err(Errno::INVAL.into());
+    }
+    if let Some(hints) = hints.filter(|hints| hints.ai_flags & RAI_SA != 0) {
+        if !node.is_null() || hints.ai_flags & RAI_DNS != 0 {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        // SAFETY: the caller's promise.
+        return Ok(unsafe { services_of_any(service) }?);
+    }
+    let made: *mut rdma_addrinfo = zeroed()?;
+    // SAFETY: the result was just made; the caller's promise.
+    unsafe {
+        let filled = look_up_into(&mut *made, node, service, hints);
+        if filled.is_err() {
+            rdma_freeaddrinfo(made);
+        }
+        filled.map(|()| made)
+    }
+}
+
+/// # Safety
+/// As [`rdma_getaddrinfo`].
+unsafe fn look_up_into(
+    info: &mut rdma_addrinfo,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> core::result::Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !node.is_null() || !service.is_null() {
+            let wishes = hints.map(wishes);
+            let mut found: *mut addrinfo = null_mut();
+            let wishes = wishes.as_ref().map_or(null(), |wishes| &raw const *wishes);
+            let code = libc::getaddrinfo(node, service, wishes, &raw mut found);
+            if code != 0 {
+                return Err(Failure::Names(code));
+            }
+            let filled = found.as_ref().map_or(Err(Errno::NOENT), |found| fill(info, hints, found));
+            libc::freeaddrinfo(found);
+            filled?;
+        } else if let Some(hints) = hints {
+            info.ai_flags = hints.ai_flags;
+            info.ai_family = hints.ai_family;
+            info.ai_qp_type = hints.ai_qp_type;
+            info.ai_port_space = hints.ai_port_space;
+            if hints.ai_dst_len > 0 {
+                let bytes = given_bytes(hints.ai_dst_addr, hints.ai_dst_len);
+                set_address(&mut info.ai_dst_addr, &mut info.ai_dst_len, bytes)?;
+            }
+        }
+        if let Some(hints) = hints.filter(|hints| info.ai_src_len == 0 && hints.ai_src_len > 0) {
+            let bytes = given_bytes(hints.ai_src_addr, hints.ai_src_len);
+            set_address(&mut info.ai_src_addr, &mut info.ai_src_len, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the bytes of an address of the program's.
+///
+/// # Safety
+/// `address` is null, or has `len` bytes.
+unsafe fn given_bytes<'a>(address: *const sockaddr, len: socklen_t) -> &'a [u8] {
+    if address.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(address.cast(), len as usize) }
+}
+
+/// `rdma_freeaddrinfo(3)`.
+///
+/// # Safety
+/// `res` is null, or a result that is not used afterwards.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    let mut next = res;
+    // SAFETY: a null ends the list; each part is null or comes from `malloc(3)`.
+    unsafe {
+        while let Some(info) = next.as_ref() {
+            let this = next;
+            next = info.ai_next;
+            for part in [
+                info.ai_connect,
+                info.ai_route,
+                info.ai_src_canonname.cast(),
+                info.ai_dst_canonname.cast(),
+                info.ai_src_addr.cast(),
+                info.ai_dst_addr.cast(),
+            ] {
+                libc::free(part);
+            }
+            libc::free(this.cast());
+        }
+    }
+}
+
+/// Returns the service of a text: a number, decimal, octal or hexadecimal, or a name.
+fn service_of(text: &str) -> Service<'_> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match u64::from_str_radix(digits, radix) {
+        Ok(id) if is_number => Service::Id(id),
+        _ => Service::Name(text),
+    }
+}
+
+/// Returns the results for services that the subnet administrator knows, in a list; null for none.
+/// `source` is the address to connect from.
+///
+/// # Errors
+/// `ENOMEM`.
+fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_addrinfo> {
+    let mut head: *mut rdma_addrinfo = null_mut();
+    let made = services.iter().rev().try_for_each(|service| -> Result {
+        let made: *mut rdma_addrinfo = zeroed()?;
+        // SAFETY: the result was just made.
+        let info = unsafe { &mut *made };
+        info.ai_next = core::mem::replace(&mut head, made);
+        info.ai_flags = RAI_SA;
+        info.ai_family = libc::AF_IB;
+        info.ai_port_space = RDMA_PS_IB as c_int;
+        set_ib(&mut info.ai_dst_addr, &mut info.ai_dst_len, service.address())?;
+        if let Some(gid) = source {
+            let from = IbAddress { pkey: service.pkey, ..IbAddress::new(gid, PortSpace::IB, 0) };
+            set_ib(&mut info.ai_src_addr, &mut info.ai_src_len, from)?;
+        }
+        Ok(())
+    });
+    if let Err(errno) = made {
+        // SAFETY: the list was just made.
+        unsafe { rdma_freeaddrinfo(head) };
+        return Err(errno);
+    }
+    Ok(head)
+}
+
+/// Looks a service up at the administrators of all active InfiniBand ports, one after the other.
+///
+/// # Errors
+/// `EINVAL` without a service; `ENOENT` where none is found.
+///
+/// # Safety
+/// `service` is null or a string.
+unsafe fn services_of_any(service: *const c_char) -> Result<*mut rdma_addrinfo> {
+    // SAFETY: the caller's promise.
+    let service = unsafe { text_of(service) }?;
+    let channel = EventChannel::new().map_err(logged)?;
+    let devices = verbs::devices().map_err(logged)?;
+    let contexts = devices.iter().filter_map(|device| device.open().map_err(logged).ok());
+    let ports = contexts.flat_map(|context| infiniband_ports(&context));
+    for gid in ports {
+        match services_of(&channel, gid, service) {
+            Ok(services) if !services.is_empty() => return list_of(&services, Some(gid)),
+            _ => {}
+        }
+    }
+    Err(Errno::NOENT)
+}
+
+/// Returns the GIDs of the active InfiniBand ports of a device.
+fn infiniband_ports(context: &Context) -> Vec<Gid> {
+    let count = context.query_device().map_or(0, |attr| attr.phys_port_cnt);
+    let gid_of = |port_num| {
+        let attr = context.query_port(port_num).ok()?;
+        let is_it = attr.link_layer == LinkLayer::INFINIBAND && attr.state.0 >= PortState::ACTIVE.0;
+        is_it.then(|| context.query_gid(port_num, 0).ok()).flatten()
+    };
+    (1..=count).filter_map(gid_of).collect()
+}
+
+/// Looks a service up at the administrator of a port's subnet.
+///
+/// # Errors
+/// `ENOENT` where it is not known; as [`CmId::bind_addr`] and [`CmId::resolve_service`].
+fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result<Vec<ServiceRecord>> {
+    let of = |cm: &CmId| {
+        cm.bind_addr(IbAddress { gid, ..IbAddress::default() })?;
+        cm.resolve_service(service)?;
+        loop {
+            let event = channel.next_event()?;
+            match event.kind {
+                EventKind::AddrinfoResolved => return cm.services().map(Some),
+                EventKind::AddrinfoError => return Ok(None),
+                _ => {}
+            }
+        }
+    };
+    let cm = channel.create_id(PortSpace::IB).map_err(logged)?;
+    of(&cm).map_err(logged)?.ok_or(Errno::NOENT)
+}
+
+/// Returns the service of C's text.
+///
+/// # Errors
+/// `EINVAL` for null, and for a text that is not UTF-8.
+///
+/// # Safety
+/// `text` is null or a string.
+unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
+    if text.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| Errno::INVAL)
+}
+
+/// `rdma_resolve_addrinfo(3)`: as [`rdma_getaddrinfo`], with an event when it is done.
+///
+/// # Safety
+/// `id` is null or live; as [`rdma_getaddrinfo`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        let private = private(id);
+        if core::mem::replace(&mut private.state().is_resolving, true) {
+            return minus_one(Errno::BUSY);
+        }
+        resolve(id, node, service, hints.as_ref()).inspect_err(|_| private.state().is_resolving = false)
+    })
+}
+
+/// # Errors
+/// `EOPNOTSUPP` for wishes that contradict each other; those of the lookup, of which those of
+/// `getaddrinfo(3)` are `ENOENT`; those of writing the event.
+///
+/// # Safety
+/// As [`rdma_resolve_addrinfo`].
+unsafe fn resolve(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result {
+    let flags = hints.map_or(0, |hints| hints.ai_flags);
+    let by_administrator = flags & RAI_SA != 0;
+    if by_administrator && (flags & RAI_DNS != 0 || !node.is_null()) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        if by_administrator {
+            let service = text_of(service)?;
+            private.call(|cm| cm.resolve_service(service))?;
+        } else {
+            let found = look_up(node, service, hints).map_err(|failure| match failure {
+                Failure::Errno(errno) => errno,
+                Failure::Names(_) => Errno::NOENT,
+            })?;
+            let before = core::mem::replace(&mut private.state().resolved, found);
+            rdma_freeaddrinfo(before);
+            let told = private.call(|cm| cm.write_internal_event(0, EventType::ADDRINFO_RESOLVED.0.into()));
+            if let Err(errno) = told {
+                rdma_freeaddrinfo(core::mem::replace(&mut private.state().resolved, null_mut()));
+                return Err(errno);
+            }
+        }
+        complete_call(id)
+    }
+}
+
+/// Fetches the services that were resolved, unless the addresses are there.
+///
+/// # Errors
+/// `ENOENT` for no service; those of the query. `rdma_resolve_addrinfo` may be called again then.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        if !private.state().resolved.is_null() {
+            return Ok(());
+        }
+        let fetched = private.call(CmId::services).and_then(|services| {
+            if services.is_empty() {
+                return Err(Errno::NOENT);
+            }
+            address::copy_addresses(id)?;
+            list_of(&services, None)
+        });
+        let mut state = private.state();
+        match fetched {
+            Ok(list) => {
+                state.resolved = list;
+                Ok(())
+            }
+            Err(errno) => {
+                state.is_resolving = false;
+                Err(errno)
+            }
+        }
+    }
+}
+
+/// `rdma_query_addrinfo(3)`: the result of [`rdma_resolve_addrinfo`], which the program frees.
+///
+/// # Safety
+/// `id` is null or live, `info` is null or points to a pointer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
+    id: *mut rdma_cm_id,
+    info: *mut *mut rdma_addrinfo,
+) -> c_int {
+    given!(id, info);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        let mut state = private(id).state();
+        if state.is_resolving && !state.resolved.is_null() {
+            *info = core::mem::replace(&mut state.resolved, null_mut());
+            state.is_resolving = false;
+            Ok(())
+        } else {
+            Err(Errno::NOENT)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_a_number_in_any_notation_or_a_name() {
+        for (text, wanted) in [
+            ("18", Service::Id(18)),
+            ("0x12", Service::Id(18)),
+            ("022", Service::Id(18)),
+            ("0", Service::Id(0)),
+            ("storage", Service::Name("storage")),
+            ("0x", Service::Name("0x")),
+            ("+5", Service::Name("+5")),
+            ("", Service::Name("")),
+        ] {
+            assert_eq!(service_of(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn wishes_name_the_socket_that_the_service_stands_for() {
+        // SAFETY: the struct has integers and null pointers.
+        let mut hints: rdma_addrinfo = unsafe { core::mem::zeroed() };
+        hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+        hints.ai_qp_type = QpType::UD.0.into();
+        hints.ai_port_space = RDMA_PS_IB as c_int;
+        let found = wishes(&hints);
+        assert_eq!(found.ai_flags, libc::AI_PASSIVE | libc::AI_NUMERICHOST);
+        assert_eq!((found.ai_socktype, found.ai_protocol), (libc::SOCK_DGRAM, libc::IPPROTO_UDP));
+        hints.ai_qp_type = QpType::XRC_SEND.0.into();
+        assert_eq!(wishes(&hints).ai_protocol, libc::IPPROTO_TCP);
+    }
+
+    #[test]
+    fn services_become_a_list_in_their_order() {
+        let service = |service_id| ServiceRecord {
+            service_id,
+            gid: Gid([7; 16]),
+            pkey: 0xffff,
+            lease: 0,
+            key: [0; 16],
+            name: String::new(),
+        };
+        let list = list_of(&[service(1), service(2)], Some(Gid([9; 16]))).unwrap();
+        // SAFETY: the list has two results, with addresses of 48 bytes.
+        unsafe {
+            let (first, second) = (&*list, &*(*list).ai_next);
+            assert!(second.ai_next.is_null());
+            for (info, id) in [(first, 1), (second, 2)] {
+                assert_eq!((info.ai_family, info.ai_dst_len, info.ai_src_len), (libc::AF_IB, 48, 48));
+                let Ok(Address::Ib(to)) = address::read(info.ai_dst_addr) else { panic!() };
+                assert_eq!((to.service_id, to.gid), (id, Gid([7; 16])));
+            }
+            rdma_freeaddrinfo(list);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! Connecting, accepting, rejecting, disconnecting, and the attributes of queue pairs that the
+//! program moves.
+//!
+//! # Safety
+//! As [`rdmacm`](super). Private data have the length that the program passes.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use rdmacm::ConnParam;
+use verbs_core::Errno;
+use verbs_core::types::{AsyncEventType, Ece, QpState};
+
+use super::id::{self, complete_call, forget_event, private};
+use super::{Result, given, minus_one, qp, status};
+use crate::c::{
+    IBV_QPT_UD, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, ibv_ece, ibv_qp_attr, rdma_cm_id,
+    rdma_conn_param,
+};
+use crate::convert::{narrow, qp_attr_to_c};
+
+/// The depths that stand for as much as possible.
+const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;
+const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
+
+/// Returns the bytes of private data, none for null.
+///
+/// # Safety
+/// `data` is null, or has `len` bytes.
+unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(data.cast(), len.into()) }
+}
+
+/// Checks the depths of a connection against the device's.
+///
+/// # Errors
+/// `EINVAL` for more than the device's, and for a connection without a queue pair.
+///
+/// # Safety
+/// `id` is live.
+unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*id).ps != RDMA_PS_TCP {
+            return Ok(());
+        }
+        let Some(param) = param else {
+            return if (*id).qp.is_null() { Err(Errno::INVAL) } else { Ok(()) };
+        };
+        let limits = private(id).state().device.as_ref().ok_or(Errno::INVAL)?.limits;
+        let exceeds = |depth, any, limit| depth != any && depth > limit;
+        if exceeds(param.responder_resources, ANY_RESPONDER, limits.responder_resources)
+            || exceeds(param.initiator_depth, ANY_INITIATOR, limits.initiator_depth)
+        {
+            return Err(Errno::INVAL);
+        }
+    }
+    Ok(())
+}
+
+/// Sends a request or a reply with parameters of C, after `choose` has chosen the depths from those
+/// of the id and of the device.
+///
+/// # Errors
+/// `EINVAL` for more private data than a message has room for; those of `send`.
+///
+/// # Safety
+/// `id` is live, and private data have their length.
+unsafe fn send(
+    id: *mut rdma_cm_id,
+    param: Option<&rdma_conn_param>,
+    send: impl FnOnce(&ConnParam<'_>) -> Result,
+) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (responder_resources, initiator_depth, mut data) = {
+            let state = private(id).state();
+            (state.responder_resources, state.initiator_depth, state.connect.clone())
+        };
+        if let Some(param) = param {
+            data.extend_from_slice(bytes(param.private_data, param.private_data_len));
+        }
+        if u8::try_from(data.len()).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let own = (*id).qp;
+        let (qp_num, srq) = if own.is_null() {
+            param.map_or((0, false), |param| (param.qp_num, param.srq != 0))
+        } else {
+            ((*own).qp_num, !(*own).srq.is_null())
+        };
+        send(&ConnParam {
+            private_data: &data,
+            responder_resources,
+            initiator_depth,
+            flow_control: param.is_some_and(|param| param.flow_control != 0),
+            retry_count: param.map_or(7, |param| param.retry_count),
+            rnr_retry_count: param.map_or(7, |param| param.rnr_retry_count),
+            srq,
+            qp_num,
+        })
+    }
+}
+
+/// `rdma_connect(3)`.
+///
+/// # Safety
+/// `id` is live, `param` is null or points to parameters.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { connect(id, param.as_ref()) })
+}
+
+/// # Safety
+/// As [`rdma_connect`].
+unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        check(id, param)?;
+        let private = private(id);
+        {
+            let mut state = private.state();
+            let limits = state.device.as_ref().ok_or(Errno::INVAL)?.limits;
+            let chosen = |depth: Option<u8>, any, limit| depth.filter(|depth| *depth != any).unwrap_or(limit);
+            let wanted = param.map(|param| param.responder_resources);
+            state.responder_resources = chosen(wanted, ANY_RESPONDER, limits.responder_resources);
+            let wanted = param.map(|param| param.initiator_depth);
+            state.initiator_depth = chosen(wanted, ANY_INITIATOR, limits.initiator_depth);
+        }
+        send(id, param, |param| private.call(|cm| cm.connect_with(param)))?;
+        private.state().connect.clear();
+        complete_call(id)
+    }
+}
+
+/// `rdma_accept(3)`.
+///
+/// # Safety
+/// `id` is live, `param` is null or points to parameters.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { accept(id, param.as_ref()) })
+}
+
+/// # Safety
+/// As [`rdma_accept`].
+unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        check(id, param)?;
+        let private = private(id);
+        let is_ud = (*id).qp_type == IBV_QPT_UD;
+        let depths = {
+            let mut state = private.state();
+            let limits = state.device.as_ref().ok_or(Errno::INVAL)?.limits;
+            // "Any" is no more than the peer asks for.
+            let chosen = |wanted: Option<u8>, any, asked: u8, limit| {
+                wanted.filter(|depth| *depth != any).unwrap_or_else(|| asked.min(limit))
+            };
+            let (wanted, asked) = (param.map(|param| param.responder_resources), state.responder_resources);
+            state.responder_resources = chosen(wanted, ANY_RESPONDER, asked, limits.responder_resources);
+            let (wanted, asked) = (param.map(|param| param.initiator_depth), state.initiator_depth);
+            state.initiator_depth = chosen(wanted, ANY_INITIATOR, asked, limits.initiator_depth);
+            (state.responder_resources, state.initiator_depth)
+        };
+        if !is_ud {
+            qp::modify_to_rts(id, Some(depths))?;
+        }
+        // Before the first event that the accept causes.
+        id::enter(id);
+        let accepted = send(id, param, |param| private.call(|cm| cm.accept_with(param)));
+        if let Err(errno) = accepted {
+            // The error of the accept is the one to report.
+            let _ = qp::modify_to_error(id);
+            return Err(errno);
+        }
+        if is_ud {
+            if private.state().is_sync {
+                forget_event(id);
+            }
+            return Ok(());
+        }
+        complete_call(id)
+    }
+}
+
+/// Moves the queue pair of an id to RTS after the peer's reply, and tells the peer.
+///
+/// # Errors
+/// `EINVAL` for a reply with options of another vendor; those of moving it, and of
+/// [`CmId::establish`](rdmacm::CmId::establish). The queue pair is in ERR then.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        let local = private.state().local_ece;
+        let agreed = match remote.vendor_id {
+            // The peer, or a part of the way, has no options.
+            0 => Ece { options: 0, ..local },
+            vendor if vendor == local.vendor_id => remote,
+            _ => {
+                let _ = qp::modify_to_error(id);
+                return Err(Errno::INVAL);
+            }
+        };
+        let own = (*id).qp;
+        let told = qp::set_ece(own, agreed)
+            .and_then(|()| qp::modify_to_rts(id, None))
+            .and_then(|()| private.call(|cm| cm.establish()))
+            .and_then(|()| qp::ece_of(own))
+            .and_then(|Ece { options, .. }| private.set_local_ece(Ece { options, ..local }));
+        told.inspect_err(|_| {
+            // The error of the move is the one to report.
+            let _ = qp::modify_to_error(id);
+        })
+    }
+}
+
+/// `rdma_establish(3)`: for a queue pair that the program moved itself.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).qp.is_null() {
+            return minus_one(Errno::INVAL);
+        }
+        status(private(id).call(|cm| cm.establish()))
+    }
+}
+
+/// `rdma_reject(3)`.
+///
+/// # Safety
+/// `id` is live, `private_data` is null or has `private_data_len` bytes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { private(id).call(|cm| cm.reject(bytes(private_data, private_data_len))) })
+}
+
+/// `rdma_reject_ece(3)`.
+///
+/// # Safety
+/// As [`rdma_reject`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { private(id).call(|cm| cm.reject_ece(bytes(private_data, private_data_len))) })
+}
+
+/// `rdma_notify(3)`.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { private(id) }.call(|cm| cm.notify(AsyncEventType(event))))
+}
+
+/// `rdma_disconnect(3)`: the queue pair goes to ERR first.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        qp::shut_down(id)
+            .and_then(|()| private(id).call(|cm| cm.disconnect()))
+            .and_then(|()| complete_call(id))
+    })
+}
+
+/// `rdma_init_qp_attr(3)`: to the state `qp_state` of the attributes.
+///
+/// # Safety
+/// `id` is live, the others point to attributes and to a mask.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    given!(id, attr, mask);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        let (qp_state, rate_limit) = ((*attr).qp_state, (*attr).rate_limit);
+        private(id).call(|cm| cm.init_qp_attr(QpState(narrow(qp_state)))).map(|(found, of)| {
+            *attr = ibv_qp_attr { qp_state, rate_limit, ..qp_attr_to_c(&found) };
+            *mask = of.bits() as c_int;
+        })
+    })
+}
+
+/// `rdma_set_local_ece(3)`: for a queue pair of the program's own.
+///
+/// # Safety
+/// `id` is null or live, `ece` is null or points to options.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    given!(id, ece);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        let ibv_ece { vendor_id, options, comp_mask } = *ece;
+        if !(*id).qp.is_null() || vendor_id == 0 || comp_mask != 0 {
+            Err(Errno::INVAL)
+        } else {
+            private(id).set_local_ece(Ece { vendor_id, options })
+        }
+    })
+}
+
+/// `rdma_get_remote_ece(3)`: for a queue pair of the program's own.
+///
+/// # Safety
+/// As [`rdma_set_local_ece`].
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    given!(id, ece);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        if (*id).qp.is_null() {
+            private(id).cm().map(|cm| {
+                let Ece { vendor_id, options } = cm.remote_ece();
+                *ece = ibv_ece { vendor_id, options, comp_mask: 0 };
+            })
+        } else {
+            Err(Errno::INVAL)
+        }
+    })
+}

@@ -1,0 +1,272 @@
+//! The context and the protection domain that all ids of a device share.
+//!
+//! ```text
+//!   first id or list ─► the context opens      ─► it stays open while the machine has the device
+//!   first id         ─► the domain is allocated ─► freed with the last id and the last list
+//! ```
+//!
+//! # Safety
+//! The table's lock guards its entries, and their contexts are open while they are in it.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use verbs::Device;
+use verbs_core::Errno;
+
+use super::{Result, logged, object};
+use crate::c::{
+    IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_device, ibv_pd, ibv_xrcd,
+    ibv_xrcd_init_attr, verbs_context,
+};
+use crate::context::{device_ops, ibv_close_device};
+use crate::device::{
+    self, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
+    ibv_open_device,
+};
+use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::{errno, xrcd};
+
+/// A device that was opened.
+struct Entry {
+    context: *mut ibv_context,
+    /// The start of the context's memory, by which checkers of leaks find that it is in use.
+    _start: *mut verbs_context,
+    pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+    limits: Limits,
+    /// The ids that have it, and the lists of [`rdma_get_devices`] that it is in.
+    users: usize,
+}
+
+// SAFETY: the table's lock guards the pointers; what they lead to may be used by any thread.
+unsafe impl Send for Entry {}
+
+static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+
+/// The most RDMA reads and atomics of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+}
+
+/// A device of an id, which counts as a user of it.
+#[derive(Debug)]
+pub(super) struct DeviceOfId {
+    pub(super) context: *mut ibv_context,
+    pub(super) pd: *mut ibv_pd,
+    pub(super) limits: Limits,
+}
+
+fn table() -> MutexGuard<'static, Vec<Entry>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Entry {
+    /// Takes over a context.
+    ///
+    /// # Errors
+    /// Those of the device's query, after which the context is closed.
+    ///
+    /// # Safety
+    /// `context` is open.
+    unsafe fn new(context: *mut ibv_context) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let attr = unsafe { device_ops(context) }.query_device().map_err(logged);
+        let attr = attr.inspect_err(|_| {
+            // SAFETY: nothing was made in the context.
+            unsafe { ibv_close_device(context) };
+        })?;
+        // C cuts the numbers to a byte.
+        let limits = Limits {
+            responder_resources: attr.max_qp_rd_atom as u8,
+            initiator_depth: attr.max_qp_init_rd_atom as u8,
+        };
+        let start = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast();
+        Ok(Self { context, _start: start, pd: null_mut(), xrcd: null_mut(), limits, users: 0 })
+    }
+
+    fn device(&self) -> *mut ibv_device {
+        // SAFETY: the context is open.
+        unsafe { (*self.context).device }
+    }
+}
+
+impl DeviceOfId {
+    /// Finds the device of an id, and opens it if no id of the process has it open.
+    ///
+    /// # Errors
+    /// `ENODEV` for a device that the list of devices does not have; the errors of opening it, and of
+    /// allocating a domain.
+    pub(super) fn get(device: &Device) -> Result<Self> {
+        let mut table = table();
+        // SAFETY: the devices of open contexts are in use.
+        let known = table.iter().position(|entry| unsafe { device::is(entry.device(), device) });
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let context = device::open_same(device)?;
+                // SAFETY: the context was just opened.
+                table.push(unsafe { Entry::new(context) }?);
+                table.len() - 1
+            }
+        };
+        let entry = &mut table[at];
+        if entry.pd.is_null() {
+            // SAFETY: the context is open.
+            entry.pd = object(unsafe { ibv_alloc_pd(entry.context) })?;
+        }
+        entry.users += 1;
+        Ok(Self { context: entry.context, pd: entry.pd, limits: entry.limits })
+    }
+
+    /// Returns the XRC domain that the ids of the device share.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn xrcd(&self) -> Result<*mut ibv_xrcd> {
+        let mut table = table();
+        let entry = table.iter_mut().find(|entry| entry.context == self.context).ok_or(Errno::NODEV)?;
+        if entry.xrcd.is_null() {
+            let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+            let mut attr = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
+            // SAFETY: the context is open.
+            entry.xrcd = object(unsafe { xrcd::open_xrcd(entry.context, &raw mut attr) })?;
+        }
+        Ok(entry.xrcd)
+    }
+}
+
+impl Drop for DeviceOfId {
+    fn drop(&mut self) {
+        release(self.context);
+    }
+}
+
+/// Counts a user less. The last one frees the domains.
+fn release(context: *mut ibv_context) {
+    let mut table = table();
+    let Some(entry) = table.iter_mut().find(|entry| entry.context == context) else { return };
+    entry.users = entry.users.saturating_sub(1);
+    if entry.users > 0 {
+        return;
+    }
+    let (pd, xrcd) =
+        (core::mem::replace(&mut entry.pd, null_mut()), core::mem::replace(&mut entry.xrcd, null_mut()));
+    // A program that has left objects in the domains has leaked these, too, as in C.
+    // SAFETY: the domains are live, and the last id that had them has ended.
+    unsafe {
+        if !pd.is_null() {
+            ibv_dealloc_pd(pd);
+        }
+        if !xrcd.is_null() {
+            xrcd::close_xrcd(xrcd);
+        }
+    }
+}
+
+/// `rdma_get_devices(3)`: the contexts that ids have, in the order of the devices' numbers.
+///
+/// # Safety
+/// `num_devices` is null or points to an int.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let listed = list();
+    let count = listed.as_ref().map_or(0, |(_, count)| *count);
+    if !num_devices.is_null() {
+        // SAFETY: the caller passes an int.
+        unsafe { *num_devices = count as c_int };
+    }
+    listed.map_or_else(
+        |errno| {
+            errno::set(errno.raw());
+            null_mut()
+        },
+        |(array, _)| array,
+    )
+}
+
+/// Opens all devices, and returns an array of their contexts that a null ends, and their number.
+///
+/// # Errors
+/// `ENODEV` without a device.
+fn list() -> Result<(*mut *mut ibv_context, usize)> {
+    let mut found = 0;
+    // SAFETY: the number is this function's, and the list is freed below.
+    let devices = object(unsafe { ibv_get_device_list(&raw mut found) }).map_err(|_| Errno::NODEV)?;
+    // SAFETY: the list has that many devices.
+    let of_list = unsafe { core::slice::from_raw_parts(devices, found as usize) };
+    let mut sorted = of_list.to_vec();
+    // SAFETY: the devices are those of a list. Those without a number come first, as in C.
+    sorted.sort_by_key(|device| unsafe {
+        (ibv_get_device_index(*device), u64::from_be(ibv_get_device_guid(*device)))
+    });
+    let contexts = open_all(&sorted);
+    // SAFETY: the list was just made. Open contexts keep their devices.
+    unsafe { ibv_free_device_list(devices) };
+    if found == 0 {
+        return Err(Errno::NODEV);
+    }
+    // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
+    let array: *mut *mut ibv_context =
+        unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();
+    if array.is_null() {
+        contexts.into_iter().for_each(release);
+        return Err(Errno::NOMEM);
+    }
+    // SAFETY: the array has room for them, and the null behind them.
+    unsafe { array.copy_from_nonoverlapping(contexts.as_ptr(), contexts.len()) };
+    Ok((array, contexts.len()))
+}
+
+/// Returns the contexts of devices, each with a user more. A device that does not open is left out.
+/// Contexts of devices that are gone are closed, unless they are in use.
+fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
+    let mut table = table();
+    table.retain(|entry| {
+        let is_kept = entry.users > 0 || devices.contains(&entry.device());
+        if !is_kept {
+            // SAFETY: no id and no list has the context.
+            unsafe { ibv_close_device(entry.context) };
+        }
+        is_kept
+    });
+    let mut contexts = Vec::new();
+    for device in devices {
+        let at = table.iter().position(|entry| entry.device() == *device).or_else(|| {
+            // SAFETY: the device is one of a list, and the context was just opened.
+            let opened = unsafe { object(ibv_open_device(*device)).and_then(|context| Entry::new(context)) };
+            table.push(opened.ok()?);
+            Some(table.len() - 1)
+        });
+        if let Some(at) = at {
+            table[at].users += 1;
+            contexts.push(table[at].context);
+        }
+    }
+    contexts
+}
+
+/// `rdma_free_devices(3)`.
+///
+/// # Safety
+/// `list` is one of [`rdma_get_devices`], and is not used afterwards.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    if list.is_null() {
+        return;
+    }
+    let mut at = list;
+    // SAFETY: a null ends the list.
+    unsafe {
+        while !(*at).is_null() {
+            release(*at);
+            at = at.add(1);
+        }
+        libc::free(list.cast());
+    }
+}

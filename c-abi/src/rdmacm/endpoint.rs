@@ -1,0 +1,176 @@
+//! Endpoints: an id, its route and its queue pair in one call, and the requests of such a listener.
+//!
+//! # Safety
+//! As [`rdmacm`](super). An address of a `rdma_addrinfo` has the length of its family.
+#![allow(unsafe_code)]
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use verbs_core::Errno;
+use verbs_core::types::QpType;
+
+use super::id::{complete_call, forget_event, private};
+use super::qp::{rdma_destroy_qp, rdma_destroy_srq};
+use super::{Result, address, event, given, id, option, qp, status};
+use crate::c::{
+    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ibv_pd,
+    ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
+};
+
+/// The time for each step of an active endpoint, in milliseconds.
+const TIMEOUT_MS: c_int = 2000;
+
+/// `rdma_create_ep(3)`.
+///
+/// # Safety
+/// `id` points to a pointer, `res` to an address; `pd` and `attr` are null or live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_create_ep(
+    id: *mut *mut rdma_cm_id,
+    res: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    given!(id, res);
+    // SAFETY: the caller's promise.
+    status(unsafe { create(&*res, pd, attr.as_mut()).map(|made| *id = made) })
+}
+
+/// # Safety
+/// As [`rdma_create_ep`].
+unsafe fn create(
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> Result<*mut rdma_cm_id> {
+    let qp_type = QpType(u8::try_from(info.ai_qp_type).map_err(|_| Errno::INVAL)?);
+    let space = u32::try_from(info.ai_port_space).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the caller's promise; a failed endpoint is not used.
+    unsafe {
+        let made = id::create(null_mut(), null_mut(), space, qp_type)?;
+        let prepared = if info.ai_flags & RAI_PASSIVE != 0 {
+            prepare_passive(made, info, pd, attr)
+        } else {
+            prepare_active(made, info, pd, attr)
+        };
+        if let Err(errno) = prepared {
+            rdma_destroy_ep(made);
+            return Err(errno);
+        }
+        Ok(made)
+    }
+}
+
+/// Binds a listener, and keeps the attributes of the queue pairs of its requests.
+///
+/// # Safety
+/// As [`rdma_create_ep`].
+unsafe fn prepare_passive(
+    id: *mut rdma_cm_id,
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        address::bind(id, info.ai_src_addr)?;
+        if !pd.is_null() {
+            (*id).pd = pd;
+        }
+        private(id).state().qp_init =
+            attr.map(|attr| ibv_qp_init_attr { qp_type: info.ai_qp_type as _, ..*attr });
+    }
+    Ok(())
+}
+
+/// Resolves address and route, and creates the queue pair.
+///
+/// # Safety
+/// As [`rdma_create_ep`].
+unsafe fn prepare_active(
+    id: *mut rdma_cm_id,
+    info: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> Result {
+    // SAFETY: the caller's promise; a route and private data have their lengths.
+    unsafe {
+        address::resolve(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS)?;
+        if info.ai_route_len > 0 {
+            let route = core::slice::from_raw_parts(info.ai_route.cast::<u8>(), info.ai_route_len);
+            option::set(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route)?;
+            complete_call(id)?;
+        } else {
+            address::resolve_route(id, TIMEOUT_MS)?;
+        }
+        if let Some(attr) = attr {
+            attr.qp_type = info.ai_qp_type as _;
+            qp::create_plain(id, pd, attr)?;
+        }
+        if info.ai_connect_len > 0 {
+            let data = core::slice::from_raw_parts(info.ai_connect.cast::<u8>(), info.ai_connect_len);
+            private(id).state().connect = data.to_vec();
+        }
+    }
+    Ok(())
+}
+
+/// `rdma_destroy_ep(3)`.
+///
+/// # Safety
+/// `id` is live, and it and its objects are not used afterwards.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    if id.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).qp.is_null() {
+            rdma_destroy_qp(id);
+        }
+        if !(*id).srq.is_null() {
+            rdma_destroy_srq(id);
+        }
+        id::destroy(id);
+    }
+}
+
+/// `rdma_get_request(3)`: of a listener without a channel of the program's.
+///
+/// # Safety
+/// `listen` is live, and `id` points to a pointer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    given!(listen, id);
+    // SAFETY: the caller's promise.
+    status(unsafe { request(listen).map(|made| *id = made) })
+}
+
+/// # Errors
+/// `EINVAL` for a listener with a channel of the program's, and for another event; the errno of an
+/// event's status; those of the queue pair. The event stays at the listener then.
+///
+/// # Safety
+/// `listen` is live.
+unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id> {
+    // SAFETY: the caller's promise; an event that was read has its id.
+    unsafe {
+        if !private(listen).state().is_sync {
+            return Err(Errno::INVAL);
+        }
+        forget_event(listen);
+        let read = event::next((*listen).channel)?;
+        let taken = event::result_of(&*read).and_then(|()| {
+            if (*read).event != RDMA_CM_EVENT_CONNECT_REQUEST {
+                return Err(Errno::INVAL);
+            }
+            let of_requests = private(listen).state().qp_init;
+            of_requests.map_or(Ok(()), |mut attr| qp::create_plain((*read).id, (*listen).pd, &mut attr))
+        });
+        let at = if taken.is_ok() { (*read).id } else { listen };
+        (*at).event = read;
+        taken.map(|()| at)
+    }
+}

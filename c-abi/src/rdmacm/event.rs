@@ -1,0 +1,382 @@
+//! Events: how one is read, what is done before the program gets it, and its acknowledgement.
+//!
+//! | event of the crate | before the program gets it |
+//! |---|---|
+//! | `ADDR_RESOLVED` | addresses and device are copied into the id |
+//! | `ROUTE_RESOLVED` | the paths are copied |
+//! | `CONNECT_REQUEST` | the new id gets addresses, device and paths, and of a synchronous listener a channel |
+//! | `CONNECT_RESPONSE` | the id's queue pair is moved to RTS, the peer is told: `ESTABLISHED` |
+//! | `REJECTED` | the id's queue pair is moved to ERR |
+//! | `REJECTED`, `DISCONNECTED` after a failed response | skipped |
+//! | `MULTICAST_JOIN` | the id's queue pair is attached, unless it only sends |
+//! | `ADDRINFO_RESOLVED` | the services are fetched |
+//! | `INTERNAL` of `rdma_resolve_addrinfo` | becomes `ADDRINFO_RESOLVED` |
+//!
+//! # Safety
+//! As [`rdmacm`](super). An event keeps its id, because the id waits for its acknowledgement.
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use rdmacm::{EventKind, EventType, Peer, PeerParam, PeerUd};
+use verbs_core::Errno;
+
+use super::id::{self, Claimed, Kind, private};
+use super::multicast::Group;
+use super::tally::Tally;
+use super::{Result, address, addrinfo, channel, connect, given, minus_one, multicast, qp, status};
+use crate::c::{
+    RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_event_param, rdma_cm_event_type, rdma_cm_id,
+    rdma_conn_param, rdma_event_channel, rdma_ud_param,
+};
+use crate::convert::ah_attr_to_c;
+use crate::object::Object;
+
+/// The part of an event behind the public struct.
+struct Private {
+    /// The tally that has counted the event; of a connection request, the listener's.
+    tally: Arc<Tally>,
+    group: Option<Arc<Group>>,
+    /// The memory that `private_data` of the parameters points to.
+    _data: Box<[u8]>,
+}
+
+type EventObject = Object<rdma_cm_event, Private>;
+
+/// An event before it gets its memory.
+struct Draft {
+    id: *mut rdma_cm_id,
+    listener: *mut rdma_cm_id,
+    event: EventType,
+    status: c_int,
+    param: Param,
+    group: Option<Arc<Group>>,
+}
+
+/// The parameters of an event.
+enum Param {
+    None,
+    Conn(PeerParam),
+    Ud(PeerUd),
+    /// Those of a group, with the pointer that the program gave with it.
+    Group(PeerUd, *mut c_void),
+    Arg(u64),
+}
+
+/// Returns the next event of a channel, and waits for it unless the program has set `O_NONBLOCK`.
+///
+/// # Errors
+/// As `Channel::next`.
+///
+/// # Safety
+/// `channel` is live.
+pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event> {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { channel::share(channel) };
+    loop {
+        let claimed = channel.next()?;
+        let tally = Arc::clone(&claimed.tally);
+        // SAFETY: the ids of a claimed event are live.
+        match unsafe { Draft::of(claimed) } {
+            Some(draft) => return Ok(draft.finish(tally)),
+            None => tally.acknowledge(),
+        }
+    }
+}
+
+impl Draft {
+    /// Does what precedes an event. Returns `None` for one that the program does not get.
+    ///
+    /// # Safety
+    /// The ids are live.
+    unsafe fn of(claimed: Claimed) -> Option<Self> {
+        let Claimed { id, event, kind, status, ece, .. } = claimed;
+        let kind = match kind {
+            // SAFETY: the caller's promise.
+            Kind::Request(made, peer) => return unsafe { Self::of_request(id, made, peer, status) },
+            Kind::Other(kind) => kind,
+        };
+        let mut draft = Self { id, listener: null_mut(), event, status, param: Param::None, group: None };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let has_failed = private(id).state().has_failed;
+            match kind {
+                EventKind::AddrResolved => {
+                    draft.judge(address::resolved(id), EventType::ADDR_ERROR);
+                }
+                EventKind::RouteResolved => {
+                    draft.judge(address::copy_paths(id), EventType::ROUTE_ERROR);
+                }
+                EventKind::ConnectResponse(param) => {
+                    draft.param = Param::Conn(param);
+                    if !(*id).qp.is_null() {
+                        draft.event = EventType::ESTABLISHED;
+                        draft.status = 0;
+                        let responded = connect::respond(id, ece);
+                        private(id).state().has_failed = responded.is_err();
+                        draft.judge(responded, EventType::CONNECT_ERROR);
+                    }
+                }
+                EventKind::Established(peer) => draft.param = Param::of(peer),
+                EventKind::Rejected(_) | EventKind::Disconnected if has_failed => return None,
+                EventKind::Rejected(rejection) => {
+                    let private_data = rejection.private_data;
+                    draft.param = Param::Conn(PeerParam { private_data, ..PeerParam::default() });
+                    // The device may be gone; the event comes anyway.
+                    let _ = qp::modify_to_error(id);
+                }
+                EventKind::MulticastJoin { group, ud } => {
+                    draft.join(multicast::find(id, group)?, ud);
+                }
+                EventKind::MulticastError { group } => {
+                    let group = multicast::find(id, group)?;
+                    draft.param = Param::Group(PeerUd::default(), group.context());
+                    draft.group = Some(group);
+                }
+                EventKind::AddrinfoResolved => {
+                    draft.judge(addrinfo::resolved(id), EventType::ADDRINFO_ERROR);
+                }
+                EventKind::AddrinfoError => private(id).state().is_resolving = false,
+                EventKind::User(arg) => draft.param = Param::Arg(arg),
+                // What `rdma_resolve_addrinfo` wrote; no other is known.
+                EventKind::Internal(arg) if arg == EventType::ADDRINFO_RESOLVED.0.into() => {
+                    draft.event = EventType::ADDRINFO_RESOLVED;
+                    draft.judge(addrinfo::resolved(id), EventType::ADDRINFO_ERROR);
+                }
+                EventKind::Internal(_) => return None,
+                _ => {}
+            }
+        }
+        Some(draft)
+    }
+
+    /// Prepares the id of a connection request. A request whose id cannot be prepared is rejected.
+    ///
+    /// # Safety
+    /// The ids are live.
+    unsafe fn of_request(
+        listener: *mut rdma_cm_id,
+        id: *mut rdma_cm_id,
+        peer: Peer,
+        status: c_int,
+    ) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Peer::Conn(param) = &peer {
+                let mut state = private(id).state();
+                state.responder_resources = param.responder_resources;
+                state.initiator_depth = param.initiator_depth;
+            }
+            let is_sync = private(listener).state().is_sync;
+            let moved = if is_sync { id::migrate(id, null_mut()) } else { Ok(()) };
+            if moved.and_then(|()| address::requested(id)).is_err() {
+                id::destroy(id);
+                return None;
+            }
+        }
+        let (event, param) = (EventType::CONNECT_REQUEST, Param::of(peer));
+        Some(Self { id, listener, event, status, param, group: None })
+    }
+
+    /// Turns the event into that of a failure, if what precedes it failed.
+    fn judge(&mut self, result: Result, failure: EventType) {
+        if let Err(errno) = result {
+            self.event = failure;
+            self.status = -errno.raw();
+        }
+    }
+
+    /// Attaches the queue pair of the id to a group.
+    ///
+    /// # Safety
+    /// The id is live.
+    unsafe fn join(&mut self, group: Arc<Group>, ud: PeerUd) {
+        self.status = 0;
+        // SAFETY: the caller's promise.
+        let attached = unsafe { multicast::attach(self.id, &group, &ud) };
+        self.judge(attached, EventType::MULTICAST_ERROR);
+        self.param = Param::Group(ud, group.context());
+        self.group = Some(group);
+    }
+
+    /// Gives the event its memory.
+    fn finish(self, tally: Arc<Tally>) -> *mut rdma_cm_event {
+        let Self { id, listener, event, status, param, group } = self;
+        let (param, data) = param.into_c();
+        let c = rdma_cm_event { id, listen_id: listener, event: event.0, status, param };
+        EventObject::boxed(c, Private { tally, group, _data: data })
+    }
+}
+
+impl Param {
+    fn of(peer: Peer) -> Self {
+        match peer {
+            Peer::Conn(param) => Self::Conn(param),
+            Peer::Ud(param) => Self::Ud(param),
+        }
+    }
+
+    /// Returns the parameters of C, and the memory that they point to.
+    fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
+        // SAFETY: the union has integers and null pointers.
+        let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };
+        match self {
+            Self::None => (param, Box::default()),
+            Self::Arg(arg) => {
+                param.arg = arg;
+                (param, Box::default())
+            }
+            Self::Conn(conn) => {
+                let data = conn.private_data.into_boxed_slice();
+                param.conn = rdma_conn_param {
+                    private_data: pointer(&data),
+                    private_data_len: data.len() as u8,
+                    responder_resources: conn.responder_resources,
+                    initiator_depth: conn.initiator_depth,
+                    flow_control: conn.flow_control.into(),
+                    retry_count: conn.retry_count,
+                    rnr_retry_count: conn.rnr_retry_count,
+                    srq: conn.srq.into(),
+                    qp_num: conn.qp_num,
+                };
+                (param, data)
+            }
+            Self::Ud(mut ud) => {
+                let data = core::mem::take(&mut ud.private_data).into_boxed_slice();
+                param.ud = ud_to_c(&ud, pointer(&data), data.len() as u8);
+                (param, data)
+            }
+            Self::Group(ud, context) => {
+                param.ud = ud_to_c(&ud, context, 0);
+                (param, Box::default())
+            }
+        }
+    }
+}
+
+/// Returns the address of bytes; null where there are none.
+fn pointer(data: &[u8]) -> *const c_void {
+    if data.is_empty() { null() } else { data.as_ptr().cast() }
+}
+
+fn ud_to_c(ud: &PeerUd, private_data: *const c_void, private_data_len: u8) -> rdma_ud_param {
+    let ah_attr = ah_attr_to_c(&ud.ah_attr);
+    rdma_ud_param { private_data, private_data_len, ah_attr, qp_num: ud.qp_num, qkey: ud.qkey }
+}
+
+/// Returns the result of a synchronous call that ended with an event.
+pub(super) fn result_of(event: &rdma_cm_event) -> Result {
+    match event.status {
+        0 => Ok(()),
+        _ if event.event == RDMA_CM_EVENT_REJECTED => Err(Errno::CONNREFUSED),
+        status => Err(Errno::from_raw(status.unsigned_abs().try_into().unwrap_or(libc::EIO))),
+    }
+}
+
+/// `rdma_get_cm_event(3)`.
+///
+/// # Safety
+/// `channel` is live, and `event` is null or points to a pointer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    given!(channel, event);
+    // SAFETY: the caller's promise.
+    status(unsafe { next(channel).map(|read| *event = read) })
+}
+
+/// `rdma_ack_cm_event(3)`.
+///
+/// # Safety
+/// `event` is null, or was read and not acknowledged before.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    given!(event);
+    // SAFETY: `finish` made the box.
+    let Private { tally, group, .. } = unsafe { *Box::from_raw(event.cast::<EventObject>()) }.inner;
+    if let Some(group) = group {
+        group.tally.acknowledge();
+    }
+    tally.acknowledge();
+    0
+}
+
+/// `rdma_write_cm_event(3)`: events of the kind `RDMA_CM_EVENT_USER` alone.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_write_cm_event(
+    id: *mut rdma_cm_id,
+    event: rdma_cm_event_type,
+    outcome: c_int,
+    arg: u64,
+) -> c_int {
+    given!(id);
+    if event != EventType::USER.0 {
+        return minus_one(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise.
+    status(unsafe { private(id) }.call(|cm| cm.write_event(outcome, arg)))
+}
+
+/// `rdma_event_str(3)`. C has no text for the events that programs write.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
+    usize::try_from(event).ok().and_then(|at| NAMES.get(at)).map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()
+}
+
+const NAMES: [&CStr; 18] = [
+    c"RDMA_CM_EVENT_ADDR_RESOLVED",
+    c"RDMA_CM_EVENT_ADDR_ERROR",
+    c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+    c"RDMA_CM_EVENT_ROUTE_ERROR",
+    c"RDMA_CM_EVENT_CONNECT_REQUEST",
+    c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+    c"RDMA_CM_EVENT_CONNECT_ERROR",
+    c"RDMA_CM_EVENT_UNREACHABLE",
+    c"RDMA_CM_EVENT_REJECTED",
+    c"RDMA_CM_EVENT_ESTABLISHED",
+    c"RDMA_CM_EVENT_DISCONNECTED",
+    c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+    c"RDMA_CM_EVENT_MULTICAST_JOIN",
+    c"RDMA_CM_EVENT_MULTICAST_ERROR",
+    c"RDMA_CM_EVENT_ADDR_CHANGE",
+    c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_the_names_of_the_crate_except_those_that_programs_write() {
+        for event in EventType::NAMED {
+            // SAFETY: the text is static.
+            let text = unsafe { CStr::from_ptr(rdma_event_str(event.0)) }.to_str().unwrap();
+            let is_written = matches!(*event, EventType::USER | EventType::INTERNAL);
+            assert_eq!(text, if is_written { "UNKNOWN EVENT" } else { event.name().unwrap() });
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { CStr::from_ptr(rdma_event_str(u32::MAX)) }, c"UNKNOWN EVENT");
+    }
+
+    #[test]
+    fn the_status_of_an_event_is_the_errno_of_a_synchronous_call() {
+        let event = |event: EventType, status| {
+            // SAFETY: the union has integers and null pointers.
+            let param = unsafe { core::mem::zeroed() };
+            result_of(&rdma_cm_event { id: null_mut(), listen_id: null_mut(), event: event.0, status, param })
+        };
+        assert_eq!(event(EventType::ESTABLISHED, 0), Ok(()));
+        assert_eq!(event(EventType::REJECTED, 8), Err(Errno::CONNREFUSED));
+        assert_eq!(event(EventType::UNREACHABLE, -110), Err(Errno::TIMEDOUT));
+        assert_eq!(event(EventType::ADDR_ERROR, i32::MIN), Err(Errno::IO));
+    }
+}

@@ -1,0 +1,382 @@
+//! Ids: their struct, their end, and the channel that they report to.
+//!
+//! ```text
+//!   create, accept ─► IDS ─► events are counted (claim) ─► the program acknowledges
+//!   destroy: out of IDS, the id of the crate ends, wait for acknowledgements, free
+//! ```
+//!
+//! The id of a request enters the table when it is accepted: its events before that, of a peer that
+//! gives up, are discarded, as the kernel discards them for C.
+//!
+//! # Safety
+//! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it out
+//! first, and then waits until each event that was counted is acknowledged.
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdmacm::{CmId, Event, EventKind, EventType, IdKey, Peer, PortSpace};
+use verbs_core::types::{Ece, QpType};
+use verbs_core::{Errno, Error};
+
+use super::addrinfo::rdma_freeaddrinfo;
+use super::channel::{self, rdma_destroy_event_channel};
+use super::device::DeviceOfId;
+use super::event::{self, rdma_ack_cm_event, result_of};
+use super::multicast::Group;
+use super::tally::Tally;
+use super::{Result, given, logged, status};
+use crate::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use crate::object::Object;
+use crate::shared::{Loan, Shared};
+
+/// The part of an id behind the public struct.
+pub(super) struct Private {
+    cm: Shared<CmId>,
+    key: IdKey,
+    state: Mutex<State>,
+    pub(super) tally: Arc<Tally>,
+    /// Locked while a group is joined, so that its event finds it.
+    pub(super) groups: Mutex<Vec<Arc<Group>>>,
+}
+
+/// The part of an id that calls and events change.
+pub(super) struct State {
+    /// Whether calls wait for their events, on a channel of the id's own.
+    pub(super) is_sync: bool,
+    pub(super) device: Option<DeviceOfId>,
+    /// Private data that precede those of the program, from `rdma_create_ep(3)`.
+    pub(super) connect: Vec<u8>,
+    /// The attributes of the queue pairs of a listener's requests.
+    pub(super) qp_init: Option<ibv_qp_init_attr>,
+    /// The depths that the peer asks for, and then those of the connection.
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+    pub(super) local_ece: Ece,
+    /// Whether the connection failed after the peer's reply.
+    pub(super) has_failed: bool,
+    /// Whether `rdma_resolve_addrinfo` was called, and its result, which `rdma_query_addrinfo` takes.
+    pub(super) is_resolving: bool,
+    pub(super) resolved: *mut rdma_addrinfo,
+}
+
+pub(super) type IdObject = Object<rdma_cm_id, Private>;
+
+/// The ids whose events programs get.
+static IDS: Mutex<BTreeMap<IdKey, usize>> = Mutex::new(BTreeMap::new());
+
+fn ids() -> MutexGuard<'static, BTreeMap<IdKey, usize>> {
+    IDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An event whose id waits for its acknowledgement.
+pub(super) struct Claimed {
+    /// The id; of a connection request, the listener.
+    pub(super) id: *mut rdma_cm_id,
+    /// The tally that has counted the event.
+    pub(super) tally: Arc<Tally>,
+    pub(super) event: EventType,
+    pub(super) kind: Kind,
+    pub(super) status: c_int,
+    /// The options of the peer.
+    pub(super) ece: Ece,
+}
+
+/// The kind of an event.
+pub(super) enum Kind {
+    /// A connection request: its id, and the parameters of the peer.
+    Request(*mut rdma_cm_id, Peer),
+    /// Any other.
+    Other(EventKind),
+}
+
+/// Counts an event at its id, and makes the struct of a request's id. Returns `None` for an event of
+/// an id that is ending. The caller has the turn of the channel.
+pub(super) fn claim(event: Event) -> Option<Claimed> {
+    let (id, tally) = {
+        let ids = ids();
+        let id: *mut rdma_cm_id = core::ptr::with_exposed_provenance_mut(*ids.get(&event.id)?);
+        // SAFETY: an id of the table is live, and waits for this event from here on.
+        let tally = Arc::clone(unsafe { &private(id).tally });
+        tally.read();
+        (id, tally)
+    };
+    let event_type = event.event_type();
+    let kind = match event.kind {
+        EventKind::ConnectRequest(request) => {
+            // SAFETY: the listener is live.
+            let (channel, context) = unsafe { ((*id).channel, (*id).context) };
+            Kind::Request(make(request.id, channel, context, false), request.peer)
+        }
+        kind => Kind::Other(kind),
+    };
+    let (status, ece) = (event.status.0, event.ece);
+    Some(Claimed { id, tally, event: event_type, kind, status, ece })
+}
+
+/// Makes the struct of an id.
+fn make(cm: CmId, channel: *mut rdma_event_channel, context: *mut c_void, is_sync: bool) -> *mut rdma_cm_id {
+    let key = cm.key();
+    // SAFETY: the struct has integers and null pointers.
+    let mut c: rdma_cm_id = unsafe { core::mem::zeroed() };
+    c.channel = channel;
+    c.context = context;
+    c.ps = cm.port_space().0.into();
+    c.qp_type = cm.qp_type().0.into();
+    let state = State {
+        is_sync,
+        device: None,
+        connect: Vec::new(),
+        qp_init: None,
+        responder_resources: 0,
+        initiator_depth: 0,
+        local_ece: Ece::default(),
+        has_failed: false,
+        is_resolving: false,
+        resolved: null_mut(),
+    };
+    let private = Private {
+        cm: Shared::new(cm),
+        key,
+        state: Mutex::new(state),
+        tally: Arc::default(),
+        groups: Mutex::default(),
+    };
+    IdObject::boxed(c, private)
+}
+
+/// Lets programs get the events of an id.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    ids().insert(unsafe { private(id) }.key, id.expose_provenance());
+}
+
+/// Returns the part of an id behind its struct.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn private<'a>(id: *mut rdma_cm_id) -> &'a Private {
+    // SAFETY: the caller's promise.
+    unsafe { IdObject::inner(id) }
+}
+
+impl Private {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn groups(&self) -> MutexGuard<'_, Vec<Arc<Group>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the id of the crate, for the use by a call.
+    ///
+    /// # Errors
+    /// `EINVAL` where another thread ends the id, while this one handles an event of it.
+    pub(super) fn cm(&self) -> Result<Loan<'_, CmId>> {
+        self.cm.lend("rdma_cm_id").map_err(logged)
+    }
+
+    /// Calls the id of the crate.
+    ///
+    /// # Errors
+    /// As [`cm`](Self::cm); those of the call.
+    pub(super) fn call<T>(&self, call: impl FnOnce(&CmId) -> core::result::Result<T, Error>) -> Result<T> {
+        call(&*self.cm()?).map_err(logged)
+    }
+
+    /// Sets the options that this side offers.
+    ///
+    /// # Errors
+    /// As [`cm`](Self::cm).
+    pub(super) fn set_local_ece(&self, ece: Ece) -> Result {
+        self.cm()?.set_local_ece(ece);
+        self.state().local_ece = ece;
+        Ok(())
+    }
+}
+
+/// Creates an id of a transport service.
+///
+/// # Errors
+/// As [`EventChannel::create_id_of`](rdmacm::EventChannel::create_id_of).
+///
+/// # Safety
+/// `channel` is null or live.
+pub(super) unsafe fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    space: rdma_port_space,
+    qp_type: QpType,
+) -> Result<*mut rdma_cm_id> {
+    let space = PortSpace(u16::try_from(space).map_err(|_| Errno::INVAL)?);
+    let is_sync = channel.is_null();
+    let own = if is_sync { channel::create()? } else { channel };
+    // SAFETY: the channel is live.
+    let made = unsafe { channel::share(own) }.events().create_id_of(space, qp_type).map_err(logged);
+    match made {
+        Ok(cm) => {
+            let id = make(cm, own, context, is_sync);
+            // SAFETY: the id was just made.
+            unsafe { enter(id) };
+            Ok(id)
+        }
+        Err(errno) => {
+            if is_sync {
+                // SAFETY: no id has the channel.
+                unsafe { rdma_destroy_event_channel(own) };
+            }
+            Err(errno)
+        }
+    }
+}
+
+/// Ends an id: waits until its events are acknowledged.
+///
+/// # Safety
+/// `id` is live, and not used afterwards.
+pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
+    // SAFETY: the id is live until its box is dropped.
+    unsafe {
+        let private = private(id);
+        ids().remove(&private.key);
+        // The peer is told before the wait, as in C. There is no other end of an id of the crate.
+        let _ = private.cm.destroy_waiting("destroy_id", |cm| {
+            drop(cm);
+            Ok::<_, (CmId, Error)>(())
+        });
+        forget_event(id);
+        private.tally.wait();
+        let (resolved, is_sync) = {
+            let mut state = private.state();
+            (core::mem::replace(&mut state.resolved, null_mut()), state.is_sync)
+        };
+        rdma_freeaddrinfo(resolved);
+        libc::free((*id).route.path_rec.cast());
+        if is_sync {
+            rdma_destroy_event_channel((*id).channel);
+        }
+        drop(Box::from_raw(id.cast::<IdObject>()));
+    }
+}
+
+/// Acknowledges the event of the last call of a synchronous id.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise; the event was not acknowledged before.
+    unsafe {
+        let event = core::mem::replace(&mut (*id).event, null_mut());
+        if !event.is_null() {
+            rdma_ack_cm_event(event);
+        }
+    }
+}
+
+/// Moves an id to another channel, or with null to one of its own.
+///
+/// # Errors
+/// `EINVAL` for an id that has a channel of its own and shall get one; as [`CmId::migrate`].
+///
+/// # Safety
+/// `id` is live, `channel` is null or live.
+pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        let was_sync = private.state().is_sync;
+        let is_sync = channel.is_null();
+        if was_sync && is_sync {
+            return Err(Errno::INVAL);
+        }
+        let to = if is_sync { channel::create()? } else { channel };
+        let moved = private.call(|cm| cm.migrate(channel::share(to).events()));
+        if let Err(errno) = moved {
+            if is_sync {
+                rdma_destroy_event_channel(to);
+            }
+            return Err(errno);
+        }
+        if was_sync {
+            forget_event(id);
+            rdma_destroy_event_channel((*id).channel);
+        }
+        private.state().is_sync = is_sync;
+        (*id).channel = to;
+        // Threads that handle events of the old channel end before, as in C.
+        private.tally.wait();
+    }
+    Ok(())
+}
+
+/// `rdma_create_id(3)`. Without a channel, the calls of the id wait for their events.
+///
+/// # Safety
+/// `channel` is null or live, and `id` points to a pointer.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: rdma_port_space,
+) -> c_int {
+    given!(id);
+    let space = PortSpace(u16::try_from(ps).unwrap_or(u16::MAX));
+    // SAFETY: the caller's promise.
+    status(unsafe { create(channel, context, ps, space.qp_type()).map(|made| *id = made) })
+}
+
+/// `rdma_destroy_id(3)`.
+///
+/// # Safety
+/// `id` is live, and not used afterwards.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    unsafe { destroy(id) };
+    0
+}
+
+/// `rdma_migrate_id(3)`.
+///
+/// # Safety
+/// `id` is live, `channel` is null or live.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { migrate(id, channel) })
+}
+
+/// Waits for the event of a synchronous id's call, which stays in its struct until the next call.
+/// Does nothing for another id.
+///
+/// # Errors
+/// `ECONNREFUSED` for a reject, and the errno of the event's status otherwise; those of reading
+/// events.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn complete_call(id: *mut rdma_cm_id) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !private(id).state().is_sync {
+            return Ok(());
+        }
+        forget_event(id);
+        let event = event::next((*id).channel)?;
+        (*id).event = event;
+        result_of(&*event)
+    }
+}

@@ -1,0 +1,101 @@
+//! `librdmacm.so.1`: connections by address for C programs, above the crate `rdmacm`.
+//!
+//! ```text
+//!   program ──► rdma_...() ──► this module ─┬─► rdmacm::CmId, EventChannel ──► the kernel, soft devices
+//!                                           └─► ibv_...() of this library: contexts, queue pairs
+//! ```
+//!
+//! | file | functions |
+//! |---|---|
+//! | [`channel`] | event channels |
+//! | [`id`] | ids: their struct, their end, the channel that they report to |
+//! | [`device`] | the context and the protection domain that all ids of a device share |
+//! | [`address`] | binding, resolving, listening |
+//! | [`option`] | options |
+//! | [`qp`] | queue pairs and their completion queues, shared receive queues |
+//! | [`connect`] | connecting, accepting, rejecting, disconnecting |
+//! | [`event`] | events: how one is read, what is done before the program gets it, acknowledgement |
+//! | [`multicast`] | groups |
+//! | [`endpoint`] | `rdma_create_ep` and its like |
+//! | [`addrinfo`] | names of hosts and services |
+//! | [`tally`] | the count of events |
+//!
+//! The queue pair of an id is one of this library, which C's programs post to, so that the crate
+//! `rdmacm` sees a queue pair of the program's own: it is moved here, with the attributes of
+//! [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr).
+//!
+//! An id without a channel of the program's is synchronous: its calls wait for their event, which
+//! stays in `rdma_cm_id.event` until the next call.
+//!
+//! # Counting events
+//! The struct of an id lives until the program has acknowledged each event that it got of the id,
+//! as in C. An event is counted while the lock of its channel is taken (`id::claim`), before
+//! another thread can see the next one; the end of an id takes it out of the table first, so that
+//! an event that was not counted by then is discarded.
+//!
+//! # Safety
+//! As the crate: an id, a channel or an event is live, and belongs to this library; a `sockaddr` has
+//! the length of its family.
+
+pub(crate) mod address;
+pub(crate) mod addrinfo;
+pub(crate) mod channel;
+pub(crate) mod connect;
+pub(crate) mod device;
+pub(crate) mod endpoint;
+pub(crate) mod event;
+pub(crate) mod id;
+pub(crate) mod multicast;
+pub(crate) mod option;
+pub(crate) mod qp;
+mod tally;
+
+use core::ffi::c_int;
+
+use verbs_core::{Errno, Error};
+
+use crate::errno;
+
+/// The result of a call, whose error a C program gets in `errno`.
+type Result<T = ()> = core::result::Result<T, Errno>;
+
+/// Logs an error, and returns its errno.
+fn logged(error: Error) -> Errno {
+    errno::log(&error);
+    error.errno
+}
+
+/// Converts the result of a call that returns 0, or -1 with `errno`.
+fn status(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => minus_one(errno),
+    }
+}
+
+/// Sets `errno`, and returns -1.
+#[cold]
+fn minus_one(errno: Errno) -> c_int {
+    errno::set(errno.raw());
+    -1
+}
+
+/// Converts the result of a verb that returns 0 or an errno.
+fn of_verb(code: c_int) -> Result {
+    if code == 0 { Ok(()) } else { Err(Errno::from_raw(code)) }
+}
+
+/// Converts the result of a verb that returns an object, or null with `errno`.
+fn object<T>(object: *mut T) -> Result<*mut T> {
+    if object.is_null() { Err(Errno::last()) } else { Ok(object) }
+}
+
+/// Refuses a null pointer: returns -1 with `EINVAL`.
+macro_rules! given {
+    ($($pointer:expr),+) => {
+        $(if $pointer.is_null() {
+            return $crate::rdmacm::minus_one(verbs_core::Errno::INVAL);
+        })+
+    };
+}
+use given;

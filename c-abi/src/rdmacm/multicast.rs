@@ -1,0 +1,217 @@
+//! Multicast groups.
+//!
+//! A membership is found by the key in its event. The lock of the id's memberships is taken while
+//! a group is joined, so that another thread that reads the event finds it.
+//!
+//! # Safety
+//! As [`rdmacm`](super).
+#![allow(unsafe_code)]
+
+use core::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::sockaddr;
+use rdmacm::{GroupKey, PeerUd};
+use verbs_core::Errno;
+use verbs_core::types::Gid;
+
+use super::address;
+use super::id::{complete_call, private};
+use super::tally::Tally;
+use super::{Result, given, of_verb, status};
+use crate::c::{
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
+    RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
+};
+use crate::convert::gid_to_c;
+use crate::qp::{ibv_attach_mcast, ibv_detach_mcast};
+
+/// A membership in a group.
+#[derive(Debug)]
+pub(super) struct Group {
+    key: GroupKey,
+    /// The address by which the program leaves it.
+    address: Vec<u8>,
+    /// The address that the program gave with it.
+    context: usize,
+    only_sends: bool,
+    /// The group that the queue pair is attached to: its GID and LID.
+    attached: Mutex<Option<(Gid, u16)>>,
+    pub(super) tally: Tally,
+}
+
+impl Group {
+    /// Returns the pointer that the program gave with the group.
+    pub(super) fn context(&self) -> *mut c_void {
+        core::ptr::with_exposed_provenance_mut(self.context)
+    }
+}
+
+/// Returns the membership of an event, and counts the event there. `None` for one that the program
+/// has left.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
+    // SAFETY: the caller's promise.
+    let groups = unsafe { private(id) }.groups();
+    let group = groups.iter().find(|group| group.key == key)?;
+    group.tally.read();
+    Some(Arc::clone(group))
+}
+
+/// Attaches the queue pair of an id to a group that it has joined, unless it only sends.
+///
+/// # Errors
+/// As `ibv_attach_mcast(3)`.
+///
+/// # Safety
+/// `id` is live.
+pub(super) unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { (*id).qp };
+    if qp.is_null() || group.only_sends {
+        return Ok(());
+    }
+    let (gid, lid) = (ud.ah_attr.grh.map_or(Gid::ZERO, |grh| grh.dgid), ud.ah_attr.dlid);
+    let of_c = gid_to_c(&gid);
+    // SAFETY: the queue pair is live.
+    of_verb(unsafe { ibv_attach_mcast(qp, &raw const of_c, lid) })?;
+    *group.attached.lock().unwrap_or_else(PoisonError::into_inner) = Some((gid, lid));
+    Ok(())
+}
+
+/// Joins a group; of a synchronous id, waits for the outcome.
+///
+/// # Errors
+/// `EINVAL` for an address of an unknown family; as
+/// [`CmId::join_multicast`](rdmacm::CmId::join_multicast).
+///
+/// # Safety
+/// `id` is live, and `address` has the length of its family.
+unsafe fn join(
+    id: *mut rdma_cm_id,
+    address: *const sockaddr,
+    only_sends: bool,
+    context: *mut c_void,
+) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = address::read(address)?;
+        let address = address::bytes(address).unwrap_or_default().to_vec();
+        let private = private(id);
+        {
+            let mut groups = private.groups();
+            let key = private.call(|cm| cm.join_multicast(to, only_sends))?;
+            let context = context.expose_provenance();
+            let (attached, tally) = (Mutex::new(None), Tally::default());
+            groups.push(Arc::new(Group { key, address, context, only_sends, attached, tally }));
+        }
+        complete_call(id)
+    }
+}
+
+/// `rdma_join_multicast(3)`.
+///
+/// # Safety
+/// `id` is live, and `addr` has the length of its family.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { join(id, addr, false, context) })
+}
+
+/// `rdma_join_multicast_ex(3)`.
+///
+/// # Safety
+/// `id` is live, and `attr` points to attributes, whose address has the length of its family.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> c_int {
+    given!(id, attr);
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        match only_sends(&*attr) {
+            Ok(only_sends) => join(id, (*attr).addr, only_sends, context),
+            Err(errno) => Err(errno),
+        }
+    })
+}
+
+/// Returns whether the attributes are those of a member that only sends.
+///
+/// # Errors
+/// `EOPNOTSUPP` for fields that no release has; `EINVAL` where the address or the flags are
+/// missing, and for flags that no release has.
+fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
+    const NEEDED: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
+        return Err(Errno::OPNOTSUPP);
+    }
+    if attr.comp_mask & NEEDED != NEEDED || attr.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED {
+        return Err(Errno::INVAL);
+    }
+    Ok(attr.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
+}
+
+/// `rdma_leave_multicast(3)`: waits until the group's events are acknowledged.
+///
+/// # Safety
+/// `id` is live, and `addr` has the length of its family.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    given!(id);
+    // SAFETY: the caller's promise.
+    status(unsafe { leave(id, addr) })
+}
+
+/// # Errors
+/// `EINVAL` for an address of an unknown family, `EADDRNOTAVAIL` for a group that the id has not
+/// joined; as [`CmId::leave_multicast`](rdmacm::CmId::leave_multicast).
+///
+/// # Safety
+/// As [`rdma_leave_multicast`].
+unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let address = address::bytes(address).ok_or(Errno::INVAL)?;
+        let private = private(id);
+        let group = {
+            let mut groups = private.groups();
+            // The one that was joined last, as in C.
+            let at = groups.iter().rposition(|group| group.address == address);
+            groups.remove(at.ok_or(Errno::ADDRNOTAVAIL)?)
+        };
+        let attached = group.attached.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some((gid, lid)), false) = (attached, (*id).qp.is_null()) {
+            let of_c = gid_to_c(&gid);
+            ibv_detach_mcast((*id).qp, &raw const of_c, lid);
+        }
+        private.call(|cm| cm.leave_multicast(group.key))?;
+        group.tally.wait();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_a_membership_need_an_address_and_known_flags() {
+        let of = |comp_mask, join_flags| {
+            only_sends(&rdma_cm_join_mc_attr_ex { comp_mask, join_flags, addr: core::ptr::null_mut() })
+        };
+        assert_eq!((of(3, 0), of(3, 1)), (Ok(false), Ok(true)));
+        assert_eq!((of(1, 0), of(2, 0), of(3, 2)), (Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::INVAL)));
+        assert_eq!(of(7, 0), Err(Errno::OPNOTSUPP));
+    }
+}
