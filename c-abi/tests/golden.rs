@@ -1,6 +1,6 @@
 //! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`,
-//! which `cargo xtask abi` writes with a C compiler from libibverbs' and librdmacm's headers. `xtask/src/abi/probe.rs` describes the
-//! format of the files.
+//! which `cargo xtask abi` writes with a C compiler from libibverbs' and librdmacm's headers.
+//! `xtask/src/abi/probe.rs` describes the format of the files.
 //!
 //! The types are those of the newest release. What older ones lack is listed in [`LATER`], name by
 //! name, and in [`SIZES`], and nothing else may differ.

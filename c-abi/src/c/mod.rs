@@ -1,5 +1,5 @@
-//! The types and constants of rdma-core's `infiniband/verbs.h` and `rdma/rdma_cma.h`, release 65, that
-//! cross the boundary between a C program and this library.
+//! The types and constants of rdma-core's `infiniband/verbs.h` and `rdma/rdma_cma.h`, release 65,
+//! that cross the boundary between a C program and this library.
 //!
 //! | file | contents |
 //! |---|---|

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`],
-//! of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare their types with them
-//! and need neither headers nor compiler. Two runs on the same headers write the same bytes.
+//! of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare
+//! their types with them and need neither headers nor compiler. Two runs on the same headers write
+//! the same bytes.
 
 mod parse;
 mod probe;
