@@ -1,5 +1,5 @@
-//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs, and of its librdmacm, for programs
-//! that were built against them.
+//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs, and of its librdmacm, for
+//! programs that were built against them.
 //!
 //! ```text
 //!   program ──► ibv_...()  (symbols)       ─┐

@@ -18,7 +18,8 @@
 //!
 //! The loader checks the nodes that a program needs in the library that it was linked with, and
 //! then finds each symbol by its name and its node in any loaded library. `librdmacm.so.1`,
-//! `libmlx5.so.1` and `libefa.so.1` therefore contain nodes alone, and the image defines their symbols.
+//! `libmlx5.so.1` and `libefa.so.1` therefore contain nodes alone, and the image defines their
+//! symbols.
 //!
 //! The module has no dependencies, because `cargo xtask` compiles it too.
 

@@ -1,8 +1,8 @@
 //! Binding, resolving, listening, and what the struct of an id shows of it.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A `sockaddr` is read by the length of its family, and the id's own has room
-//! for any.
+//! As [`rdmacm`](super). A `sockaddr` is read by the length of its family, and the id's own has
+//! room for any.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint};

@@ -153,8 +153,8 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
     }
 }
 
-/// `rdma_getaddrinfo(3)`: the first address that is found. Returns 0, -1 with `errno`, or a number of
-/// `gai_strerror(3)`. No route is looked up: an id resolves it.
+/// `rdma_getaddrinfo(3)`: the first address that is found. Returns 0, -1 with `errno`, or a number
+/// of `gai_strerror(3)`. No route is looked up: an id resolves it.
 ///
 /// # Safety
 /// `node` and `service` are null or strings, `hints` is null or points to wishes, whose addresses

@@ -100,8 +100,8 @@ impl DeviceOfId {
     /// Finds the device of an id, and opens it if no id of the process has it open.
     ///
     /// # Errors
-    /// `ENODEV` for a device that the list of devices does not have; the errors of opening it, and of
-    /// allocating a domain.
+    /// `ENODEV` for a device that the list of devices does not have; the errors of opening it, and
+    /// of allocating a domain.
     pub(super) fn get(device: &Device) -> Result<Self> {
         let mut table = table();
         // SAFETY: the devices of open contexts are in use.

@@ -9,8 +9,8 @@
 //! gives up, are discarded, as the kernel discards them for C.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it out
-//! first, and then waits until each event that was counted is acknowledged.
+//! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it
+//! out first, and then waits until each event that was counted is acknowledged.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -58,7 +58,8 @@ pub(super) struct State {
     pub(super) local_ece: Ece,
     /// Whether the connection failed after the peer's reply.
     pub(super) has_failed: bool,
-    /// Whether `rdma_resolve_addrinfo` was called, and its result, which `rdma_query_addrinfo` takes.
+    /// Whether `rdma_resolve_addrinfo` was called, and its result, which `rdma_query_addrinfo`
+    /// takes.
     pub(super) is_resolving: bool,
     pub(super) resolved: *mut rdma_addrinfo,
 }
@@ -93,8 +94,8 @@ pub(super) enum Kind {
     Other(EventKind),
 }
 
-/// Counts an event at its id, and makes the struct of a request's id. Returns `None` for an event of
-/// an id that is ending. The caller has the turn of the channel.
+/// Counts an event at its id, and makes the struct of a request's id. Returns `None` for an event
+/// of an id that is ending. The caller has the turn of the channel.
 pub(super) fn claim(event: Event) -> Option<Claimed> {
     let (id, tally) = {
         let ids = ids();

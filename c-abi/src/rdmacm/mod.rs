@@ -1,7 +1,7 @@
 //! `librdmacm.so.1`: connections by address for C programs, above the crate `rdmacm`.
 //!
 //! ```text
-//!   program ──► rdma_...() ──► this module ─┬─► rdmacm::CmId, EventChannel ──► the kernel, soft devices
+//!   program ──► rdma_...() ──► this module ─┬─► rdmacm::CmId, EventChannel ──► kernel, soft
 //!                                           └─► ibv_...() of this library: contexts, queue pairs
 //! ```
 //!
@@ -34,8 +34,8 @@
 //! an event that was not counted by then is discarded.
 //!
 //! # Safety
-//! As the crate: an id, a channel or an event is live, and belongs to this library; a `sockaddr` has
-//! the length of its family.
+//! As the crate: an id, a channel or an event is live, and belongs to this library; a `sockaddr`
+//! has the length of its family.
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;

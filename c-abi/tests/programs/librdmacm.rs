@@ -54,8 +54,8 @@ const fn way(
     Way { name, space, server, client, lines }
 }
 
-/// The port is appended, behind `-p`. rping's server prints `DISCONNECT EVENT...` when its client has
-/// gone, and fails then.
+/// The port is appended, behind `-p`. rping's server prints `DISCONNECT EVENT...` when its client
+/// has gone, and fails then.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",
@@ -212,9 +212,9 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
     }
 }
 
-/// With `-R` it connects twice: for its parameters, and for the test. The client may connect for the
-/// test before the server listens again, with rdma-core's library as well. It is rejected, tries
-/// again with an id that it has freed, and crashes. Only then the case runs again.
+/// With `-R` it connects twice: for its parameters, and for the test. The client may connect for
+/// the test before the server listens again, with rdma-core's library as well. It is rejected,
+/// tries again with an id that it has freed, and crashes. Only then the case runs again.
 fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
     const ATTEMPTS: usize = 10;
     let mut ended = Ok(());

@@ -11,7 +11,7 @@
 //! | [`ibverbs_utils`] | rdma-core's tools and ping-pongs |
 //! | [`perftest`] | bandwidth and latency of every operation |
 //! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
-//! | [`librdmacm`] | rdmacm-utils and others that connect by address, without the kernel's rdma_cm |
+//! | [`librdmacm`] | rdmacm-utils and others that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |

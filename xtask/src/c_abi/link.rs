@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! libibverbs_c_image.a ──► cc -shared, symbols in their nodes ──► libibverbs.so.1
-//!                          cc -shared, nodes alone            ──► librdmacm.so.1, libmlx5.so.1, libefa.so.1
+//!                          cc -shared, nodes alone            ──► librdmacm, libmlx5, libefa
 //! ```
 //!
 //! rustc's own shared objects (`cdylib`) cannot have version nodes: it passes a version script

@@ -1,5 +1,5 @@
-//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, next to the same programs on C's, and
-//! against them.
+//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, next to the same
+//! programs on C's, and against them.
 //!
 //! | module | programs |
 //! |---|---|
