@@ -8,7 +8,7 @@
 //! | `active` | the side that asks: `connect`, `ready_to_use` |
 //! | `passive` | the side that is asked: `accept`, `established` |
 //! | `reject` | both sides: `reject`, `send_mra`, `prepare_mra` |
-//! | `release` | `disconnect`, `destroy`, the timewait |
+//! | `release` | `disconnect`, `destroy`, `forget_request`, the timewait |
 //! | `sidr` | service id resolution, both sides |
 //! | `input/` | one file for the messages of each phase |
 //! | `timer` | messages sent again, attempts given up, timewaits that end |

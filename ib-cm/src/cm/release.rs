@@ -72,6 +72,25 @@ impl Cm {
         self.end(id);
     }
 
+    /// Forgets a request that the caller has no room for, without an answer: the peer sends it
+    /// again, and it arrives as another request.
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchId`]; [`Refused::State`] once the request was answered.
+    ///
+    /// # References
+    /// linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
+    pub fn forget_request(&mut self, id: CmId) -> Result<(), Refused> {
+        match self.connection(id)?.state {
+            State::ReqRcvd => {}
+            other => return Err(Refused::State(other)),
+        }
+        self.events.retain(|event| event.id() != id);
+        self.counters.overflowed += 1;
+        self.end(id);
+        Ok(())
+    }
+
     /// Lets the release of a connection go on by itself.
     fn abandon(&mut self, id: CmId) {
         if let Some(oldest) = self.table.orphan(id, self.config.max_orphans) {

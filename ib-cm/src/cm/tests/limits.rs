@@ -52,6 +52,24 @@ fn requests_beyond_the_backlog_are_dropped_and_come_again() {
 }
 
 #[test]
+fn a_request_that_is_forgotten_is_not_answered_and_comes_again() {
+    let (mut alice, mut bob) = (alice(), bob());
+    ask(&mut alice, &mut bob, 1);
+    let first = bob.cm.poll_event().unwrap().id();
+    bob.cm.forget_request(first).unwrap();
+    assert_eq!((bob.cm.len(), bob.cm.counters().overflowed), (0, 1));
+    bob.sends_nothing();
+    assert_eq!(bob.cm.forget_request(first), Err(Refused::NoSuchId));
+    alice.waits();
+    for sent in &alice.sent() {
+        bob.takes(sent);
+    }
+    let second = bob.cm.poll_event().unwrap().id();
+    bob.accepts(second, 0x22);
+    assert_eq!(bob.cm.forget_request(second), Err(Refused::State(State::RepSent)));
+}
+
+#[test]
 fn a_request_that_the_peer_gives_up_leaves_the_backlog() {
     let (mut alice, mut bob) = (alice(), bob());
     for round in 0..20 {
