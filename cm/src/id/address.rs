@@ -103,8 +103,9 @@ impl CmId {
         self.inner.explained(self.inner.backend.services())
     }
 
-    /// Listens for connection requests, of which `backlog` may wait. The kernel rejects further
-    /// ones. 0 stands for its largest number (`net.rdma_ucm.max_backlog`).
+    /// Listens for connection requests, of which `backlog` may wait. The kernel drops further ones,
+    /// and their peers send them again, every few seconds and 15 times by default; it rejects those
+    /// for datagrams. 0 stands for its largest number (`net.rdma_ucm.max_backlog`).
     ///
     /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An id that is not
     /// bound listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
@@ -122,7 +123,8 @@ impl CmId {
     /// Returns the local address and port; `None` for an id that is not bound.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno that the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
+    /// kernels.
     ///
     /// # References
     /// `rdma_get_local_addr(3)`, `rdma_get_src_port(3)`

@@ -1,5 +1,7 @@
 //! Connections: private data, data, rejects, backlogs.
 
+use std::time::{Duration, Instant};
+
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 use verbs::{Errno, QpInit, QpState, QpType};
 
@@ -97,29 +99,41 @@ fn an_address_of_this_machine_without_a_device_rejects_at_once() {
 }
 
 #[test]
-fn a_request_beyond_the_backlog_is_rejected() {
+fn a_request_beyond_the_backlog_comes_again_when_there_is_room() {
     let host = Host::new();
-    let server = Server::with_backlog(&host, 2);
+    let (server, other) = (Server::with_backlog(&host, 1), Server::new(&host));
     let channel = EventChannel::new().unwrap();
-    let clients: Vec<_> = (0..3)
-        .map(|_| {
-            let client = resolved(&channel, PortSpace::TCP, server.address);
-            let end = End::of(&client);
-            client.connect(end.qp(&client), &ConnParam::default()).unwrap();
-            (client, end)
-        })
-        .collect();
+    let begin = Instant::now();
+    // Messages arrive in their order: the third one says that the second one has arrived.
+    let clients = [&server, &server, &other].map(|server| {
+        let client = resolved(&channel, PortSpace::TCP, server.address);
+        let end = End::of(&client);
+        client.connect(end.qp(&client), &ConnParam::default()).unwrap();
+        (client, end)
+    });
+    let _last = request(&other.channel);
+    let _first = request(&server.channel);
+    let late = request(&server.channel);
+    assert!(begin.elapsed() > Duration::from_secs(2), "it did not wait");
+    late.id.reject(b"late").unwrap();
     let event = next(&channel);
-    let EventKind::Rejected(rejection) = &event.kind else { panic!("{event:?}") };
-    assert_eq!(rejection.reason, Some(RejectReason::CONSUMER_DEFINED));
-    assert_eq!(event.id, clients[2].0.key(), "the last one");
-    // A request that was read leaves its place.
-    let _read = request(&server.channel);
-    let client = resolved(&channel, PortSpace::TCP, server.address);
-    let end = End::of(&client);
-    client.connect(end.qp(&client), &ConnParam::default()).unwrap();
-    let _second = request(&server.channel);
-    let _third = request(&server.channel);
+    assert!(event.id == clients[1].0.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+}
+
+#[test]
+fn a_lookup_beyond_the_backlog_is_rejected() {
+    let host = Host::new();
+    let server = Server::on(host.at(0), PortSpace::UDP, 1);
+    let channel = EventChannel::new().unwrap();
+    let clients = [(); 2].map(|()| {
+        let client = resolved(&channel, PortSpace::UDP, server.address);
+        client.connect_with(&ConnParam::default()).unwrap();
+        client
+    });
+    let event = next(&channel);
+    assert!(event.id == clients[1].key() && matches!(event.kind, EventKind::Unreachable), "{event:?}");
+    assert_eq!(event.status.0, 2);
+    request(&server.channel);
 }
 
 #[test]
@@ -256,8 +270,7 @@ fn sixty_four_connections_are_made_at_once() {
             done.0 += 1;
             continue;
         }
-        let Some(event) = server.channel.next_event_within(core::time::Duration::from_millis(5)).unwrap()
-        else {
+        let Some(event) = server.channel.next_event_within(Duration::from_millis(5)).unwrap() else {
             continue;
         };
         match event.kind {

@@ -105,7 +105,11 @@ impl State {
         let Some(adapter) = self.adapters.get_mut(&number) else { return };
         let (listener, key, waiting) = match taken {
             Ok(taken) => taken,
-            Err(reason) => {
+            Err(Untaken::NoRoom) => {
+                let _ = adapter.cm.forget_request(request.id);
+                return;
+            }
+            Err(Untaken::Rejected(reason)) => {
                 let params = RejectParams { reason, ..RejectParams::default() };
                 let _ = adapter.cm.reject(now, request.id, &params);
                 return;
@@ -132,10 +136,10 @@ impl State {
                 let param = SoftParam::of_data(&data[ip::LEN..]);
                 self.report_request(listener, key, waiting, param, Ece::default());
             }
-            Err(reason) => {
+            Err(untaken) => {
                 let Some(adapter) = self.adapters.get_mut(&number) else { return };
-                let status = match reason {
-                    Reason::INVALID_SERVICE_ID => sidr_rep::Status::UNSUPPORTED,
+                let status = match untaken {
+                    Untaken::Rejected(Reason::INVALID_SERVICE_ID) => sidr_rep::Status::UNSUPPORTED,
                     _ => sidr_rep::Status::REJECTED,
                 };
                 let params = SidrReplyParams { status, ..SidrReplyParams::default() };
@@ -147,7 +151,7 @@ impl State {
     /// Makes the id of a request, for the listener that the request names.
     ///
     /// # Errors
-    /// The reason to reject it.
+    /// Why it cannot be made.
     fn take_request(
         &mut self,
         number: u64,
@@ -155,7 +159,7 @@ impl State {
         service: ServiceId,
         data: &[u8],
         is_type: impl Fn(QpType) -> bool,
-    ) -> Result<(Key, Key, Waiting), Reason> {
+    ) -> Result<(Key, Key, Waiting), Untaken> {
         let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
         let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
         let gid = adapter.port.gid();
@@ -164,11 +168,10 @@ impl State {
         let of = self.ids.get(&listener).ok_or(Reason::INVALID_SERVICE_ID)?;
         let (space, qp_type, options) = (of.space, of.qp_type, of.options);
         if !is_type(qp_type) {
-            return Err(Reason::INVALID_TRANSPORT_TYPE);
+            return Err(Reason::INVALID_TRANSPORT_TYPE.into());
         }
         let place = of.listener.as_ref().ok_or(Reason::INVALID_SERVICE_ID)?;
-        // Linux rejects with this reason a request that does not fit into the backlog.
-        let waiting = Waiting::take(&place.waiting, place.backlog).ok_or(Reason::CONSUMER_DEFINED)?;
+        let waiting = Waiting::take(&place.waiting, place.backlog).ok_or(Untaken::NoRoom)?;
         let queue = Arc::clone(&of.queue);
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
         self.attach(key, number);
@@ -209,6 +212,21 @@ impl State {
         let request = Some((SoftId { manager, key }, waiting));
         let (cookie, event) = (Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
         id.queue.push(Entry { owner: listener, cookie, event, status: 0, param, ece, request });
+    }
+}
+
+/// Why a request has no id.
+enum Untaken {
+    /// The backlog is full. Linux lets the peer send the request again (`cm_destroy_id`), unless it
+    /// is for datagrams.
+    NoRoom,
+    /// It is rejected.
+    Rejected(Reason),
+}
+
+impl From<Reason> for Untaken {
+    fn from(reason: Reason) -> Self {
+        Self::Rejected(reason)
     }
 }
 
