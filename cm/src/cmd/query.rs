@@ -80,7 +80,8 @@ fn device(node_guid: u64, ibdev_index: u32) -> Option<DeviceKey> {
 /// Returns the IP addresses, the GIDs, the device and the paths of an id.
 ///
 /// # Errors
-/// Any errno that the kernel returns; notably `EIO` once the device is gone.
+/// Any errno that the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
+/// kernels.
 pub(crate) fn query_route(ucma: &Ucma, id: u32) -> Result<(Addresses, Gids, Vec<PathRecord>)> {
     let mut reply = RdmaUcmQueryRouteResp { ibdev_index: NO_INDEX, ..RdmaUcmQueryRouteResp::default() };
     let request = RdmaUcmQuery { response: 0, id, option: 0 };

@@ -30,7 +30,8 @@ pub(super) fn explain(error: Error) -> Error {
             "this kernel does not have the call"
         }
         ("listen", Errno::ADDRINUSE) => "another id has the port: choose another, or 0 for any",
-        (_, Errno::IO) => "the device of the id is gone",
+        // Newer kernels, then older ones.
+        (_, Errno::NXIO | Errno::IO) => "the device of the id is gone",
         _ => return error,
     };
     error.because(Cause::Other { reason: reason.into() })
@@ -84,6 +85,14 @@ mod tests {
             error.to_string(),
             "bind_addr: another id has 192.0.2.1:80: choose another port, or 0 for any (EADDRINUSE)"
         );
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_told_by_either_errno_of_kernels() {
+        for errno in [Errno::NXIO, Errno::IO] {
+            let error = explain(Error::new("resolve_route", "rxe0", errno)).to_string();
+            assert!(error.contains("the device of the id is gone"), "{error}");
+        }
     }
 
     #[test]
