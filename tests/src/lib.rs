@@ -11,6 +11,8 @@
 //! | [`pair`] | two programs that connect over TCP |
 //! | [`pattern`] | bytes and choices that follow from a number |
 //! | [`peer`] | two processes that try everything on each other |
+//! | [`cm_fabric`] | listeners and connected ids, as [`fabric`] has queue pairs |
+//! | [`cm_peer`] | two processes that connect by address |
 //! | [`record`] | the commands that a program sends to uverbs, recorded and compared |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
@@ -24,6 +26,10 @@
 //! cases name: `soft`, the default, for programs of the host; `kernel` for those of guests.
 
 pub mod api_fuzz;
+#[cfg(feature = "suites")]
+pub mod cm_fabric;
+#[cfg(feature = "suites")]
+pub mod cm_peer;
 #[cfg(feature = "suites")]
 pub mod compare;
 #[cfg(feature = "suites")]

@@ -108,6 +108,13 @@ impl Link {
         }
     }
 
+    /// Returns whether [`hear`](Self::hear) has something to return: a line, or the end of the
+    /// other side.
+    pub fn has_heard(&self) -> bool {
+        let mut fds = [PollFd::new(self.writer.as_fd(), PollFlags::POLLIN)];
+        !self.reader.buffer().is_empty() || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
     /// Says a line and waits for the other side's.
     ///
     /// # Errors
@@ -160,6 +167,20 @@ mod tests {
             panic!("there is a peer")
         };
         assert_eq!(why, "the peer did not come within 1ms");
+    }
+
+    #[test]
+    fn a_line_or_the_end_of_the_other_side_is_noticed_without_waiting() {
+        let (mut one, mut other) = Link::pair().unwrap();
+        assert!(!one.has_heard());
+        other.tell("first\nsecond").unwrap();
+        for line in ["first", "second"] {
+            assert!(process::wait_until(PATIENCE, || one.has_heard()));
+            assert_eq!(one.hear().unwrap(), line);
+        }
+        assert!(!one.has_heard());
+        drop(other);
+        assert!(process::wait_until(PATIENCE, || one.has_heard()));
     }
 
     #[test]
