@@ -10,7 +10,7 @@
 //! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
 //! | [`fork`] | registered memory of a process that forks stays with the device |
 //! | [`negative`] | what is refused, and whether the reason is told |
-//! | [`cm`] | connections by address, through the kernel's connection manager |
+//! | [`cm`] | connections by address |
 //! | [`listener`] | listeners and connectors above them |
 //! | [`cm_tools`] | our tools for them and rdma-core's are interchangeable |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
@@ -39,7 +39,7 @@ use crate::runner::Case;
 
 /// The cases that ask nothing of the kernel, and so run on a device that a provider brings too.
 pub fn of_any_device() -> Vec<Case> {
-    [conformance::cases(), lifecycle::of_any_device(), negative::of_any_device()]
+    [conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
         .into_iter()
         .flatten()
         .collect()

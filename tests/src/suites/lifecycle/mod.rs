@@ -6,7 +6,7 @@
 
 mod churn;
 mod killed;
-mod unplug;
+pub(super) mod unplug;
 
 use std::collections::BTreeMap;
 use std::fs;

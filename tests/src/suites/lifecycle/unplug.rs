@@ -68,13 +68,13 @@ const LINK: [&str; 2] = ["unplug0", "unplug1"];
 const SPARE: &str = "rxe9";
 
 /// Its address.
-const ADDRESS: [u8; 4] = [10, 99, 0, 1];
+pub(in crate::suites) const ADDRESS: [u8; 4] = [10, 99, 0, 1];
 
 /// An interface that nothing else uses. Dropping it deletes it.
-struct Interface;
+pub(in crate::suites) struct Interface;
 
 impl Interface {
-    fn new() -> CaseResult<Self> {
+    pub(in crate::suites) fn new() -> CaseResult<Self> {
         let [link, peer] = LINK;
         // A case that failed may have left it.
         let _ = ip(&["link", "del", link]);
@@ -95,7 +95,7 @@ impl Drop for Interface {
 }
 
 /// Makes a device of rxe on an interface.
-fn spare(_: &Interface) -> CaseResult<Device> {
+pub(in crate::suites) fn spare(_: &Interface) -> CaseResult<Device> {
     let added = run(Command::new("rdma").args(["link", "add", SPARE, "type", "rxe", "netdev", LINK[0]]));
     match added {
         Ok(added) if added.status.success() => {}
@@ -112,7 +112,7 @@ fn spare(_: &Interface) -> CaseResult<Device> {
 }
 
 /// Starts to delete the device, and waits until programs cannot find it.
-fn delete() -> CaseResult<Running> {
+pub(in crate::suites) fn delete() -> CaseResult<Running> {
     let mut command = Command::new("rdma");
     let deleting = Running::start(command.args(["link", "delete", SPARE]))?;
     leaves_the_list()?;
@@ -124,7 +124,7 @@ fn leaves_the_list() -> CaseResult {
 }
 
 /// Waits for the end of the command that takes the device away.
-fn succeeds(taking: Running) -> CaseResult {
+pub(in crate::suites) fn succeeds(taking: Running) -> CaseResult {
     match taking.finish(LIMIT)? {
         Ok(done) if done.status.success() => Ok(()),
         done => fail(format_args!("taking the device away: {done:?}")),

@@ -1,0 +1,146 @@
+//! Peers that are killed, in every state of either side: `cm-peer`s on one device or two.
+//!
+//! A kernel ends the connections of a process that dies, and the survivor is told at once. A soft
+//! device dies with its process, and the survivor notices its silence
+//! ([`cm_peer::outlive`](crate::cm_peer::outlive)).
+
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{SUITE, here};
+use crate::cm_peer::outlive::State;
+use crate::port;
+use crate::process::{self, Finished, Running};
+use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::suites::lifecycle::{back_to, resources};
+use crate::tools::{LIMIT, Maker};
+
+/// The cases of rxe0.
+pub(super) fn cases() -> Vec<Case> {
+    let name = "a_killed_peer_ends_the_other_one_in_every_state";
+    vec![Case::new(SUITE, name, of_one_device).within(DEADLINE)]
+}
+
+/// The longest that a case takes, with a peer that goes in silence.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+fn of_one_device() -> CaseResult {
+    let (ip, baseline) = (here()?, resources()?);
+    let ended = outlive(|state, dead_listens| {
+        let port = port::free()?;
+        Ok((pair(&SocketAddr::new(ip, port).to_string(), state, dead_listens)?, port))
+    })?;
+    are_told_at_once(&ended)?;
+    back_to(&baseline)
+}
+
+/// How a survivor has noticed the end of its peer.
+pub(in crate::suites) struct Ended {
+    name: String,
+    /// `ended after SECONDS s: WORDS`.
+    line: String,
+}
+
+/// Runs a pair for each state and side, all at the same time, and kills the one in that state.
+/// `make` returns the commands of the listener and of the client, and the TCP port of the listener.
+pub(in crate::suites) fn outlive(
+    mut make: impl FnMut(State, bool) -> CaseResult<([Command; 2], u16)>,
+) -> CaseResult<Vec<Ended>> {
+    let ways = [true, false].into_iter().flat_map(|dead_listens| {
+        State::ALL.into_iter().filter(move |state| state.is_of(dead_listens)).map(move |s| (s, dead_listens))
+    });
+    let mut pairs = Vec::new();
+    for (state, dead_listens) in ways {
+        let name = format!("{} killed when {state}", if dead_listens { "listener" } else { "client" });
+        let ([mut listens, mut connects], port) = make(state, dead_listens)?;
+        let [listener, client] = start(&mut listens, &mut connects, port).map_err(|stop| stop.of(&name))?;
+        let (dead, survivor) = if dead_listens { (listener, client) } else { (client, listener) };
+        pairs.push((name, dead, survivor));
+    }
+    let (mut why, mut all) = (Vec::new(), Vec::new());
+    for (name, dead, survivor) in pairs {
+        let survivor = survivor.finish(DEADLINE)?;
+        let dead = dead.finish(LIMIT)?;
+        let line = survivor
+            .as_ref()
+            .ok()
+            .and_then(|end| end.stdout.lines().find(|line| line.starts_with(ENDED)).map(str::to_owned));
+        if !dead.as_ref().is_ok_and(|end| end.status.signal().is_some()) {
+            why.push(format!("{name}: it was not: {dead:?}"));
+        }
+        match (complaint(&name, survivor), line) {
+            (None, Some(line)) => {
+                eprintln!("{name}: {line}");
+                all.push(Ended { name, line });
+            }
+            (complaint, _) => {
+                why.push(
+                    complaint.unwrap_or_else(|| format!("{name}: the survivor does not say how it ended")),
+                );
+            }
+        }
+    }
+    if why.is_empty() { Ok(all) } else { Err(Stop::Failed(why.join("; "))) }
+}
+
+/// The start of a survivor's line.
+const ENDED: &str = "ended after ";
+
+/// Checks that no survivor had to wait until the protocol gives up.
+pub(in crate::suites) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
+    /// The protocol gives up after more than a minute; a busy machine needs some seconds.
+    const AT_ONCE: f64 = 30.0;
+    for Ended { name, line } in ended {
+        let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());
+        if seconds.and_then(|text| text.parse().ok()).is_none_or(|seconds: f64| seconds > AT_ONCE) {
+            return fail(format_args!("{name}: {line}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the commands of the listener and of the client, one of which dies.
+pub(in crate::suites) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
+    let of = |listens: bool| {
+        let end = if listens == dead_listens { "--dies" } else { "--outlives" };
+        peer(listens, address, &["--step", "outlive", end, state.name()])
+    };
+    Ok([of(true)?, of(false)?])
+}
+
+/// Returns the command of a side.
+pub(in crate::suites) fn peer(listens: bool, address: &str, args: &[&str]) -> CaseResult<Command> {
+    let mut command = Maker::Ours.tool("cm-peer")?;
+    command.args([if listens { "--listen" } else { "--connect" }, address]).args(args);
+    Ok(command)
+}
+
+/// Starts both sides.
+pub(in crate::suites) fn start(
+    listens: &mut Command,
+    connects: &mut Command,
+    port: u16,
+) -> CaseResult<[Running; 2]> {
+    let mut listener = Running::start(listens)?;
+    if !process::wait_for_listener_of(listener.pid(), port, LIMIT, || !listener.has_ended()) {
+        return fail(format_args!("nobody listens: {:?}", listener.finish(Duration::ZERO)?));
+    }
+    Ok([listener, Running::start(connects)?])
+}
+
+/// Returns how a side failed, if it did.
+pub(in crate::suites) fn complaint(name: &str, end: Result<Finished, Finished>) -> Option<String> {
+    match end {
+        Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => None,
+        Ok(Finished { stderr, status, stdout }) => {
+            let last = stdout.lines().last().unwrap_or("nothing");
+            Some(format!("{name}: {status}: {} (after {last:?})", stderr.trim_end()))
+        }
+        Err(Finished { stdout, stderr, .. }) => {
+            let last = stdout.lines().last().unwrap_or("nothing");
+            Some(format!("{name} was not done, {last:?} was its last: {}", stderr.trim_end()))
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The ends of ids, and what they leave.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rdmacm::{ConnParam, EventChannel, EventKind, EventType, PortSpace};
+
+use super::refuse::NOBODY;
+use super::{SUITE, at, here, server};
+use crate::cases;
+use crate::cm_fabric::{
+    Client, Connected, Parts, RESOLVING, Server, accept_many, connect, connect_many, expect, next, take,
+};
+use crate::runner::{Case, CaseResult, fail};
+use crate::suites::lifecycle::{back_to, resources};
+use crate::tools::run;
+
+/// Cases for any device.
+pub(super) fn of_any_device() -> Vec<Case> {
+    let long = |name, run: fn() -> CaseResult| Case::new(SUITE, name, run).within(Duration::from_secs(400));
+    vec![
+        long("a_thousand_connections_leave_nothing", a_thousand_connections_leave_nothing),
+        long("one_listener_takes_256_connections_at_once", one_listener_takes_256_connections_at_once),
+    ]
+}
+
+/// Cases of rxe0.
+pub(super) fn of_rxe() -> Vec<Case> {
+    cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
+}
+
+/// Both sides of connections that come one after the other.
+struct World {
+    server: Server,
+    channel: EventChannel,
+    parts: [Parts; 2],
+}
+
+impl World {
+    fn new() -> CaseResult<Self> {
+        let server = server(PortSpace::TCP)?;
+        let Client { channel, id } = Client::new(server.address, PortSpace::TCP)?;
+        Ok(Self { server, channel, parts: [Parts::of(&id)?, Parts::of(&id)?] })
+    }
+
+    /// Connects, sends a message, and ends the connection on one side.
+    fn round(&mut self, server_ends: bool) -> CaseResult {
+        let Self { server, channel, parts: [connects, accepts] } = self;
+        let id = channel.create_id(PortSpace::TCP)?;
+        id.resolve_addr(None, server.address, RESOLVING)?;
+        expect(channel, EventType::ADDR_RESOLVED)?;
+        id.resolve_route(RESOLVING)?;
+        expect(channel, EventType::ROUTE_RESOLVED)?;
+        id.connect(connects.qp(&id)?, &ConnParam::default())?;
+        let (accepted, _) = server.request()?;
+        accepted.accept(accepts.qp(&accepted)?, &ConnParam::default())?;
+        expect(channel, EventType::ESTABLISHED)?;
+        expect(&server.channel, EventType::ESTABLISHED)?;
+        let (mut here, there) = (take(&id)?, take(&accepted)?);
+        connects.send(&mut here, b"there")?;
+        assert_eq!(accepts.receive()?, b"there");
+        connects.complete()?;
+        let ends = [(&id, &*channel), (&accepted, &server.channel)];
+        let [first, second] = if server_ends { [ends[1], ends[0]] } else { ends };
+        first.0.disconnect()?;
+        expect(second.1, EventType::DISCONNECTED)?;
+        second.0.disconnect()?;
+        expect(first.1, EventType::DISCONNECTED)?;
+        drop((here, there));
+        Ok(())
+    }
+}
+
+fn a_thousand_connections_leave_nothing() -> CaseResult {
+    const ROUNDS: usize = 1000;
+    verbs::on_leak(|error| panic!("leaked: {error}"));
+    let mut world = World::new()?;
+    // What the first connection opens, later ones use.
+    world.round(false)?;
+    let baseline = resources()?;
+    let open = std::fs::read_dir("/proc/self/fd")?.count();
+    for round in 0..ROUNDS {
+        world.round(round % 2 == 0).map_err(|stop| stop.of(format_args!("connection {round}")))?;
+    }
+    assert_eq!(std::fs::read_dir("/proc/self/fd")?.count(), open, "file descriptors");
+    back_to(&baseline)
+}
+
+fn one_listener_takes_256_connections_at_once() -> CaseResult {
+    const COUNT: usize = 256;
+    let server = Server::new(at(here()?), PortSpace::TCP, 0)?;
+    let baseline = resources()?;
+    let (channel, address) = (&server.channel, server.address);
+    thread::scope(|scope| {
+        let accepts = scope.spawn(|| accept_many(channel, COUNT));
+        let connected = connect_many(address, COUNT);
+        let accepted = accepts.join().unwrap_or_else(|_| fail("the side that accepts panicked"));
+        connected.map_err(|stop| stop.of("connecting"))?;
+        accepted.map_err(|stop| stop.of("accepting"))
+    })?;
+    back_to(&baseline)
+}
+
+/// Drops ids in each state that a program can bring them to, and looks for their peers' events and
+/// for what the kernel still has.
+fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
+    let (channel, ip) = (EventChannel::new()?, here()?);
+    drop(channel.create_id(PortSpace::TCP)?);
+    let id = channel.create_id(PortSpace::TCP)?;
+    id.bind_addr((ip, 0))?;
+    drop(id);
+    drop(server(PortSpace::TCP)?);
+
+    let server = server(PortSpace::TCP)?;
+    // Resolving, to an address that is there and to one that is not.
+    for to in [ip, NOBODY] {
+        let id = channel.create_id(PortSpace::TCP)?;
+        id.resolve_addr(None, (to, server.address.port()), RESOLVING)?;
+        drop(id);
+    }
+    let id = channel.create_id(PortSpace::TCP)?;
+    id.resolve_addr(None, server.address, RESOLVING)?;
+    assert_eq!(expect(&channel, EventType::ADDR_RESOLVED)?.id, id.key(), "the others' events went with them");
+    id.resolve_route(RESOLVING)?;
+    drop(id);
+    drop(Client::new(server.address, PortSpace::TCP)?);
+
+    // Connecting, before the listener has read the request: the request goes, or is rejected.
+    drop(Client::requesting(&server)?);
+    drop(server.request()?);
+    // The request of a client that is gone.
+    let (client, parts) = Client::requesting(&server)?;
+    let (request, _) = server.request()?;
+    drop((client, parts));
+    drop(request);
+    // Accepted, not yet established at the client, which sees its end.
+    let (client, parts) = Client::requesting(&server)?;
+    let (request, _) = server.request()?;
+    let accepts = Parts::of(&request)?;
+    request.accept(accepts.qp(&request)?, &ConnParam::default())?;
+    drop(request);
+    loop {
+        match next(&client.channel)?.kind {
+            EventKind::Established(_) => {}
+            EventKind::Disconnected
+            | EventKind::Rejected(_)
+            | EventKind::Unreachable
+            | EventKind::ConnectError => break,
+            other => return fail(format_args!("{other:?}")),
+        }
+    }
+    drop((client, parts));
+    drop(server);
+
+    // Established: either end.
+    let connected = connect(at(here()?))?;
+    let Connected { server, client, accepted, ends } = connected;
+    drop(client);
+    assert_eq!(expect(&server.channel, EventType::DISCONNECTED)?.id, accepted.key());
+    drop((accepted, ends, server));
+    let Connected { server, client, accepted, ends } = connect(at(here()?))?;
+    drop(accepted);
+    expect(&client.channel, EventType::DISCONNECTED)?;
+    // After the end, in the time in which its packets may still arrive.
+    drop((client, ends, server));
+
+    let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
+    let own = format!(" pid {} ", std::process::id());
+    let left: Vec<_> = listed.stdout.lines().filter(|line| line.contains(&own)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! `cm`: connections by address, with both ends on the device under test: rxe through the kernel's
+//! connection manager, soft through this project's.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | [`connect`] | connections and lookups, and what they carry |
+//! | [`refuse`] | rejects, refusals and failures, with their reasons in words |
+//! | [`life`] | the ends of ids, and what they leave; many connections |
+//! | [`killed`] | peers that are killed in every state |
+//! | [`removed`] | devices that are removed in every state |
+//! | [`threads`] | several threads at one channel |
+//!
+//! The suite `soft_interop` connects soft devices with rxe.
+
+mod connect;
+pub(super) mod killed;
+mod life;
+mod refuse;
+mod removed;
+mod threads;
+
+use std::net::{IpAddr, SocketAddr};
+
+use rdmacm::PortSpace;
+
+use crate::cm_fabric::Server;
+use crate::fabric::{self, PORT};
+use crate::runner::{Case, CaseResult, skip};
+
+const SUITE: &str = "cm";
+
+/// The suite.
+pub fn cases() -> Vec<Case> {
+    [of_any_device(), connect::of_rxe(), refuse::of_rxe(), life::of_rxe(), killed::cases(), removed::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The part of the suite that runs on devices that providers bring, too.
+pub fn of_any_device() -> Vec<Case> {
+    [connect::of_any_device(), refuse::of_any_device(), life::of_any_device(), threads::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Returns the IPv4 address of the device under test.
+fn here() -> CaseResult<IpAddr> {
+    match fabric::open()?.find_gid(PORT)?.gid.to_ipv4() {
+        Some(ip) => Ok(ip.into()),
+        None => skip("the device has no IPv4 address"),
+    }
+}
+
+/// Returns an address with a port that the connection manager chooses.
+fn at(ip: IpAddr) -> SocketAddr {
+    SocketAddr::new(ip, 0)
+}
+
+/// Returns a listener on the device under test.
+fn server(space: PortSpace) -> CaseResult<Server> {
+    Server::new(at(here()?), space, 4)
+}

@@ -1,0 +1,87 @@
+//! A device of rxe that is removed while ids use it, in every state.
+//!
+//! Each id is told once, and does nothing more. The removal waits until the process has closed the
+//! device: rxe cannot be taken from its users.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use rdmacm::{CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace};
+
+use super::{SUITE, at};
+use crate::cases;
+use crate::cm_fabric::{Client, Connected, RESOLVING, Server, arrived, connect, expect, next};
+use crate::runner::{Case, CaseResult, fail};
+use crate::suites::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!(SUITE, ids_in_every_state_are_told_that_their_device_was_removed)
+}
+
+fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
+    let interface = Interface::new()?;
+    let device = spare(&interface)?;
+    let here = at(IpAddr::from(ADDRESS));
+
+    let listens = Server::new(here, PortSpace::TCP, 4)?;
+    let channel = EventChannel::new()?;
+    let create = || channel.create_id(PortSpace::TCP);
+    let (bound, resolved) = (create()?, create()?);
+    bound.bind_addr(here)?;
+    resolved.resolve_addr(None, listens.address, RESOLVING)?;
+    expect(&channel, EventType::ADDR_RESOLVED)?;
+    let routed = Client::new(listens.address, PortSpace::TCP)?;
+    let (asks, asks_parts) = Client::requesting(&listens)?;
+    let (request, _) = listens.request()?;
+    let (waits, waits_parts) = Client::requesting(&listens)?;
+    arrived(&listens.channel)?;
+    let (connected, ended) = (connect(here)?, connect(here)?);
+    ended.client.id.disconnect()?;
+    expect(&ended.server.channel, EventType::DISCONNECTED)?;
+    ended.accepted.disconnect()?;
+    expect(&ended.client.channel, EventType::DISCONNECTED)?;
+    drop(device);
+
+    let deleting = delete()?;
+    let told = || -> CaseResult {
+        are_told(&channel, &[("bound", &bound), ("resolved", &resolved)])?;
+        are_told(&listens.channel, &[("listening", &listens.listener)])?;
+        for (name, Client { channel, id }) in [("routed", &routed), ("asking", &asks), ("waiting", &waits)] {
+            are_told(channel, &[(name, id)])?;
+        }
+        for (name, Connected { server, client, accepted, .. }) in
+            [("connected", &connected), ("disconnected", &ended)]
+        {
+            are_told(&client.channel, &[(name, &client.id)])?;
+            are_told(&server.channel, &[(name, accepted), ("its listener", &server.listener)])?;
+        }
+        // The kernel has no event for the id of a request that was not accepted.
+        let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+        for refused in [resolved.resolve_route(RESOLVING), request.accept_with(&depths)] {
+            match refused {
+                Err(error) if error.to_string().contains("the device of the id is gone") => {}
+                // No panic, which would wait for the removal while the ids exist.
+                other => return fail(format_args!("{other:?} on a device that is gone")),
+            }
+        }
+        Ok(())
+    };
+    let told = told();
+    drop((bound, resolved, listens, routed, request, connected, ended));
+    drop((asks, asks_parts, waits, waits_parts));
+    let deleted = succeeds(deleting);
+    told.and(deleted)
+}
+
+/// Waits until each of the ids of a channel was told of the removal, once.
+fn are_told(channel: &EventChannel, ids: &[(&str, &CmId)]) -> CaseResult {
+    let mut left: BTreeMap<IdKey, &str> = ids.iter().map(|(name, id)| (id.key(), *name)).collect();
+    while !left.is_empty() {
+        let event = next(channel).map_err(|stop| stop.of(format_args!("{left:?} are not told")))?;
+        // Its end is another event of a connection.
+        if matches!(event.kind, EventKind::DeviceRemoval) && left.remove(&event.id).is_none() {
+            return fail(format_args!("{event:?}, of an id that was told before"));
+        }
+    }
+    Ok(())
+}

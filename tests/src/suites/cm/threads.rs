@@ -1,0 +1,111 @@
+//! Several threads at one channel.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, PortSpace};
+
+use super::{SUITE, at, here};
+use crate::cases;
+use crate::cm_fabric::{Parts, RESOLVING, Server, connect_many};
+use crate::fabric::PATIENCE;
+use crate::runner::{Case, CaseResult, fail};
+
+pub(super) fn cases() -> Vec<Case> {
+    cases!(
+        SUITE,
+        two_threads_at_one_channel_serve_all_connections,
+        a_reader_that_waits_outlives_all_other_users_of_the_channel,
+    )
+}
+
+/// What the threads of a listener share.
+#[derive(Default)]
+struct Served {
+    /// Connections that were accepted, with the objects of their queue pairs.
+    accepted: Mutex<Vec<(CmId, Parts)>>,
+    established: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Served {
+    /// Handles events until so many connections have ended.
+    fn serve(&self, channel: &EventChannel, count: usize) -> CaseResult {
+        let deadline = Instant::now() + PATIENCE;
+        while self.ended.load(Ordering::Relaxed) < count {
+            if Instant::now() > deadline {
+                return fail(format_args!("{:?} of {count} connections have ended", self.ended));
+            }
+            // The last event goes to one thread, and the other one has to look.
+            let Some(event) = channel.next_event_within(Duration::from_millis(20))? else { continue };
+            match event.kind {
+                EventKind::ConnectRequest(request) => {
+                    let id = request.id;
+                    let parts = Parts::of(&id)?;
+                    let qp = parts.qp(&id)?;
+                    // The other thread may get the next event before this one has stored the id.
+                    let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+                    id.accept(qp, &ConnParam::default())?;
+                    accepted.push((id, parts));
+                }
+                EventKind::Established(_) => {
+                    self.established.fetch_add(1, Ordering::Relaxed);
+                }
+                EventKind::Disconnected => {
+                    let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Some((id, _)) = accepted.iter().find(|(id, _)| id.key() == event.id) else {
+                        return fail("the end of nobody's connection");
+                    };
+                    id.disconnect()?;
+                    self.ended.fetch_add(1, Ordering::Relaxed);
+                }
+                EventKind::TimewaitExit => {}
+                other => return fail(format_args!("{other:?}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn two_threads_at_one_channel_serve_all_connections() -> CaseResult {
+    const COUNT: usize = 32;
+    let server = Server::new(at(here()?), PortSpace::TCP, 0)?;
+    let served = Served::default();
+    thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(|| served.serve(&server.channel, COUNT)));
+        let connected = connect_many(server.address, COUNT);
+        for thread in threads {
+            thread.join().unwrap_or_else(|_| fail("a thread panicked"))?;
+        }
+        connected
+    })?;
+    assert_eq!(served.established.into_inner(), COUNT, "each event comes once");
+    Ok(())
+}
+
+/// C's channel can be closed under a thread that reads it. Here the reader has a share of it, and
+/// the last one to go closes it.
+fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
+    let address = Server::new(at(here()?), PortSpace::TCP, 0)?.address;
+    let channel = Arc::new(EventChannel::new()?);
+    let id = channel.create_id(PortSpace::TCP)?;
+    let (begins, begun) = mpsc::channel();
+    let reader = thread::spawn({
+        let channel = Arc::clone(&channel);
+        move || -> CaseResult<Event> {
+            begins.send(())?;
+            Ok(channel.next_event()?)
+        }
+    });
+    begun.recv()?;
+    drop(channel);
+    id.resolve_addr(None, address, RESOLVING)?;
+    let event = reader.join().unwrap_or_else(|_| fail("the reader panicked"))?;
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+    // The channel is closed. Its id is still there, and loses nothing but its events.
+    assert_eq!(id.peer_addr()?, Some(address.into()));
+    id.resolve_route(RESOLVING)?;
+    Ok(())
+}
