@@ -6,7 +6,9 @@
 //! | [`pingpong`] | the ping-pongs, ours and rdma-core's |
 //! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
+//! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, messages under netem |
 
+mod connections;
 mod multicast;
 mod peers;
 mod pingpong;
@@ -22,7 +24,7 @@ const SUITE: &str = "soft_interop";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
-    pingpong::cases().chain(multicast::cases()).chain(peers::cases()).collect()
+    pingpong::cases().chain(multicast::cases()).chain(peers::cases()).chain(connections::cases()).collect()
 }
 
 /// Waits for both ends, a server first. One that waits for another that has failed is not waited

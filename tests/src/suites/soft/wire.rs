@@ -6,6 +6,7 @@
 //!   rxe1 on vs0 ◄──── netem ────────► vs1, VERBS_SOFT=
 //!   10.9.8.1                          10.9.8.2
 //!   fd00:9:8::1                       fd00:9:8::2
+//!   fe80::9:8:1                       fe80::9:8:2
 //! ```
 //!
 //! The namespace is needed because rxe takes UDP port 4791 of its own.
@@ -33,14 +34,20 @@ pub(super) enum Family {
     V4,
     /// IPv6
     V6,
+    /// IPv6 of the link
+    Link,
 }
 
 impl Family {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Link];
+
     /// The address of rxe's end.
     pub(super) fn rxe(self) -> IpAddr {
         match self {
             Self::V4 => [10, 9, 8, 1].into(),
             Self::V6 => [0xfd00, 9, 8, 0, 0, 0, 0, 1].into(),
+            Self::Link => [0xfe80, 0, 0, 0, 0, 9, 8, 1].into(),
         }
     }
 
@@ -49,6 +56,17 @@ impl Family {
         match self {
             Self::V4 => [10, 9, 8, 2].into(),
             Self::V6 => [0xfd00, 9, 8, 0, 0, 0, 0, 2].into(),
+            Self::Link => [0xfe80, 0, 0, 0, 0, 9, 8, 2].into(),
+        }
+    }
+
+    /// Returns an address with a port as text: with the interface at rxe's end, or at soft's, if it
+    /// is one of the link.
+    pub(super) fn with_port(self, address: IpAddr, port: u16, at_rxe: bool) -> String {
+        match self {
+            Self::V4 => format!("{address}:{port}"),
+            Self::V6 => format!("[{address}]:{port}"),
+            Self::Link => format!("[{address}%{}]:{port}", if at_rxe { "vs0" } else { "vs1" }),
         }
     }
 }
@@ -72,22 +90,28 @@ impl Wire {
             &format!(
                 "netns add {NAMESPACE}\n\
                  link add vs0 mtu {link_mtu} type veth peer name vs1 netns {NAMESPACE} mtu {link_mtu}\n\
+                 link set dev vs0 addrgenmode none\n\
                  addr add {}/24 dev vs0\n\
+                 addr add {}/64 dev vs0 nodad\n\
                  addr add {}/64 dev vs0 nodad\n\
                  link set vs0 up\n",
                 Family::V4.rxe(),
-                Family::V6.rxe()
+                Family::V6.rxe(),
+                Family::Link.rxe()
             ),
         )?;
         ip(
             &["-n", NAMESPACE],
             &format!(
                 "link set lo up\n\
+                 link set dev vs1 addrgenmode none\n\
                  addr add {}/24 dev vs1\n\
+                 addr add {}/64 dev vs1 nodad\n\
                  addr add {}/64 dev vs1 nodad\n\
                  link set vs1 up\n",
                 Family::V4.soft(),
-                Family::V6.soft()
+                Family::V6.soft(),
+                Family::Link.soft()
             ),
         )?;
         let done = run(Command::new("rdma").args(["link", "add", RXE, "type", "rxe", "netdev", "vs0"]))?;
@@ -96,7 +120,7 @@ impl Wire {
         }
         let port = format!("/sys/class/infiniband/{RXE}/ports/1/state");
         let is_up = || {
-            [Family::V4, Family::V6].iter().all(|family| gid_index(*family).is_some())
+            Family::ALL.iter().all(|family| gid_index(*family).is_some())
                 && std::fs::read_to_string(&port).is_ok_and(|state| state.contains("ACTIVE"))
         };
         if !wait_until(LIMIT, is_up) {
@@ -127,6 +151,16 @@ impl Wire {
         }
         wrapped.env("VERBS_SOFT", family.soft().to_string());
         wrapped
+    }
+
+    /// Gives soft's end one more address of IPv4, and returns it.
+    ///
+    /// # Errors
+    /// `ip` fails.
+    pub(super) fn add_address(&self, number: u8) -> CaseResult<IpAddr> {
+        let address = IpAddr::from([10, 9, 8, number]);
+        ip(&["-n", NAMESPACE], &format!("addr add {address}/24 dev vs1\n"))?;
+        Ok(address)
     }
 
     /// Puts netem, with these words, on both ends of the wire.

@@ -1,0 +1,138 @@
+//! `cm-peer` on soft with `cm-peer` on rxe: this project's connection manager with the kernel's.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use super::wire::{Family, Wire};
+use super::{SUITE, finish_both};
+use crate::port;
+use crate::runner::{Case, CaseResult, fail};
+use crate::suites::cm::killed;
+
+/// As long as a case here may take: a lost message of the connection manager costs 4.3 s.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// A path MTU of 1024 bytes.
+const LINK_MTU: u32 = 1500;
+
+/// netem, and the options of both sides.
+const DISTURBANCES: &[(&str, &str, &[&str])] = &[
+    ("loss", "loss 2%", &["--rounds", "10"]),
+    ("duplication", "duplicate 30%", &["--rounds", "10"]),
+    ("reordering", "delay 10ms 8ms reorder 50% 50%", &["--rounds", "5"]),
+    ("everything at once", "delay 5ms 4ms loss 3% duplicate 10%", &["--rounds", "5"]),
+    // Of data, a message of many packets would come to no end.
+    (
+        "loss of a fifth",
+        "loss 20%",
+        &[
+            "--step",
+            "many",
+            "--connections",
+            "16",
+            "--step",
+            "rejected",
+            "--step",
+            "dropped",
+            "--step",
+            "nobody",
+            "--step",
+            "datagrams",
+            "--step",
+            "datagrams rejected",
+            "--rounds",
+            "3",
+        ],
+    ),
+];
+
+pub(super) fn cases() -> impl Iterator<Item = Case> {
+    let roles = || [true, false].into_iter();
+    let plain = Family::ALL.into_iter().flat_map(move |family| {
+        roles().map(move |soft_listens| {
+            let name = format!("connections over {} {}", name_of(family), listening(soft_listens));
+            Case::new(SUITE, name, move || Run { family, soft_listens, args: &[] }.run(&Wire::new(LINK_MTU)?))
+                .within(DEADLINE)
+        })
+    });
+    let disturbed = DISTURBANCES.iter().flat_map(move |&(name, netem, args)| {
+        roles().map(move |soft_listens| {
+            let name = format!("connections under {name} {}", listening(soft_listens));
+            Case::new(SUITE, name, move || {
+                let wire = Wire::new(LINK_MTU)?;
+                wire.disturb(netem)?;
+                Run { family: Family::V4, soft_listens, args }.run(&wire)
+            })
+            .within(DEADLINE)
+        })
+    });
+    let killed = roles().map(|soft_dies| {
+        let (dead, survivor) = if soft_dies { ("soft", "rxe") } else { ("rxe", "soft") };
+        let name = format!("connections of a killed {dead} peer end for {survivor} in every state");
+        Case::new(SUITE, name, move || outlive(soft_dies)).within(DEADLINE)
+    });
+    plain.chain(disturbed).chain(killed)
+}
+
+fn name_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+        Family::Link => "ipv6 of the link",
+    }
+}
+
+fn listening(soft_listens: bool) -> &'static str {
+    if soft_listens { "to soft" } else { "to rxe" }
+}
+
+/// Two `cm-peer`s.
+#[derive(Clone, Copy)]
+struct Run {
+    family: Family,
+    soft_listens: bool,
+    args: &'static [&'static str],
+}
+
+impl Run {
+    fn run(self, wire: &Wire) -> CaseResult {
+        let Self { family, soft_listens, args } = self;
+        let port = port::free()?;
+        let to = if soft_listens { family.soft() } else { family.rxe() };
+        let command =
+            |is_rxe: bool| killed::peer(is_rxe != soft_listens, &family.with_port(to, port, is_rxe), args);
+        let (mut on_rxe, on_soft) = (command(true)?, command(false)?);
+        let mut on_soft = wire.in_namespace(&on_soft, family);
+        let (listens, connects) =
+            if soft_listens { (&mut on_soft, &mut on_rxe) } else { (&mut on_rxe, &mut on_soft) };
+        let ends = finish_both(killed::start(listens, connects, port)?, DEADLINE)?;
+        let names = if soft_listens { ["soft", "rxe"] } else { ["rxe", "soft"] };
+        let why: Vec<_> =
+            names.into_iter().zip(ends).filter_map(|(name, end)| killed::complaint(name, end)).collect();
+        if why.is_empty() { Ok(()) } else { fail(why.join("; ")) }
+    }
+}
+
+/// Kills one side of a pair for each state. A soft device goes in silence.
+fn outlive(soft_dies: bool) -> CaseResult {
+    let wire = Wire::new(LINK_MTU)?;
+    let mut number = 10;
+    let ended = killed::outlive(|state, dead_listens| {
+        // A device of each process has an address of its own.
+        number += 1;
+        let soft = wire.add_address(number)?;
+        let soft_listens = soft_dies == dead_listens;
+        let port = port::free()?;
+        let to = if soft_listens { soft } else { Family::V4.rxe() };
+        let [listens, connects] = killed::pair(&SocketAddr::new(to, port).to_string(), state, dead_listens)?;
+        let on_soft = |command: &Command| {
+            let mut inside = wire.in_namespace(command, Family::V4);
+            inside.env("VERBS_SOFT", soft.to_string());
+            inside
+        };
+        let pair = if soft_listens { [on_soft(&listens), connects] } else { [listens, on_soft(&connects)] };
+        Ok((pair, port))
+    })?;
+    if soft_dies { Ok(()) } else { killed::are_told_at_once(&ended) }
+}
