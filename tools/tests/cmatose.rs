@@ -14,7 +14,7 @@ const UCMATOSE: &str = env!("CARGO_BIN_EXE_ucmatose");
 const UDADDY: &str = env!("CARGO_BIN_EXE_udaddy");
 const MCKEY: &str = env!("CARGO_BIN_EXE_mckey");
 
-/// What both ends of a run print, whatever the flags, unless there are no messages.
+/// The output of both ends of a run, whatever the flags, unless there are no messages.
 struct Said {
     server: &'static str,
     client: &'static str,

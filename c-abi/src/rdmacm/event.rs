@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `ADDR_RESOLVED` | addresses and device are copied into the id |
 //! | `ROUTE_RESOLVED` | the paths are copied |
-//! | `CONNECT_REQUEST` | the new id gets addresses, device, paths; a synchronous listener's a channel |
+//! | `CONNECT_REQUEST` | the new id gets addresses, device and paths; a synchronous one a channel |
 //! | `CONNECT_RESPONSE` | the id's queue pair is moved to RTS, the peer is told: `ESTABLISHED` |
 //! | `REJECTED` | the id's queue pair is moved to ERR |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped |

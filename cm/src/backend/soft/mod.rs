@@ -22,8 +22,8 @@
 //! programs see no difference:
 //!
 //! - The queue pair is the program's, or that of the API: a peer's reply is `CONNECT_RESPONSE`.
-//! - A backlog counts the requests that no program has read. A request beyond it is dropped, and its
-//!   peer sends it again; one for datagrams is rejected.
+//! - A backlog counts the requests that no program has read. A request beyond it is dropped, and
+//!   its peer sends it again; one for datagrams is rejected.
 //! - Private data have the length that the protocol has for the message.
 //!
 //! # Differences from Linux

@@ -36,7 +36,7 @@ fn of_one_device() -> CaseResult {
     back_to(&baseline)
 }
 
-/// How a survivor has noticed the end of its peer.
+/// The end of a peer as the survivor has noticed it.
 pub(in crate::suites) struct Ended {
     name: String,
     /// `ended after SECONDS s: WORDS`.

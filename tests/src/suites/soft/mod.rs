@@ -6,7 +6,7 @@
 //! | [`pingpong`] | the ping-pongs, ours and rdma-core's |
 //! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
-//! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, messages under netem |
+//! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, netem |
 
 mod connections;
 mod multicast;
