@@ -176,6 +176,8 @@ fn debug_shows_the_steps_of_a_ping_in_their_order() {
             "server received sink adv\nrdma write from lkey ",
             "rdma write completion\nserver rdma write complete \nserver posted go ahead\n",
             "cma_event type RDMA_CM_EVENT_DISCONNECTED cma_id 0x",
+            "rping_free_buffers called on cb 0x",
+            "destroy cm_id 0x",
         ],
     );
     in_order(
@@ -190,9 +192,15 @@ fn debug_shows_the_steps_of_a_ping_in_their_order() {
             "recv completion\nRDMA addr ",
             "recv completion\n",
             "cma_event type RDMA_CM_EVENT_DISCONNECTED cma_id 0x",
+            "rping_free_buffers called on cb 0x",
             "destroy cm_id 0x",
         ],
     );
+    // One id has one name.
+    let created = client.1.split_once("created cm_id ").and_then(|(_, rest)| rest.lines().next());
+    let id = created.expect("an id is created");
+    assert_eq!(client.1.matches(&format!("cma_id {id} (parent)")).count(), 4, "{}", client.1);
+    assert!(client.1.ends_with(&format!("destroy cm_id {id}\n")), "{}", client.1);
 }
 
 #[test]
@@ -238,7 +246,8 @@ fn a_size_that_the_server_has_no_room_for_ends_both_sides_as_in_c() {
     let [first, reason, rest @ ..] = &lines[..] else { panic!("{complaints}") };
     assert_eq!(*first, "cq completion failed status 4");
     assert!(reason.contains("the client announces 65 bytes, and this side has room for 64"), "{reason}");
-    assert_eq!(rest, ["wait for RDMA_READ_COMPLETE state 11", "rping server failed: -1"]);
+    let last = "server DISCONNECT EVENT...";
+    assert_eq!(rest, ["wait for RDMA_READ_COMPLETE state 11", "rping server failed: -1", last]);
     // As in C, the end of the connection is no failure of the client.
     let ends = format!("{CLIENT_ENDS}wait for RDMA_WRITE_ADV state 10\n");
     assert_eq!(client, (Some(0), String::new(), ends));

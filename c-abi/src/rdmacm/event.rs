@@ -87,7 +87,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 impl Draft {
-    /// Does what precedes an event. Returns `None` for one that the program does not get.
+    /// Prepares the ids of an event. Returns `None` for one that the program does not get.
     ///
     /// # Safety
     /// The ids are live.

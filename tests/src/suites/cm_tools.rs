@@ -152,7 +152,8 @@ fn rping_by_ipv6(ends: [&Maker; 2]) -> CaseResult {
     result
 }
 
-/// Three clients at a time, and then one.
+/// Three clients, and then one. Those of our server come at the same time: rdma-core's server of
+/// version 44, which Debian 12 has, mixes their requests up.
 fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     let port = port::free()?;
     let number = port.to_string();
@@ -162,7 +163,8 @@ fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
         let args = ["-c", "-a", V4, "-p", &number, "-C", "20", "-V"];
         Ok(Running::start(client.tool("rping")?.args(args))?)
     };
-    for count in [3, 1] {
+    let counts: &[usize] = if server == &Maker::Ours { &[3, 1] } else { &[1; 4] };
+    for &count in counts {
         let clients = (0..count).map(|_| start()).collect::<CaseResult<Vec<_>>>()?;
         for client in clients {
             let ended = client.finish(LIMIT)?;

@@ -34,8 +34,9 @@ use crate::getopt::Getopt;
 use options::{Options, SPEC};
 use session::{End, RESOLVE, Session, State, event_str, other};
 
-/// The number of clients that a persistent server serves at a time.
-pub const CLIENTS: usize = 256;
+/// The number of clients that a persistent server serves at a time. Each takes a few descriptors,
+/// of which a process usually has 1024.
+pub const CLIENTS: usize = 128;
 
 /// The number of requests that wait for a server.
 const BACKLOG: u32 = 3;
@@ -56,12 +57,13 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
 
 fn run(options: &Options, console: &mut Console) -> Result<(), i32> {
     let channel = create_event_channel(console).map_err(|errno| errno.raw())?;
-    let id = channel.create_id(PortSpace::TCP).map_err(|error| {
+    let id = channel.create_id(PortSpace::TCP).map(Box::new).map_err(|error| {
         perror("rdma_create_id", &error, console);
         -1
     })?;
+    let name = format!("cm_id {id:p}\n");
     if options.debug {
-        console.say(format_args!("created cm_id {:p}\n", &raw const id));
+        console.say(format_args!("created {name}"));
     }
     let ended = if options.server {
         bind(&id, options, console).and_then(|()| {
@@ -71,6 +73,9 @@ fn run(options: &Options, console: &mut Console) -> Result<(), i32> {
     } else {
         run_client(id, channel, options, console)
     };
+    if options.debug && !matches!(ended, Err(End::Exit(_))) {
+        console.say(format_args!("destroy {name}"));
+    }
     ended.map_err(End::value)
 }
 
@@ -105,6 +110,8 @@ fn run_server(
     let served = session.serve();
     let served = served.map_err(|end| session.gave_up("rping server failed", end));
     session.disconnect();
+    session.wait_for_end();
+    session.ends();
     served
 }
 
@@ -133,7 +140,7 @@ fn run_persistent_server(
 }
 
 /// Serves one of several clients. Its failures have been reported, and end nothing else.
-fn serve_client(id: CmId, channel: EventChannel, options: &Options, console: &mut Console) {
+fn serve_client(id: Box<CmId>, channel: EventChannel, options: &Options, console: &mut Console) {
     let mut session = Session::new(options, id, channel, console);
     session.state = State::ConnectRequest;
     if session.set_up().is_err() {
@@ -145,6 +152,8 @@ fn serve_client(id: CmId, channel: EventChannel, options: &Options, console: &mu
     }
     let _ = session.serve();
     session.disconnect();
+    session.wait_for_end();
+    session.ends();
 }
 
 /// Waits for a client. Its id gets a channel of its own, so that what waits behind it waits still.
@@ -153,7 +162,7 @@ fn next_client(
     channel: &EventChannel,
     options: &Options,
     console: &mut Console,
-) -> Result<(CmId, EventChannel), End> {
+) -> Result<(Box<CmId>, EventChannel), End> {
     loop {
         console.flush();
         let event = channel.next_event().map_err(|error| {
@@ -163,16 +172,17 @@ fn next_client(
         let name = event_str(event.event_type());
         match event.kind {
             EventKind::ConnectRequest(ConnectRequest { id, .. }) => {
+                let id = Box::new(id);
                 if options.debug {
-                    let child = format!("{:p}", &raw const id);
+                    let child = format!("{id:p}");
                     console.say(format_args!(
                         "cma_event type {name} cma_id {child} (child)\nchild cma {child}\n"
                     ));
                 }
-                let own = create_event_channel(console).map_err(|errno| End::Failed(errno.raw()))?;
+                // A client that cannot be served is rejected, and the next one may be.
+                let Ok(own) = create_event_channel(console) else { continue };
                 match id.migrate(&own) {
                     Ok(()) => return Ok((id, own)),
-                    // The client has gone in the meantime, or the device has.
                     Err(error) => console.reason(error),
                 }
             }
@@ -191,7 +201,12 @@ fn next_client(
     }
 }
 
-fn run_client(id: CmId, channel: EventChannel, options: &Options, console: &mut Console) -> Result<(), End> {
+fn run_client(
+    id: Box<CmId>,
+    channel: EventChannel,
+    options: &Options,
+    console: &mut Console,
+) -> Result<(), End> {
     let source = options.source.map(Into::into);
     if let Err(error) = id.resolve_addr(source, options.address, RESOLVE) {
         perror("rdma_resolve_addr", &error, console);
@@ -206,12 +221,17 @@ fn run_client(id: CmId, channel: EventChannel, options: &Options, console: &mut 
     let pinged = pinged.map_err(|end| session.gave_up("rping client failed", end));
     session.disconnect();
     session.wait_for_end();
-    let (session_at, id_at) = (format!("{:p}", &raw const session), format!("{:p}", &raw const session.id));
-    session.debug(format_args!("rping_free_buffers called on cb {session_at}\ndestroy cm_id {id_at}\n"));
+    session.ends();
     pinged
 }
 
 impl Session<'_> {
+    /// Says with `-d` that the memory is released.
+    fn ends(&mut self) {
+        let at = format!("{:p}", &raw const *self);
+        self.debug(format_args!("rping_free_buffers called on cb {at}\n"));
+    }
+
     /// Reports the end of a part of the program, unless C's program has exited by then.
     fn gave_up(&mut self, what: &str, end: End) -> End {
         match end {

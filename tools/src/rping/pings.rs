@@ -1,13 +1,13 @@
 //! The pings.
 //!
 //! ```text
-//!   client                                          server
-//!     │ address and key of its data ────────────────► │
-//!     │ ◄──────────────────────────────── reads the data
-//!     │ ◄─────────────────────────────────── "go ahead" │
-//!     │ address and key of memory for the echo ─────► │
-//!     │ ◄───────────────────────────── writes the data
-//!     │ ◄─────────────────────────────────── "go ahead" │
+//!   client                                           server
+//!     │ address and key of its data ─────────────────► │
+//!     │                                 reads the data │
+//!     │ ◄────────────────────────────────── "go ahead" │
+//!     │ address and key of memory for the echo ──────► │
+//!     │                                writes the data │
+//!     │ ◄────────────────────────────────── "go ahead" │
 //! ```
 //!
 //! The "go ahead" of C's server is the message that it has, all zeros; its length alone counts.

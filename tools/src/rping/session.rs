@@ -107,7 +107,8 @@ pub struct Session<'a> {
     /// Before the id: a queue pair ends before its connection.
     pub(super) objects: Option<Objects>,
     pub(super) buffers: Buffers,
-    pub(super) id: CmId,
+    /// At a place of its own, which `-d` shows.
+    pub(super) id: Box<CmId>,
     channel: EventChannel,
     pub(super) state: State,
     /// The number of posts that no step has waited for.
@@ -120,7 +121,7 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Begins a session of an id whose events come at a channel of its own.
-    pub fn new(options: &'a Options, id: CmId, channel: EventChannel, console: &'a mut Console) -> Self {
+    pub fn new(options: &'a Options, id: Box<CmId>, channel: EventChannel, console: &'a mut Console) -> Self {
         Self {
             options,
             console,
@@ -240,7 +241,7 @@ impl<'a> Session<'a> {
     fn on_event(&mut self, event: Event) -> Result<(), End> {
         let name = event_str(event.event_type());
         let which = if self.options.server { "child" } else { "parent" };
-        let id = format!("{:p}", &raw const self.id);
+        let id = format!("{:p}", self.id);
         self.debug(format_args!("cma_event type {name} cma_id {id} ({which})\n"));
         match event.kind {
             EventKind::AddrResolved => {

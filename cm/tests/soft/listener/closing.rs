@@ -1,14 +1,27 @@
 //! The end of a listener, in each state of its requests.
 
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdmacm::{Connector, EventKind, Listener};
 use verbs::Errno;
 
 use super::{Slow, accept, client, pair, send};
 use crate::support::{Host, PATIENCE, is_free, next, readable};
+
+/// Waits until a thread of this process sleeps.
+fn is_asleep(task: &Path) {
+    let stat = Path::new("/proc").join(task).join("stat");
+    let deadline = Instant::now() + PATIENCE;
+    // The state follows the name in parentheses.
+    while !fs::read_to_string(&stat).unwrap().rsplit(") ").next().unwrap().starts_with('S') {
+        assert!(Instant::now() < deadline, "it does not wait");
+        thread::yield_now();
+    }
+}
 
 #[test]
 fn closing_ends_a_blocked_accept_and_rejects_later_peers() {
@@ -19,7 +32,12 @@ fn closing_ends_a_blocked_accept_and_rejects_later_peers() {
     let (ended, ends) = mpsc::channel();
     for _ in 0..2 {
         let (listener, ended) = (Arc::clone(&listener), ended.clone());
-        thread::spawn(move || ended.send(listener.accept().map(drop)));
+        let (started, starts) = mpsc::channel();
+        thread::spawn(move || {
+            started.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            ended.send(listener.accept().map(drop))
+        });
+        is_asleep(&starts.recv_timeout(PATIENCE).unwrap());
     }
     listener.close();
     for _ in 0..2 {

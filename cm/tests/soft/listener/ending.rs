@@ -7,7 +7,7 @@ use rdmacm::{Connection, End, Listener};
 use verbs::{Errno, QpState, WcStatus};
 
 use super::pair;
-use crate::support::{Host, PATIENCE, is_free};
+use crate::support::{Host, PATIENCE, is_free, readable};
 
 #[test]
 fn each_side_ends_the_connection_and_the_other_one_notices() {
@@ -41,6 +41,16 @@ fn a_peer_that_does_not_confirm_the_end_in_time_is_not_waited_for() {
     let ended = client.disconnect(Duration::from_millis(50)).unwrap();
     assert_eq!(ended.end, End::Unconfirmed);
     assert_eq!(server.control.wait(PATIENCE).unwrap(), Some(End::ByPeer));
+}
+
+#[test]
+fn an_end_by_the_peer_that_was_not_read_comes_before_that_of_this_side() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let (client, server) = pair(&listener);
+    drop(client);
+    readable(&server.control);
+    assert_eq!(server.disconnect(PATIENCE).unwrap().end, End::ByPeer);
 }
 
 #[test]
