@@ -21,6 +21,9 @@ const REWORDED: &[(&str, &str)] = &[
         "  -N, --new_send            use new post send WR API\n  -U, --allow-cc-unprotected  allow allocation of \
          unprotected/shared\n                            memory on CoCo guests\n",
     ),
+    // A function that the tools have come to share.
+    ("cmatose: getaddrinfo error: ", "rdma_getaddrinfo error: "),
+    ("udaddy: getaddrinfo error: ", "rdma_getaddrinfo error: "),
     // cmtime has become another program.
     (
         "\t[-s server_address]\n\t[-b bind_address]\n\t[-c connections]\n\t[-p port_number]\n\t[-r retries]\n\

@@ -15,7 +15,8 @@ fn every_tool_is_compared_with_rdma_cores_when_it_is_misused() {
 
 #[test]
 fn every_tool_is_compared_with_rdma_cores_without_a_device() {
-    for tool in PROGRAMS {
+    // The cmtime of rdma-core 44 has other options.
+    for tool in PROGRAMS.iter().filter(|tool| **tool != "cmtime") {
         let compared = negative::TOOLS_WITHOUT_DEVICES.iter().any(|(name, _)| name == tool);
         assert!(compared, "{tool} is not in TOOLS_WITHOUT_DEVICES");
     }

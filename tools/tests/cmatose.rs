@@ -281,7 +281,7 @@ fn misuse_is_answered_with_gnus_complaint_and_the_usage() {
     ] {
         for (arg, complaint) in [
             ("-h", "prog: invalid option -- 'h'\n"),
-            ("--help", "prog: unrecognized option '--help'\n"),
+            ("--help", "prog: invalid option -- '-'\n"),
             ("-C", "prog: option requires an argument -- 'C'\n"),
         ] {
             let mut command = Command::new(program);

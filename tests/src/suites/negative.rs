@@ -589,8 +589,6 @@ pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("rdma_xserver", &["-c", "x"]),
     ("rping", &["-s"]),
     ("rping", &["-c", "-a", "127.0.0.1", "-p", "1"]),
-    // That of rdma-core 44 has other options.
-    ("cmtime", &["-h"]),
     ("mckey", &["-m", "239.9.8.4"]),
     ("ucmatose", &["-s", "127.0.0.1"]),
     ("udaddy", &["-s", "127.0.0.1"]),
