@@ -29,8 +29,9 @@ use crate::types::{ConnParam, PeerParam, PortSpace};
 
 const VERB: &str = "accept";
 
-/// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`. The type
-/// of service of a connection is that of the side that connects.
+/// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`.
+///
+/// The type of service of a connection is that of the side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerInit {
     /// The number of requests that may wait until the program takes them. The connection manager
