@@ -179,6 +179,20 @@ impl EventChannel {
         &*self.first
     }
 
+    /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
+    /// one for these, and an epoll descriptor looks at its files only then, or when it is asked.
+    ///
+    /// # Errors
+    /// Any errno of `epoll_ctl(2)`.
+    pub(crate) fn look_again(&self) -> Result<()> {
+        let Some(epoll) = &self.epoll else { return Ok(()) };
+        let error = |errno: nix::errno::Errno| Error::new("migrate_id", "", errno.into());
+        let look = |source: &Arc<dyn Source>| {
+            epoll.modify(source.fd(), &mut EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)
+        };
+        self.more.iter().chain([&self.first]).try_for_each(look)
+    }
+
     fn next_raw(&self) -> Result<Option<RawEvent>> {
         if self.more.is_empty() {
             return self.first.next();

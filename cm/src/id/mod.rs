@@ -153,13 +153,14 @@ impl CmId {
     /// A thread that has read an event of the id from the old channel may still be handling it.
     ///
     /// # Errors
-    /// Any errno that the kernel returns.
+    /// Any errno that the kernel returns, and of `epoll_ctl(2)`.
     ///
     /// # References
     /// `rdma_migrate_id(3)`
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, to: &EventChannel) -> Result<()> {
-        self.inner.explained(self.inner.backend.migrate(to.source()))
+        self.inner.explained(self.inner.backend.migrate(to.source()))?;
+        to.look_again()
     }
 
     /// Passes an event of the queue pair to the connection manager:
