@@ -5,7 +5,7 @@
 //! [`cm_peer`](crate::cm_peer) has one.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -86,9 +86,17 @@ impl Client {
     /// # Errors
     /// Those of the connection manager, or no event.
     pub fn new(address: SocketAddr, space: PortSpace) -> CaseResult<Self> {
+        Self::from(None, address, space)
+    }
+
+    /// Resolves an address and the route to it, from a local address or from any.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn from(source: Option<IpAddr>, address: SocketAddr, space: PortSpace) -> CaseResult<Self> {
         let channel = EventChannel::new()?;
         let id = channel.create_id(space)?;
-        id.resolve_addr(None, address, RESOLVING)?;
+        id.resolve_addr(source.map(|ip| (ip, 0).into()), address, RESOLVING)?;
         expect(&channel, EventType::ADDR_RESOLVED)?;
         id.resolve_route(RESOLVING)?;
         expect(&channel, EventType::ROUTE_RESOLVED)?;

@@ -54,6 +54,15 @@ impl Channel {
         &self.events
     }
 
+    /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
+    /// one for these, and an epoll descriptor looks at its files only then, or when it is asked.
+    ///
+    /// # Errors
+    /// Any errno of `epoll_ctl(2)`.
+    pub(super) fn look_again(&self) -> Result {
+        Ok(self.file.modify(&self.events, &mut EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
+    }
+
     /// Returns the next event of an id that lives, counted. Waits for it unless the program has set
     /// `O_NONBLOCK`. A signal does not end the wait.
     ///

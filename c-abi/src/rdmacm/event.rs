@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `ADDR_RESOLVED` | addresses and device are copied into the id |
 //! | `ROUTE_RESOLVED` | the paths are copied |
-//! | `CONNECT_REQUEST` | the new id gets addresses, device and paths; a synchronous one a channel |
+//! | `CONNECT_REQUEST` | the new id gets its addresses, device and paths |
 //! | `CONNECT_RESPONSE` | the id's queue pair is moved to RTS, the peer is told: `ESTABLISHED` |
 //! | `REJECTED` | the id's queue pair is moved to ERR |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped |
@@ -87,7 +87,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 impl Draft {
-    /// Prepares the ids of an event. Returns `None` for one that the program does not get.
+    /// Prepares an event. Returns `None` for one that the program does not get.
     ///
     /// # Safety
     /// The ids are live.

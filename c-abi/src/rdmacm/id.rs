@@ -298,7 +298,8 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
             return Err(Errno::INVAL);
         }
         let to = if is_sync { channel::create()? } else { channel };
-        let moved = private.call(|cm| cm.migrate(channel::share(to).events()));
+        let target = channel::share(to);
+        let moved = private.call(|cm| cm.migrate(target.events())).and_then(|()| target.look_again());
         if let Err(errno) = moved {
             if is_sync {
                 rdma_destroy_event_channel(to);

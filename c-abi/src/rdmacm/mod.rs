@@ -14,7 +14,7 @@
 //! | [`option`] | options |
 //! | [`qp`] | queue pairs and their completion queues, shared receive queues |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
-//! | [`event`] | events: their reading, the work before the program gets one, acknowledgement |
+//! | [`event`] | events: reading, what precedes them, acknowledgement |
 //! | [`multicast`] | groups |
 //! | [`endpoint`] | `rdma_create_ep` and its like |
 //! | [`addrinfo`] | names of hosts and services |

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Prints `ok STEP` for each step and ends with `N steps`; 0 if all went well. Both sides need the
-//! same options, except `--dies` and `--outlives`: with the step `outlive`, one side kills itself
-//! in a state of the connection, and the other one prints how it noticed.
+//! same options, except `--source`, `--dies` and `--outlives`: with the step `outlive`, one side
+//! kills itself in a state of the connection, and the other one prints how it noticed.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use verbs_tests::cm_peer::{Plan, connect, listen};
 use verbs_tests::runner::{CaseResult, Stop, fail};
 
 const USAGE: &str = "usage: cm-peer (--listen | --connect) ADDRESS:PORT [--step NAME]... [--connections N] [--rounds N] \
-                     [--dies STATE | --outlives STATE]";
+                     [--source ADDRESS] [--dies STATE | --outlives STATE]";
 
 fn main() -> ExitCode {
     let (listens, address, plan) = match options(std::env::args().skip(1)) {
@@ -42,7 +42,8 @@ fn main() -> ExitCode {
 
 fn options(mut args: impl Iterator<Item = String>) -> CaseResult<(bool, SocketAddr, Plan)> {
     let mut place = None;
-    let mut plan = Plan { only: Vec::new(), connections: 32, rounds: 20, dies: None, outlives: None };
+    let mut plan =
+        Plan { only: Vec::new(), connections: 32, rounds: 20, source: None, dies: None, outlives: None };
     while let Some(name) = args.next() {
         let value = args.next().ok_or_else(|| Stop::Failed(format!("{name} wants a value")))?;
         match name.as_str() {
@@ -51,6 +52,7 @@ fn options(mut args: impl Iterator<Item = String>) -> CaseResult<(bool, SocketAd
             "--step" => plan.only.push(value),
             "--connections" => plan.connections = value.parse()?,
             "--rounds" => plan.rounds = value.parse()?,
+            "--source" => plan.source = Some(value.parse()?),
             "--dies" => plan.dies = Some(value.parse()?),
             "--outlives" => plan.outlives = Some(value.parse()?),
             _ => return fail(format_args!("{name} is not known")),

@@ -16,7 +16,7 @@ pub mod exchange;
 pub mod outlive;
 pub mod steps;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rdmacm::PortSpace;
 
@@ -25,7 +25,7 @@ use crate::peer::link::Link;
 use crate::runner::{CaseResult, Stop, fail};
 use outlive::State;
 
-/// The plan of both sides. They have the same one, except for `dies` and `outlives`.
+/// The plan of both sides. They have the same one, except for `source`, `dies` and `outlives`.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Names of the steps to do; all but that of [`outlive`] if there are none.
@@ -34,6 +34,8 @@ pub struct Plan {
     pub connections: usize,
     /// The number of messages each way on a connection.
     pub rounds: u64,
+    /// The local address of the connection that is [outlived](outlive); any without it.
+    pub source: Option<IpAddr>,
     /// The state in which this side kills itself.
     pub dies: Option<State>,
     /// The state in which the other side kills itself.

@@ -36,7 +36,7 @@ fn of_one_device() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The end of a peer as the survivor has noticed it.
+/// The end of a connection as its survivor prints it.
 pub(in crate::suites) struct Ended {
     name: String,
     /// `ended after SECONDS s: WORDS`.

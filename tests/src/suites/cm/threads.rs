@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// State that the threads of a listener share.
+/// The state that the threads of a listener share.
 #[derive(Default)]
 struct Served {
     /// Connections that were accepted, with the objects of their queue pairs.

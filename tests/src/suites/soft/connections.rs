@@ -125,7 +125,12 @@ fn outlive(soft_dies: bool) -> CaseResult {
         let soft_listens = soft_dies == dead_listens;
         let port = port::free()?;
         let to = if soft_listens { soft } else { Family::V4.rxe() };
-        let [listens, connects] = killed::pair(&SocketAddr::new(to, port).to_string(), state, dead_listens)?;
+        let [listens, mut connects] =
+            killed::pair(&SocketAddr::new(to, port).to_string(), state, dead_listens)?;
+        if !soft_listens {
+            // The kernel would choose the first address of the interface, which is no device's.
+            connects.args(["--source", &soft.to_string()]);
+        }
         let on_soft = |command: &Command| {
             let mut inside = wire.in_namespace(command, Family::V4);
             inside.env("VERBS_SOFT", soft.to_string());
