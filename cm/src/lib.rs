@@ -175,6 +175,10 @@
 
 #![allow(clippy::result_large_err)]
 
+// The driver of the fuzz target names this crate from the outside.
+#[cfg(test)]
+extern crate self as rdmacm;
+
 mod addrinfo;
 mod backend;
 mod channel;
@@ -184,6 +188,9 @@ mod device;
 mod dispatch;
 mod event;
 mod event_channel;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod hostile;
 mod id;
 mod table;
 mod types;

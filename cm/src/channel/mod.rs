@@ -22,6 +22,8 @@
 //! `rdma/rdma_user_cm.h`; Linux `drivers/infiniband/core/ucma.c`
 
 mod fd;
+#[cfg(any(test, fuzzing))]
+mod hostile;
 mod open;
 #[cfg(test)]
 mod scripted;
@@ -30,10 +32,12 @@ mod ucma;
 use core::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+#[cfg(any(test, fuzzing))]
+pub use hostile::{Anomaly, Hostile, Uid};
 #[cfg(test)]
 pub(crate) use scripted::{Expect, Reply, Scripted, hex};
 pub(crate) use ucma::Ucma;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use ucma::{MAX_ABI, MIN_ABI};
 
 use verbs::Errno;

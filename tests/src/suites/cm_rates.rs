@@ -1,8 +1,8 @@
 //! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, ours and rdma-core's, at both ends of
 //! connections through the kernel's connection manager on rxe.
 //!
-//! The output of both ends is that of C's programs, so that ours and theirs are interchangeable. The
-//! `cmtime` of rdma-core 44 is another program, which is left out.
+//! The output of both ends is that of C's programs, so that ours and theirs are interchangeable.
+//! The `cmtime` of rdma-core 44 is another program, which is left out.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of ib-cm (messages from a
-//! peer), of the ConnectX model (a guest's accesses) and of the public API (`api`: a program's
-//! calls).
+//! peer), of rdma-cm (replies of a kernel), of the ConnectX model (a guest's accesses) and of the
+//! public API (`api`: a program's calls).
 //!
 //! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
 //! soft devices, with `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
 //!
-//! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz` and
+//! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
 //! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
 //! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
@@ -83,15 +83,15 @@ impl Which {
 }
 
 /// The fuzz targets.
-pub(crate) const TARGETS: [&str; 5] = ["packet", "responder", "cm", "guest", API];
+pub(crate) const TARGETS: [&str; 6] = ["packet", "responder", "cm", "ucma", "guest", API];
 
 /// The target that does not use libFuzzer.
 pub(crate) const API: &str = "api";
 
-/// Returns which of two commits runs a target in a run of everything: the model takes as long to
-/// build as all that peers' bytes reach.
+/// Returns which of two commits runs a target in a run of everything: the model, and the API below
+/// a kernel's connection manager, take as long to build as all that peers' bytes reach.
 pub(crate) fn turn(target: &str) -> usize {
-    usize::from(target != "guest")
+    usize::from(!matches!(target, "guest" | "ucma"))
 }
 
 /// The folder of a target's workspace.
@@ -99,6 +99,7 @@ fn workspace(target: &str) -> &'static str {
     match target {
         "guest" => "tests/connectx/fuzz",
         "cm" => "ib-cm/fuzz",
+        "ucma" => "cm/fuzz",
         _ => "roce/fuzz",
     }
 }
