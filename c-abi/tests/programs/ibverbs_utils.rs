@@ -60,7 +60,7 @@ pub(crate) fn cases() -> Vec<Case> {
         devinfo_of_an_unknown_device_fails,
         asyncwatch_waits_for_events,
     ];
-    cases.extend(WAYS.iter().map(|way| Case::new(SUITE, way.name(), || way.run())));
+    cases.extend(WAYS.iter().map(|way| Case::new(SUITE, way.name(), || way.run()).within(2 * way.limit())));
     cases
 }
 
@@ -133,9 +133,17 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
+    /// The time after which it counts as hanging. An end that polls yields its processor when it
+    /// finds nothing, and gets it back after a time slice where the machine is busy.
+    fn limit(&self) -> Duration {
+        const SLICE: Duration = Duration::from_millis(4);
+        LIMIT + self.iters * SLICE
+    }
+
     fn run(&self) -> CaseResult {
         let port = port::free()?;
-        let ends = meet(&mut self.command(port)?, self.command(port)?.arg("127.0.0.1"), port, LIMIT)?;
+        let mut client = self.command(port)?;
+        let ends = meet(&mut self.command(port)?, client.arg("127.0.0.1"), port, self.limit())?;
         for (role, end) in ["server", "client"].into_iter().zip(&ends) {
             self.check(end).map_err(|why| Stop::Failed(format!("{role}: {why}: {end:?}")))?;
         }

@@ -97,9 +97,8 @@ impl Connector<'_> {
     ///
     /// - `ETIMEDOUT` for a step that did not end in time, which the sentence and
     ///   [`step`](ConnectError::step) name.
-    /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, the backlog is
-    ///   full, the peer's program rejected. [`rejection`](ConnectError::rejection) has the peer's
-    ///   private data.
+    /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, the peer's
+    ///   program rejected. [`rejection`](ConnectError::rejection) has the peer's private data.
     /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
     ///   device that reaches it.
     /// - `ENOENT` for a name that is not known.

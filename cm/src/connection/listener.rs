@@ -35,7 +35,8 @@ const VERB: &str = "accept";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerInit {
     /// The number of requests that may wait until the program takes them. The connection manager
-    /// rejects further ones. 0 stands for its largest number ([`CmId::listen`]).
+    /// drops further ones, which their peers send again after some seconds. 0 stands for its
+    /// largest number ([`CmId::listen`]).
     pub backlog: u32,
     /// The number of requests that the program has taken, and whose connections are not established
     /// yet. The listener rejects further ones. 1024 by default.

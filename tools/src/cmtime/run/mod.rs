@@ -1,8 +1,8 @@
 //! [`Run`]: the connections of a run, and the steps of both sides.
 //!
 //! The main thread goes from step to step, and waits for each to be complete. The threads of
-//! [`work`](super::work) execute the parts of a step, and that of [`events`](super::events) reads
-//! what becomes of them. [`connection`] has the parts of the steps.
+//! [`work`](super::work) execute the parts of a step, and that of [`events`] reads what becomes of
+//! them. [`connection`] has the parts of the steps.
 //!
 //! As in C, the queue pairs are the program's own: it moves them by the attributes that the
 //! connection manager computes, so that each step has its time.
