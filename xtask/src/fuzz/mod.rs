@@ -88,10 +88,13 @@ pub(crate) const TARGETS: [&str; 6] = ["packet", "responder", "cm", "ucma", "gue
 /// The target that does not use libFuzzer.
 pub(crate) const API: &str = "api";
 
-/// Returns which of two commits runs a target in a run of everything: the model, and the API below
-/// a kernel's connection manager, take as long to build as all that peers' bytes reach.
-pub(crate) fn turn(target: &str) -> usize {
-    usize::from(!matches!(target, "guest" | "ucma"))
+/// The number of turns that commits have with targets in a run of everything.
+pub(crate) const TURNS: usize = 4;
+
+/// Returns whether a target belongs to a turn: the model, which takes minutes to build, to one of
+/// them, and all that peers' and kernels' bytes reach to the others.
+pub(crate) fn is_turn_of(target: &str, turn: usize) -> bool {
+    (target == "guest") == (turn == 0)
 }
 
 /// The folder of a target's workspace.

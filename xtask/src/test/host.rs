@@ -98,13 +98,13 @@ const BESIDE: &[Stage] = &[
         host_tests(command.env("IB_CM_SIM_SEEDS", "10000"), result);
     }),
     ("fuzz targets, for a moment", |result| {
-        let turn = commit::turn(2);
+        let turn = commit::turn(fuzz::TURNS);
         for target in fuzz::TARGETS {
             if target == fuzz::API {
                 // The sanitizers' stage has it.
                 continue;
             }
-            if turn.is_some_and(|turn| fuzz::turn(target) != turn) {
+            if turn.is_some_and(|turn| !fuzz::is_turn_of(target, turn)) {
                 let command = format!("cargo xtask fuzz {target}");
                 result.skip(format!("the fuzz target {target}: other commits run it ({command})"));
                 continue;
