@@ -12,7 +12,7 @@ use crate::fabric::{self, PATIENCE};
 use crate::pair::told;
 use crate::port;
 use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::c_abi::Repetitions;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 use crate::tools::{LIMIT, Maker, run};
@@ -186,8 +186,16 @@ fn rdma_client(ends: [&Maker; 2]) -> CaseResult {
     ends_well(["rdma_server", "rdma_client"], ends, &["-s", V4], &["-s", V4])
 }
 
+/// C's server disconnects as soon as it has the message. Its queue pair is in the error state then,
+/// where rxe drops an acknowledgement that it still owes, and the client's send does not complete.
 fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
-    ends_well(["rdma_xserver", "rdma_xclient"], ends, &["-c", "r"], &["-c", "r", "-s", V4])
+    let ended = ends_well(["rdma_xserver", "rdma_xclient"], ends, &["-c", "r"], &["-c", "r", "-s", V4]);
+    match ended {
+        Err(Stop::Failed(why)) if ends[0] == &Maker::Theirs && why.contains("has ended the connection") => {
+            skip("C's server disconnected before its device had acknowledged the message")
+        }
+        ended => ended,
+    }
 }
 
 fn ends_well(names: [&str; 2], ends: [&Maker; 2], serve: &[&str], connect: &[&str]) -> CaseResult {
