@@ -362,7 +362,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 }
 
 /// Waits for the event of a synchronous id's call, which stays in its struct until the next call.
-/// Does nothing for another id.
+/// Another id is left alone.
 ///
 /// # Errors
 /// `ECONNREFUSED` for a reject, and the errno of the event's status otherwise; those of reading
