@@ -1,17 +1,47 @@
 //! The commit as a number, which chooses what this one checks.
 //!
-//! Commits take turns with what takes minutes and rarely tells two of them apart: every second one
-//! checks it, or one of a few, and the others count it as skipped.
+//! Commits take [turns](TURNS) with what takes minutes and rarely tells two of them apart. What a
+//! commit leaves to others is counted as skipped.
+//!
+//! | turn | on the host |
+//! |---|---|
+//! | 0 | fuzz target `guest` |
+//! | 1 | fuzz targets `packet` and `responder`, aarch64, the shipped library |
+//! | 2 | fuzz target `cm`, the model checker, AddressSanitizer |
+//! | 3 | fuzz target `ucma`, ThreadSanitizer, the shipped library |
+//!
+//! | turn | guests on rxe | guests on ConnectX |
+//! |---|---|---|
+//! | 0 | one half, without ioctls | differential, pyverbs |
+//! | 1 | other half, pyverbs | perftest, other forms of queues |
+//! | 2 | one half, without ioctls | differential |
+//! | 3 | other half | perftest, other forms of queues |
+//!
+//! `cargo xtask test --whole` does it all.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cargo;
 
-/// Returns whose turn it is of `count`; `None` where the commit is unknown, and all run.
-pub(crate) fn turn(count: usize) -> Option<usize> {
-    Some((number().ok()? % count as u64) as usize)
+/// The number of turns.
+pub(crate) const TURNS: usize = 4;
+
+static WHOLE: AtomicBool = AtomicBool::new(false);
+
+/// Makes this run take all turns.
+pub(crate) fn take_all_turns() {
+    WHOLE.store(true, Ordering::Relaxed);
+}
+
+/// Returns this commit's turn; `None`: all of them, as asked for, or because the commit is unknown.
+pub(crate) fn turn() -> Option<usize> {
+    if WHOLE.load(Ordering::Relaxed) {
+        return None;
+    }
+    Some((number().ok()? % TURNS as u64) as usize)
 }
 
 /// Returns the first digits of the commit's hash as a number.

@@ -5,15 +5,21 @@
 //! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
 //! or the beginning of cases' names, word by word; without one, all cases run, with `--usual` those
 //! of a run that shares its time between two guests. 0 if no case failed.
+//!
+//! `guest-mlx5 --compile` compiles the C programs of the suites on the host, beside this program.
 
 use std::process::ExitCode;
 
-use verbs_tests::runner::{self, Options};
-use verbs_tests::suites::mlx5::{self, Setup};
+use verbs_tests::runner::{self, Options, Stop};
+use verbs_tests::suites::mlx5::{self, Setup, compiled};
+use verbs_tests::tools;
 
-const USAGE: &str = "usage: guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce] [--functions 1|2] [SUITE...]";
+const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce] [--functions 1|2] [SUITE...]";
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).eq(["--compile"]) {
+        return compile();
+    }
     match read(std::env::args().skip(1)) {
         Ok((mut options, setup, is_usual)) => {
             if is_usual {
@@ -25,6 +31,16 @@ fn main() -> ExitCode {
         Err(why) => {
             eprintln!("guest-mlx5: {why}\n{USAGE}");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn compile() -> ExitCode {
+    match tools::bin_dir().and_then(|dir| compiled::compile_all(&dir.join(compiled::FOLDER))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Skipped(why) | Stop::Failed(why)) => {
+            eprintln!("guest-mlx5: {why}");
+            ExitCode::FAILURE
         }
     }
 }

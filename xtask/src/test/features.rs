@@ -1,5 +1,5 @@
-//! Each library without features, and with each of its features alone, of which commits take turns
-//! with halves: code and tests; and its documentation without features.
+//! Each library without features, and with each of its features alone: code and tests; and its
+//! documentation without features. Commits take turns with them.
 //!
 //! Clippy and rustdoc check all features together in other stages, where a link or an import that
 //! needs a feature goes unnoticed.
@@ -14,19 +14,20 @@ pub(super) fn check(result: &mut StageResult) {
         Ok(libraries) => libraries,
         Err(error) => return result.fail(format!("{error:#}")),
     };
-    for Library { name: library, manifest } in libraries {
+    let mut each: Vec<(String, Option<String>)> = Vec::new();
+    for Library { name, manifest } in libraries {
         let features = features(&manifest);
-        if features.is_empty() {
-            continue;
-        }
-        check_one(&library, None, result);
-        let turn = commit::turn(2);
-        for (at, feature) in features.iter().enumerate() {
-            if turn.is_some_and(|turn| at % 2 != turn) {
-                result.skip(format!("{library} with the feature {feature} alone: other commits check it"));
-            } else {
-                check_one(&library, Some(feature), result);
-            }
+        let alone = (!features.is_empty()).then_some(None);
+        each.extend(alone.into_iter().chain(features.into_iter().map(Some)).map(|one| (name.clone(), one)));
+    }
+    let turn = commit::turn();
+    for (at, (library, feature)) in each.iter().enumerate() {
+        if turn.is_some_and(|turn| at % commit::TURNS != turn) {
+            let what =
+                feature.as_ref().map_or("without features".to_owned(), |one| format!("with {one} alone"));
+            result.skip(format!("{library} {what}: other commits check it"));
+        } else {
+            check_one(library, feature.as_deref(), result);
         }
     }
 }

@@ -126,7 +126,7 @@ const BY_DEFAULT: &[Usual] = &[
 
 /// Halves of what takes minutes on rxe, of which a commit leaves one to others: perftest on our
 /// library, tools that make many connections, disturbed links, killed peers.
-const HALVES: [&[&str]; 2] = [
+const RXE_HALVES: [&[&str]; 2] = [
     &[
         "cm_rates.mckey",
         "cm_rates.ucmatose",
@@ -143,6 +143,9 @@ const HALVES: [&[&str]; 2] = [
         "soft_interop.connections under reordering",
     ],
 ];
+
+/// The same on ConnectX: perftest and other forms of queues, or what the libraries write.
+const MLX5_HALVES: [&[&str]; 2] = [&[PERFTEST, "compressed", "registers"], &["differential"]];
 
 /// perftest on our library, which runs on rxe or on ConnectX.
 const PERFTEST: &str = "c_abi.perftest";
@@ -257,11 +260,21 @@ impl Guest {
 
     /// Returns what of that this commit leaves to others.
     fn left_to_other_commits(&self, args: &Args) -> Vec<&'static str> {
-        // A run of one device has no other.
-        if self.usual(args).is_none() || args.device.is_some() || self.device == Device::RxeWithoutIoctls {
-            return Vec::new();
+        match self.turn(args) {
+            Some(turn) if self.device != Device::RxeWithoutIoctls => left_in_turn(turn, self.has_model()),
+            _ => Vec::new(),
         }
-        commit::turn(4).map_or_else(Vec::new, |turn| left_in_turn(turn, self.has_model()))
+    }
+
+    /// Returns whether this commit leaves the whole guest to others.
+    fn is_left_to_other_commits(&self, args: &Args) -> bool {
+        self.device == Device::RxeWithoutIoctls && self.turn(args).is_some_and(|turn| turn % 2 == 1)
+    }
+
+    /// Returns the commit's turn, if it counts: a run of one device has no other.
+    fn turn(&self, args: &Args) -> Option<usize> {
+        let takes_turns = self.usual(args).is_some() && args.device.is_none();
+        if takes_turns { commit::turn() } else { None }
     }
 
     fn has_model(&self) -> bool {
@@ -269,13 +282,10 @@ impl Guest {
     }
 }
 
-/// Returns what a commit of one of four turns leaves out in guests with one of the devices.
+/// Returns what a commit of one of the turns leaves out in guests with one of the devices.
 fn left_in_turn(turn: usize, has_model: bool) -> Vec<&'static str> {
-    let half = turn % 2;
-    let mut left = if has_model { Vec::new() } else { HALVES[half].to_vec() };
-    if has_model && half == 0 {
-        left.push(PERFTEST);
-    }
+    let halves = if has_model { &MLX5_HALVES } else { &RXE_HALVES };
+    let mut left = halves[turn % 2].to_vec();
     if turn != usize::from(!has_model) {
         left.push(PYVERBS);
     }
@@ -314,17 +324,31 @@ pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
     ready
 }
 
-/// Runs the suites in every guest that is ready.
-pub(super) fn stages(
+/// Guests whose programs are built.
+#[derive(Default)]
+pub(super) struct Built<'a> {
+    /// Results of the builds, and of guests that cannot run.
+    results: Vec<StageResult>,
+    /// Guests and their places in the plan, until one runs.
+    waiting: VecDeque<(usize, &'a Guest)>,
+    programs: Option<Programs>,
+}
+
+/// Builds the programs of the guests that are ready.
+pub(super) fn build<'a>(
     args: &Args,
-    guests: &[Guest],
+    guests: &'a [Guest],
     ready: &[Result<(), String>],
     vm_required: bool,
-) -> Vec<StageResult> {
-    let mut results = Vec::new();
-    let mut waiting = VecDeque::new();
+) -> Built<'a> {
+    let (mut results, mut waiting) = (Vec::new(), VecDeque::new());
     for (place, (guest, ready)) in guests.iter().zip(ready).enumerate() {
         match ready {
+            Ok(()) if guest.is_left_to_other_commits(args) => {
+                let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
+                result.skip("other commits have it (cargo xtask test --whole)");
+                results.push(result);
+            }
             Ok(()) => waiting.push_back((place, guest)),
             Err(why) => {
                 let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
@@ -338,10 +362,14 @@ pub(super) fn stages(
             }
         }
     }
-    if waiting.is_empty() {
-        return results;
-    }
-    let Some(programs) = build(&mut waiting, &mut results) else { return results };
+    let programs = if waiting.is_empty() { None } else { build_programs(&mut waiting, &mut results) };
+    Built { results, waiting, programs }
+}
+
+/// Runs the suites in every guest.
+pub(super) fn stages(args: &Args, built: Built<'_>) -> Vec<StageResult> {
+    let Built { mut results, mut waiting, programs } = built;
+    let Some(programs) = programs else { return results };
     // Those that take longest first, so that the last ones end together.
     waiting.make_contiguous().sort_by_key(|(_, guest)| match guest.device {
         Device::Mlx5(_) => 0,
@@ -373,7 +401,10 @@ pub(super) fn stages(
 
 /// Builds the programs of the waiting guests, and removes guests whose programs cannot be built.
 /// Returns `None` if no guest is left.
-fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>) -> Option<Programs> {
+fn build_programs(
+    waiting: &mut VecDeque<(usize, &Guest)>,
+    results: &mut Vec<StageResult>,
+) -> Option<Programs> {
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
         let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
@@ -406,6 +437,11 @@ fn build(waiting: &mut VecDeque<(usize, &Guest)>, results: &mut Vec<StageResult>
         if model.counts.failed > 0 {
             results.push(model);
             give_up(waiting, results, Guest::has_model);
+        }
+        // Without them a case compiles them, slowly.
+        match Command::new(programs.bin_dir.join("guest-mlx5")).arg("--compile").status() {
+            Ok(status) if status.success() => {}
+            ended => println!("the C programs of the suites are left to the guests: {ended:?}"),
         }
     }
     if waiting.iter().any(|(_, guest)| !guest.has_model()) {
@@ -748,15 +784,20 @@ mod tests {
     }
 
     #[test]
-    fn four_turns_leave_nothing_out_for_ever() {
-        for part in HALVES.concat().into_iter().chain([PYVERBS]) {
-            let runs = |has_model| (0..4).filter(move |turn| !left_in_turn(*turn, has_model).contains(&part));
-            let on_rxe: Vec<usize> = runs(false).collect();
-            assert!(!on_rxe.is_empty(), "{part}");
-            if [PERFTEST, PYVERBS].contains(&part) {
-                let on_mlx5: Vec<usize> = runs(true).collect();
-                assert!(!on_mlx5.is_empty() && on_mlx5.iter().all(|turn| !on_rxe.contains(turn)), "{part}");
-            }
+    fn the_turns_leave_nothing_out_for_ever() {
+        let runs = |part: &str, has_model| -> Vec<usize> {
+            (0..commit::TURNS).filter(|turn| !left_in_turn(*turn, has_model).contains(&part)).collect()
+        };
+        for part in RXE_HALVES.concat() {
+            assert!(!runs(part, false).is_empty(), "{part}");
+        }
+        for part in MLX5_HALVES.concat() {
+            assert!(!runs(part, true).is_empty(), "{part}");
+        }
+        for part in [PERFTEST, PYVERBS] {
+            let (on_rxe, on_mlx5) = (runs(part, false), runs(part, true));
+            assert!(!on_rxe.is_empty() && !on_mlx5.is_empty(), "{part}");
+            assert!(on_mlx5.iter().all(|turn| !on_rxe.contains(turn)), "{part}");
         }
     }
 

@@ -10,32 +10,35 @@ use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
 use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, mutants};
 
-/// A stage: its name, and what it does.
-type Stage = (&'static str, fn(&mut StageResult));
+/// A stage: its name, the turns of commits that run it, and what it does.
+type Stage = (&'static str, &'static [usize], fn(&mut StageResult));
+
+/// All turns.
+const EVERY: &[usize] = &[0, 1, 2, 3];
 
 /// The stages that need seconds and no build: what a commit is looked at for.
 const TEXT: &[Stage] = &[
-    ("formatting", |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
-    ("commit messages", commits::check),
-    ("comments", prose::check),
+    ("formatting", EVERY, |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
+    ("commit messages", EVERY, commits::check),
+    ("comments", EVERY, prose::check),
 ];
 
 /// The stages that build the workspace in its own folder, one after the other, because a build
 /// keeps others out of the folder.
 const WORKSPACE: &[Stage] = &[
-    ("clippy", |result| {
+    ("clippy", EVERY, |result| {
         let all = ["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"];
         cargo_succeeds(&[&all as &[&str], &["--", "-D", "warnings"]].concat(), result);
     }),
-    ("rustdoc", |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
-    ("features, each alone", features::check),
-    ("packages", packages::check),
-    ("no crate that builds C", no_native_crates),
-    ("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
+    ("rustdoc", EVERY, |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
+    ("features, each alone", EVERY, features::check),
+    ("packages", EVERY, packages::check),
+    ("no crate that builds C", EVERY, no_native_crates),
+    ("symbols of libibverbs.so.1", EVERY, |result| match c_abi::build("dev") {
         Ok(_) => result.counts.passed += 1,
         Err(error) => result.fail(format!("{error:#}")),
     }),
-    ("tests without a device", |result| {
+    ("tests without a device", EVERY, |result| {
         // Cases whose programs are missing are skipped, with the reason.
         if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| result.say(line)) {
             result.say(&format!("{error:#}"));
@@ -48,7 +51,7 @@ const WORKSPACE: &[Stage] = &[
 /// The stages that build elsewhere, except one small program. They run beside those of the
 /// workspace, which leave a processor idle while they link, and while a test waits.
 const BESIDE: &[Stage] = &[
-    ("rings and tables under the model checker", |result| {
+    ("rings and tables under the model checker", &[2], |result| {
         for arguments in [
             &["--package", "verbs-core", "--test", "loom"] as &[&str],
             &["--package", "libibverbs-rs", "--lib", "models"],
@@ -61,7 +64,7 @@ const BESIDE: &[Stage] = &[
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
     }),
-    ("barriers in the built code, and aarch64", |result| {
+    ("barriers in the built code, and aarch64", &[1], |result| {
         host_tests(cargo::command().args(aarch64::SITES), result);
         // Twice the same toolchain, which is prepared once.
         for arguments in [aarch64::TESTS, aarch64::SITES] {
@@ -71,7 +74,7 @@ const BESIDE: &[Stage] = &[
             }
         }
     }),
-    ("instructions of the ConnectX data path", |result| {
+    ("instructions of the ConnectX data path", EVERY, |result| {
         if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
             return result.skip(format!("callgrind: {error:#}"));
         }
@@ -80,31 +83,31 @@ const BESIDE: &[Stage] = &[
             result,
         );
     }),
-    ("mutants of the ConnectX provider, a few", |result| match mutants::mlx5::check(MUTANTS) {
+    ("mutants of the ConnectX provider, a few", EVERY, |result| match mutants::mlx5::check(MUTANTS) {
         Ok((killed, problems)) => {
             result.counts.passed += killed;
             problems.into_iter().for_each(|problem| result.fail(problem));
         }
         Err(error) => result.fail(format!("{error:#}")),
     }),
-    ("10,000 simulated fabrics", |result| {
+    ("10,000 simulated fabrics", EVERY, |result| {
         let mut command = cargo::command();
         command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
         host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
     }),
-    ("10,000 simulated networks that connect", |result| {
+    ("10,000 simulated networks that connect", EVERY, |result| {
         let mut command = cargo::command();
         command.args(["test", "--release", "--package", "ib-cm", "--test", "sim"]);
         host_tests(command.env("IB_CM_SIM_SEEDS", "10000"), result);
     }),
-    ("fuzz targets, for a moment", |result| {
-        let turn = commit::turn(fuzz::TURNS);
+    ("fuzz targets, for a moment", EVERY, |result| {
+        let turn = commit::turn();
         for target in fuzz::TARGETS {
             if target == fuzz::API {
                 // The sanitizers' stage has it.
                 continue;
             }
-            if turn.is_some_and(|turn| !fuzz::is_turn_of(target, turn)) {
+            if turn.is_some_and(|turn| fuzz::turn_of(target) != turn) {
                 let command = format!("cargo xtask fuzz {target}");
                 result.skip(format!("the fuzz target {target}: other commits run it ({command})"));
                 continue;
@@ -116,8 +119,8 @@ const BESIDE: &[Stage] = &[
             }
         }
     }),
-    ("random calls under sanitizers, for a moment", |result| {
-        let turn = commit::turn(fuzz::SANITIZERS.len());
+    ("random calls under sanitizers, for a moment", &[2, 3], |result| {
+        let turn = commit::turn().map(|turn| turn % fuzz::SANITIZERS.len());
         let mut has_run = false;
         for (its, sanitizer) in fuzz::SANITIZERS.into_iter().enumerate() {
             if turn.is_some_and(|turn| its != turn) {
@@ -146,14 +149,18 @@ const BESIDE: &[Stage] = &[
         }
     }),
     // Last, when the other lane has built the workspace's tests, of which it runs some.
-    ("libibverbs.so.1 as it is shipped", shipped),
+    ("libibverbs.so.1 as it is shipped", &[1, 3], shipped),
 ];
 
-/// Runs every stage of the host part.
-pub(super) fn stages() -> Vec<StageResult> {
+/// Runs every stage of the host part, and `last` behind those that build elsewhere.
+pub(super) fn stages(last: impl FnOnce() + Send) -> Vec<StageResult> {
     let mut results = text();
     let (workspace, beside) = thread::scope(|scope| {
-        let beside = scope.spawn(|| run(BESIDE, "[beside] "));
+        let beside = scope.spawn(|| {
+            let results = run(BESIDE, "[beside] ");
+            last();
+            results
+        });
         let workspace = run(WORKSPACE, "");
         (workspace, beside.join())
     });
@@ -171,10 +178,16 @@ pub(super) fn text() -> Vec<StageResult> {
 
 /// Runs stages one after the other, and begins the lines of their tests with `prefix`.
 fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
-    let one = |&(name, work): &Stage| {
+    let turn = commit::turn();
+    let one = |&(name, turns, work): &Stage| {
         stage(name, |result| {
             result.prefix = prefix;
-            work(result);
+            match turn {
+                Some(turn) if !turns.contains(&turn) => {
+                    result.skip(format!("{name}: other commits have it (cargo xtask test --whole)"));
+                }
+                _ => work(result),
+            }
         })
     };
     stages.iter().map(one).collect()
@@ -242,7 +255,7 @@ fn is_of(line: &str, case: &str) -> bool {
 
 /// The number of mutants, each of which costs a build of the provider's tests. Every commit has
 /// others.
-const MUTANTS: usize = 4;
+const MUTANTS: usize = 2;
 
 /// Short, because few calls show that a sanitizer works, although it slows them down.
 const SANITIZER_SECONDS: u64 = 10;

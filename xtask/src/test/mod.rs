@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use self::stage::{Counts, StageResult};
-use crate::vm;
+use crate::{commit, vm};
 
 /// Runs every check.
 #[derive(clap::Args)]
@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// Kind of port of mlx5 devices [default: ib, then roce]
     #[arg(long, value_enum)]
     port: Option<vm::connectx::Port>,
+
+    /// Run what commits share by turns as well
+    #[arg(long)]
+    whole: bool,
 
     /// Run one part only
     #[arg(long, value_enum)]
@@ -107,21 +111,32 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
     let started = Instant::now();
+    if args.whole {
+        commit::take_all_turns();
+    }
     let guests = if matches!(args.only, None | Some(Part::Vm)) { guest::plan(args) } else { Vec::new() };
     let results = thread::scope(|scope| -> Result<Vec<StageResult>> {
         let prepared = {
             let guests = &guests;
             scope.spawn(move || guest::prepare(guests))
         };
-        let mut results = match args.only {
-            Some(Part::Vm) => Vec::new(),
-            Some(Part::Text) => host::text(),
-            Some(Part::Host) | None => host::stages(),
+        let build = || {
+            let ready = prepared
+                .join()
+                .unwrap_or_else(|_| guests.iter().map(|_| Err("preparing it panicked".to_owned())).collect());
+            guest::build(args, &guests, &ready, vm_required)
         };
-        let ready = prepared
-            .join()
-            .unwrap_or_else(|_| guests.iter().map(|_| Err("preparing it panicked".to_owned())).collect());
-        results.extend(guest::stages(args, &guests, &ready, vm_required));
+        let (mut results, built) = match args.only {
+            Some(Part::Vm) => (Vec::new(), build()),
+            Some(Part::Text) => (host::text(), guest::Built::default()),
+            Some(Part::Host) | None => {
+                // A processor is idle while a test waits: the guests' programs are built beside.
+                let mut built = guest::Built::default();
+                let results = host::stages(|| built = build());
+                (results, built)
+            }
+        };
+        results.extend(guest::stages(args, built));
         Ok(results)
     })?;
     let mut results = results;

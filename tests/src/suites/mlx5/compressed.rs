@@ -10,7 +10,8 @@
 
 use std::process::Command;
 
-use super::differential::{compiled, same_lines};
+use super::compiled::{Program, compiled};
+use super::differential::same_lines;
 use super::variables::{self, Env};
 use super::{Setup, device};
 use crate::process;
@@ -19,7 +20,11 @@ use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "compressed";
 
-const SOURCE: &str = include_str!("../../../compressed/compressed.c");
+pub(super) const PROGRAM: Program = Program {
+    name: "compressed",
+    source: include_str!("../../../compressed/compressed.c"),
+    libraries: &["-libverbs", "-lmlx5"],
+};
 
 /// The topics of the conformance cases: those where several requests end at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
@@ -52,7 +57,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 /// Runs the program on a library. Returns its output.
 fn run(setup: Setup, maker: &Maker, mode: &str) -> CaseResult<String> {
     let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
-    let mut command = Command::new(compiled(SUITE, SOURCE, &["-libverbs", "-lmlx5"])?);
+    let mut command = Command::new(compiled(&PROGRAM)?);
     command.args([device(0), gid, mode.to_owned()]).env_remove("LD_LIBRARY_PATH");
     maker.prepare(&mut command)?;
     match process::run(&mut command, LIMIT)? {

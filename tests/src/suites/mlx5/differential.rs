@@ -33,25 +33,27 @@
 //! | vendor errors of tag lists | there are none: libmlx5 returns bits of the time |
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use super::compiled::{COMPILE, Program, compiled};
 use super::control::Control;
 use super::{Port, Setup, device};
 use crate::process;
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
+use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "differential";
 
-const SOURCE: &str = include_str!("../../../differential/differential.c");
+pub(super) const PROGRAM: Program = Program {
+    name: "differential",
+    source: include_str!("../../../differential/differential.c"),
+    libraries: &["-libverbs"],
+};
 
 /// Limit on a run: some thousand requests.
 const RUN: Duration = Duration::from_secs(120);
-
-/// Limit on the compilation of a program, where the host has not compiled it.
-const COMPILE: Duration = Duration::from_secs(300);
 
 const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
 /// Transports of frames, which Ethernet ports have.
@@ -179,7 +181,7 @@ impl Script {
 
     /// Runs the script on one library, in a section of the trace. Returns its output.
     fn run(&self, setup: Setup, maker: &Maker, mark: &str) -> CaseResult<String> {
-        let program = compiled(SUITE, SOURCE, &["-libverbs"])?;
+        let program = compiled(&PROGRAM)?;
         let mut command = Command::new(program);
         let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
         command.args([device(0), gid]).args(self.words.split(' '));
@@ -210,7 +212,11 @@ impl Script {
         let difference = Control::tell("trace compare first second")?;
         difference.iter().for_each(|line| eprintln!("{line}"));
         same_lines(&one?, &other?)?;
-        if difference.is_empty() { Ok(()) } else { fail("the traces differ") }
+        if difference.is_empty() {
+            Ok(())
+        } else {
+            fail(format_args!("the traces differ: {}", difference.join("; ")))
+        }
     }
 }
 
@@ -253,40 +259,10 @@ fn warm_up(setup: Setup) -> CaseResult {
     Ok(fs::write(done, boot)?)
 }
 
-/// Returns a compiled program. The first case compiles it, unless the host had it of the same
-/// source.
-pub(super) fn compiled(name: &str, source_text: &str, libraries: &[&str]) -> CaseResult<PathBuf> {
-    let binary = Path::new("/tmp").join(name);
-    let source = binary.with_extension("c");
-    let is_same = || fs::read(&source).is_ok_and(|text| text == source_text.as_bytes());
-    if binary.exists() && is_same() {
-        return Ok(binary);
-    }
-    let headers = Path::new("/usr/include/infiniband/verbs.h");
-    if !Path::new("/usr/bin/cc").exists() || !headers.exists() {
-        return skip("a C compiler or the headers are not installed (packages gcc, libibverbs-dev)");
-    }
-    // Gone before its source changes: a compiler that fails leaves no program of another source.
-    match fs::remove_file(&binary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    fs::write(&source, source_text)?;
-    let unfinished = binary.with_extension("new");
-    let mut cc = Command::new("/usr/bin/cc");
-    cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-    cc.arg(&unfinished).arg(&source).args(libraries);
-    match process::run(&mut cc, COMPILE)? {
-        Ok(ended) if ended.status.success() => {}
-        Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),
-    }
-    fs::rename(&unfinished, &binary)?;
-    Ok(binary)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Stop;
     use crate::suites::mlx5::Port;
 
     #[test]

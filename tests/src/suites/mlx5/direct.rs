@@ -7,7 +7,8 @@
 
 use std::process::Command;
 
-use super::differential::{compiled, same_lines};
+use super::compiled::{Program, compiled};
+use super::differential::same_lines;
 use super::{Setup, device};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
@@ -15,7 +16,11 @@ use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "direct";
 
-const SOURCE: &str = include_str!("../../../direct/direct.c");
+pub(super) const PROGRAM: Program = Program {
+    name: "direct",
+    source: include_str!("../../../direct/direct.c"),
+    libraries: &["-libverbs", "-lmlx5"],
+};
 
 /// Returns the cases of the suite.
 pub fn cases(setup: Setup) -> Vec<Case> {
@@ -31,7 +36,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 /// Runs the program on a library. Returns its output.
 fn run(setup: Setup, maker: &Maker) -> CaseResult<String> {
     let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
-    let mut command = Command::new(compiled(SUITE, SOURCE, &["-libverbs", "-lmlx5"])?);
+    let mut command = Command::new(compiled(&PROGRAM)?);
     command.args([device(0), gid]).env_remove("LD_LIBRARY_PATH");
     maker.prepare(&mut command)?;
     match process::run(&mut command, LIMIT)? {

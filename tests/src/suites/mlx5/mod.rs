@@ -28,6 +28,7 @@
 pub mod attributes;
 pub mod beyond;
 mod commands;
+pub mod compiled;
 pub mod compressed;
 pub mod control;
 pub mod devinfo;

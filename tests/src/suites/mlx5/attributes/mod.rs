@@ -14,7 +14,7 @@ pub mod table;
 use std::process::Command;
 use std::time::Duration;
 
-use super::differential::compiled;
+use super::compiled::{Program, compiled};
 use super::{Setup, device};
 use crate::record::compare::{Difference, differences, unexplained};
 use crate::record::normal::{Step, steps};
@@ -24,7 +24,11 @@ use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "differential";
 
-const SOURCE: &str = include_str!("../../../../differential/attributes.c");
+pub(super) const PROGRAM: Program = Program {
+    name: "attributes",
+    source: include_str!("../../../../differential/attributes.c"),
+    libraries: &["-libverbs"],
+};
 
 /// Limit on a run: some hundred commands.
 const RUN: Duration = Duration::from_secs(120);
@@ -81,7 +85,7 @@ fn compare(setup: Setup, makers: [Maker; 2]) -> CaseResult<Vec<Difference>> {
 
 /// Runs the program on a library. Returns its steps and its output.
 fn run(setup: Setup, maker: &Maker) -> CaseResult<(Vec<Step>, String)> {
-    let program = compiled("attributes", SOURCE, &["-libverbs"])?;
+    let program = compiled(&PROGRAM)?;
     let mut command = Command::new(program);
     let gid = setup.usual_gid(0)?.map_or("-1".to_owned(), |index| index.to_string());
     command.args([device(0), gid]).env("MLX5_SCATTER_TO_CQE", "0").env_remove("LD_LIBRARY_PATH");

@@ -1,0 +1,114 @@
+//! C programs of the suites, compiled on the host, whose compiler is faster, or by the first case
+//! that needs one.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{attributes, compressed, differential, direct};
+use crate::runner::{CaseResult, Stop, skip};
+use crate::{process, tools};
+
+/// Limit on a compilation.
+pub(super) const COMPILE: Duration = Duration::from_secs(300);
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// Its source text.
+    pub(super) source: &'static str,
+    /// Options of the linker.
+    pub(super) libraries: &'static [&'static str],
+}
+
+const ALL: [Program; 4] = [attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
+
+/// The folder beside the suites' programs that [`compile_all`] is given.
+pub const FOLDER: &str = "c-programs";
+
+/// Compiles all programs into a folder, except those that are there, of the same source.
+///
+/// # Errors
+/// A compiler or headers are missing; a compiler failed.
+pub fn compile_all(folder: &Path) -> CaseResult {
+    fs::create_dir_all(folder)?;
+    for program in ALL {
+        if program.is_in(folder).is_none() {
+            program.compile(folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a compiled program: the host's, or one that this or an earlier case compiled.
+pub(super) fn compiled(program: &Program) -> CaseResult<PathBuf> {
+    let own = Path::new("/tmp");
+    match program.is_in(&tools::bin_dir()?.join(FOLDER)).or_else(|| program.is_in(own)) {
+        Some(binary) => Ok(binary),
+        None => program.compile(own),
+    }
+}
+
+impl Program {
+    /// Returns its binary in a folder, if that is of the same source.
+    fn is_in(&self, folder: &Path) -> Option<PathBuf> {
+        let binary = folder.join(self.name);
+        let same = fs::read(binary.with_extension("c")).is_ok_and(|text| text == self.source.as_bytes());
+        (same && binary.exists()).then_some(binary)
+    }
+
+    /// Compiles it into a folder.
+    fn compile(&self, folder: &Path) -> CaseResult<PathBuf> {
+        let headers = Path::new("/usr/include/infiniband/verbs.h");
+        if !Path::new("/usr/bin/cc").exists() || !headers.exists() {
+            return skip("a C compiler or the headers are not installed (packages gcc, libibverbs-dev)");
+        }
+        let binary = folder.join(self.name);
+        let source = binary.with_extension("c");
+        // Gone before its source changes: a compiler that fails leaves none of another source.
+        match fs::remove_file(&binary) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        fs::write(&source, self.source)?;
+        let unfinished = binary.with_extension("new");
+        let mut cc = Command::new("/usr/bin/cc");
+        cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
+        cc.arg(&unfinished).arg(&source).args(self.libraries);
+        match process::run(&mut cc, COMPILE)? {
+            Ok(ended) if ended.status.success() => {}
+            Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),
+        }
+        fs::rename(&unfinished, &binary)?;
+        Ok(binary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_of_another_source_is_not_taken() {
+        let folder = tempfile();
+        let program = Program { name: "p", source: "int main(void) { return 0; }\n", libraries: &[] };
+        assert_eq!(program.is_in(&folder), None);
+        fs::write(folder.join("p"), "").unwrap();
+        assert_eq!(program.is_in(&folder), None, "there is no source");
+        fs::write(folder.join("p.c"), program.source).unwrap();
+        assert_eq!(program.is_in(&folder), Some(folder.join("p")));
+        fs::write(folder.join("p.c"), "int main(void) { return 1; }\n").unwrap();
+        assert_eq!(program.is_in(&folder), None, "its source is another one");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Returns an empty folder.
+    fn tempfile() -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("verbs-tests.compiled.{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+}
