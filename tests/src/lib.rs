@@ -22,8 +22,9 @@
 //! | [`tools`] | the tools, ours and rdma-core's |
 //!
 //! Without the feature `suites`, on by default, there is only what `api-fuzz` needs: it is built
-//! for sanitizers, which takes long. The features `soft` and `kernel` choose the providers that
-//! cases name: `soft`, the default, for programs of the host; `kernel` for those of guests.
+//! for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5` choose the providers
+//! that cases name: `soft`, the default, for programs of the host; `rxe`, `mlx5`, or both, which is
+//! `kernel`, for those of guests.
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]

@@ -12,10 +12,10 @@
 //!
 //! | turn | guests on rxe | guests on ConnectX |
 //! |---|---|---|
-//! | 0 | one half, without ioctls | differential, pyverbs |
-//! | 1 | other half, pyverbs | perftest, other forms of queues |
-//! | 2 | one half, without ioctls | differential |
-//! | 3 | other half | perftest, other forms of queues |
+//! | 0 | one half, without ioctls, named provider | differential, pyverbs |
+//! | 1 | other half, pyverbs | perftest, other forms of queues, named provider |
+//! | 2 | one half, without ioctls, named provider | differential |
+//! | 3 | other half | perftest, other forms of queues, named provider |
 //!
 //! `cargo xtask test --whole` does it all.
 

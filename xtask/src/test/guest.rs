@@ -66,7 +66,7 @@ struct Usual {
     kernel: &'static str,
     /// The port of an mlx5 device.
     port: Port,
-    /// The form of the cases on our API: `erased` or `static`.
+    /// The form of the cases on our API where programs name the provider: `erased` or `static`.
     form: &'static str,
     /// Parts of suites on rxe that another kernel runs.
     skip: &'static [&'static str],
@@ -266,6 +266,16 @@ impl Guest {
         }
     }
 
+    /// Returns the form of the cases on our API; `None` for both, or where the suites choose.
+    fn form(&self, args: &Args) -> Option<&'static str> {
+        let usual = self.usual(args).filter(|_| self.device != Device::RxeWithoutIoctls)?;
+        match self.turn(args) {
+            Some(turn) if is_named_in(turn, self.has_model()) => Some(usual.form),
+            Some(_) => Some("erased"),
+            None => Some(usual.form),
+        }
+    }
+
     /// Returns whether this commit leaves the whole guest to others.
     fn is_left_to_other_commits(&self, args: &Args) -> bool {
         self.device == Device::RxeWithoutIoctls && self.turn(args).is_some_and(|turn| turn % 2 == 1)
@@ -279,6 +289,22 @@ impl Guest {
 
     fn has_model(&self) -> bool {
         matches!(self.device, Device::Mlx5(_))
+    }
+}
+
+/// Returns whether the programs of a turn name the provider of a device, which takes a minute and a
+/// half to build for each: cases on the other one have the erased form alone.
+fn is_named_in(turn: usize, has_model: bool) -> bool {
+    (turn % 2 == 1) == has_model
+}
+
+/// Returns the feature that names providers in the guests' programs.
+fn named(args: &Args) -> &'static str {
+    let is_usual = args.kernel.is_empty() && args.suites.is_empty() && args.device.is_none();
+    match commit::turn().filter(|_| is_usual) {
+        Some(turn) if is_named_in(turn, true) => "verbs-tests/mlx5",
+        Some(_) => "verbs-tests/rxe",
+        None => "verbs-tests/kernel",
     }
 }
 
@@ -362,7 +388,7 @@ pub(super) fn build<'a>(
             }
         }
     }
-    let programs = if waiting.is_empty() { None } else { build_programs(&mut waiting, &mut results) };
+    let programs = if waiting.is_empty() { None } else { build_programs(args, &mut waiting, &mut results) };
     Built { results, waiting, programs }
 }
 
@@ -402,6 +428,7 @@ pub(super) fn stages(args: &Args, built: Built<'_>) -> Vec<StageResult> {
 /// Builds the programs of the waiting guests, and removes guests whose programs cannot be built.
 /// Returns `None` if no guest is left.
 fn build_programs(
+    args: &Args,
     waiting: &mut VecDeque<(usize, &Guest)>,
     results: &mut Vec<StageResult>,
 ) -> Option<Programs> {
@@ -409,7 +436,7 @@ fn build_programs(
     let suites = stage("building the guest suites", |result| {
         let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
         // Without the provider of soft devices, which guests' cases do not name.
-        let features = ["--no-default-features", "--features", "verbs-tests/kernel"];
+        let features = ["--no-default-features", "--features", named(args)];
         let quiet = ["--quiet", "--profile", GUEST_PROFILE];
         match cargo::build(&[&quiet as &[&str], &packages, &features].concat()) {
             Ok(dir) => bin_dir = Some(dir),
@@ -555,13 +582,15 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
         Device::RxeWithoutIoctls => drop(command.args(["--without-ioctls", "conformance"])),
         Device::Rxe | Device::None => {
             if let Some(usual) = guest.usual(args) {
-                command.args(["--form", usual.form]);
                 // A line tells of each case that is skipped.
                 for part in usual.skip {
                     command.args(["--skip", part]);
                 }
             }
         }
+    }
+    if let Some(form) = guest.form(args) {
+        command.args(["--form", form]);
     }
     for part in guest.left_to_other_commits(args) {
         command.args(["--skip", part]);
