@@ -26,6 +26,8 @@ pub(super) struct Connection {
     pub(super) remote_ca_guid: u64,
     /// The time in nanoseconds after which an unanswered message is sent again.
     pub(super) timeout: u64,
+    /// The longer time that the peer has asked for by an MRA, for the message in `sent` alone.
+    pub(super) extended: Option<u64>,
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
     /// The message that waits for an answer.
@@ -71,6 +73,7 @@ impl Connection {
             queue_pair: QueuePair::default(),
             remote_ca_guid: 0,
             timeout: 0,
+            extended: None,
             max_retries: 0,
             retries_left: 0,
             sent: None,

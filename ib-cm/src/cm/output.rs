@@ -59,6 +59,7 @@ impl Cm {
     pub(super) fn send_until_answered(&mut self, now: Time, id: CmId, mad: Mad) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = Some(mad);
+            connection.extended = None;
             connection.retries_left = connection.max_retries;
             let (to, deadline) = (connection.peer, now + connection.timeout);
             self.table.set_deadline(id, Some(deadline));
@@ -70,6 +71,7 @@ impl Cm {
     pub(super) fn answered(&mut self, id: CmId) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = None;
+            connection.extended = None;
         }
         self.table.set_deadline(id, None);
     }

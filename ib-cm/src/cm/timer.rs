@@ -24,7 +24,7 @@ impl Cm {
             && connection.retries_left > 0
         {
             connection.retries_left -= 1;
-            let (to, deadline) = (connection.peer, now + connection.timeout);
+            let (to, deadline) = (connection.peer, now + connection.extended.unwrap_or(connection.timeout));
             self.table.set_deadline(id, Some(deadline));
             self.counters.retries += 1;
             return self.transmit(to, mad);

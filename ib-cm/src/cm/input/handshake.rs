@@ -118,10 +118,11 @@ impl Cm {
             }
             _ => return None,
         };
-        // Later repetitions take as long.
-        connection.timeout =
+        // Further repetitions of this message take as long, and later messages do not.
+        let extended =
             nanoseconds(mra.service_timeout.min(max)) + nanoseconds(connection.queue_pair.ack_timeout);
-        let deadline = now + connection.timeout;
+        connection.extended = Some(extended);
+        let deadline = now + extended;
         self.table.set_deadline(id, Some(deadline));
         self.report(Event::MraReceived {
             id,

@@ -46,6 +46,13 @@ impl Side {
         sent[0]
     }
 
+    /// Checks that the messages that wait are one message, twice.
+    fn sends_again(&mut self, attribute: Attribute) {
+        let sent = self.sent();
+        assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute; 2]);
+        assert_eq!(sent[0], sent[1]);
+    }
+
     fn sends_nothing(&mut self) {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), []);

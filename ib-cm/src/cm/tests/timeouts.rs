@@ -81,7 +81,7 @@ fn a_peer_that_gives_up_before_its_reply_arrived_is_understood() {
 }
 
 #[test]
-fn an_mra_extends_the_timer_and_all_later_ones() {
+fn an_mra_extends_the_timer_of_the_message_that_waits() {
     let Pair { mut alice, mut bob, b, .. } = requested();
     bob.cm.send_mra(b, 22, mra::Data::default()).unwrap();
     alice.takes(&bob.sends(Attribute::MRA));
@@ -90,6 +90,34 @@ fn an_mra_extends_the_timer_and_all_later_ones() {
         // 2^22, and the acknowledgement timeout of the path.
         assert_eq!(alice.waits(), 16_384 + 512);
         alice.sends(Attribute::REQ);
+    }
+}
+
+#[test]
+fn a_release_after_an_mra_is_repeated_as_soon_as_without_it() {
+    for with_mra in [false, true] {
+        let Pair { mut alice, mut bob, a, b } = requested();
+        if with_mra {
+            bob.cm.send_mra(b, 24, mra::Data::default()).unwrap();
+            alice.takes(&bob.sends(Attribute::MRA));
+            alice.event();
+        }
+        bob.accepts(b, 0x22);
+        alice.takes(&bob.sends(Attribute::REP));
+        alice.event();
+        if with_mra {
+            alice.cm.send_mra(a, 24, mra::Data::default()).unwrap();
+            bob.takes(&alice.sends(Attribute::MRA));
+            bob.event();
+        }
+        alice.ready(a);
+        bob.takes(&alice.sends(Attribute::RTU));
+        bob.event();
+        alice.disconnects(a);
+        bob.disconnects(b);
+        assert_eq!((alice.waits(), bob.waits()), (2 * 256 + 4096, 4096), "with an MRA: {with_mra}");
+        alice.sends_again(Attribute::DREQ);
+        bob.sends_again(Attribute::DREQ);
     }
 }
 
