@@ -13,8 +13,8 @@ use ib_cm::cm::{
 use ib_cm::sim::Rng;
 use ib_cm::time::{MILLISECOND, Time};
 use ib_cm::wire::{
-    Answered, Gid, Mad, Message, PortSpace, Reason, ServiceId, apr, drep, dreq, lap, mra, path, rej, rep,
-    req, rtu, sidr_rep, sidr_req,
+    Answered, Gid, Mad, Message, Mtu, PortSpace, Reason, ServiceId, apr, drep, dreq, lap, mra, path, rej,
+    rep, req, rtu, sidr_rep, sidr_req,
 };
 
 /// A step: a call of the program, then a message, then time.
@@ -241,6 +241,7 @@ impl World {
                 transport_service_type: step.flags >> 5 & 3,
                 extended_transport_type: step.flags >> 5 & 1,
                 max_cm_retries: step.number >> 4,
+                path_mtu: Mtu::B1024,
                 primary: path::Repr {
                     local_gid: self.source(step),
                     remote_gid: HERE,

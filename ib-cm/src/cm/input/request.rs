@@ -36,6 +36,10 @@ impl Cm {
             self.refuse(from, header, req, Reason::INVALID_GID, &from.remote);
             return Some(());
         }
+        if req.path_mtu.bytes().is_none() {
+            self.refuse(from, header, req, Reason::INVALID_MTU, &[]);
+            return Some(());
+        }
         if self.table.len() >= self.config.max_connections
             || self.events.len() >= self.config.max_events
             || !self.listeners.has_room(listener, self.config.max_pending)

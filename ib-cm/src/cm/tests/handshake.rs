@@ -345,3 +345,17 @@ fn a_device_connects_to_itself() {
     alice.waits();
     alice.has_nothing_left();
 }
+
+#[test]
+fn a_request_with_an_mtu_that_has_no_meaning_is_rejected() {
+    for mtu in [0, 6, 7, 15] {
+        let (mut alice, mut bob) = (alice(), bob());
+        let a = alice.connects_with(&ConnectParams { path_mtu: Mtu(mtu), ..params(ALICE, BOB) });
+        bob.takes(&alice.sends(Attribute::REQ));
+        bob.no_event();
+        bob.has_nothing_left();
+        alice.takes(&bob.sends(Attribute::REJ));
+        let Event::Rejected(rejected) = alice.event() else { panic!() };
+        assert_eq!((rejected.id, rejected.reason, rejected.timewait), (a, Reason::INVALID_MTU, false));
+    }
+}
