@@ -35,6 +35,9 @@ pub(super) struct Adapter {
     pub(super) ends_at: Option<Time>,
 }
 
+/// The number of MADs after which timers, events and the calls of other threads have their turn.
+const ROUND: usize = 64;
+
 /// The time for which the release of connections goes on without an id: a lost request is sent
 /// again after 4.6 s.
 pub(super) const LINGER: u64 = 10_000_000_000;
@@ -63,10 +66,12 @@ impl Adapter {
         self.users > 0 || !self.services.is_empty()
     }
 
-    /// Passes the MADs that have arrived to the communication manager.
-    pub(super) fn receive(&mut self, now: Time) {
+    /// Passes MADs that have arrived to the communication manager, at most [`ROUND`]. Returns
+    /// whether more may wait, for which the descriptor need not be readable.
+    pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
-        while let Some(received) = self.gsi.recv() {
+        for _ in 0..ROUND {
+            let Some(received) = self.gsi.recv() else { return false };
             let from = Address {
                 qpn: received.from.qpn,
                 traffic_class: received.from.traffic_class,
@@ -75,6 +80,7 @@ impl Adapter {
             self.cm.input(now, &from, &received.mad);
             self.send();
         }
+        true
     }
 
     /// Sends the messages that wait. One that cannot be sent is lost, as on a network.
@@ -131,4 +137,50 @@ pub(super) const fn ece_to_wire(ece: Ece) -> WireEce {
 
 pub(super) const fn ece_from_wire(ece: WireEce) -> Ece {
     Ece { vendor_id: ece.vendor_id, options: ece.attr_mod }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::time::{Duration, Instant};
+
+    use ib_cm::wire::{Message, rtu};
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    fn port() -> (verbs::Device, Port) {
+        let device = verbs::soft::auto().unwrap();
+        let gid = device.open().unwrap().find_gid(1).unwrap().gid;
+        let port = Port::with_address(gid.to_ipv6().to_canonical()).unwrap();
+        (device, port)
+    }
+
+    #[test]
+    fn a_flood_is_received_in_rounds() {
+        const SENT: u64 = 300;
+        let ((_keeps, port), (_keeps_too, stranger)) = (port(), port());
+        let mut adapter = Adapter::new(&port).unwrap();
+        let to = MadAddress::new(port.gid());
+        let stranger = stranger.take_gsi().unwrap();
+        // An RTU of no connection gets no answer.
+        let mad = Message::from(rtu::Repr::default()).emit(1, 0);
+        for _ in 0..SENT {
+            while stranger.send(&to, &mad).is_err() {}
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut received = 0;
+        while received < SENT {
+            assert!(Instant::now() < deadline, "{received} arrived");
+            let is_more = adapter.receive(Time(0));
+            let count = adapter.cm.counters().received - received;
+            assert!(count <= ROUND as u64, "{count} at once");
+            assert_eq!(is_more, count == ROUND as u64);
+            received += count;
+            if !is_more && received < SENT {
+                let mut fds = [PollFd::new(adapter.gsi.as_fd(), PollFlags::POLLIN)];
+                poll(&mut fds, PollTimeout::from(1000_u16)).unwrap();
+            }
+        }
+    }
 }

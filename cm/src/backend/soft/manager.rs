@@ -9,6 +9,10 @@
 //! The thread starts with the first soft id, and lives as long as the process. It waits by epoll,
 //! not by poll, so that files may come and go while it waits.
 //!
+//! Strangers fill queue pair 1 as fast as they can. The thread therefore takes a bounded number of
+//! datagrams before it sends, serves what is due and releases the lock, and then lets a waiting call
+//! go first.
+//!
 //! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
 //! call removes is dropped after the lock is released: the end of a request's id takes the lock.
 //!
@@ -37,6 +41,9 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct Manager {
     state: Mutex<State>,
+    /// Held while waiting for `state`: the thread, which takes it again at once while MADs wait,
+    /// queues behind a caller.
+    next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
 }
@@ -80,7 +87,7 @@ fn start() -> Result<&'static Manager, Errno> {
     // It was the mask before, which the kernel accepts again.
     let _ = mask.thread_set_mask();
     thread.map_err(|error| Errno::from_io(&error))?;
-    Ok(MANAGER.get_or_init(|| Manager { state, epoll, wake }))
+    Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake }))
 }
 
 impl Manager {
@@ -132,6 +139,7 @@ impl Manager {
             }
             state.on_ready(token);
         }
+        state.receive();
         state.on_time();
         state.flush();
         state.sweep();
@@ -145,6 +153,7 @@ impl Manager {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct State {
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
+    /// Adapters whose MADs have not all been received.
+    pub(super) unread: BTreeSet<u64>,
     /// The files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
@@ -66,6 +68,7 @@ impl State {
             names: BTreeMap::new(),
             paused: BTreeSet::new(),
             resumes_at: None,
+            unread: BTreeSet::new(),
             epoll,
             sleeps_until: Time(0),
             garbage: Vec::new(),

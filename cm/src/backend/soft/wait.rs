@@ -45,6 +45,9 @@ impl Token {
 impl State {
     /// Returns the time at which the manager's thread has work.
     pub(super) fn deadline(&self) -> Time {
+        if !self.unread.is_empty() {
+            return Time(0);
+        }
         let adapters = self.adapters.values();
         let of_adapters =
             adapters.flat_map(|adapter| adapter.cm.deadline().into_iter().chain(adapter.ends_at));
@@ -79,9 +82,7 @@ impl State {
         match token {
             Token::Wake => {}
             Token::Gsi(number) => {
-                if let Some(adapter) = self.adapters.get_mut(&number) {
-                    adapter.receive(now);
-                }
+                self.unread.insert(number);
             }
             Token::Lookup(key) => {
                 let Some(pending) = self.lookups.get_mut(&key) else { return };
@@ -99,6 +100,19 @@ impl State {
                     self.paused.insert(number);
                     self.resumes_at.get_or_insert(now + PAUSE);
                 }
+            }
+        }
+    }
+
+    /// Receives a round of MADs for each adapter that has some. What is left comes next, after
+    /// whatever else is due.
+    pub(super) fn receive(&mut self) {
+        let now = self.now();
+        for number in core::mem::take(&mut self.unread) {
+            if let Some(adapter) = self.adapters.get_mut(&number)
+                && adapter.receive(now)
+            {
+                self.unread.insert(number);
             }
         }
     }
