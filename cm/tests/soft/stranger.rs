@@ -1,8 +1,9 @@
 //! Management datagrams that no connection manager sends.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 
-use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, path, req};
+use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, ip, path, req};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{EventChannel, EventKind, PortSpace};
 use verbs::Errno;
@@ -47,6 +48,56 @@ fn datagrams_without_meaning_change_nothing() {
         // The end of the connection, whose ids are dropped.
         matches!(event.kind, EventKind::Disconnected)
     }));
+}
+
+/// Returns a request to a server, whose private data begin with the addresses.
+fn asks(from: &Host, server: &Server, source: IpAddr, target: IpAddr, path_mtu: Mtu) -> Message {
+    let (IpAddr::V4(source), IpAddr::V4(target)) = (source, target) else { panic!("IPv4 addresses") };
+    let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
+    let gids = (verbs::Gid::from(from.address).0, verbs::Gid::from(server.address.ip()).0);
+    req::Repr {
+        local_comm_id: 7,
+        service_id: ServiceId::ip(WireSpace::TCP, server.address.port()),
+        local_ca_guid: 9,
+        local_qpn: 11,
+        path_mtu,
+        primary: path::Repr { local_gid: gids.0, remote_gid: gids.1, ..path::Repr::default() },
+        private_data: req::Data::new(&header.emit()).unwrap(),
+        ..req::Repr::default()
+    }
+    .into()
+}
+
+/// Returns the reason of the only answer to a request.
+fn rejected(stranger: &Gsi, to: &Host, request: Message) -> Reason {
+    stranger.send(&MadAddress::new(to.address.into()), &request.emit(1, 0)).unwrap();
+    let Message::Rej(rejected) = receive(stranger) else { panic!("a reject of {request:?}") };
+    rejected.reason
+}
+
+#[test]
+fn a_request_that_names_addresses_of_others_is_rejected() {
+    let (host, other) = (Host::new(), Host::new());
+    let server = Server::new(&host);
+    let stranger = gsi(&other);
+    let foreign = IpAddr::from([192, 0, 2, 1]);
+    for (source, target) in [(foreign, host.address), (other.address, foreign), (foreign, foreign)] {
+        let request = asks(&other, &server, source, target, Mtu::B1024);
+        assert_eq!(rejected(&stranger, &host, request), Reason::INVALID_SERVICE_ID, "{source} to {target}");
+    }
+    assert!(server.channel.try_next_event().unwrap().is_none());
+}
+
+#[test]
+fn a_request_with_an_mtu_that_the_port_does_not_have_is_rejected() {
+    let (host, other) = (Host::new(), Host::new());
+    let server = Server::new(&host);
+    let stranger = gsi(&other);
+    for mtu in [0, 6, 7, 15].map(Mtu) {
+        let request = asks(&other, &server, other.address, host.address, mtu);
+        assert_eq!(rejected(&stranger, &host, request), Reason::INVALID_MTU, "{mtu:?}");
+    }
+    assert!(server.channel.try_next_event().unwrap().is_none());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::time::Time;
-use ib_cm::wire::{Ece as WireEce, ServiceId};
+use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
 use verbs::soft::cm::{Gsi, MadAddress, Port};
 use verbs::{Ece, Errno, Gid};
 
@@ -25,6 +25,8 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
+    /// The port's active MTU when it was last looked at.
+    active_mtu: Mtu,
     /// The ids of connections and resolutions.
     pub(super) connections: BTreeMap<CmId, Key>,
     /// The listeners of each service.
@@ -55,6 +57,7 @@ impl Adapter {
             port: port.clone(),
             gsi,
             cm: Cm::new(config, SystemRandom),
+            active_mtu: Mtu(port.active_mtu().0),
             connections: BTreeMap::new(),
             services: BTreeMap::new(),
             users: 0,
@@ -64,6 +67,15 @@ impl Adapter {
 
     pub(super) fn is_used(&self) -> bool {
         self.users > 0 || !self.services.is_empty()
+    }
+
+    /// Returns whether the port carries packets of a path MTU. The MTU of the interface may have
+    /// been raised; where it was lowered, the queue pair's change of state fails.
+    pub(super) fn carries(&mut self, mtu: Mtu) -> bool {
+        if mtu > self.active_mtu {
+            self.active_mtu = Mtu(self.port.active_mtu().0);
+        }
+        mtu <= self.active_mtu
     }
 
     /// Passes MADs that have arrived to the communication manager, at most [`ROUND`]. Returns

@@ -26,6 +26,7 @@ use verbs::{Ece, Errno, Gid, GlobalRoute, QpType};
 use super::SoftId;
 use super::adapter::ece_from_wire;
 use super::manager::manager;
+use super::origin::Origin;
 use super::param::SoftParam;
 use super::queue::{Entry, Waiting};
 use super::record::{HOP_LIMIT, IdState, Key};
@@ -89,6 +90,14 @@ impl State {
     }
 
     fn on_request(&mut self, number: u64, request: &Request) {
+        let now = self.now();
+        if let Some(adapter) = self.adapters.get_mut(&number)
+            && !adapter.carries(request.path_mtu)
+        {
+            let params = RejectParams { reason: Reason::INVALID_MTU, ..RejectParams::default() };
+            let _ = adapter.cm.reject(now, request.id, &params);
+            return;
+        }
         let taken = self.take_request(
             number,
             request.id,
@@ -101,7 +110,6 @@ impl State {
                 Transport::Xrc => matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV),
             },
         );
-        let now = self.now();
         let Some(adapter) = self.adapters.get_mut(&number) else { return };
         let (listener, key, waiting) = match taken {
             Ok(taken) => taken,
@@ -163,6 +171,16 @@ impl State {
         let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
         let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
         let gid = adapter.port.gid();
+        let remote = adapter.cm.peer(connection).map_or(gid, |peer| Gid(peer.remote));
+        let origin = Origin {
+            device: adapter.port.address(),
+            packet: remote.to_ipv6().to_canonical(),
+            source: header.source(),
+            target: header.target(),
+        };
+        if !origin.is_genuine() {
+            return Err(Reason::INVALID_SERVICE_ID.into());
+        }
         let keys = adapter.services.get(&service).map_or(&[][..], |(_, keys)| keys);
         let listener = self.listener_of(keys, header.target()).ok_or(Reason::INVALID_SERVICE_ID)?;
         let of = self.ids.get(&listener).ok_or(Reason::INVALID_SERVICE_ID)?;
@@ -175,13 +193,12 @@ impl State {
         let queue = Arc::clone(&of.queue);
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
         self.attach(key, number);
-        let remote = self.adapters.get(&number).and_then(|adapter| adapter.cm.peer(connection));
         if let Some(id) = self.ids.get_mut(&key) {
             id.state = IdState::Connect;
             id.options = options;
             id.local = Some(SocketAddr::new(header.target(), service.0 as u16));
             id.peer = Some(SocketAddr::new(header.source(), header.source_port));
-            id.remote = remote.map_or(gid, |peer| Gid(peer.remote));
+            id.remote = remote;
             id.connection = Some(connection);
         }
         if let Some(adapter) = self.adapters.get_mut(&number) {

@@ -10,6 +10,7 @@
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
 //! | [`event`] | from an event of the protocol to one of an id |
+//! | [`origin`] | whether a request may name the addresses that it names |
 //! | [`local`] | whether an address of this machine has a device |
 //! | [`query`] | addresses, paths, attributes of queue pairs |
 //! | [`group`] | multicast groups |
@@ -50,6 +51,7 @@ mod life;
 mod listen;
 mod local;
 mod manager;
+mod origin;
 mod param;
 mod ports;
 mod query;

@@ -1,0 +1,168 @@
+//! Whether a request may name the addresses that it names.
+//!
+//! A request carries the addresses that its program uses ([`ib_cm::wire::ip`]), and so does the
+//! packet that brings it. A program believes the former: it sees them as its peer's address and its
+//! own. Without a comparison a host of the network could reach a listener of 127.0.0.1, and connect
+//! under the address of any other host.
+//!
+//! | the request's | of a packet from another machine | of a packet from this machine |
+//! |---|---|---|
+//! | target | an address of the device's interface, other than loopback | any address of this machine |
+//! | source | the packet's | any address of this machine |
+//!
+//! Programs of one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
+//! second column, in which all addresses are of one family. The kernel drops packets from the
+//! network whose source is a loopback address, or an own IPv4 address.
+//!
+//! # References
+//! linux `validate_ipv4_net_dev`, `validate_ipv6_net_dev`; IBTA annex A11.4
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use nix::ifaddrs::getifaddrs;
+
+/// The addresses of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// The address of the device that got the packet.
+    pub(super) device: IpAddr,
+    /// The address that the packet came from.
+    pub(super) packet: IpAddr,
+    /// The requester's address.
+    pub(super) source: IpAddr,
+    /// The address that the requester connects to.
+    pub(super) target: IpAddr,
+}
+
+impl Origin {
+    /// Returns whether the request may name its addresses.
+    pub(super) fn is_genuine(self) -> bool {
+        self.is_plain() || self.is_genuine_among(&interfaces())
+    }
+
+    /// Returns whether the request has the packet's addresses: most do.
+    fn is_plain(self) -> bool {
+        (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
+    }
+
+    fn is_genuine_among(self, interfaces: &[(String, IpAddr)]) -> bool {
+        let (source, target) = (self.source.to_canonical(), self.target.to_canonical());
+        let names = |ip: IpAddr| {
+            interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
+        };
+        let is_local = |ip: IpAddr| ip.is_ipv4() == self.packet.is_ipv4() && names(ip).next().is_some();
+        let on_interface = |ip: IpAddr| names(self.device).any(|name| names(ip).any(|other| other == name));
+        // Another machine may have the same link-local address, on another link.
+        let is_of_link = matches!(self.packet, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        if is_local(self.packet) && (!is_of_link || on_interface(self.packet)) {
+            return is_local(target) && is_local(source);
+        }
+        source == self.packet && !target.is_loopback() && on_interface(target)
+    }
+}
+
+/// Returns the address that stands for an address in the kernel's list: all of 127.0.0.0/8 belongs
+/// to the interface that has 127.0.0.1.
+fn listed(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        other => other,
+    }
+}
+
+/// Returns the addresses of this machine and the names of their interfaces. Where the kernel does
+/// not list them, there are none.
+fn interfaces() -> Vec<(String, IpAddr)> {
+    let Ok(entries) = getifaddrs() else { return Vec::new() };
+    let addresses = entries.filter_map(|entry| {
+        let storage = entry.address?;
+        let ip = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
+            (Some(v4), _) => IpAddr::V4(v4.ip()),
+            (_, Some(v6)) => IpAddr::V6(v6.ip()),
+            _ => return None,
+        };
+        Some((entry.interface_name, ip))
+    });
+    addresses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns whether a request is genuine on a machine with a loopback interface and two others.
+    #[track_caller]
+    fn is_genuine(device: &str, packet: &str, source: &str, target: &str) -> bool {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let interfaces = [
+            ("lo", "127.0.0.1"),
+            ("lo", "::1"),
+            ("eth0", "192.0.2.1"),
+            ("eth0", "192.0.2.2"),
+            ("eth0", "fe80::1"),
+            ("eth1", "198.51.100.1"),
+            ("eth1", "fe80::2"),
+        ];
+        let interfaces = interfaces.map(|(name, text)| (name.to_owned(), ip(text)));
+        let origin =
+            Origin { device: ip(device), packet: ip(packet), source: ip(source), target: ip(target) };
+        origin.is_plain() || origin.is_genuine_among(&interfaces)
+    }
+
+    #[test]
+    fn a_request_of_another_machine_speaks_for_the_address_it_comes_from() {
+        assert!(is_genuine("192.0.2.1", "192.0.2.9", "192.0.2.9", "192.0.2.1"));
+        assert!(is_genuine("192.0.2.1", "192.0.2.9", "192.0.2.9", "::ffff:192.0.2.1"));
+        assert!(is_genuine("fe80::1", "fe80::9", "fe80::9", "fe80::1"));
+        for source in ["192.0.2.8", "127.0.0.1", "192.0.2.1", "0.0.0.0", "::1"] {
+            assert!(!is_genuine("192.0.2.1", "192.0.2.9", source, "192.0.2.1"), "{source}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_another_machine_names_an_address_of_the_interface_that_it_reaches() {
+        assert!(is_genuine("192.0.2.1", "192.0.2.9", "192.0.2.9", "192.0.2.2"), "a secondary address");
+        for target in ["127.0.0.1", "127.1.2.3", "::1", "198.51.100.1", "192.0.2.77", "0.0.0.0"] {
+            assert!(!is_genuine("192.0.2.1", "192.0.2.9", "192.0.2.9", target), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_device_on_loopback_has_no_target_for_another_machine() {
+        assert!(!is_genuine("127.7.7.7", "192.0.2.9", "192.0.2.9", "127.0.0.1"));
+    }
+
+    #[test]
+    fn programs_of_one_machine_reach_each_other_by_all_its_addresses() {
+        for packet in ["127.7.7.8", "192.0.2.1", "198.51.100.1"] {
+            for source in [packet, "127.0.0.1", "192.0.2.2"] {
+                for target in ["127.0.0.1", "127.7.7.9", "192.0.2.1", "198.51.100.1"] {
+                    let of = format!("{packet} {source} {target}");
+                    assert!(is_genuine("127.7.7.7", packet, source, target), "{of}");
+                }
+            }
+            assert!(!is_genuine("127.7.7.7", packet, "192.0.2.9", "127.7.7.7"), "{packet}");
+            assert!(!is_genuine("127.7.7.7", packet, packet, "192.0.2.9"), "{packet}");
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_of_another_link_is_of_another_machine() {
+        assert!(is_genuine("fe80::1", "fe80::1", "::1", "::1"), "this machine, on the same link");
+        assert!(is_genuine("fe80::1", "fe80::2", "fe80::2", "fe80::1"));
+        assert!(!is_genuine("fe80::1", "fe80::2", "::1", "::1"));
+        assert!(!is_genuine("fe80::1", "fe80::2", "fe80::2", "::1"));
+    }
+
+    #[test]
+    fn the_addresses_of_a_request_are_of_the_family_of_its_packet() {
+        for (source, target) in [("127.0.0.1", "127.0.0.1"), ("fe80::1", "127.0.0.1"), ("::1", "192.0.2.1")] {
+            assert!(!is_genuine("fe80::1", "fe80::1", source, target), "{source} {target}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_its_loopback_address() {
+        assert!(interfaces().iter().any(|(_, ip)| ip.is_loopback()));
+    }
+}
