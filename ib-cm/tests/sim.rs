@@ -1,5 +1,6 @@
 //! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish,
-//! on networks that lose, double and reorder messages. Each seed is a world.
+//! on networks that lose, double and reorder messages, and with a stranger who guesses queue pairs.
+//! Each seed is a world.
 //!
 //! | invariant | checked |
 //! |---|---|
@@ -7,6 +8,8 @@
 //! | both sides have the same queue pairs and packet sequence numbers | at each reply |
 //! | an accepted side is established only if the asking side was ready | at the end |
 //! | a side that was ready has a peer that learned of it, or of the end | at the end |
+//! | a connection that both sides have is released by one of them alone | at each release |
+//! | a release is repeated within its time, and ends with its retries | at each release |
 //! | every connection ends: no entry, no timer and no message stays | at the end |
 //!
 //! `IB_CM_SIM_SEEDS=10000 cargo test --release -p ib-cm --test sim` tries more seeds, and
@@ -16,15 +19,21 @@ use std::collections::BTreeMap;
 use std::env;
 
 use ib_cm::cm::{
-    AcceptParams, CmId, ConnectParams, Event, Refused, RejectParams, SidrParams, SidrReplyParams,
+    AcceptParams, CmId, ConnectParams, Event, Refused, RejectParams, SidrParams, SidrReplyParams, State,
 };
 use ib_cm::sim::{Faults, Net, NodeId, Rng};
 use ib_cm::time::{MILLISECOND, Time};
-use ib_cm::wire::{PortSpace, Reason, ServiceId, mra};
+use ib_cm::wire::{Mad, Message, Mtu, PortSpace, Reason, ServiceId, mra, path, req};
 
 const SECOND: u64 = 1000 * MILLISECOND;
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
+
+/// The longest release of a connection of these worlds: a DREQ, and its 15 repetitions.
+const RELEASE: u64 = 16 * 4608 * MILLISECOND;
+
+/// The first packet sequence number in a stranger's request. Those of nodes differ.
+const FORGED_PSN: u32 = 7;
 
 /// Seeds of a run without a number.
 const SEEDS: u64 = 2000;
@@ -41,6 +50,8 @@ enum Action {
     SidrReply(NodeId, CmId),
     Restart(NodeId),
     Cut(NodeId),
+    /// A stranger asks under the address of a node, with one of the queue pairs that there were.
+    Guess,
 }
 
 /// The part of a connection on one node.
@@ -54,8 +65,12 @@ struct Life {
     rejected: bool,
     /// The program has called `ready_to_use`.
     ready: bool,
+    /// The time at which the program has called `disconnect`.
+    asked: Option<Time>,
     /// An RTU arrived.
     established: bool,
+    /// A stranger has asked for it.
+    forged: bool,
     /// The queue pair of the side that asked, which names the connection on both sides.
     asker: u32,
 }
@@ -115,6 +130,9 @@ impl World {
             let action = if world.rng.percent(50) { Action::Restart(node) } else { Action::Cut(node) };
             world.later(20 * SECOND, action);
         }
+        for _ in 0..world.rng.below(6) {
+            world.later(60 * SECOND, Action::Guess);
+        }
         world
     }
 
@@ -164,6 +182,7 @@ impl World {
         match event {
             Event::Request(request) => {
                 life.asker = request.remote_qpn;
+                life.forged = request.starting_psn == FORGED_PSN;
                 self.on_request(node, id);
             }
             Event::Reply(reply) => {
@@ -185,6 +204,12 @@ impl World {
                 };
                 self.later(3 * SECOND, action);
             }
+            Event::Disconnected { .. } => {
+                let (asker, asked, forged) = (life.asker, life.asked, life.forged);
+                if !forged {
+                    self.on_release(node, id, asker, asked);
+                }
+            }
             Event::SidrRequest(_) => {
                 let action = match self.rng.below(5) {
                     0 => Action::Destroy(node, id),
@@ -196,6 +221,22 @@ impl World {
         }
         if event.is_last() {
             assert_eq!(self.net.cm(node).state(id), None);
+        }
+    }
+
+    /// Checks the end of a release that this side asked for, or that the peer's restart caused.
+    fn on_release(&mut self, node: NodeId, id: CmId, asker: u32, asked: Option<Time>) {
+        if let Some(asked) = asked {
+            assert!(self.net.now() <= asked + RELEASE, "a release since {asked:?}");
+            return;
+        }
+        if self.ambiguous.contains(&asker) {
+            return;
+        }
+        let has_it = |other: &Life| other.asker == asker && (other.ready || other.established);
+        let others = self.lives.iter().filter(|(key, other)| **key != (node, id) && has_it(other));
+        for (other, id) in others.map(|(key, _)| *key).collect::<Vec<_>>() {
+            assert_eq!(self.net.cm(other).state(id), None, "{node:?} alone has released it");
         }
     }
 
@@ -267,7 +308,11 @@ impl World {
                 may_be_late(outcome);
             }
             Action::Disconnect(node, id) => {
-                may_be_late(self.net.cm(node).disconnect(now, id, Default::default()));
+                let outcome = self.net.cm(node).disconnect(now, id, Default::default());
+                if outcome.is_ok() {
+                    self.life(node, id).asked.get_or_insert(now);
+                }
+                may_be_late(outcome);
             }
             Action::Destroy(node, id) => {
                 self.net.cm(node).destroy(now, id);
@@ -286,6 +331,7 @@ impl World {
                     self.later(SECOND, Action::Connect(node));
                 }
             }
+            Action::Guess => self.guess(),
             Action::Cut(node) => {
                 self.net.set_cut(node, true);
                 self.restarted = true;
@@ -324,6 +370,13 @@ impl World {
         if self.rng.percent(10) {
             self.later(20 * SECOND, Action::Destroy(node, id));
         }
+    }
+
+    fn guess(&mut self) {
+        let (from, to) = (self.any_node(), self.any_node());
+        let local_qpn = 16 + self.rng.below(u64::from(self.next_qpn - 15)) as u32;
+        let request = guess(&self.net, from, to, local_qpn, self.rng.below(1 << 32) as u32);
+        self.net.inject(from, to, request);
     }
 
     fn accept(&mut self, node: NodeId, id: CmId) {
@@ -389,7 +442,7 @@ impl Action {
             | Self::Disconnect(node, _)
             | Self::Destroy(node, _)
             | Self::SidrReply(node, _) => Some(node),
-            Self::Connect(_) | Self::Restart(_) | Self::Cut(_) => None,
+            Self::Connect(_) | Self::Restart(_) | Self::Cut(_) | Self::Guess => None,
         }
     }
 }
@@ -434,6 +487,24 @@ fn name(event: &Event) -> &'static str {
         Event::SidrRequest(_) | Event::SidrReply(_) => "resolution",
         other => panic!("an event that the worlds do not know: {other:?}"),
     }
+}
+
+/// Returns a REQ under the address and the GUID of a node.
+fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32) -> Mad {
+    let primary = path::Repr { local_gid: net.gid(from), remote_gid: net.gid(to), ..path::Repr::default() };
+    let request = req::Repr {
+        local_comm_id,
+        service_id: SERVICE,
+        local_ca_guid: net.guid(from),
+        local_qpn,
+        starting_psn: FORGED_PSN,
+        local_cm_response_timeout: 18,
+        max_cm_retries: 3,
+        path_mtu: Mtu::B1024,
+        primary,
+        ..req::Repr::default()
+    };
+    Message::from(request).emit(1, 0)
 }
 
 /// Checks a call that may come after the end of the connection, or in another state.
@@ -532,9 +603,44 @@ fn a_stranger_on_the_network_takes_down_no_connection() {
             }
         }
         assert_eq!(established, 1);
-        assert_eq!(net.cm(a).state(asked), Some(ib_cm::cm::State::Established));
+        assert_eq!(net.cm(a).state(asked), Some(State::Established));
         assert_eq!((net.cm(a).len(), net.cm(b).len()), (1, 1));
     }
+}
+
+#[test]
+fn a_stranger_who_knows_the_queue_pair_takes_down_no_connection() {
+    let mut net = Net::new(1);
+    let (a, b) = (net.add_node(), net.add_node());
+    net.cm(a).listen(SERVICE, u64::MAX, 4).unwrap();
+    net.cm(b).listen(SERVICE, u64::MAX, 4).unwrap();
+    let (path, now) = (net.path(a, b), net.now());
+    let params = ConnectParams { path, service_id: SERVICE, qp_num: 5, ..ConnectParams::default() };
+    let asked = net.cm(a).connect(now, &params).unwrap();
+    let mut accepted = None;
+    for round in 0..200 {
+        let until = net.now() + 100 * MILLISECOND;
+        while let Some((node, event)) = net.next_until(until) {
+            let now = net.now();
+            match event {
+                Event::Request(request) => {
+                    let params = AcceptParams { qp_num: 6, ..AcceptParams::default() };
+                    net.cm(node).accept(now, request.id, &params).unwrap();
+                    accepted = Some(request.id);
+                }
+                Event::Reply(reply) => net.cm(node).ready_to_use(reply.id, Default::default()).unwrap(),
+                Event::Established { .. } => {}
+                other => panic!("{other:?}\n{}", net.trace()),
+            }
+        }
+        // Each side gets the other's queue pair.
+        let (from, to, qpn) = if round % 2 == 0 { (a, b, 5) } else { (b, a, 6) };
+        let request = guess(&net, from, to, qpn, 1000 + round);
+        net.inject(from, to, request);
+    }
+    assert_eq!(net.cm(a).state(asked), Some(State::Established));
+    assert_eq!(net.cm(b).state(accepted.unwrap()), Some(State::Established));
+    assert_eq!((net.cm(a).len(), net.cm(b).len()), (1, 1));
 }
 
 #[test]

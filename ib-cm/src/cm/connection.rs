@@ -34,8 +34,18 @@ pub(super) struct Connection {
     pub(super) sent: Option<Mad>,
     /// The message that answers the peer's last one, if that arrives again.
     pub(super) answer: Option<Mad>,
+    /// The peer was asked whether it still knows the connection.
+    pub(super) doubt: Option<Doubt>,
     /// The entry in the list of timers.
     pub(super) deadline: Option<Time>,
+}
+
+/// A question to the peer whether it still knows the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doubt {
+    /// The transaction id of the question, and of its answer.
+    pub(super) tid: u64,
+    pub(super) at: Time,
 }
 
 /// Facts about both queue pairs of a connection.
@@ -78,6 +88,7 @@ impl Connection {
             retries_left: 0,
             sent: None,
             answer: None,
+            doubt: None,
             deadline: None,
         }
     }

@@ -51,12 +51,48 @@
 //! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
 //!   12.9.8), so that a peer whose messages were lost does not wait longer. Linux sends none.
 //! - The DREQ of a destroyed connection is sent again until it is answered. Linux sends it once.
+//! - A REQ with the queue pair of an established connection makes this side ask the peer before it
+//!   releases the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
 //! - A REJ without the receiver's communication id ends only requests whose RTU has not arrived. On
 //!   Linux it ends established connections too.
 //! - Timeouts that peers ask for count as 65 s at most ([`Config::max_peer_timeout`]).
 //! - A LAP is answered by an APR with the status "not supported". Linux drops it on RoCE.
 //! - A REQ whose primary path does not begin at the source address is rejected. Linux sends its REP
 //!   to the address in the path.
+//! - A REQ whose path MTU has no meaning is rejected. Linux leaves that to the queue pair.
+//!
+//! # What is checked in a REQ
+//! | field | rule |
+//! |---|---|
+//! | service id | it has a listener, or the REQ is rejected (reason 8) |
+//! | transport service | RC, UC, or XRC, or it is rejected (9) |
+//! | sender's GID in the primary path | the source address of the packet, or it is rejected (12) |
+//! | path MTU | a code of 1 to 5, or it is rejected (26); the caller knows the port's MTU |
+//! | communication id, queue pair, GUID | no connection has them (10 for the queue pair) |
+//! | response timeout | counts as [`Config::max_peer_timeout`] at most |
+//! | acknowledgement timeout | any code; a timewait lasts [`Config::max_peer_timeout`] at most |
+//! | retries of packets, messages and RNR NAKs | any: their fields have no other values |
+//! | reads and atomics, sequence number, all else | data for the caller, and its queue pair |
+//!
+//! # A peer that has restarted
+//! A peer that has restarted may ask for a connection with a queue pair that it had before. Its old
+//! connection, of which it knows nothing, must end, or the peer could never use the number again
+//! (IBTA 12.9.8.3.1). But the same REQ is what a stranger can send who guesses the number (24 bits),
+//! and the GUID of a device may be public. So the REQ is rejected as stale, and the peer is asked:
+//!
+//! ```text
+//! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
+//! peer ◄──DREQ with both communication ids, queue pair 0xffffff───
+//! peer that knows the connection: the number is not its own, it drops the DREQ
+//! peer that has restarted       ──DREP with both ids, and the transaction id──► Timewait
+//! ```
+//!
+//! A receiver drops a DREQ with another queue pair, and answers one with unknown ids, as Linux and
+//! this crate do. The DREP proves that its sender got the DREQ, so a stranger who sees no messages
+//! cannot send it. A connection is asked about once a second at most. A restarted peer that repeats
+//! its request with a new communication id, as it must after a REJ, is accepted from then on; each
+//! repetition asks again, if the DREQ or the DREP was lost. A REP with the queue pair of a connection
+//! has the same effect.
 //!
 //! # Strangers
 //! A message changes a connection only if it comes from the address of the connection's peer and
@@ -68,11 +104,12 @@
 //!
 //! - ask for connections in the peer's name, as often as the backlog allows. The answers go to the
 //!   peer, which drops them;
-//! - end an established connection, if it knows the GUID of the peer's device and guesses the
-//!   number of the peer's queue pair (24 bits). A REQ with these numbers means that the peer has
-//!   restarted (IBTA 12.9.8.3.1), so the old connection is released. With the same guess, made
-//!   earlier, it keeps the peer from connecting with that queue pair. Numbers that the peer does
-//!   not draw are easier to guess;
+//! - keep the peer from connecting with a queue pair, if it knows the GUID of the peer's device and
+//!   guesses the number of the queue pair (24 bits) before the peer asks: the peer's request is
+//!   rejected as stale while the forged one lasts. Numbers that the peer does not draw are easier to
+//!   guess;
+//! - make this side [ask the peer](#a-peer-that-has-restarted) once a second, with the same guess.
+//!   It ends the connection of a peer that answers a DREQ for any queue pair, as no known one does;
 //! - answer an own request in the peer's name, until the peer's answer arrives, if it guesses the
 //!   own communication id (32 bits);
 //! - give up a peer's request, until the peer's RTU arrives, if it knows the GUID of the peer's
@@ -82,8 +119,8 @@
 //! A stranger who sees the messages can do all that the peer can.
 //!
 //! Each message from an unknown sender gets at most one answer, which is not longer than the
-//! message. A request that the caller accepts is answered again for each retry that it allows, at
-//! most 15.
+//! message, and causes one more message each second to the peer of a connection. A request that the
+//! caller accepts is answered again for each retry that it allows, at most 15.
 
 mod active;
 mod config;

@@ -99,7 +99,7 @@ impl Net {
     /// Adds a node with these limits, and a GUID of its own.
     pub fn add_node_with(&mut self, config: Config) -> NodeId {
         let node = NodeId(self.nodes.len());
-        let config = Config { node_guid: 0x0255_00ff_fe00_0000 + node.0 as u64, ..config };
+        let config = Config { node_guid: self.guid(node), ..config };
         let cm = Cm::new(config, Rng::split(self.seed, node.0 as u64));
         self.nodes.push(Node { cm, config, cut: false, starts: 1 });
         node
@@ -136,6 +136,11 @@ impl Net {
     pub fn gid(&self, node: NodeId) -> Gid {
         let [high, low] = (node.0 as u16).to_be_bytes();
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, high, low]
+    }
+
+    /// Returns the GUID of a node.
+    pub fn guid(&self, node: NodeId) -> u64 {
+        0x0255_00ff_fe00_0000 + node.0 as u64
     }
 
     /// Returns the addresses of messages from one node to another.

@@ -38,7 +38,7 @@ impl Cm {
                 ..rej::Repr::default()
             };
             self.transmit(*from, Message::from(message).emit(header.tid, 0));
-            self.release_stale(now, stale);
+            self.doubt(now, stale);
             return Some(());
         }
 

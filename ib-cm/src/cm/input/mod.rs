@@ -41,7 +41,7 @@ impl Cm {
             Message::Rep(rep) => self.on_rep(now, from, &header, &rep),
             Message::Rtu(rtu) => self.on_rtu(from, &rtu),
             Message::Dreq(dreq) => self.on_dreq(from, &header, &dreq),
-            Message::Drep(drep) => self.on_drep(now, from, &drep),
+            Message::Drep(drep) => self.on_drep(now, from, &header, &drep),
             Message::SidrReq(sidr_req) => self.on_sidr_req(from, &header, &sidr_req),
             Message::SidrRep(sidr_rep) => self.on_sidr_rep(from, &header, &sidr_rep),
             Message::Lap(lap) => self.on_lap(from, &header, &lap),

@@ -60,11 +60,20 @@ impl Cm {
         self.transmit(*from, Message::from(message).emit(header.tid, 0));
     }
 
-    pub(super) fn on_drep(&mut self, now: Time, from: &Address, drep: &drep::Repr) -> Option<()> {
+    pub(super) fn on_drep(
+        &mut self,
+        now: Time,
+        from: &Address,
+        header: &mad::Repr,
+        drep: &drep::Repr,
+    ) -> Option<()> {
         let id = self.table.find(drep.remote_comm_id, Some(drep.local_comm_id), from.remote)?;
-        match self.table.get(id)?.state {
+        let connection = self.table.get(id)?;
+        match connection.state {
             // The second where both sides asked at the same time.
             State::DreqSent | State::DreqRcvd => {}
+            // The peer does not know the connection any more.
+            State::Established if connection.doubt.is_some_and(|doubt| doubt.tid == header.tid) => {}
             _ => return None,
         }
         self.report(Event::Disconnected { id, private_data: Some(drep.private_data) });

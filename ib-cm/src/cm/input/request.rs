@@ -1,11 +1,11 @@
 //! REQ: the first message of a handshake, of a stranger.
 
 use super::super::Cm;
-use super::super::connection::{Connection, QueuePair};
+use super::super::connection::{Connection, Doubt, QueuePair};
 use super::super::event::{Event, Request};
 use super::super::types::{Address, CmId, Path, State, Transport};
-use crate::time::{Time, nanoseconds};
-use crate::wire::{Answered, Ece, Message, Reason, dreq, mad, path, rej, req};
+use crate::time::{MILLISECOND, Time, nanoseconds};
+use crate::wire::{Answered, Ece, MASK_24, Message, Reason, dreq, mad, path, rej, req};
 
 impl Cm {
     pub(super) fn on_req(
@@ -17,11 +17,6 @@ impl Cm {
     ) -> Option<()> {
         if let Some(id) = self.table.find_remote_id((from.remote, req.local_ca_guid, req.local_comm_id)) {
             self.on_duplicate_req(id);
-            return Some(());
-        }
-        if let Some(id) = self.table.find_remote_qp((from.remote, req.local_ca_guid, req.local_qpn)) {
-            self.refuse(from, header, req, Reason::STALE_CONN, &[]);
-            self.release_stale(now, id);
             return Some(());
         }
         let Some(listener) = self.listeners.find(req.service_id) else {
@@ -38,6 +33,11 @@ impl Cm {
         }
         if req.path_mtu.bytes().is_none() {
             self.refuse(from, header, req, Reason::INVALID_MTU, &[]);
+            return Some(());
+        }
+        if let Some(id) = self.table.find_remote_qp((from.remote, req.local_ca_guid, req.local_qpn)) {
+            self.refuse(from, header, req, Reason::STALE_CONN, &[]);
+            self.doubt(now, id);
             return Some(());
         }
         if self.table.len() >= self.config.max_connections
@@ -116,12 +116,27 @@ impl Cm {
         }
     }
 
-    /// Releases a connection whose peer has begun another one with the same queue pair, so that it
-    /// does not know the old one any more.
-    pub(super) fn release_stale(&mut self, now: Time, id: CmId) {
-        if self.table.get(id).is_some_and(|connection| connection.state == State::Established) {
-            self.send_dreq(now, id, dreq::Data::default());
+    /// Asks the peer of a connection whether it still knows it, because the peer seems to have begun
+    /// another one with the same queue pair: sends a DREQ with a number that no queue pair has.
+    /// A peer that knows the connection drops it, and one that has restarted answers with a DREP,
+    /// which releases the connection ([`on_drep`](Self::on_drep)).
+    pub(super) fn doubt(&mut self, now: Time, id: CmId) {
+        let Some(connection) = self.table.get(id) else { return };
+        let is_recent = connection.doubt.is_some_and(|doubt| now < doubt.at + DOUBT_INTERVAL);
+        if connection.state != State::Established || is_recent {
+            return;
         }
+        let Some(tid) = self.draw_tid() else { return };
+        let Some(connection) = self.table.get_mut(id) else { return };
+        connection.doubt = Some(Doubt { tid, at: now });
+        let message = dreq::Repr {
+            local_comm_id: connection.local_id,
+            remote_comm_id: connection.remote_id.unwrap_or_default(),
+            remote_qpn: NO_QPN,
+            private_data: dreq::Data::default(),
+        };
+        let to = connection.peer;
+        self.transmit(to, Message::from(message).emit(tid, 0));
     }
 
     /// Rejects a request of which nothing is kept.
@@ -163,3 +178,9 @@ fn received(path: &path::Repr) -> Path {
         packet_life_time: path.local_ack_timeout.saturating_sub(1),
     }
 }
+
+/// The time for which a peer is not asked again whether it knows a connection.
+const DOUBT_INTERVAL: u64 = 1000 * MILLISECOND;
+
+/// The number of the queue pair of multicast packets, which no connection has.
+const NO_QPN: u32 = MASK_24;

@@ -225,7 +225,9 @@ fn a_reply_with_a_queue_pair_that_is_connected_is_rejected_as_stale() {
     let Message::Rej(rej) = parse(&sent[0]) else { panic!() };
     assert_eq!((rej.reason, rej.message_rejected), (Reason::STALE_CONN, Answered::REP));
     assert_eq!(alice.cm.state(second), Some(State::ReqSent), "another reply may come");
-    assert_eq!(alice.cm.state(a), Some(State::DreqSent));
+    bob.takes(&sent[1]);
+    bob.sends_nothing();
+    assert_eq!(alice.cm.state(a), Some(State::Established), "the peer knows it");
     bob.takes(&sent[0]);
     let Event::Rejected(rejected) = bob.event() else { panic!() };
     assert_eq!((rejected.id, rejected.timewait), (b, true));

@@ -1,7 +1,7 @@
 //! Messages of strangers: from another address, or under the peer's without the ids.
 
 use super::*;
-use crate::wire::{Answered, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
+use crate::wire::{Answered, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
 
 /// Returns every message that names a connection, with these ids.
 fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Message> {
@@ -169,6 +169,75 @@ fn a_request_from_another_address_does_not_make_a_connection_stale() {
     assert!(matches!(bob.event(), Event::Request(_)), "it is a request of its own");
     bob.sends_nothing();
     assert_eq!(bob.cm.state(b), Some(State::Established));
+}
+
+/// Returns a REQ under Alice's address with her GUID and the number of her queue pair.
+fn guess(local_comm_id: u32, service_id: ServiceId) -> Mad {
+    let primary = crate::wire::path::Repr { local_gid: ALICE, remote_gid: BOB, ..Default::default() };
+    let (local_ca_guid, local_qpn, path_mtu) = (ALICE_GUID, 0x11, Mtu::B1024);
+    let request = req::Repr {
+        local_comm_id,
+        service_id,
+        local_ca_guid,
+        local_qpn,
+        path_mtu,
+        primary,
+        ..req::Repr::default()
+    };
+    Message::from(request).emit(1, 0)
+}
+
+#[test]
+fn a_guessed_queue_pair_ends_no_connection_that_the_peer_knows() {
+    let Pair { mut alice, mut bob, a, b } = connected();
+    let mut questions = 0;
+    for round in 0..100 {
+        bob.takes_from(ALICE, &guess(round, SERVICE));
+        for sent in bob.sent() {
+            let Message::Rej(rej) = parse(&sent) else {
+                questions += 1;
+                alice.takes(&sent);
+                continue;
+            };
+            assert_eq!(rej.reason, Reason::STALE_CONN);
+        }
+        alice.sends_nothing();
+        bob.now = bob.now + 100 * MILLISECOND;
+    }
+    assert_eq!(questions, 10, "one a second");
+    for (side, id) in [(&mut alice, a), (&mut bob, b)] {
+        side.no_event();
+        assert_eq!((side.cm.state(id), side.cm.len()), (Some(State::Established), 1));
+    }
+}
+
+#[test]
+fn a_guess_for_a_service_without_a_listener_learns_nothing_of_queue_pairs() {
+    let Pair { mut bob, b, .. } = connected();
+    bob.takes_from(ALICE, &guess(7, ServiceId(9)));
+    let Message::Rej(rej) = parse(&bob.sends(Attribute::REJ)) else { panic!() };
+    assert_eq!(rej.reason, Reason::INVALID_SERVICE_ID);
+    assert_eq!(bob.cm.state(b), Some(State::Established));
+}
+
+#[test]
+fn only_the_answer_to_a_question_says_that_the_peer_has_restarted() {
+    let Pair { mut bob, b, .. } = connected();
+    bob.takes_from(ALICE, &guess(7, SERVICE));
+    let question = bob.sent().into_iter().find(|sent| kind(sent) == Attribute::DREQ).unwrap();
+    let Message::Dreq(dreq) = parse(&question) else { panic!() };
+    let answer = |local_comm_id, remote_comm_id, tid| {
+        let answer = drep::Repr { local_comm_id, remote_comm_id, ..drep::Repr::default() };
+        Message::from(answer).emit(tid, 0)
+    };
+    let tid = header(&question).tid;
+    for (local, remote, tid) in [(0, 1, tid), (1, 0, tid), (0, 0, tid ^ 1)] {
+        bob.takes_from(ALICE, &answer(dreq.remote_comm_id ^ local, dreq.local_comm_id ^ remote, tid));
+        assert_eq!(bob.cm.state(b), Some(State::Established));
+    }
+    bob.takes_from(ALICE, &answer(dreq.remote_comm_id, dreq.local_comm_id, tid));
+    assert!(matches!(bob.event(), Event::Disconnected { id, private_data: Some(_) } if id == b));
+    assert_eq!(bob.cm.state(b), Some(State::Timewait));
 }
 
 #[test]
