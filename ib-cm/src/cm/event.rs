@@ -51,7 +51,8 @@ pub enum Event {
     Disconnected {
         /// The connection.
         id: CmId,
-        /// Private data of the peer's answer; `None` if there was no answer.
+        /// Private data of the peer's answer, or of its own request where both sides asked at the
+        /// same time; `None` if there was no answer.
         private_data: Option<drep::Data>,
     },
     /// No packet of the connection can arrive any more. Last event.

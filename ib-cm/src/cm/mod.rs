@@ -27,8 +27,8 @@
 //!                          ▼                  ▼                        │
 //!                      MraReqSent ─accept─► MraRepRcvd ──RTU───────────┘
 //!
-//! release   Established ──disconnect──► DreqSent ──DREP, time──► Timewait ──time──► Idle
-//!               └──────DREQ──────────► DreqRcvd ──disconnect──────▲
+//! release   Established ──disconnect──► DreqSent ──DREP, DREQ, time──► Timewait ──time──► Idle
+//!               └──────DREQ──────────► DreqRcvd ──disconnect────────────▲
 //!
 //! refused   an attempt ──reject, REJ, time──► Idle; after both queue pairs may have sent: Timewait
 //! ```
@@ -40,6 +40,7 @@
 //! | REQ, RepSent or MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
 //! | REP, MraRepSent | the MRA |
 //! | REP, Established | the RTU, which was lost |
+//! | DREQ, DreqRcvd | none: the caller is about to answer |
 //! | DREQ, Timewait | the DREP, which was lost |
 //! | DREQ, no such connection | a DREP, so that the sender's release ends |
 //!
@@ -51,6 +52,8 @@
 //! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
 //!   12.9.8), so that a peer whose messages were lost does not wait longer. Linux sends none.
 //! - The DREQ of a destroyed connection is sent again until it is answered. Linux sends it once.
+//! - A DREQ that crosses the own one is answered at once, and is the answer to it: both sides have
+//!   asked for the end. Linux stops its own DREQ and waits for the program to disconnect again.
 //! - A REQ with the queue pair of an established connection makes this side ask the peer before it
 //!   releases the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
 //! - A REJ without the receiver's communication id ends only requests whose RTU has not arrived. On

@@ -40,7 +40,7 @@ impl Cm {
             Message::Rej(rej) => self.on_rej(now, from, &rej),
             Message::Rep(rep) => self.on_rep(now, from, &header, &rep),
             Message::Rtu(rtu) => self.on_rtu(from, &rtu),
-            Message::Dreq(dreq) => self.on_dreq(from, &header, &dreq),
+            Message::Dreq(dreq) => self.on_dreq(now, from, &header, &dreq),
             Message::Drep(drep) => self.on_drep(now, from, &header, &drep),
             Message::SidrReq(sidr_req) => self.on_sidr_req(from, &header, &sidr_req),
             Message::SidrRep(sidr_rep) => self.on_sidr_rep(from, &header, &sidr_rep),

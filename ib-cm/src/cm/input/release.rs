@@ -7,7 +7,13 @@ use crate::time::Time;
 use crate::wire::{Message, drep, dreq, mad};
 
 impl Cm {
-    pub(super) fn on_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) -> Option<()> {
+    pub(super) fn on_dreq(
+        &mut self,
+        now: Time,
+        from: &Address,
+        header: &mad::Repr,
+        dreq: &dreq::Repr,
+    ) -> Option<()> {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
             // No such connection, or none any more: the sender shall come to an end.
             self.counters.duplicates += 1;
@@ -25,7 +31,17 @@ impl Cm {
                 self.end(id);
                 return Some(());
             }
-            State::RepSent | State::MraRepRcvd | State::DreqSent | State::Established => {}
+            State::DreqSent => {
+                // Both sides asked at the same time, so both want the end.
+                connection.state = State::DreqRcvd;
+                connection.tid = header.tid;
+                let private_data = drep::Data::new(dreq.private_data.as_ref()).ok();
+                self.send_drep(id, drep::Data::default());
+                self.report(Event::Disconnected { id, private_data });
+                self.enter_timewait(now, id);
+                return Some(());
+            }
+            State::RepSent | State::MraRepRcvd | State::Established => {}
             State::Timewait if connection.answer.is_some() => {
                 self.answer_again(id);
                 return Some(());
@@ -70,8 +86,7 @@ impl Cm {
         let id = self.table.find(drep.remote_comm_id, Some(drep.local_comm_id), from.remote)?;
         let connection = self.table.get(id)?;
         match connection.state {
-            // The second where both sides asked at the same time.
-            State::DreqSent | State::DreqRcvd => {}
+            State::DreqSent => {}
             // The peer does not know the connection any more.
             State::Established if connection.doubt.is_some_and(|doubt| doubt.tid == header.tid) => {}
             _ => return None,

@@ -36,20 +36,46 @@ fn both_sides_can_disconnect_at_the_same_time() {
     let (from_alice, from_bob) = (alice.sends(Attribute::DREQ), bob.sends(Attribute::DREQ));
     alice.takes(&from_bob);
     bob.takes(&from_alice);
-    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
-    assert!(matches!(bob.event(), Event::Disconnecting { .. }));
-    alice.disconnects(a);
-    bob.takes(&alice.sends(Attribute::DREP));
-    assert!(matches!(bob.event(), Event::Disconnected { .. }), "it need not answer any more");
-    assert_eq!(bob.cm.state(b), Some(State::Timewait));
-    // An answer to a release that was repeated meanwhile.
+    let private_data = Some(drep::Data::new(b"bye").unwrap());
+    assert_eq!(alice.event(), Event::Disconnected { id: a, private_data });
+    assert_eq!(bob.event(), Event::Disconnected { id: b, private_data });
+    let (to_bob, to_alice) = (alice.sends(Attribute::DREP), bob.sends(Attribute::DREP));
+    bob.takes(&to_bob);
+    alice.takes(&to_alice);
+    // A release that was repeated meanwhile.
     bob.takes(&from_alice);
-    alice.takes(&bob.sends(Attribute::DREP));
-    alice.no_event();
+    assert_eq!(bob.sends(Attribute::DREP), to_alice);
     for side in [&mut alice, &mut bob] {
+        side.no_event();
         side.waits();
         assert!(matches!(side.event(), Event::TimewaitExit { .. }));
         side.has_nothing_left();
+    }
+}
+
+#[test]
+fn both_sides_end_if_they_disconnect_at_the_same_time_and_a_message_is_lost() {
+    // The peer's DREQ is lost, or the DREP for the own one.
+    for drep_is_lost in [false, true] {
+        let Pair { mut alice, mut bob, a, b } = connected();
+        alice.disconnects(a);
+        bob.disconnects(b);
+        alice.sends(Attribute::DREQ);
+        alice.takes(&bob.sends(Attribute::DREQ));
+        assert!(matches!(alice.event(), Event::Disconnected { .. }), "without another call");
+        let mut drep = alice.sends(Attribute::DREP);
+        if drep_is_lost {
+            bob.waits();
+            alice.takes(&bob.sends(Attribute::DREQ));
+            drep = alice.sends(Attribute::DREP);
+        }
+        bob.takes(&drep);
+        assert!(matches!(bob.event(), Event::Disconnected { id, private_data: Some(_) } if id == b));
+        for side in [&mut alice, &mut bob] {
+            assert_eq!(side.waits(), 512);
+            assert!(matches!(side.event(), Event::TimewaitExit { .. }));
+            side.has_nothing_left();
+        }
     }
 }
 
