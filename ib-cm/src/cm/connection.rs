@@ -1,7 +1,7 @@
 //! [`Connection`]: the data of a connection or resolution.
 
 use super::types::{Address, ListenId, Path, State, Transport};
-use crate::time::Time;
+use crate::time::{Time, nanoseconds};
 use crate::wire::{Gid, Mad, Mtu, ServiceId};
 
 /// A connection or resolution in the table.
@@ -66,6 +66,16 @@ pub(super) struct QueuePair {
     pub(super) rnr_retry_count: u8,
     /// Acknowledgement timeout, a code of 5 bits; the length of the timewait too.
     pub(super) ack_timeout: u8,
+}
+
+impl QueuePair {
+    /// Returns the acknowledgement timeout in nanoseconds, where a peer that asks for more than the
+    /// code `max` is not believed.
+    pub(super) fn ack_nanoseconds(&self, max: u8) -> u64 {
+        // The own path may be slower than peers are believed to be.
+        let max = if self.active { max.max(self.path.packet_life_time + 1) } else { max };
+        nanoseconds(self.ack_timeout.min(max))
+    }
 }
 
 impl Connection {

@@ -2,7 +2,7 @@
 
 use super::Cm;
 use super::types::{CmId, Refused, RejectParams, SidrReplyParams, State, Transport};
-use crate::time::{Time, nanoseconds};
+use crate::time::Time;
 use crate::wire::{Message, drep, dreq, sidr_rep};
 
 impl Cm {
@@ -142,11 +142,8 @@ impl Cm {
             connection.answer = None;
         }
         connection.state = State::Timewait;
-        let pair = &connection.queue_pair;
-        // The own path may be slower than peers are believed to be.
-        let max = if pair.active { max.max(pair.path.packet_life_time + 1) } else { max };
-        let code = pair.ack_timeout.min(max);
-        self.table.set_deadline(id, Some(now + nanoseconds(code)));
+        let timewait = connection.queue_pair.ack_nanoseconds(max);
+        self.table.set_deadline(id, Some(now + timewait));
     }
 }
 

@@ -119,8 +119,7 @@ impl Cm {
             _ => return None,
         };
         // Further repetitions of this message take as long, and later messages do not.
-        let extended =
-            nanoseconds(mra.service_timeout.min(max)) + nanoseconds(connection.queue_pair.ack_timeout);
+        let extended = nanoseconds(mra.service_timeout.min(max)) + connection.queue_pair.ack_nanoseconds(max);
         connection.extended = Some(extended);
         let deadline = now + extended;
         self.table.set_deadline(id, Some(deadline));

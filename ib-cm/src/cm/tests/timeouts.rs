@@ -1,7 +1,7 @@
 //! Peers that do not answer.
 
 use super::*;
-use crate::wire::Reason;
+use crate::wire::{Answered, Reason};
 
 #[test]
 fn a_request_is_sent_again_and_given_up_after_its_retries() {
@@ -137,6 +137,16 @@ fn a_peer_cannot_ask_for_more_time_than_is_believed() {
     bob.accepts(b, 0x22);
     bob.sent();
     assert_eq!(bob.waits(), 65_536);
+    let (local_comm_id, remote_comm_id) = {
+        let connection = bob.cm.table.get(b).unwrap();
+        (connection.remote_id.unwrap(), connection.local_id)
+    };
+    let more = mra::Repr { local_comm_id, remote_comm_id, ..mra::Repr::default() };
+    let more = mra::Repr { message_mraed: Answered::REP, service_timeout: 31, ..more };
+    bob.takes_from(ALICE, &Message::from(more).emit(1, 0));
+    bob.event();
+    bob.sent();
+    assert_eq!(bob.waits(), 2 * 65_536, "the code of the MRA, and that of the path");
     bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
     assert_eq!(bob.waits(), 65_536, "nor for a longer timewait");
 }
