@@ -94,7 +94,7 @@ impl DeviceOps for Context {
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         self.device.check("query_port")?;
         check_port(&self.device, "query_port", port_num)?;
-        let mtu = self.device.socket.interface().map(|(_, mtu)| mtu);
+        let mtu = self.device.socket.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
         let is_active = PortLink::of(self.device.socket.address()).is_active;
         Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu, is_active) })

@@ -92,6 +92,13 @@ impl Qp {
             (false, true) => QpCap { max_inline_data, ..attr.cap },
             (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, max_inline_data, ..attr.cap },
         };
+        let max_datagram = match attr.qp_type {
+            QpType::UD => {
+                let mtu = device.socket.mtu().map_err(|errno| device.error(VERB, errno))?;
+                Some(limits::datagram_mtu(mtu))
+            }
+            _ => None,
+        };
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
         let short = |_| device.error(VERB, Errno::NOMEM);
         let (to_sq, sq) = ring(cap.max_send_wr, lists).map_err(short)?;
@@ -122,7 +129,7 @@ impl Qp {
                 }
             }
         })?;
-        let sq = Sq::new(device, to_sq, slot, attr.qp_type, &cap);
+        let sq = Sq::new(device, to_sq, slot, attr.qp_type, &cap, max_datagram);
         let rq = if has_rq { Rq::new(device, to_rq, slot, &cap) } else { Rq::none(device, to_rq, slot) };
         let qp = Self {
             device: Arc::clone(device),
@@ -161,7 +168,7 @@ impl Qp {
             core.domains.enter(handle);
             Ok((qp_state(state), slot, sharer))
         })?;
-        let mut sq = Sq::new(device, to_sq, slot, qp_type, &cap);
+        let mut sq = Sq::new(device, to_sq, slot, qp_type, &cap, None);
         sq.moved_to(state);
         let qp = Self {
             device: Arc::clone(device),
@@ -398,7 +405,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
         change.path = Some(path(device, VERB, &attr.ah_attr)?);
     }
     if has(QpAttrMask::PATH_MTU) {
-        let active = device.socket.interface().map(|(_, mtu)| mtu);
+        let active = device.socket.mtu().map_err(|errno| device.error(VERB, errno))?;
         let most = limits::port_attr(active, true).active_mtu.bytes().unwrap_or(0);
         let bytes = attr.path_mtu.bytes().unwrap_or(0);
         limit("path_mtu", bytes.into(), most.into())?;

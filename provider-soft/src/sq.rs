@@ -38,16 +38,20 @@ pub struct Sq {
 }
 
 impl Sq {
+    /// Makes a send queue, whose messages are datagrams of so many bytes where that is given.
     pub(crate) fn new(
         device: &Arc<Device>,
         ring: Producer<SendWqe>,
         slot: usize,
         qp_type: QpType,
         cap: &QpCap,
+        max_datagram: Option<u32>,
     ) -> Self {
         let checks = SendChecks::new(qp_type, cap).with_placement(true, true).with_windows();
-        let mtu = limits::datagram_mtu(device.socket.interface().map(|(_, mtu)| mtu));
-        let checks = if qp_type == QpType::UD { checks.with_max_datagram(mtu) } else { checks };
+        let checks = match max_datagram {
+            Some(bytes) => checks.with_max_datagram(bytes),
+            None => checks,
+        };
         Self { ring, device: Arc::clone(device), slot, checks }
     }
 

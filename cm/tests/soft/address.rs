@@ -170,6 +170,16 @@ fn a_listener_on_any_address_of_ipv6_takes_ipv4_too_unless_it_is_told_not_to() {
 }
 
 #[test]
+fn localhost_of_ipv6_finds_a_device_with_an_ipv4_address() {
+    let host = Host::new();
+    let server = Server::on((Ipv6Addr::LOCALHOST, 0).into(), PortSpace::TCP, 0);
+    let pair = connect(&server);
+    drop(host);
+    assert_eq!(pair.client.peer_addr().unwrap(), Some(server.address.into()));
+    assert_eq!(pair.server.peer_addr().unwrap(), pair.client.local_addr().unwrap());
+}
+
+#[test]
 fn ipv6_connects_as_ipv4_does() {
     let _device = match verbs::soft::bind(Ipv6Addr::LOCALHOST.into()) {
         Ok(device) => device,

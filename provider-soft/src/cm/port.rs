@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use verbs_core::Result;
 use verbs_core::discovery::{DeviceInfo, OwnDevice};
 use verbs_core::types::{Gid, Guid, Mtu};
+use verbs_core::{Errno, Result};
 
 use super::gsi::Gsi;
 use crate::device::Device;
@@ -86,9 +86,11 @@ impl Port {
     }
 
     /// Returns the largest path MTU that packets of its interface carry.
-    pub fn active_mtu(&self) -> Mtu {
-        let mtu = self.device.socket.interface().map(|(_, mtu)| mtu);
-        limits::port_attr(mtu, true).active_mtu
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)` and `open(2)`, notably `EMFILE`.
+    pub fn active_mtu(&self) -> core::result::Result<Mtu, Errno> {
+        Ok(limits::port_attr(self.device.socket.mtu()?, true).active_mtu)
     }
 
     /// Takes the general services interface of the device. All contexts of the device share the

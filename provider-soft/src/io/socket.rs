@@ -254,6 +254,25 @@ impl Socket {
         Some((name, mtu.trim().parse().ok()?))
     }
 
+    /// Returns the MTU of the interface that has the address, or `None` if it is gone
+    /// ([`interface`](Self::interface)).
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)` and `open(2)`, notably `EMFILE`: a process that is short of
+    /// files does not know the MTU.
+    pub(crate) fn mtu(&self) -> Result<Option<u32>, Errno> {
+        let found = Interface::of(self.address).map_err(|errno| Errno::from_raw(errno as i32))?;
+        let Some(Interface { name, .. }) = found.filter(|interface| interface.index != 0) else {
+            return Ok(None);
+        };
+        match std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")) {
+            Ok(mtu) => Ok(mtu.trim().parse().ok()),
+            // Of an interface in another network namespace than that of the mount, too.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Errno::from_io(&error)),
+        }
+    }
+
     /// Returns the counters since the socket was made. Any thread may call it.
     pub(crate) fn counters(&self) -> Counters {
         self.counts.read()
@@ -353,6 +372,7 @@ mod tests {
         let (name, mtu) = socket.interface().expect("the loopback interface");
         assert_eq!(name, "lo");
         assert!(mtu >= 1500, "{mtu}");
+        assert_eq!(socket.mtu(), Ok(Some(mtu)));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Adapter {
             port: port.clone(),
             gsi,
             cm: Cm::new(config, SystemRandom),
-            active_mtu: Mtu(port.active_mtu().0),
+            active_mtu: Mtu(port.active_mtu()?.0),
             connections: BTreeMap::new(),
             services: BTreeMap::new(),
             users: 0,
@@ -72,8 +72,10 @@ impl Adapter {
     /// Returns whether the port carries packets of a path MTU. The MTU of the interface may have
     /// been raised; where it was lowered, the queue pair's change of state fails.
     pub(super) fn carries(&mut self, mtu: Mtu) -> bool {
-        if mtu > self.active_mtu {
-            self.active_mtu = Mtu(self.port.active_mtu().0);
+        if mtu > self.active_mtu
+            && let Ok(active) = self.port.active_mtu()
+        {
+            self.active_mtu = Mtu(active.0);
         }
         mtu <= self.active_mtu
     }

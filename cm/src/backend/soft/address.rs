@@ -92,15 +92,22 @@ impl State {
 
     /// Ends the resolution of an address, with an event.
     fn resolved(&mut self, key: Key, destination: SocketAddr, outcome: Result<Route>) {
-        let outcome = outcome.and_then(|route| Ok((self.adapter_of(&route.port)?, route)));
-        if let Ok((number, _)) = &outcome {
+        let outcome = outcome.and_then(|route| {
+            let mtu = route.port.active_mtu()?;
+            Ok((self.adapter_of(&route.port)?, mtu, route))
+        });
+        if let Ok((number, ..)) = &outcome {
             self.attach(key, *number);
         }
         let Some(id) = self.ids.get_mut(&key) else { return };
         let event = match &outcome {
-            Ok((_, route)) => {
+            Ok((_, mtu, route)) => {
                 if let Some(local) = id.local.filter(|local| local.ip().is_unspecified()) {
-                    id.local = Some(address_of(&route.port, local.port()));
+                    let own = address_of(&route.port, local.port());
+                    // `::1` leads to a listener whose device may have an IPv4 address. As between
+                    // addresses of one machine in Linux, the source is the destination then.
+                    let is_other = own.is_ipv4() != destination.is_ipv4();
+                    id.local = Some(if is_other { with_port(destination, local.port()) } else { own });
                     self.ports.move_to(id.space.0, local.port(), key, route.port.address());
                 }
                 let is_this_machine = destination.ip().is_unspecified();
@@ -111,7 +118,7 @@ impl State {
                 });
                 id.remote = route.destination.into();
                 id.is_local = route.is_local;
-                id.path_mtu = ib_cm::wire::Mtu(route.port.active_mtu().0);
+                id.path_mtu = ib_cm::wire::Mtu(mtu.0);
                 id.state = IdState::AddrResolved;
                 EventType::ADDR_RESOLVED
             }
