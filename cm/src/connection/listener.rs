@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::resource::{Resource, getrlimit};
 use verbs::{Cause, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive};
@@ -39,7 +40,9 @@ pub struct ListenerInit {
     /// largest number ([`CmId::listen`]).
     pub backlog: u32,
     /// The number of requests that the program has taken, and whose connections are not established
-    /// yet. The listener rejects further ones. 1024 by default.
+    /// yet. The listener rejects further ones. By default, as many as take half of the files that
+    /// the process may open (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at
+    /// most.
     pub max_pending: usize,
     /// The time from the program's accept to the peer's message of establishment, after which the
     /// connection is given up; 30 s by default.
@@ -56,7 +59,7 @@ impl Default for ListenerInit {
     fn default() -> Self {
         Self {
             backlog: 0,
-            max_pending: 1024,
+            max_pending: max_pending(getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft)),
             establish_timeout: Duration::from_secs(30),
             ack_timeout: None,
             reuse_addr: false,
@@ -91,8 +94,9 @@ impl Default for ListenerInit {
 /// and the establishment delays no other one. Nothing happens while no thread calls a method: the
 /// requests wait in the backlog.
 ///
-/// No peer makes a call fail. One that gives up is skipped; [`next_incoming`](Self::next_incoming)
-/// reports it.
+/// No peer makes a call fail. One that gives up, or whose request cannot be served, is skipped;
+/// [`next_incoming`](Self::next_incoming) reports it. A setup of the program
+/// ([`bind_with`](Self::bind_with)) decides itself which of its errors end the call.
 ///
 /// # References
 /// `rdma_listen(3)`, `rdma_get_request(3)`, `rdma_accept(3)`
@@ -103,6 +107,8 @@ pub struct Listener<T = Resources> {
     closed: EventFd,
     address: SocketAddr,
     setup: Box<Setup<T>>,
+    /// Whether the setup is the listener's own.
+    is_own: bool,
 }
 
 /// The program's part of a request: it accepts and returns what the connection keeps, or it rejects
@@ -122,6 +128,9 @@ struct Waiting<T> {
     id: CmId,
     resources: T,
     peer: PeerParam,
+    /// The channel of the connection, made with the request, so that a process without room for it
+    /// rejects the request instead of losing the connection.
+    channel: EventChannel,
 }
 
 /// The outcome of a request.
@@ -131,8 +140,9 @@ struct Waiting<T> {
 pub enum Incoming<T = Resources> {
     /// A connection is established.
     Connection(Connection<T>),
-    /// A request has ended before its connection was established: the peer gave up or was silent,
-    /// or too many requests were pending.
+    /// A request has ended before its connection was established: the peer gave up, was silent or
+    /// proposed what the device cannot do, too many requests were pending, or files or memory ran
+    /// short.
     Failed {
         /// The address of the peer, where it is known.
         peer: Option<SocketAddr>,
@@ -151,11 +161,13 @@ impl Listener {
     /// and [`CmId::listen`]; `ENOENT` for a name that is not known.
     #[doc(alias = "rdma_create_ep")]
     pub fn bind(address: impl ToSocketAddrs) -> Result<Self> {
-        Self::bind_with(address, &ListenerInit::default(), |request| {
+        let setup = |request: &ConnectRequest| {
             let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
             request.id.accept(qp, &ConnParam::default())?;
             Ok(Some(resources))
-        })
+        };
+        let listener = Self::bind_with(address, &ListenerInit::default(), setup)?;
+        Ok(Self { is_own: true, ..listener })
     }
 }
 
@@ -206,7 +218,7 @@ impl<T> Listener<T> {
             .map_err(|errno| Error::new("listen", "", errno.into()))?;
         let passive = Passive::new(init.max_pending, init.establish_timeout);
         let state = Mutex::new(State { id: Some(id), passive, waiting: BTreeMap::new() });
-        Ok(Self { state, channel, closed, address, setup: Box::new(setup) })
+        Ok(Self { state, channel, closed, address, setup: Box::new(setup), is_own: false })
     }
 
     /// Returns the address and port at which it listens.
@@ -219,9 +231,13 @@ impl<T> Listener<T> {
     ///
     /// # Errors
     /// - `ECANCELED` once the listener is closed.
-    /// - Those of the program's setup, whose request is rejected. The listener continues.
+    /// - Those of the program's setup ([`bind_with`](Self::bind_with)), whose request is rejected.
+    ///   The listener continues. Errors of [`CmId::accept`], [`CmId::reject`] and
+    ///   [`CmId::init_qp_attr`], and of the queue pair's moves and options, end the request alone,
+    ///   unless the program's private data are too long.
     /// - `ENODEV` when the device was removed that the listener is bound to.
-    /// - As [`EventChannel::new`] and [`EventChannel::next_event`].
+    /// - As [`EventChannel::new`] and [`EventChannel::next_event`], except that a request ends
+    ///   alone where files or memory run short.
     ///
     /// # References
     /// `rdma_get_request(3)`
@@ -331,14 +347,21 @@ impl<T> Listener<T> {
         let resources = match result {
             Ok(Some(resources)) => resources,
             Ok(None) => return Ok(None),
-            Err(error) if is_gone(&error) => return Ok(Some(failed(&id, error))),
+            Err(error) if is_of_request(&error) || self.is_own && is_short(&error) => {
+                return Ok(Some(failed(&id, error)));
+            }
             Err(error) => return Err(error),
+        let channel = match EventChannel::new() {
+            Ok(channel) => channel,
+            Err(error) if is_short(&error) => return Ok(Some(failed(&request.id, error))),
+            Err(error) => return Err(error),
+        };
         };
         let peer = match peer {
             Peer::Conn(peer) => peer,
             Peer::Ud(_) => PeerParam::default(),
         };
-        let waiting = Waiting { id, resources, peer };
+        let waiting = Waiting { id, resources, peer, channel };
         let mut state = self.lock();
         if state.id.is_none() {
             // Closed meanwhile. The place is given back without the lock.
@@ -369,7 +392,7 @@ impl<T> Waiting<T> {
     /// Returns the outcome of the request.
     ///
     /// # Errors
-    /// As [`EventChannel::new`] and [`CmId::migrate`].
+    /// As [`CmId::migrate`].
     fn ended(self, outcome: Outcome) -> Result<Incoming<T>> {
         match outcome {
             Outcome::Established => self.established(),
@@ -379,9 +402,11 @@ impl<T> Waiting<T> {
 
     /// Moves the id to a channel of its own, and returns the connection.
     fn established(self) -> Result<Incoming<T>> {
-        let channel = EventChannel::new()?;
-        self.id.migrate(&channel)?;
-        let Self { id, resources, peer } = self;
+        let Self { id, resources, peer, channel } = self;
+        match id.migrate(&channel) {
+            Err(error) if is_short(&error) => return Ok(failed(&id, error)),
+            migrated => migrated?,
+        }
         let Some(qp) = id.take_qp() else {
             let reason = "the setup accepted for a queue pair that the id does not hold";
             let error = Error::new(VERB, "", Errno::INVAL);
@@ -459,14 +484,62 @@ fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     Incoming::Failed { peer, error }
 }
 
-/// Returns whether a call of the setup failed because the peer had given its request up.
-fn is_gone(error: &Error) -> bool {
-    let is_call = matches!(error.verb, "accept" | "reject" | "init_qp_attr");
-    // A value that is too large is the program's.
-    is_call && error.errno == Errno::INVAL && matches!(error.cause, Cause::Unknown | Cause::Other { .. })
+/// Returns whether an error of the setup is that of its request: the peer had given the request up,
+/// or proposed what the device cannot do.
+fn is_of_request(error: &Error) -> bool {
+    match error.verb {
+        // These calls get values of the peer's.
+        "modify_qp" | "set_ece" => true,
+        // A value that is too large, and a second queue pair, are the program's.
+        "accept" | "reject" | "init_qp_attr" => {
+            !matches!(error.cause, Cause::Limit { .. } | Cause::InUse { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether files or memory ran short, as they do under more requests than the process has
+/// room for.
+fn is_short(error: &Error) -> bool {
+    // EMFILE, ENFILE, ENOMEM, EAGAIN
+    [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN].contains(&error.errno)
+}
+
+/// Returns the number of pending requests by default, of a process that may open `files` files.
+fn max_pending(files: u64) -> usize {
+    usize::try_from(files / 2 / FILES).unwrap_or(usize::MAX).clamp(16, 1024)
 }
 
 fn is_closed() -> Error {
     let reason = "the listener is closed";
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
+}
+
+/// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and
+/// an event channel.
+const FILES: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_requests_take_half_of_the_files_of_the_process_at_most() {
+        assert_eq!([0, 256, 1024, 1 << 20, u64::MAX].map(max_pending), [16, 25, 102, 1024, 1024]);
+    }
+
+    #[test]
+    fn errors_by_the_peers_values_are_the_requests_and_those_by_the_programs_are_not() {
+        let of = |verb, errno| Error::new(verb, "soft0", errno);
+        let limit = Cause::Limit { name: "length of private_data", asked: 197, min: 0, max: 196 };
+        let mtu = Cause::Limit { name: "path_mtu", asked: 4096, min: 0, max: 1024 };
+        assert!(is_of_request(&of("modify_qp", Errno::INVAL)));
+        assert!(is_of_request(&of("modify_qp", Errno::INVAL).because(mtu)));
+        assert!(is_of_request(&of("set_ece", Errno::INVAL)));
+        assert!(is_of_request(&of("accept", Errno::INVAL)));
+        assert!(is_of_request(&of("init_qp_attr", Errno::NOMEM)));
+        assert!(!is_of_request(&of("accept", Errno::INVAL).because(limit)));
+        assert!(!is_of_request(&of("accept", Errno::BUSY).because(Cause::InUse { by: "another" })));
+        assert!(!is_of_request(&of("create_qp", Errno::NOMEM)));
+    }
 }

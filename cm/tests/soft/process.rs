@@ -4,16 +4,18 @@
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rdmacm::{ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace};
 use verbs::Errno;
 
 use crate::support::{End, Host, PATIENCE, Server, established, next, request, resolved};
 
 /// The variable that says which part a process has: `listen`, `connect` and a port, `vanish` and a
-/// port, `occupied` and a port, `none`.
+/// port, `occupied` and a port, `none`, `short`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -21,7 +23,7 @@ fn start(part: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "process::a_part", "--nocapture"]);
     command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
-    if part == "none" {
+    if matches!(part, "none" | "short") {
         command.env_remove("VERBS_SOFT");
     }
     command.stdout(Stdio::piped()).spawn().expect("this program starts again")
@@ -61,6 +63,7 @@ fn a_part() {
         (Some("vanish"), Some(port)) => connect(port, false),
         (Some("occupied"), Some(port)) => occupied(port),
         (Some("none"), None) => no_devices(),
+        (Some("short"), None) => short_of_files(),
         other => panic!("{other:?}"),
     }
 }
@@ -83,6 +86,35 @@ fn no_devices() {
         Ok(_) => println!("SKIP: this machine has the kernel's connection manager"),
         Err(error) => assert!(error.to_string().contains("rdma_cm"), "{error}"),
     }
+}
+
+/// Takes a request with no file left, and then others.
+fn short_of_files() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::TCP, listener.local_addr());
+    let context = client.context().unwrap();
+    client.connect_with(&ConnParam { qp_num: 0xff_ff07, ..ConnParam::default() }).unwrap();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // The lowest number that is free.
+    let next_file = std::fs::File::open("/proc/self/exe").unwrap().as_raw_fd();
+    setrlimit(Resource::RLIMIT_NOFILE, next_file.try_into().unwrap(), hard).unwrap();
+    let incoming = listener.next_incoming(PATIENCE).unwrap();
+    assert!(
+        matches!(&incoming, Some(Incoming::Failed { error, .. }) if error.errno == Errno::MFILE),
+        "{incoming:?}"
+    );
+    let event = next(&channel);
+    assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+    // The MTU is not known, rather than the smallest one.
+    assert_eq!(context.query_port(1).unwrap_err().errno, Errno::MFILE);
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    assert!(context.query_port(1).is_ok());
+    let to = listener.local_addr();
+    let client = std::thread::spawn(move || Connector::default().connect(to));
+    assert!(listener.accept_within(PATIENCE).unwrap().is_some());
+    client.join().unwrap().unwrap();
 }
 
 /// Accepts one connection, returns its message, and waits for its end.
@@ -182,4 +214,10 @@ fn two_processes_find_each_other_by_a_port_of_localhost() {
     line(&mut output, "ended");
     assert!(client.0.wait().unwrap().success());
     assert!(listener.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_listener_without_files_left_rejects_the_request_and_goes_on() {
+    let mut process = Process(start("short"));
+    assert!(process.0.wait().unwrap().success());
 }

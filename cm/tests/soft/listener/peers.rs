@@ -32,7 +32,8 @@ fn two_hundred_and_fifty_six_peers_connect_to_one_listener_at_once() {
     const PEERS: u64 = 256;
     let host = Host::new();
     // Completion queues without channels, because processes often have no more than 1024 files.
-    let listener = Listener::bind_with(host.at(0), &ListenerInit::default(), |request| {
+    let init = ListenerInit { max_pending: PEERS as usize, ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, |request| {
         let end = End::of(&request.id);
         let private_data = &request.peer.private_data()[..8];
         request.id.accept(end.qp(&request.id), &ConnParam { private_data, ..ConnParam::default() })?;
