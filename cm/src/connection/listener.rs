@@ -289,11 +289,17 @@ impl<T> Listener<T> {
     }
 
     fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Incoming<T>>> {
+        let is_over = |now| deadline.is_some_and(|deadline| deadline <= now);
+        // A call without time handles the events that wait.
+        let has_time = !is_over(Instant::now());
         loop {
             let mut state = self.lock();
             let Some(listener) = state.id.as_ref().map(CmId::key) else { return Err(is_closed()) };
-            let Some(event) = self.channel.try_next_event()? else {
-                // Only now: an establishment that waited to be read is in time.
+            // An establishment that waited to be read is in time, but requests without end do not
+            // put the deadlines off.
+            let event =
+                if state.passive.is_time_to_expire() { None } else { self.channel.try_next_event()? };
+            let Some(event) = event else {
                 let now = Instant::now();
                 if let Some((key, outcome)) = state.passive.expired(now) {
                     let waiting = state.waiting.remove(&key);
@@ -302,12 +308,13 @@ impl<T> Listener<T> {
                 }
                 let until = deadline.into_iter().chain(state.passive.deadline()).min();
                 drop(state);
-                if deadline.is_some_and(|deadline| deadline <= now) {
+                if is_over(now) {
                     return Ok(None);
                 }
                 wait::until_readable(VERB, [self.channel.as_fd(), self.closed.as_fd()], until)?;
                 continue;
             };
+            state.passive.has_read();
             let incoming = match event.kind {
                 EventKind::ConnectRequest(request) => {
                     let has_room = state.passive.request(request.id.key());
@@ -328,7 +335,7 @@ impl<T> Listener<T> {
                     None => None,
                 },
             };
-            if incoming.is_some() {
+            if incoming.is_some() || has_time && is_over(Instant::now()) {
                 return Ok(incoming);
             }
         }
@@ -342,6 +349,11 @@ impl<T> Listener<T> {
             return Ok(Some(failed(&request.id, error.because(Cause::Other { reason: reason.into() }))));
         }
         let place = Place { listener: self, key: request.id.key() };
+        let channel = match EventChannel::new() {
+            Ok(channel) => channel,
+            Err(error) if is_short(&error) => return Ok(Some(failed(&request.id, error))),
+            Err(error) => return Err(error),
+        };
         let result = (self.setup)(&request);
         let ConnectRequest { id, peer, .. } = request;
         let resources = match result {
@@ -351,11 +363,6 @@ impl<T> Listener<T> {
                 return Ok(Some(failed(&id, error)));
             }
             Err(error) => return Err(error),
-        let channel = match EventChannel::new() {
-            Ok(channel) => channel,
-            Err(error) if is_short(&error) => return Ok(Some(failed(&request.id, error))),
-            Err(error) => return Err(error),
-        };
         };
         let peer = match peer {
             Peer::Conn(peer) => peer,
@@ -430,7 +437,8 @@ impl<T> Drop for Place<'_, T> {
 }
 
 /// The descriptor is readable when there may be a connection, for event loops, which then call
-/// [`accept_within`](Listener::accept_within) without time until it returns `None`.
+/// [`accept_within`](Listener::accept_within) without time until it returns `None`. It stays
+/// readable while events wait, of which such a call handles a bounded number.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

@@ -30,6 +30,8 @@ pub(super) struct Passive {
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
     timeout: Duration,
+    /// The events that were read since the last look at the deadlines.
+    read: usize,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,7 @@ pub(super) enum Outcome {
 impl Passive {
     /// Returns the state of a listener without requests.
     pub(super) fn new(max_pending: usize, timeout: Duration) -> Self {
-        Self { pending: BTreeMap::new(), deadlines: BTreeSet::new(), max_pending, timeout }
+        Self { pending: BTreeMap::new(), deadlines: BTreeSet::new(), max_pending, timeout, read: 0 }
     }
 
     /// Enters a request that the program sets up. Returns whether there is room; a request without
@@ -106,12 +108,24 @@ impl Passive {
         }
     }
 
-    /// Returns a request whose deadline is over, and its failure.
+    /// Notes that an event was read.
+    pub(super) fn has_read(&mut self) {
+        self.read += 1;
+    }
+
+    /// Returns whether a look at the deadlines is due, although more events may wait.
+    pub(super) fn is_time_to_expire(&self) -> bool {
+        self.read >= READS
+    }
+
+    /// Returns a request whose deadline is over, and its failure. Without one, the next look is due
+    /// after [`READS`] further events.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
-        let (deadline, key) = self.deadlines.first().copied()?;
-        if deadline > now {
+        let due = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now);
+        let Some((_, key)) = due else {
+            self.read = 0;
             return None;
-        }
+        };
         self.dropped(key);
         let reason = format!("the peer did not confirm the connection within {:?}", self.timeout);
         let error = Error::new("accept", "", Errno::TIMEDOUT);
@@ -139,6 +153,9 @@ fn outcome(event: Event) -> Option<Outcome> {
     let errno = event.status.errno().unwrap_or(Errno::CONNREFUSED);
     Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
 }
+
+/// The events that are read until the deadlines are looked at.
+const READS: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -172,3 +172,20 @@ fn a_timeout_beyond_the_clock_is_no_deadline() {
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
     assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
 }
+
+#[test]
+fn the_deadlines_are_looked_at_after_a_bounded_number_of_events() {
+    let now = Instant::now();
+    let mut passive = accepted(&[1, 2], now);
+    for _ in 0..READS {
+        assert!(!passive.is_time_to_expire());
+        passive.has_read();
+    }
+    assert!(passive.is_time_to_expire());
+    // All that have expired, before further events.
+    assert_eq!(passive.expired(now + TIMEOUT).map(|(key, _)| key), Some(key(1)));
+    assert!(passive.is_time_to_expire());
+    assert_eq!(passive.expired(now + TIMEOUT).map(|(key, _)| key), Some(key(2)));
+    assert_eq!(passive.expired(now + TIMEOUT), None);
+    assert!(!passive.is_time_to_expire());
+}

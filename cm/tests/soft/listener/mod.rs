@@ -67,6 +67,7 @@ fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listener {
 struct Slow {
     channel: EventChannel,
     id: CmId,
+    to: SocketAddr,
 }
 
 impl Slow {
@@ -74,7 +75,7 @@ impl Slow {
         let channel = EventChannel::new().unwrap();
         let id = resolved(&channel, PortSpace::TCP, to);
         id.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();
-        Self { channel, id }
+        Self { channel, id, to }
     }
 
     /// Waits for the reply.

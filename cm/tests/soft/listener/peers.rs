@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::{ConnParam, Connector, EventKind, Incoming, Listener, ListenerInit, Resources};
+use rdmacm::{ConnParam, Connector, EventKind, Incoming, Listener, ListenerInit, Peer, Resources};
 use verbs::Errno;
 
 use super::{Slow, accept, client, listener_that_answers, pair};
@@ -210,4 +211,42 @@ fn an_establishment_that_waits_to_be_read_is_in_time() {
     .unwrap();
     in_setup.connect(&listener);
     accept(&listener);
+}
+
+#[test]
+fn requests_without_end_put_neither_the_callers_deadline_nor_those_of_other_requests_off() {
+    let host = Host::new();
+    let flood = Arc::new(InSetup::default());
+    let (next_peer, begin) = (Arc::clone(&flood), Instant::now());
+    // A number of a queue pair names one connection.
+    let numbers = AtomicU32::new(0xff_0000);
+    let init = ListenerInit { establish_timeout: Duration::from_millis(1), ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, move |request| {
+        if let Some((slow, listener)) = next_peer.take() {
+            // The next request is there before the call looks at the time.
+            let next_slow = Slow::new(slow.to, numbers.fetch_add(1, Ordering::Relaxed));
+            readable(&listener);
+            if begin.elapsed() < PATIENCE {
+                *next_peer.0.lock().unwrap() = Some((next_slow, listener));
+            }
+        }
+        if matches!(&request.peer, Peer::Conn(peer) if peer.qp_num == 0xff_ff08) {
+            let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+            request.id.accept(qp, &ConnParam::default())?;
+            return Ok(Some(resources));
+        }
+        Ok(None)
+    })
+    .unwrap();
+    let expires = Slow::new(listener.local_addr(), 0xff_ff08);
+    flood.connect(&listener);
+    let incoming = listener.next_incoming(2 * PATIENCE).unwrap();
+    assert!(
+        matches!(&incoming, Some(Incoming::Failed { error, .. }) if error.errno == Errno::TIMEDOUT),
+        "{incoming:?}"
+    );
+    assert!(flood.0.lock().unwrap().is_some(), "the flood has ended");
+    assert!(listener.accept_within(Duration::from_millis(5)).unwrap().is_none());
+    assert!(flood.0.lock().unwrap().is_some(), "the flood has ended");
+    drop(expires);
 }
