@@ -2,12 +2,17 @@
 //!
 //! ```text
 //!   Connected ─ Disconnected ────────────────► Ended(ByPeer), and the program's side confirms
+//!       │      ─ Rejected and other failures ► Ended(ByPeer)
 //!       │      ─ DeviceRemoval ──────────────► Ended(DeviceRemoved)
 //!       │ disconnect
 //!       ▼
 //!   Disconnecting ─ Disconnected ────────────► Ended(Confirmed), or Ended(Unconfirmed)
+//!                 ─ Rejected and other failures ► Ended(ByPeer)
 //!                 ─ the deadline ────────────► Ended(Unconfirmed)
 //! ```
+//!
+//! A peer that has lost the last message of the establishment ends a connection, which this side
+//! has, by a reject.
 //!
 //! The first end stays: an event or a deadline that comes later changes nothing.
 
@@ -24,7 +29,8 @@ pub enum End {
     Confirmed,
     /// This side disconnected, and the peer did not confirm it in time.
     Unconfirmed,
-    /// The peer disconnected.
+    /// The peer disconnected, or gave the connection up because it had not learned that it was
+    /// established.
     ByPeer,
     /// The device was removed.
     DeviceRemoved,
@@ -79,7 +85,13 @@ impl Ending {
             (Self::Connected, EventKind::Disconnected | EventKind::TimewaitExit) => (End::ByPeer, true),
             // The status of an end that the peer did not confirm is an errno.
             (_, EventKind::Disconnected) if event.status.errno().is_some() => (End::Unconfirmed, false),
-            (_, EventKind::Disconnected | EventKind::TimewaitExit) => (End::Confirmed, false),
+            // It may be the peer's own disconnect, sent at the same time, rather than its
+            // confirmation of this side's: it waits for one then.
+            (_, EventKind::Disconnected) => (End::Confirmed, true),
+            (_, EventKind::TimewaitExit) => (End::Confirmed, false),
+            (_, EventKind::Rejected(_) | EventKind::Unreachable | EventKind::ConnectError) => {
+                (End::ByPeer, false)
+            }
             _ => return false,
         };
         *self = Self::Ended(end);
@@ -113,7 +125,7 @@ mod tests {
     use verbs_core::slots::SlotId;
 
     use super::*;
-    use crate::event::Status;
+    use crate::event::{Rejection, Status};
     use crate::id::IdKey;
 
     const TIMEOUT: Duration = Duration::from_secs(3);
@@ -142,8 +154,26 @@ mod tests {
         assert_eq!((ending.end(now), ending.deadline()), (None, Some(now + TIMEOUT)));
         assert!(!ending.event(&event(EventKind::AddrChange)));
         assert_eq!(ending.end(now), None);
-        assert!(!ending.event(&event(EventKind::Disconnected)));
+        assert!(ending.event(&event(EventKind::Disconnected)), "the peer may have ended it as well");
+        assert!(!ending.event(&event(EventKind::Disconnected)), "a second one");
         assert_eq!((ending.end(now + TIMEOUT), ending.deadline()), (Some(End::Confirmed), None));
+    }
+
+    #[test]
+    fn a_peer_that_gives_the_establishment_up_ends_the_connection_in_each_state() {
+        let (now, rejection) = (Instant::now(), Rejection { reason: None, private_data: Vec::new() });
+        for begins in [false, true] {
+            for kind in
+                [EventKind::Rejected(rejection.clone()), EventKind::Unreachable, EventKind::ConnectError]
+            {
+                let mut ending = Ending::default();
+                if begins {
+                    ending.disconnect(now, TIMEOUT);
+                }
+                assert!(!ending.event(&event(kind)), "there is nothing to confirm");
+                assert_eq!(ending.end(now), Some(End::ByPeer));
+            }
+        }
     }
 
     #[test]

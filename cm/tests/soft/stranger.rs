@@ -1,11 +1,13 @@
 //! Management datagrams that no connection manager sends.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 
-use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, ip, path, req};
+use ib_cm::wire::{
+    Answered, Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, ip, path, rej, req, rtu,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{EventChannel, EventKind, PortSpace};
+use rdmacm::{Connector, End, EventChannel, EventKind, Listener, PortSpace};
 use verbs::Errno;
 use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
 
@@ -140,4 +142,67 @@ fn a_device_whose_queue_pair_1_is_taken_has_no_ids() {
     drop(taken);
     id.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
     assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+}
+
+/// Returns the request that a client at `from` would send to a listener.
+fn request_of(from: &Host, to: SocketAddr, path_mtu: Mtu) -> req::Repr {
+    let (IpAddr::V4(source), IpAddr::V4(target)) = (from.address, to.ip()) else { panic!("IPv4") };
+    let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
+    let gids = (verbs::Gid::from(from.address).0, verbs::Gid::from(to.ip()).0);
+    req::Repr {
+        local_comm_id: 7,
+        service_id: ServiceId::ip(WireSpace::TCP, to.port()),
+        local_ca_guid: 9,
+        local_qpn: 11,
+        path_mtu,
+        primary: path::Repr { local_gid: gids.0, remote_gid: gids.1, ..path::Repr::default() },
+        private_data: req::Data::new(&header.emit()).unwrap(),
+        ..req::Repr::default()
+    }
+}
+
+#[test]
+fn a_request_with_an_mtu_that_does_not_exist_is_rejected_and_the_listener_goes_on() {
+    let (host, other) = (Host::new(), Host::new());
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let stranger = gsi(&other);
+    let to = MadAddress::new(host.address.into());
+    let request = request_of(&other, listener.local_addr(), Mtu(7));
+    stranger.send(&to, &Message::from(request).emit(1, 0)).unwrap();
+    std::thread::scope(|scope| {
+        let accepts = scope.spawn(|| listener.accept_within(PATIENCE));
+        let Message::Rej(rejected) = receive(&stranger) else { panic!("a reject") };
+        assert_eq!(rejected.remote_comm_id, 7);
+        let _client = Connector::default().connect(listener.local_addr()).unwrap();
+        assert!(accepts.join().unwrap().unwrap().is_some());
+    });
+}
+
+#[test]
+fn a_reject_of_an_established_connection_is_its_end() {
+    let (host, other) = (Host::new(), Host::new());
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let stranger = gsi(&other);
+    let to = MadAddress::new(host.address.into());
+    let request = request_of(&other, listener.local_addr(), Mtu::B1024);
+    stranger.send(&to, &Message::from(request).emit(1, 0)).unwrap();
+    let connection = std::thread::scope(|scope| {
+        let accepts = scope.spawn(|| listener.accept_within(PATIENCE));
+        let Message::Rep(reply) = receive(&stranger) else { panic!("a reply") };
+        let (local_comm_id, remote_comm_id) = (7, reply.local_comm_id);
+        let ready = rtu::Repr { local_comm_id, remote_comm_id, ..rtu::Repr::default() };
+        stranger.send(&to, &Message::from(ready).emit(1, 0)).unwrap();
+        let connection = accepts.join().unwrap().unwrap().expect("a connection");
+        assert_eq!(connection.control.end().unwrap(), None);
+        let reject = rej::Repr {
+            local_comm_id,
+            remote_comm_id,
+            message_rejected: Answered::REP,
+            reason: Reason::TIMEOUT,
+            ..rej::Repr::default()
+        };
+        stranger.send(&to, &Message::from(reject).emit(1, 0)).unwrap();
+        connection
+    });
+    assert_eq!(connection.control.wait(PATIENCE).unwrap(), Some(End::ByPeer));
 }
