@@ -1,15 +1,22 @@
 //! [`Control`]: the connection manager's side of a connection.
+//!
+//! Any number of threads may wait for the end. The one that finds it, by an event or by the
+//! deadline of its disconnect, makes [`Control::ended`] readable, at which the others wait too: the
+//! channel has nothing left for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbs::Result;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use verbs::{Error, Result};
 
 use super::ending::{End, Ending};
 use super::wait;
 use crate::EventChannel;
 use crate::id::CmId;
+
+const VERB: &str = "get_cm_event";
 
 /// The connection manager's side of a connection: it notices the end of the connection, and ends
 /// it.
@@ -26,12 +33,14 @@ pub struct Control {
     /// Before the channel: an id ends before its channel, although both orders are permitted.
     id: CmId,
     channel: EventChannel,
+    /// Readable once the connection has ended. The first wait makes it.
+    ended: OnceLock<EventFd>,
 }
 
 impl Control {
     /// Takes over the id of an established connection, whose events its channel has.
     pub(super) fn new(id: CmId, channel: EventChannel) -> Self {
-        Self { state: Mutex::default(), id, channel }
+        Self { state: Mutex::default(), id, channel, ended: OnceLock::new() }
     }
 
     /// Returns the id: addresses, the device, options.
@@ -53,16 +62,29 @@ impl Control {
                 let _ = self.id.disconnect();
             }
         }
-        Ok(state.end(Instant::now()))
+        let end = state.end(Instant::now());
+        drop(state);
+        if end.is_some()
+            && let Some(ended) = self.ended.get()
+        {
+            // Full means that it is readable.
+            let _ = ended.write(1);
+        }
+        Ok(end)
     }
 
     /// Waits until the connection ends, at most for `timeout`. Returns `None` after that.
     ///
     /// # Errors
-    /// As [`end`](Self::end); any errno of `ppoll(2)`.
+    /// As [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<End>> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
+        if let Some(end) = self.end()? {
+            return Ok(Some(end));
+        }
+        // Before the look at the state: a thread that ends the connection after it finds the file.
+        let ended = self.ended_file()?;
         loop {
             if let Some(end) = self.end()? {
                 return Ok(Some(end));
@@ -71,7 +93,7 @@ impl Control {
                 return Ok(None);
             }
             let until = deadline.into_iter().chain(self.lock().deadline()).min();
-            wait::until_readable("get_cm_event", [self.channel.as_fd()], until)?;
+            wait::until_readable(VERB, [self.channel.as_fd(), ended.as_fd()], until)?;
         }
     }
 
@@ -99,6 +121,15 @@ impl Control {
         }
         drop(state);
         Ok(self.wait(timeout)?.unwrap_or(End::Unconfirmed))
+    }
+
+    fn ended_file(&self) -> Result<&EventFd> {
+        if let Some(ended) = self.ended.get() {
+            return Ok(ended);
+        }
+        let made = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| Error::new(VERB, "", errno.into()))?;
+        Ok(self.ended.get_or_init(|| made))
     }
 
     fn lock(&self) -> MutexGuard<'_, Ending> {

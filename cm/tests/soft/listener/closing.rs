@@ -13,7 +13,7 @@ use super::{Slow, accept, client, pair, send};
 use crate::support::{Host, PATIENCE, is_free, next, readable};
 
 /// Waits until a thread of this process sleeps.
-fn is_asleep(task: &Path) {
+pub(super) fn is_asleep(task: &Path) {
     let stat = Path::new("/proc").join(task).join("stat");
     let deadline = Instant::now() + PATIENCE;
     // The state follows the name in parentheses.

@@ -1,11 +1,14 @@
 //! The end of a connection, by either side.
 
+use std::fs;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use rdmacm::{Connection, End, Listener};
 use verbs::{Errno, QpState, WcStatus};
 
+use super::closing::is_asleep;
 use super::pair;
 use crate::support::{Host, PATIENCE, is_free, readable};
 
@@ -72,4 +75,23 @@ fn a_wait_for_completions_ends_in_time() {
     let (mut client, _server) = pair(&listener);
     let error = client.resources.next_recv(Duration::from_millis(20)).unwrap_err();
     assert_eq!(error.errno, Errno::TIMEDOUT);
+}
+
+#[test]
+fn an_end_that_one_thread_finds_wakes_the_others() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let (client, _server) = pair(&listener);
+    let control = Arc::new(client.control);
+    let (ended, ends) = mpsc::channel();
+    let waits = Arc::clone(&control);
+    let (started, starts) = mpsc::channel();
+    thread::spawn(move || {
+        started.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+        ended.send(waits.wait(Duration::MAX).unwrap())
+    });
+    is_asleep(&starts.recv_timeout(PATIENCE).unwrap());
+    // The peer's program does not look at its control, so that no event comes.
+    assert_eq!(control.disconnect(Duration::from_millis(20)).unwrap(), End::Unconfirmed);
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok(Some(End::Unconfirmed)));
 }
