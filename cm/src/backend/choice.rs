@@ -10,7 +10,8 @@
 //! ```
 //!
 //! An id on both backends listens on both; both report under its cookie. If it resolves a peer's
-//! address instead, that one chooses, and the other backend's id ends.
+//! address instead, that one chooses, and the other backend's id ends. A peer's address that was
+//! not resolved leaves the id free to resolve another one, which chooses again.
 //!
 //! Calls hold the lock of the id for reading. A call that chooses holds it for writing, and does
 //! not wait for a peer either.
@@ -48,6 +49,10 @@ struct ChoiceId {
 #[derive(Debug)]
 struct Inner {
     chosen: Chosen,
+    /// Whether a peer's address has chosen, which another one may change until it is resolved.
+    is_tentative: bool,
+    /// The address that it was bound to on both backends before.
+    bound: Option<Address>,
     /// The soft id. Before the choice it has the answers of an id without an address, and it keeps
     /// the events that the program writes.
     soft: Box<dyn Backend>,
@@ -56,7 +61,7 @@ struct Inner {
     /// The channel's parts that make both.
     ucma: Arc<Ucma>,
     channel: Soft,
-    /// The options that it gets.
+    /// The options that the ids get.
     kept: Kept,
 }
 
@@ -69,7 +74,7 @@ enum Chosen {
     Both,
 }
 
-/// Options that were set before the choice.
+/// Options that were set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     tos: Option<u8>,
@@ -96,6 +101,8 @@ impl Source for Choice {
         };
         let inner = Inner {
             chosen: Chosen::Not,
+            is_tentative: false,
+            bound: None,
             soft,
             kernel: None,
             ucma: Arc::clone(&self.kernel.0),
@@ -139,15 +146,12 @@ impl ChoiceId {
     /// Makes an id of the kernel's, with the options that were set.
     fn make(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         let id = Kernel(Arc::clone(&inner.ucma)).create_id(self.uid, self.space, self.qp_type)?;
-        let Kept { tos, reuse, af_only, ack_timeout } = inner.kept;
-        let options = [
-            tos.map(IdOption::Tos),
-            reuse.map(IdOption::ReuseAddr),
-            af_only.map(IdOption::AfOnly),
-            ack_timeout.map(IdOption::AckTimeout),
-        ];
-        options.into_iter().flatten().try_for_each(|option| id.set_option(option))?;
-        Ok(id)
+        inner.kept.apply(id)
+    }
+
+    /// Makes a soft id, with the options that were set.
+    fn make_soft(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
+        inner.kept.apply(inner.channel.create_id(self.uid, self.space, self.qp_type)?)
     }
 
     /// Binds to an address of both backends, and to one port.
@@ -180,7 +184,34 @@ impl ChoiceId {
     }
 }
 
+impl Kept {
+    /// Sets the options of an id.
+    fn apply(self, id: Box<dyn Backend>) -> Result<Box<dyn Backend>> {
+        let Self { tos, reuse, af_only, ack_timeout } = self;
+        let options = [
+            tos.map(IdOption::Tos),
+            reuse.map(IdOption::ReuseAddr),
+            af_only.map(IdOption::AfOnly),
+            ack_timeout.map(IdOption::AckTimeout),
+        ];
+        options.into_iter().flatten().try_for_each(|option| id.set_option(option))?;
+        Ok(id)
+    }
+}
+
 impl Inner {
+    /// Returns whether the address of a peer chooses.
+    fn may_choose(&self) -> bool {
+        match self.chosen {
+            Chosen::Not | Chosen::Both => true,
+            // An id whose address was resolved has a device.
+            Chosen::Kernel | Chosen::Soft => {
+                let has_none = |id: &dyn Backend| id.addresses().is_ok_and(|of| of.device.is_none());
+                self.is_tentative && has_none(self.backend())
+            }
+        }
+    }
+
     fn backend(&self) -> &dyn Backend {
         match (&self.kernel, self.chosen) {
             (Some(kernel), Chosen::Kernel) => &**kernel,

@@ -65,6 +65,10 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn leave(&self, membership: u32) -> Result<()>;
     fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()>;
 
+    /// Undoes a `listen`, for an id that listens on another backend too, which has refused. A
+    /// kernel's id cannot.
+    fn stop_listening(&self) {}
+
     /// Moves the id with its unread events to another channel.
     fn migrate(&self, to: &dyn Source) -> Result<()>;
 

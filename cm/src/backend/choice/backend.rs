@@ -35,23 +35,54 @@ impl Backend for ChoiceId {
 
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
         let mut inner = self.write();
-        if matches!(inner.chosen, Chosen::Not | Chosen::Both) {
-            // An id that is bound to an address of both is bound to none of one device.
-            let source = source.filter(|_| inner.chosen == Chosen::Not);
-            if is_reached_by_soft(self.space, source, destination) {
+        if !inner.may_choose() {
+            return inner.backend().resolve_addr(source, destination, timeout_ms);
+        }
+        let bound = match inner.chosen {
+            Chosen::Both => inner.soft.addresses()?.local,
+            _ => inner.bound,
+        };
+        // An id that is bound to an address of both is bound to none of one device.
+        let source = source.filter(|_| bound.is_none());
+        let way =
+            if is_reached_by_soft(self.space, source, destination) { Chosen::Soft } else { Chosen::Kernel };
+        let resolve = |id: &dyn Backend| id.resolve_addr(source, destination, timeout_ms);
+        // The choice changes once the call has succeeded.
+        match (inner.chosen, way) {
+            (was, way) if was == way => resolve(inner.backend())?,
+            (Chosen::Kernel, Chosen::Soft) => {
+                let soft = self.make_soft(&inner)?;
+                bound.map_or(Ok(()), |bound| soft.bind(&bound))?;
+                resolve(&*soft)?;
+                inner.soft = soft;
                 inner.kernel = None;
-                inner.chosen = Chosen::Soft;
-            } else {
-                if inner.kernel.is_none() {
-                    inner.kernel = Some(self.make(&inner)?);
-                } else {
-                    // One without a port takes the place of the soft id.
-                    inner.soft = inner.channel.create_id(self.uid, self.space, self.qp_type)?;
+            }
+            (_, Chosen::Soft) => {
+                resolve(&*inner.soft)?;
+                inner.kernel = None;
+            }
+            (was, _) => {
+                let kernel = match inner.kernel.take() {
+                    Some(kernel) => kernel,
+                    None => {
+                        let kernel = self.make(&inner)?;
+                        bound.map_or(Ok(()), |bound| kernel.bind(&bound))?;
+                        kernel
+                    }
+                };
+                let resolved = resolve(&*kernel);
+                if resolved.is_ok() || was == Chosen::Both {
+                    inner.kernel = Some(kernel);
                 }
-                inner.chosen = Chosen::Kernel;
+                resolved?;
+                if was != Chosen::Not {
+                    // One without a port takes the place of the soft id.
+                    inner.soft = self.make_soft(&inner)?;
+                }
             }
         }
-        inner.backend().resolve_addr(source, destination, timeout_ms)
+        (inner.chosen, inner.bound, inner.is_tentative) = (way, bound, true);
+        Ok(())
     }
 
     fn resolve_route(&self, timeout_ms: u32) -> Result<()> {
@@ -74,9 +105,12 @@ impl Backend for ChoiceId {
             self.bind_both(&mut inner, (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
         // The soft id first: another process may have its name, and the kernel's id is as it was.
+        // The kernel's cannot stop listening.
         inner.backend().listen(backlog)?;
         match (inner.chosen, &inner.kernel) {
-            (Chosen::Both, Some(kernel)) => kernel.listen(backlog),
+            (Chosen::Both, Some(kernel)) => {
+                kernel.listen(backlog).inspect_err(|_| inner.soft.stop_listening())
+            }
             _ => Ok(()),
         }
     }
@@ -127,14 +161,12 @@ impl Backend for ChoiceId {
             kernel.set_option(option)?;
         }
         inner.backend().set_option(option)?;
-        if inner.chosen == Chosen::Not {
-            match option {
-                IdOption::Tos(tos) => inner.kept.tos = Some(tos),
-                IdOption::ReuseAddr(on) => inner.kept.reuse = Some(on),
-                IdOption::AfOnly(on) => inner.kept.af_only = Some(on),
-                IdOption::AckTimeout(timeout) => inner.kept.ack_timeout = Some(timeout),
-                IdOption::IbPath(_) => {}
-            }
+        match option {
+            IdOption::Tos(tos) => inner.kept.tos = Some(tos),
+            IdOption::ReuseAddr(on) => inner.kept.reuse = Some(on),
+            IdOption::AfOnly(on) => inner.kept.af_only = Some(on),
+            IdOption::AckTimeout(timeout) => inner.kept.ack_timeout = Some(timeout),
+            IdOption::IbPath(_) => {}
         }
         Ok(())
     }

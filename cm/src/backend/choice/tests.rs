@@ -223,3 +223,78 @@ fn an_id_on_both_that_resolves_keeps_one() {
         }
     }
 }
+
+/// The kernel's reply for an id that has an address and no device.
+fn unresolved() -> Reply {
+    bound((Ipv4Addr::UNSPECIFIED, 47_473).into())
+}
+
+#[test]
+fn an_address_that_was_not_resolved_leaves_the_choice_to_the_next_one() {
+    let world = World::new();
+    let second = Duration::from_secs(1);
+    let (soft, far) = ((world.address, 80), (Ipv4Addr::new(192, 0, 2, 1), 80));
+    let is_resolved = |id: &CmId| {
+        let event = world.soft_event();
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+    };
+    // By the call, whose id ends.
+    let id = world.id();
+    world.replies([number(), Reply::Errno(Errno::NETUNREACH), Reply::ok()]);
+    assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
+    id.resolve_addr(None, soft, second).unwrap();
+    is_resolved(&id);
+    // By an event: the kernel's id has no device. It ends.
+    let id = world.id();
+    world.replies([number(), Reply::ok()]);
+    id.resolve_addr(None, far, second).unwrap();
+    world.replies([unresolved(), Reply::ok()]);
+    id.resolve_addr(None, soft, second).unwrap();
+    is_resolved(&id);
+    // It is resolved now.
+    assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::INVAL);
+}
+
+#[test]
+fn an_id_on_both_that_the_kernel_does_not_resolve_has_its_port_on_the_next_one() {
+    let world = World::new();
+    let second = Duration::from_secs(1);
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 47_474).into();
+    let id = world.id();
+    world.replies([number(), Reply::ok(), bound(any)]);
+    id.bind_addr(any).unwrap();
+    world.replies([Reply::Errno(Errno::NETUNREACH)]);
+    let far = (Ipv4Addr::new(192, 0, 2, 1), 80);
+    assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
+    world.replies([Reply::ok()]);
+    id.resolve_addr(None, far, second).unwrap();
+    world.replies([unresolved(), Reply::ok()]);
+    id.resolve_addr(None, (world.address, 80), second).unwrap();
+    assert!(matches!(world.soft_event().kind, EventKind::AddrResolved));
+    assert_eq!(id.local_addr().unwrap().unwrap().port(), any.port());
+}
+
+#[test]
+fn a_listener_that_the_kernel_refuses_listens_on_no_soft_device() {
+    let world = World::new();
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 47_475).into();
+    let listener = world.id();
+    world.replies([number(), Reply::ok(), bound(any)]);
+    listener.bind_addr(any).unwrap();
+    world.replies([Reply::Errno(Errno::ADDRINUSE)]);
+    assert_eq!(listener.listen(1).unwrap_err().errno, Errno::ADDRINUSE);
+
+    let client = world.id();
+    client.resolve_addr(None, (world.address, any.port()), Duration::from_secs(5)).unwrap();
+    assert!(matches!(world.soft_event().kind, EventKind::AddrResolved));
+    client.resolve_route(Duration::ZERO).unwrap();
+    assert!(matches!(world.soft_event().kind, EventKind::RouteResolved));
+    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+    client.connect_with(&depths).unwrap();
+    let event = world.soft_event();
+    assert!(event.id == client.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+    // The id is bound as before.
+    world.replies([Reply::ok()]);
+    listener.listen(1).unwrap();
+    world.end(listener);
+}

@@ -10,7 +10,7 @@ use verbs::Errno;
 use verbs::soft::cm::{Listening, ports_of};
 
 use super::record::{IdState, Key, Listener, service};
-use super::state::State;
+use super::state::{Garbage, State};
 use super::wait::Token;
 use crate::types::Address;
 
@@ -51,6 +51,19 @@ impl State {
             Err(_) => self.unlisten(key),
         }
         listening
+    }
+
+    /// Undoes a [`listen`](Self::listen): the id is bound as before, and requests that came
+    /// meanwhile are rejected.
+    pub(super) fn stop_listening(&mut self, key: Key) -> Result<()> {
+        self.unlisten(key);
+        let id = self.id(key)?;
+        if id.state == IdState::Listen {
+            id.state = IdState::AddrBound;
+        }
+        let requests = id.queue.take(|entry| entry.owner == key && entry.request.is_some());
+        self.garbage.push(Garbage::Entries(requests));
+        Ok(())
     }
 
     fn listen_on(&mut self, key: Key, local: SocketAddr) -> Result<()> {

@@ -165,6 +165,11 @@ impl Backend for SoftId {
         self.manager.call("listen", |state| state.listen(self.key, backlog))
     }
 
+    fn stop_listening(&self) {
+        // Fails in a forked child alone, where the listener is the parent's.
+        let _ = self.manager.call("listen", |state| state.stop_listening(self.key));
+    }
+
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         self.manager.call("connect", |state| state.connect(self.key, param, ece))
     }
