@@ -5,8 +5,9 @@ use verbs::{Cause, Ece, Errno, Error, Qp, Result};
 
 use super::qp::{Connection, Held};
 use super::{CmId, IdInner, explain};
+use crate::cmd::query::Addresses;
 use crate::device::Limits;
-use crate::types::{ConnParam, PortSpace};
+use crate::types::{Address, ConnParam};
 
 /// A message with private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,7 +191,10 @@ impl CmId {
     ///
     /// # References
     /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
-    /// request of the spaces of IP
+    /// A request of an id with an IP address carries a header besides, which one with an InfiniBand
+    /// address does not. Of an id that has no address yet, the number is that of IP.
+    ///
+    /// request; linux `cma_user_data_offset`
     pub fn max_private_data(&self, message: Message) -> usize {
         self.inner.max_private_data(message)
     }
@@ -227,8 +231,9 @@ impl IdInner {
         let param = self.depths("connect", connection, param)?;
         let length = param.private_data.len();
         let sent = self.backend.connect(&param, connection.local_ece);
-        let max = self.max_private_data(Message::Connect);
-        self.explained(sent.map_err(|error| explain::private_data(error, length, max)))
+        let explained =
+            |error| explain::private_data(error, length, || self.max_private_data(Message::Connect));
+        self.explained(sent.map_err(explained))
     }
 
     fn accept(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
@@ -236,13 +241,14 @@ impl IdInner {
         let ece = Ece { vendor_id: connection.remote_ece.vendor_id, options: connection.local_ece.options };
         let length = param.private_data.len();
         let sent = self.backend.accept(self.cookie.0, Some(param), ece);
-        let max = self.max_private_data(Message::Accept);
-        self.explained(sent.map_err(|error| explain::private_data(error, length, max)))
+        let explained =
+            |error| explain::private_data(error, length, || self.max_private_data(Message::Accept));
+        self.explained(sent.map_err(explained))
     }
 
     fn reject(&self, private_data: &[u8], reason: u8) -> Result<()> {
         let sent = self.backend.reject(private_data, reason);
-        let max = self.max_private_data(Message::Reject);
+        let max = || self.max_private_data(Message::Reject);
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
@@ -272,14 +278,17 @@ impl IdInner {
     }
 
     fn max_private_data(&self, message: Message) -> usize {
-        /// The header of the spaces of IP.
+        /// The header of requests with IP addresses.
         const HEADER: usize = 36;
-        let header = if self.space == PortSpace::IB { 0 } else { HEADER };
+        let header = || match self.backend.addresses() {
+            Ok(Addresses { local: Some(Address::Ib(_)), .. }) => 0,
+            _ => HEADER,
+        };
         match (message, self.is_ud()) {
-            (Message::Connect, false) => 92 - header,
+            (Message::Connect, false) => 92 - header(),
             (Message::Accept, false) => 196,
             (Message::Reject, false) => 148,
-            (Message::Connect, true) => 216 - header,
+            (Message::Connect, true) => 216 - header(),
             (Message::Accept | Message::Reject, true) => 136,
         }
     }

@@ -60,12 +60,15 @@ pub(super) fn no_device(verb: &'static str) -> Error {
 
 /// Returns the error of private data beyond what the protocol's message carries, or the error
 /// itself where that is not the cause.
-pub(super) fn private_data(error: Error, length: usize, max: usize) -> Error {
-    if error.errno == Errno::INVAL && error.cause == Cause::Unknown && length > max {
-        let (asked, max) = (length as u64, max as u64);
-        return error.because(Cause::Limit { name: "length of private_data", asked, min: 0, max });
+pub(super) fn private_data(error: Error, length: usize, max: impl FnOnce() -> usize) -> Error {
+    if error.errno != Errno::INVAL || error.cause != Cause::Unknown {
+        return error;
     }
-    error
+    let (asked, max) = (length as u64, max() as u64);
+    if asked <= max {
+        return error;
+    }
+    error.because(Cause::Limit { name: "length of private_data", asked, min: 0, max })
 }
 
 #[cfg(test)]
@@ -99,7 +102,7 @@ mod tests {
     fn a_cause_that_is_known_stays() {
         let known = Error::new("connect", "", Errno::INVAL).because(Cause::DeviceGone);
         assert_eq!(explain(known.clone()), known);
-        assert_eq!(private_data(known.clone(), 300, 56), known);
+        assert_eq!(private_data(known.clone(), 300, || 56), known);
         let unknown = Error::new("connect", "", Errno::NOMEM);
         assert_eq!(explain(unknown.clone()), unknown);
     }
@@ -107,8 +110,8 @@ mod tests {
     #[test]
     fn private_data_are_the_cause_only_where_they_are_too_long() {
         let refused = Error::new("connect", "", Errno::INVAL);
-        assert_eq!(private_data(refused.clone(), 56, 56), refused);
-        let long = private_data(refused, 57, 56);
+        assert_eq!(private_data(refused.clone(), 56, || 56), refused);
+        let long = private_data(refused, 57, || 56);
         assert_eq!(long.to_string(), "connect: length of private_data 57 exceeds the device's 56 (EINVAL)");
     }
 }

@@ -5,14 +5,16 @@ mod groups;
 
 use std::sync::Arc;
 
-use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmEventResp, RdmaUcmEventRespParam};
-use verbs::Errno;
+use uverbs_abi::rdma_user_cm::{
+    RdmaUcmConnParam, RdmaUcmEventResp, RdmaUcmEventRespParam, RdmaUcmQueryAddrResp,
+};
+use verbs::{Errno, Gid};
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::backend::{Kernel, Source};
 use crate::channel::{Expect, Reply, Scripted};
-use crate::{ConnParam, Event, EventKind};
+use crate::{Address, ConnParam, Event, EventKind, IbAddress};
 
 /// A channel at a scripted kernel.
 struct World {
@@ -275,10 +277,12 @@ fn errors_say_what_to_do_and_what_the_limit_is() {
     let data = [0; 57];
     let param =
         ConnParam { private_data: &data, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    refused(Errno::INVAL);
+    world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&param).unwrap_err();
     assert!(error.to_string().contains("length of private_data 57 exceeds"), "{error}");
-    refused(Errno::INVAL);
+    // The header depends on the address.
+    let at = |ip: [u8; 4]| local_address(&(ip, 0).into());
+    world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&ConnParam { private_data: &data[..56], ..param }).unwrap_err();
     assert!(error.to_string().contains("ROUTE_RESOLVED"), "{error}");
     // An id without a device.
@@ -289,14 +293,32 @@ fn errors_say_what_to_do_and_what_the_limit_is() {
 }
 
 #[test]
-fn the_limits_of_private_data_depend_on_the_message_and_the_space() {
+fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family() {
     let world = World::new();
-    let ids = [PortSpace::TCP, PortSpace::UDP, PortSpace::IB].map(|space| world.id(9, space));
-    let limits = ids.each_ref().map(|id| {
-        [Message::Connect, Message::Accept, Message::Reject].map(|message| id.max_private_data(message))
-    });
-    assert_eq!(limits, [[56, 196, 148], [180, 136, 136], [92, 196, 148]]);
-    for id in ids {
+    let ip = Address::from(([192, 0, 2, 1], 7471));
+    let ib = |space| Address::from(IbAddress::new(Gid([1; 16]), space, 7471));
+    for (space, address, limits) in [
+        (PortSpace::TCP, ip, [56, 196, 148]),
+        (PortSpace::UDP, ip, [180, 136, 136]),
+        (PortSpace::IB, ip, [56, 196, 148]),
+        (PortSpace::IB, ib(PortSpace::IB), [92, 196, 148]),
+        (PortSpace::TCP, ib(PortSpace::TCP), [92, 196, 148]),
+    ] {
+        let id = world.id(9, space);
+        world.replies([local_address(&address)]);
+        let of = [Message::Connect, Message::Accept, Message::Reject];
+        assert_eq!(of.map(|message| id.max_private_data(message)), limits, "{space} {address}");
         world.end(id);
     }
 }
+    // An id without an address.
+    let id = world.id(9, PortSpace::IB);
+    world.replies([Reply::bytes(RdmaUcmQueryAddrResp::default().as_bytes())]);
+    assert_eq!(id.max_private_data(Message::Connect), 56);
+    world.end(id);
+}
+
+/// The kernel's reply to the question for the addresses of an id.
+fn local_address(address: &Address) -> Reply {
+    let (src_addr, src_size) = address.to_storage().unwrap();
+    Reply::bytes(RdmaUcmQueryAddrResp { src_addr, src_size, ..RdmaUcmQueryAddrResp::default() }.as_bytes())

@@ -1,6 +1,6 @@
 //! Connections over XRC: an initiator, and a target with the shared receive queue of its domain.
 
-use rdmacm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
+use rdmacm::{CmId, ConnParam, EventChannel, EventKind, Message, PortSpace, RejectReason};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp, SrqInit, XrcdInit};
 
 use crate::support::{End, Host, PATIENCE, RESOLVE, established, next, request};
@@ -91,4 +91,18 @@ fn only_an_id_of_the_type_has_an_xrc_target() {
     let error = listener.create_target(&xrcd).unwrap_err();
     assert_eq!(error.errno, Errno::INVAL);
     assert!(error.to_string().contains("has no XRC target"), "{error}");
+}
+
+#[test]
+fn a_request_over_xrc_carries_the_header_of_ip_besides_private_data() {
+    let host = Host::new();
+    let (_at_listener, listener) = listener(&host, QpType::XRC_RECV);
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, QpType::XRC_SEND, &listener);
+    assert_eq!(client.max_private_data(Message::Connect), 56);
+    let end = End::of(&client);
+    let qp = client.create_qp(&end.pd, &QpInit::new(QpType::XRC_SEND, &end.cq)).unwrap();
+    let param = ConnParam { private_data: &[0; 57], ..ConnParam::default() };
+    let error = client.connect(qp, &param).unwrap_err();
+    assert!(error.to_string().contains("length of private_data 57 exceeds the device's 56"), "{error}");
 }
