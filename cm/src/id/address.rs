@@ -20,6 +20,7 @@ impl CmId {
     /// - `EADDRINUSE` for a port that another id has.
     /// - `EADDRNOTAVAIL` or `ENODEV` for an address of no interface with an RDMA device.
     /// - `EACCES` for a port below the system's unprivileged ones, without the right to it.
+    /// - `EINVAL` for an id that is bound already, and for a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not take.
     /// - Any other errno that the kernel returns.
     ///
@@ -40,7 +41,8 @@ impl CmId {
     /// rounded up to milliseconds.
     ///
     /// # Errors
-    /// - `EINVAL` for an id that is resolved or connected already.
+    /// - `EINVAL` for an id that is resolved or connected already, or bound to an address of
+    ///   another family, and for a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not take.
     /// - Any other errno that the kernel returns, notably those of [`bind_addr`](Self::bind_addr)
     ///   for the source, and `ENETUNREACH` without a route.
@@ -56,7 +58,10 @@ impl CmId {
     ) -> Result<()> {
         let destination = destination.into();
         let timeout_ms = milliseconds(timeout);
-        self.inner.explained(self.inner.backend.resolve_addr(source.as_ref(), &destination, timeout_ms))
+        let backend = &self.inner.backend;
+        let resolved = backend.resolve_addr(source.as_ref(), &destination, timeout_ms);
+        let local = || backend.addresses().map_or(source, |addresses| addresses.local.or(source));
+        self.inner.explained(resolved.map_err(|error| explain::resolve(error, local, &destination)))
     }
 
     /// Starts to resolve the route to the peer. The outcome is

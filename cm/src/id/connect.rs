@@ -139,7 +139,9 @@ impl CmId {
             let error = Error::new("establish", "", Errno::INVAL);
             return Err(self.inner.named(error.because(Cause::Other { reason: reason.into() })));
         }
-        self.inner.explained(self.inner.backend.accept(0, None, Ece::default()))
+        let told = self.inner.backend.accept(0, None, Ece::default());
+        // The kernel's call is that of an accept.
+        self.inner.explained(told.map_err(|error| Error { verb: "establish", ..error }))
     }
 
     /// Rejects the request of this id, with private data for the peer. Dropping the id rejects it
@@ -189,11 +191,11 @@ impl CmId {
     /// Returns the most bytes of private data that a message carries on InfiniBand and RoCE. iWARP
     /// carries more.
     ///
-    /// # References
-    /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
     /// A request of an id with an IP address carries a header besides, which one with an InfiniBand
     /// address does not. Of an id that has no address yet, the number is that of IP.
     ///
+    /// # References
+    /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
     /// request; linux `cma_user_data_offset`
     pub fn max_private_data(&self, message: Message) -> usize {
         self.inner.max_private_data(message)

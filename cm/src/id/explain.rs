@@ -1,5 +1,7 @@
 //! The causes behind the kernel's errnos.
 
+use std::net::SocketAddr;
+
 use verbs::{Cause, Errno, Error};
 
 use crate::types::Address;
@@ -15,6 +17,14 @@ pub(super) fn explain(error: Error) -> Error {
         }
         ("resolve_route", Errno::INVAL) => "the id has no resolved address: wait for ADDR_RESOLVED first",
         ("resolve_addr", Errno::INVAL) => "the id is resolved, listening or connected already: make another",
+        ("establish", Errno::INVAL) => "the peer has not accepted: wait for CONNECT_RESPONSE first",
+        ("notify", Errno::INVAL) => "the id has no connection, or the event says nothing about one",
+        ("set_option", Errno::INVAL) => {
+            "the value is out of range, or the state or the transport service of the id does not permit the option"
+        }
+        ("leave_multicast", Errno::INVAL | Errno::NOENT | Errno::ADDRNOTAVAIL) => {
+            "the id is no member of the group"
+        }
         ("accept" | "reject", Errno::INVAL) => {
             "the id has no request that waits: it was accepted or rejected before, or the peer has given up"
         }
@@ -43,6 +53,10 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
         return error;
     }
     let reason = match error.errno {
+        Errno::INVAL => match without_scope(address) {
+            Some(reason) => reason,
+            None => format!("the id is bound, resolved or connected already: make another for {address}"),
+        },
         Errno::ADDRINUSE => format!("another id has {address}: choose another port, or 0 for any"),
         Errno::NODEV => format!("no interface with an RDMA device has {address}: `rdma link` lists them"),
         Errno::ADDRNOTAVAIL => format!("no interface of this machine has {address}"),
@@ -50,6 +64,38 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
         _ => return error,
     };
     error.because(Cause::Other { reason: reason.into() })
+}
+
+/// Returns the error of resolving an address with its cause, for an id that is bound to `local`.
+pub(super) fn resolve(error: Error, local: impl FnOnce() -> Option<Address>, peer: &Address) -> Error {
+    if error.cause != Cause::Unknown || error.errno != Errno::INVAL {
+        return error;
+    }
+    let is_other_family = |local: Address| match (local.ip(), peer.ip()) {
+        (Some(local), Some(peer)) => local.is_ipv4() != peer.is_ipv4(),
+        (local, peer) => local.is_some() != peer.is_some(),
+    };
+    let reason = match without_scope(peer) {
+        Some(reason) => reason,
+        None => match local() {
+            Some(local) if is_other_family(local) => {
+                format!("the id is bound to {local}, which is of another family")
+            }
+            _ => return error,
+        },
+    };
+    error.because(Cause::Other { reason: reason.into() })
+}
+
+/// Returns what is wrong with a link-local address without its interface; `None` for any other one.
+fn without_scope(address: &Address) -> Option<String> {
+    match address.ip()? {
+        SocketAddr::V6(of) if of.ip().is_unicast_link_local() && of.scope_id() == 0 => {
+            let ip = of.ip();
+            Some(format!("{ip} is link-local and needs the number of its interface: [{ip}%2] (`ip link`)"))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the error of a call that needs the device, of an id that has none.
@@ -88,6 +134,39 @@ mod tests {
             error.to_string(),
             "bind_addr: another id has 192.0.2.1:80: choose another port, or 0 for any (EADDRINUSE)"
         );
+    }
+
+    #[test]
+    fn an_address_without_its_scope_and_one_of_another_family_are_named() {
+        let link_local = Address::from("[fe80::1]:7471".parse::<SocketAddr>().unwrap());
+        let text =
+            "fe80::1 is link-local and needs the number of its interface: [fe80::1%2] (`ip link`) (EINVAL)";
+        let error = bind(Error::new("bind_addr", "", Errno::INVAL), &link_local);
+        assert_eq!(error.to_string(), format!("bind_addr: {text}"));
+        let refused = || Error::new("resolve_addr", "", Errno::INVAL);
+        assert_eq!(resolve(refused(), || None, &link_local).to_string(), format!("resolve_addr: {text}"));
+        let v4 = Address::from(([192, 0, 2, 1], 80));
+        let v6 = Address::from("[2001:db8::1]:7471".parse::<SocketAddr>().unwrap());
+        let error = resolve(refused(), || Some(v6), &v4).to_string();
+        assert!(error.contains("bound to [2001:db8::1]:7471, which is of another family"), "{error}");
+        for local in [Some(v4), None] {
+            let error = explain(resolve(refused(), || local, &v4)).to_string();
+            assert!(error.contains("resolved, listening or connected already"), "{error}");
+        }
+        let error = bind(Error::new("bind_addr", "", Errno::INVAL), &v4).to_string();
+        assert!(error.contains("the id is bound, resolved or connected already"), "{error}");
+    }
+
+    #[test]
+    fn refused_calls_have_words() {
+        for (verb, errno) in [
+            ("establish", Errno::INVAL),
+            ("notify", Errno::INVAL),
+            ("set_option", Errno::INVAL),
+            ("leave_multicast", Errno::ADDRNOTAVAIL),
+        ] {
+            assert_ne!(explain(Error::new(verb, "", errno)).cause, Cause::Unknown, "{verb}");
+        }
     }
 
     #[test]
