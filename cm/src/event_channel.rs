@@ -11,12 +11,13 @@
 //! channel cannot be closed under a waiting thread, because that thread borrows it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use verbs::soft::cm::Port;
 use verbs::{Error, QpType, Result};
@@ -51,6 +52,9 @@ pub struct EventChannel {
     turn: AtomicUsize,
     /// The descriptor of all sources, where there are several.
     epoll: Option<Epoll>,
+    /// Wakes the threads that wait at the kernel's file alone, for events that an id brought. The
+    /// first of these threads makes it.
+    moved: OnceLock<EventFd>,
 }
 
 impl EventChannel {
@@ -97,7 +101,7 @@ impl EventChannel {
             }
             Some(epoll)
         };
-        Ok(Self { first, more, turn: AtomicUsize::new(0), epoll })
+        Ok(Self { first, more, turn: AtomicUsize::new(0), epoll, moved: OnceLock::new() })
     }
 
     /// Creates an id whose events are reported here, of the transport service that the space
@@ -179,13 +183,19 @@ impl EventChannel {
         &*self.first
     }
 
-    /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
-    /// one for these, and an epoll descriptor looks at its files only then, or when it is asked.
+    /// Lets the threads that wait look for events of an id that moved here: the kernel wakes none
+    /// of them, and an epoll descriptor looks at its files only then, or when it is asked.
     ///
     /// # Errors
     /// Any errno of `epoll_ctl(2)`.
     pub(crate) fn look_again(&self) -> Result<()> {
-        let Some(epoll) = &self.epoll else { return Ok(()) };
+        let Some(epoll) = &self.epoll else {
+            if let Some(moved) = self.moved.get() {
+                // Full means that it is readable.
+                let _ = moved.write(1);
+            }
+            return Ok(());
+        };
         let error = |errno: nix::errno::Errno| Error::new("migrate_id", "", errno.into());
         let look = |source: &Arc<dyn Source>| {
             epoll.modify(source.fd(), &mut EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)
@@ -217,12 +227,35 @@ impl EventChannel {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            let mut fds = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
-            match ppoll(&mut fds, left.map(TimeSpec::from_duration), None) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            let moved = match self.moved.get() {
+                // An id that moves here after another look finds the file.
+                None if self.make_moved() => continue,
+                moved => moved,
+            };
+            let of = |file| PollFd::new(file, PollFlags::POLLIN);
+            let mut fds = [of(self.as_fd()), of(moved.map_or(self.as_fd(), AsFd::as_fd))];
+            let count = 1 + usize::from(moved.is_some());
+            match ppoll(&mut fds[..count], left.map(TimeSpec::from_duration), None) {
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {
+                    // All waiting threads have woken up and look at the kernel's file as well.
+                    let _ = moved.map(EventFd::read);
+                }
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),
             }
         }
+    }
+
+    /// Makes the file that wakes a thread for events that an id brings. Returns whether there is
+    /// one: not where other files than the kernel's are waited for, or where files have run short.
+    fn make_moved(&self) -> bool {
+        if self.epoll.is_some() || self.first.kernel().is_none() {
+            return false;
+        }
+        let Ok(made) = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
+            return false;
+        };
+        self.moved.get_or_init(|| made);
+        true
     }
 }
 

@@ -1,7 +1,8 @@
 //! [`Kernel`] and [`KernelId`]: the kernel's connection manager.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmEventResp, RdmaUcmEventRespParam};
 use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, QpType, Result};
@@ -26,12 +27,17 @@ pub(crate) struct KernelId {
     /// The file that the id belongs to. Commands hold the lock for reading, because a number means
     /// nothing at the file that the id has left.
     file: RwLock<Arc<Ucma>>,
+    /// Whether the id listens.
+    listens: AtomicBool,
+    /// The files that a listener has left, which have its requests that were not read.
+    former: Mutex<Vec<Arc<Ucma>>>,
 }
 
 impl KernelId {
     /// Takes over an id of a file.
     pub(crate) fn new(ucma: &Arc<Ucma>, number: u32) -> Self {
-        Self { number, file: RwLock::new(Arc::clone(ucma)) }
+        let file = RwLock::new(Arc::clone(ucma));
+        Self { number, file, listens: AtomicBool::new(false), former: Mutex::default() }
     }
 
     fn with<T>(&self, call: impl FnOnce(&Ucma, u32) -> T) -> T {
@@ -69,7 +75,9 @@ impl Backend for KernelId {
     }
 
     fn listen(&self, backlog: u32) -> Result<()> {
-        self.with(|ucma, id| cmd::conn::listen(ucma, id, backlog))
+        self.with(|ucma, id| cmd::conn::listen(ucma, id, backlog))?;
+        self.listens.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
@@ -163,7 +171,15 @@ impl Backend for KernelId {
         };
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
         cmd::id::migrate_id(to, self.number, &file)?;
-        *file = Arc::clone(to);
+        let left = core::mem::replace(&mut *file, Arc::clone(to));
+        if self.listens.load(Ordering::Relaxed) && !Arc::ptr_eq(&left, to) {
+            let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+            former.retain(|file| !Arc::ptr_eq(file, to));
+            if !former.iter().any(|file| Arc::ptr_eq(file, &left)) {
+                former.push(left);
+            }
+            former.iter().for_each(|file| to.has_come_from(file));
+        }
         Ok(())
     }
 
@@ -195,7 +211,13 @@ impl Source for Kernel {
         let RdmaUcmEventResp { uid, id, event, status, param, ece, .. } = resp;
         let event = EventType(event);
         let request: Option<Box<dyn Backend>> = match event {
-            EventType::CONNECT_REQUEST => Some(Box::new(KernelId::new(&self.0, id))),
+            EventType::CONNECT_REQUEST => {
+                // A request that came before its listener moved here is still at the file of then.
+                // Another one is at none of them, and its number is that of no other id.
+                let former = self.0.former_files();
+                let _ = former.iter().any(|file| cmd::id::migrate_id(&self.0, id, file).is_ok());
+                Some(Box::new(KernelId::new(&self.0, id)))
+            }
             _ => None,
         };
         Ok(Some(RawEvent {

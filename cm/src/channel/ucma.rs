@@ -1,7 +1,7 @@
 //! [`Ucma`]: an open file of the connection manager.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use verbs::{Cause, Errno, Error, Gid, Result};
 
@@ -23,6 +23,9 @@ pub(crate) struct Ucma {
     abi_version: u32,
     /// Whether the kernel takes InfiniBand addresses, and has the commands of any family.
     pub(super) takes_ib: OnceLock<bool>,
+    /// The files from which listeners have moved here, as long as these listeners exist. The kernel
+    /// moves the events of requests that were not read, but leaves the requests at their file.
+    former: Mutex<Vec<Weak<Self>>>,
 }
 
 impl Ucma {
@@ -50,7 +53,12 @@ impl Ucma {
                 Cause::KernelLacks { what: "rdma_cm of ABI version 3 or 4, which this library speaks" };
             return Err(Error::new("create_event_channel", "", Errno::NOSYS).because(cause));
         }
-        Ok(Self { channel: Box::new(channel), abi_version, takes_ib: OnceLock::new() })
+        Ok(Self {
+            channel: Box::new(channel),
+            abi_version,
+            takes_ib: OnceLock::new(),
+            former: Mutex::default(),
+        })
     }
 
     /// Sends a command.
@@ -71,6 +79,24 @@ impl Ucma {
     /// Returns whether the kernel computes the attributes of queue pairs from INIT on (ABI 4).
     pub(crate) fn computes_init(&self) -> bool {
         self.abi_version > MIN_ABI
+    }
+
+    /// Notes that a listener has moved here from another file.
+    pub(crate) fn has_come_from(&self, file: &Arc<Self>) {
+        let mut former = self.former();
+        former.retain(|file| file.strong_count() > 0);
+        if !former.iter().any(|known| known.as_ptr() == Arc::as_ptr(file)) {
+            former.push(Arc::downgrade(file));
+        }
+    }
+
+    /// Returns the files from which listeners have moved here.
+    pub(crate) fn former_files(&self) -> Vec<Arc<Self>> {
+        self.former().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn former(&self) -> MutexGuard<'_, Vec<Weak<Self>>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the file, which is readable when there is an event.

@@ -238,6 +238,47 @@ fn an_id_that_moves_uses_the_new_file_from_then_on() {
 }
 
 #[test]
+fn a_request_that_came_before_its_listener_moved_follows_it() {
+    let (old, new) = (World::new(), World::new());
+    let listener = old.id(9, PortSpace::TCP);
+    old.replies([Reply::ok()]);
+    listener.listen(1).unwrap();
+    new.replies([Reply::ok()]);
+    listener.migrate(&new.channel).unwrap();
+    for (reply, number) in [(Reply::ok(), 10), (Reply::Errno(Errno::INVAL), 11)] {
+        // Its end is at the new file, too.
+        new.kernel.expect([read(&request(&listener, number)), Expect::anything(reply), no_event()]);
+        let found = new.channel.try_next_event().unwrap();
+        assert!(new.channel.try_next_event().unwrap().is_none());
+        assert_eq!(new.last(3), ["12", "18", "12"]);
+        new.end(accepted(found));
+    }
+    new.end(listener);
+    assert_eq!(old.last(1), ["7"]);
+}
+
+#[test]
+fn an_event_that_an_id_brings_wakes_a_thread_that_waits() {
+    let (old, new) = (World::new(), World::new());
+    let id = old.id(9, PortSpace::TCP);
+    // Two looks before the wait.
+    new.kernel.expect([no_event(), no_event()]);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| new.channel.next_event_within(std::time::Duration::from_secs(20)));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while new.kernel.remaining() > 0 && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let brought = event(id.key().0, EventType::ADDR_RESOLVED, 0);
+        new.kernel.expect([Expect::anything(Reply::ok()), read(&brought)]);
+        id.migrate(&new.channel).unwrap();
+        let found = waits.join().unwrap().unwrap().expect("an event in time");
+        assert_eq!(found.id, id.key());
+    });
+    new.end(id);
+}
+
+#[test]
 fn an_id_outlives_its_channel() {
     let World { kernel, channel } = World::new();
     kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
@@ -277,11 +318,11 @@ fn errors_say_what_to_do_and_what_the_limit_is() {
     let data = [0; 57];
     let param =
         ConnParam { private_data: &data, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+    // The header depends on the address.
+    let at = |ip: [u8; 4]| local_address(&(ip, 0).into());
     world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&param).unwrap_err();
     assert!(error.to_string().contains("length of private_data 57 exceeds"), "{error}");
-    // The header depends on the address.
-    let at = |ip: [u8; 4]| local_address(&(ip, 0).into());
     world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&ConnParam { private_data: &data[..56], ..param }).unwrap_err();
     assert!(error.to_string().contains("ROUTE_RESOLVED"), "{error}");
@@ -310,7 +351,6 @@ fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family()
         assert_eq!(of.map(|message| id.max_private_data(message)), limits, "{space} {address}");
         world.end(id);
     }
-}
     // An id without an address.
     let id = world.id(9, PortSpace::IB);
     world.replies([Reply::bytes(RdmaUcmQueryAddrResp::default().as_bytes())]);
@@ -322,3 +362,4 @@ fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family()
 fn local_address(address: &Address) -> Reply {
     let (src_addr, src_size) = address.to_storage().unwrap();
     Reply::bytes(RdmaUcmQueryAddrResp { src_addr, src_size, ..RdmaUcmQueryAddrResp::default() }.as_bytes())
+}
