@@ -1,8 +1,10 @@
 //! `listener`: listeners and connectors, through the kernel's connection manager on rxe. Both sides
 //! are in the case's process.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Barrier;
+use std::path::Path;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -157,16 +159,42 @@ fn a_slow_peer_delays_no_other_one_and_expires() -> CaseResult {
 
 fn closing_ends_a_blocked_accept() -> CaseResult {
     let listener = listener(&ListenerInit::default())?;
-    let ended = thread::scope(|scope| {
-        let blocked = scope.spawn(|| listener.accept().map(drop));
+    let (started, starts) = mpsc::channel();
+    let (sleeps, ended) = thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            let _ = started.send(fs::read_link("/proc/thread-self"));
+            listener.accept().map(drop)
+        });
+        let sleeps = match starts.recv_timeout(PATIENCE) {
+            Ok(Ok(task)) => is_asleep(&task),
+            other => fail(format_args!("{other:?}")),
+        };
         listener.close();
-        blocked.join()
+        (sleeps, blocked.join())
     });
+    sleeps?;
     let Ok(Err(error)) = ended else { return fail("it has accepted") };
     assert_eq!(error.errno, Errno::CANCELED);
     let Err(error) = connect(listener.local_addr(), b"") else { return fail("it is connected") };
     assert!(error.to_string().contains("no program listens"), "{error}");
     Ok(())
+}
+
+/// Waits until a thread of this process sleeps.
+fn is_asleep(task: &Path) -> CaseResult {
+    let stat = Path::new("/proc").join(task).join("stat");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Ok(text) = fs::read_to_string(&stat) else { return fail("the thread has ended") };
+        // The state follows the name in parentheses.
+        if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return fail("the thread does not wait");
+        }
+        thread::yield_now();
+    }
 }
 
 fn sixty_four_peers_connect_to_one_listener_at_once() -> CaseResult {
