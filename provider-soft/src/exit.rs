@@ -1,4 +1,4 @@
-//! Sends owed acknowledgements when the process exits.
+//! Sends owed acknowledgements when the process exits, and lets a connection manager take leave.
 //!
 //! Acknowledgements wait until they can leave at no extra cost (see [`crate::device_core`]). A
 //! program that takes its last message and exits, with its handles in a static or forgotten, never
@@ -11,7 +11,7 @@
 //! `atexit` gets a function without arguments that touches only a static and the devices in it.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 
 use crate::shared::Shared;
 
@@ -28,12 +28,29 @@ pub(crate) fn remember(shared: &Arc<Shared>) {
     devices.push(Arc::downgrade(shared));
 }
 
+/// Registers the function of the process's connection manager that runs when the process exits:
+/// by `exit(3)` or the return from `main`, after devices have sent what they owe. The first
+/// function stays.
+///
+/// It may run in a signal handler, above any call, and in a forked child. So it must not wait for a
+/// lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor take over what is the parent's.
+pub fn at_exit(farewell: fn()) {
+    let _ = FAREWELL.set(farewell);
+}
+
 extern "C" fn settle() {
     // The holder of the mutex may be a thread that a fork did not copy, so this never waits.
-    let Ok(devices) = DEVICES.try_lock() else { return };
-    for device in devices.iter().filter_map(Weak::upgrade) {
-        device.settle();
+    if let Ok(devices) = DEVICES.try_lock() {
+        for device in devices.iter().filter_map(Weak::upgrade) {
+            device.settle();
+        }
+    }
+    // After the acknowledgements: a peer that learns of the end flushes what is not acknowledged.
+    if let Some(farewell) = FAREWELL.get() {
+        farewell();
     }
 }
+
+static FAREWELL: OnceLock<fn()> = OnceLock::new();
 
 static DEVICES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());

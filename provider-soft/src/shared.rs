@@ -223,7 +223,34 @@ impl Shared {
         call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
     ) -> Result<T> {
         self.check(verb)?;
-        let mut guard = self.core.lock();
+        self.controlled(self.core.lock(), call)
+    }
+
+    /// Executes a control call as [`control`](Self::control) does, if the lock becomes free soon.
+    /// The process may be exiting in a signal handler, above a call that has the lock.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the lock does not become free; as [`control`](Self::control).
+    pub(crate) fn control_soon<T>(
+        &self,
+        verb: &'static str,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..PATIENCE {
+            self.check(verb)?;
+            if let Some(guard) = self.core.try_lock() {
+                return self.controlled(guard, call);
+            }
+            std::thread::yield_now();
+        }
+        Err(self.error(verb, Errno::AGAIN))
+    }
+
+    fn controlled<T>(
+        &self,
+        mut guard: Guard<'_, DeviceCore>,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
+    ) -> Result<T> {
         let now = self.now();
         // Owed acknowledgements leave before the call, which may destroy the queue pair that owes
         // them.

@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rdmacm::{ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace};
+use rdmacm::{ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace, RejectReason};
 use verbs::Errno;
 
-use crate::support::{End, Host, PATIENCE, Server, established, next, request, resolved};
+use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
 
-/// The variable that says which part a process has: `listen`, `connect` and a port, `vanish` and a
-/// port, `occupied` and a port, `none`, `short`.
+/// The variable that says which part a process has: `listen`, `none`, `short`, or one with a port:
+/// `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -59,8 +59,9 @@ fn a_part() {
     let (role, port) = (words.next(), words.next().and_then(|port| port.parse().ok()));
     match (role, port) {
         (Some("listen"), None) => listen(),
-        (Some("connect"), Some(port)) => connect(port, true),
-        (Some("vanish"), Some(port)) => connect(port, false),
+        (Some("connect"), Some(port)) => connect(port, End::Disconnects),
+        (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
+        (Some("exit"), Some(port)) => connect(port, End::Exits),
         (Some("occupied"), Some(port)) => occupied(port),
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
@@ -124,7 +125,7 @@ fn listen() {
     let request = request(&server.channel);
     assert_eq!(&request.peer.private_data()[..5], b"child");
     let id = request.id;
-    let mut end = End::of(&id);
+    let mut end = Objects::of(&id);
     let mut qp = end.qp(&id);
     qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
     id.accept(qp, &ConnParam::default()).unwrap();
@@ -138,23 +139,67 @@ fn listen() {
     println!("\nended");
 }
 
-/// Connects, sends a message, and disconnects, or waits to be killed.
-fn connect(port: u16, disconnects: bool) {
+/// The end of a process that has connected.
+enum End {
+    Disconnects,
+    IsKilled,
+    Exits,
+}
+
+/// Connects, sends a message, and ends.
+fn connect(port: u16, ending: End) {
     let channel = EventChannel::new().unwrap();
     let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
-    let mut end = End::of(&id);
+    let mut end = Objects::of(&id);
     id.connect(end.qp(&id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
     established(&channel, &id);
     let mut qp = id.take_qp().unwrap();
     let message = end.pd.alloc_buf(4).unwrap();
     qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
     end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
-    if disconnects {
-        id.disconnect().unwrap();
-        assert!(matches!(next(&channel).kind, EventKind::Disconnected));
-    } else {
-        println!("\nconnected");
-        next(&channel);
+    match ending {
+        End::Disconnects => {
+            id.disconnect().unwrap();
+            assert!(matches!(next(&channel).kind, EventKind::Disconnected));
+        }
+        End::IsKilled => {
+            println!("\nconnected");
+            next(&channel);
+        }
+        // With the id, and one more that has asked and has no answer.
+        End::Exits => {
+            let other = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+            other.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
+            std::process::exit(0);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
+    let _host = Host::new();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let mut client = Process(start(&format!("exit {}", server.address.port())));
+    let id = request(&server.channel).id;
+    let mut end = Objects::of(&id);
+    let mut qp = end.qp(&id);
+    qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
+    id.accept(qp, &ConnParam::default()).unwrap();
+    established(&server.channel, &id);
+    end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
+    let asked = request(&server.channel).id;
+    assert!(client.0.wait().unwrap().success());
+    let mut ends = [false; 2];
+    while ends != [true; 2] {
+        let event = next(&server.channel);
+        match event.kind {
+            EventKind::Disconnected if event.id == id.key() => ends[0] = true,
+            EventKind::Rejected(ref rejection) if event.id == asked.key() => {
+                assert_eq!(rejection.reason, Some(RejectReason::TIMEOUT));
+                ends[1] = true;
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -165,7 +210,7 @@ fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
     let port = server.address.port();
     let accept = |request: rdmacm::ConnectRequest| {
         let id = request.id;
-        let mut end = End::of(&id);
+        let mut end = Objects::of(&id);
         let mut qp = end.qp(&id);
         qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
         id.accept(qp, &ConnParam::default()).unwrap();

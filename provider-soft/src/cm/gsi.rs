@@ -19,6 +19,7 @@ use verbs_core::{Cause, Errno, Result};
 
 use super::port::Port;
 use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::pd::refusal;
 use crate::ring::{Consumer, Producer, ring};
 
@@ -109,10 +110,24 @@ impl Gsi {
     /// - `ENETUNREACH`: the destination's address is of the other family.
     /// - `ENODEV` in a forked child of the process that made the device.
     pub fn send(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
-        const VERB: &str = "send_mad";
+        let to = self.destination(to)?;
+        self.device.control(SEND, |core, _| self.post(core, &to, mad))
+    }
+
+    /// Sends a MAD as [`send`](Self::send) does, from a function that [`at_exit`](super::at_exit)
+    /// calls: it does not wait for a thread that does not go on.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); `EAGAIN` also if the device's lock does not become free soon.
+    pub fn send_at_exit(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
+        let to = self.destination(to)?;
+        self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
+    }
+
+    fn destination(&self, to: &MadAddress) -> Result<MadDestination> {
         let device = &self.device;
         if to.gid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
-            return Err(device.error(VERB, Errno::NETUNREACH));
+            return Err(device.error(SEND, Errno::NETUNREACH));
         }
         let path = Path {
             local: device.gid,
@@ -121,12 +136,13 @@ impl Gsi {
             hop_limit: to.hop_limit,
             ..Path::default()
         };
-        let to = MadDestination { path, qpn: to.qpn, pkey: Port::PKEY };
-        device.control(VERB, |core, _| {
-            core.engine.send_mad(&to, mad).map_err(|refused| {
-                let full = refused == PostRefused::QueueFull;
-                device.error(VERB, if full { Errno::AGAIN } else { Errno::INVAL })
-            })
+        Ok(MadDestination { path, qpn: to.qpn, pkey: Port::PKEY })
+    }
+
+    fn post(&self, core: &mut DeviceCore, to: &MadDestination, mad: &[u8; MAD_LEN]) -> Result<()> {
+        core.engine.send_mad(to, mad).map_err(|refused| {
+            let full = refused == PostRefused::QueueFull;
+            self.device.error(SEND, if full { Errno::AGAIN } else { Errno::INVAL })
         })
     }
 
@@ -195,6 +211,7 @@ impl GsiEnd {
 }
 
 const TAKE: &str = "take_gsi";
+const SEND: &str = "send_mad";
 
 /// The MADs that wait for the connection manager, 330 KiB: twice as many receives as Linux posts
 /// (`IB_MAD_QP_RECV_SIZE`). A request that is lost is repeated after seconds.

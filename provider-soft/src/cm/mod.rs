@@ -8,6 +8,7 @@
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | the name under which other processes of this machine find a listener |
+//! | [`at_exit`] | a function that runs when the process exits, to take leave of peers |
 //!
 //! # Threads
 //! Nothing here calls back. A MAD that arrives goes into a bounded queue, and makes the [`Gsi`]'s
@@ -41,6 +42,7 @@ mod port;
 mod rendezvous;
 mod resolve;
 
+pub use crate::exit::at_exit;
 pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;

@@ -14,7 +14,7 @@ use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::time::Time;
 use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
-use verbs::soft::cm::{Gsi, MadAddress, Port};
+use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
 use verbs::{Ece, Errno, Gid};
 
 use super::record::Key;
@@ -99,14 +99,29 @@ impl Adapter {
 
     /// Sends the messages that wait. One that cannot be sent is lost, as on a network.
     pub(super) fn send(&mut self) {
-        while let Some(transmit) = self.cm.poll_transmit() {
-            let to = MadAddress {
-                qpn: transmit.to.qpn,
-                traffic_class: transmit.to.traffic_class,
-                ..MadAddress::new(Gid(transmit.to.remote))
-            };
-            let _ = self.gsi.send(&to, &transmit.mad);
+        while let Some((to, mad)) = self.next_message() {
+            let _ = self.gsi.send(&to, &mad);
         }
+    }
+
+    /// Sends the messages that wait while the process exits. The first one that cannot be sent is
+    /// the last one that is tried.
+    pub(super) fn send_at_exit(&mut self) {
+        while let Some((to, mad)) = self.next_message() {
+            if self.gsi.send_at_exit(&to, &mad).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn next_message(&mut self) -> Option<(MadAddress, [u8; MAD_LEN])> {
+        let transmit = self.cm.poll_transmit()?;
+        let to = MadAddress {
+            qpn: transmit.to.qpn,
+            traffic_class: transmit.to.traffic_class,
+            ..MadAddress::new(Gid(transmit.to.remote))
+        };
+        Some((to, transmit.mad))
     }
 
     /// Adds a listener of a service.

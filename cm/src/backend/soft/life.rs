@@ -40,6 +40,18 @@ impl State {
         self.garbage.push(Garbage::Id(Box::new(id)));
     }
 
+    /// Ends all connections and requests because the process exits: their peers are told, as the
+    /// kernel tells them when it closes the files of a process.
+    pub(super) fn farewell(&mut self) {
+        let now = self.now();
+        for adapter in self.adapters.values_mut() {
+            for connection in core::mem::take(&mut adapter.connections).into_keys() {
+                adapter.cm.destroy(now, connection);
+            }
+            adapter.send_at_exit();
+        }
+    }
+
     /// Gives an id the cookie that its events carry.
     pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
         let id = self.id(key)?;

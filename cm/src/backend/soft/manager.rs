@@ -16,17 +16,23 @@
 //! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
 //! call removes is dropped after the lock is released: the end of a request's id takes the lock.
 //!
+//! # Exit
+//! A process that exits with connections tells their peers, as the kernel does when it closes the
+//! files of a process: [`farewell`] runs by `exit(3)` and the return from `main`. One that is
+//! killed, aborts or calls `_exit(2)` is noticed by its silence.
+//!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
 //! which another thread may have held, and ids that it drops end nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use ib_cm::time::{MILLISECOND, Time};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use verbs::soft::cm::at_exit;
 use verbs::{Cause, Errno, Error, Result};
 
 use super::state::State;
@@ -76,6 +82,22 @@ pub(super) fn is_forked() -> bool {
     starter != 0 && starter != std::process::id()
 }
 
+/// Tells the peers of all connections that the process exits. It gives up where another thread
+/// keeps the lock, or this one, which a signal handler has interrupted.
+fn farewell() {
+    let Some(manager) = MANAGER.get().filter(|_| !is_forked()) else { return };
+    for _ in 0..PATIENCE {
+        match manager.state.try_lock() {
+            Ok(mut state) => return state.farewell(),
+            Err(TryLockError::Poisoned(state)) => return state.into_inner().farewell(),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// The number of looks at a lock that another thread has, with a yield after each.
+const PATIENCE: u32 = 1000;
+
 fn start() -> Result<&'static Manager, Errno> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -87,6 +109,7 @@ fn start() -> Result<&'static Manager, Errno> {
     // It was the mask before, which the kernel accepts again.
     let _ = mask.thread_set_mask();
     thread.map_err(|error| Errno::from_io(&error))?;
+    at_exit(farewell);
     Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake }))
 }
 
