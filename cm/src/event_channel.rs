@@ -20,7 +20,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use verbs::soft::cm::Port;
-use verbs::{Error, QpType, Result};
+use verbs::{Cause, Error, QpType, Result};
 
 use crate::backend::{Choice, Kernel, RawEvent, Soft, Source};
 use crate::channel::Ucma;
@@ -55,6 +55,8 @@ pub struct EventChannel {
     /// Wakes the threads that wait at the kernel's file alone, for events that an id brought. The
     /// first of these threads makes it.
     moved: OnceLock<EventFd>,
+    /// Why the channel has no ids of the kernel's connection manager.
+    kernel_error: Option<Arc<Error>>,
 }
 
 impl EventChannel {
@@ -67,23 +69,42 @@ impl EventChannel {
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
     /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not
     /// know, both in a process without soft devices; any errno of `eventfd(2)` and
-    /// `epoll_create1(2)`.
+    /// `epoll_create1(2)`. In a process with soft devices [`kernel_error`](Self::kernel_error) has
+    /// the first two.
     ///
     /// # References
     /// `rdma_create_event_channel(3)`
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
-        let has_soft = !Port::all().is_empty();
-        match Ucma::open() {
+        Self::with(Ucma::open(), !Port::all().is_empty())
+    }
+
+    /// Returns the channel of the backends that there are.
+    fn with(kernel: Result<Arc<Ucma>>, has_soft: bool) -> Result<Self> {
+        match kernel {
             Ok(ucma) if has_soft => {
                 let soft = Soft::new()?;
                 Self::of(Arc::new(Choice::new(Kernel(ucma), Arc::clone(&soft))), vec![soft])
             }
             Ok(ucma) => Self::of(Arc::new(Kernel(ucma)), Vec::new()),
-            Err(_) if has_soft => Self::of(Soft::new()?, Vec::new()),
+            Err(error) if has_soft => {
+                let error = Arc::new(error);
+                let channel = Self::of(Soft::without_kernel(&error)?, Vec::new())?;
+                Ok(Self { kernel_error: Some(error), ..channel })
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns why ids of this channel cannot have a device of the kernel: the error of opening the
+    /// connection manager's file, where the channel works because the process has soft devices.
+    ///
+    /// [`CmId::resolve_addr`] fails with it for an address that no soft device reaches, unless the
+    /// file is missing. Without the file most machines have no device of the kernel, and
+    /// [`AddrError`](crate::EventKind::AddrError) reports `ENODEV`.
+    pub fn kernel_error(&self) -> Option<&Error> {
+        self.kernel_error.as_deref()
     }
 
     /// Returns the channel of one source or several.
@@ -101,7 +122,8 @@ impl EventChannel {
             }
             Some(epoll)
         };
-        Ok(Self { first, more, turn: AtomicUsize::new(0), epoll, moved: OnceLock::new() })
+        let moved = OnceLock::new();
+        Ok(Self { first, more, turn: AtomicUsize::new(0), epoll, moved, kernel_error: None })
     }
 
     /// Creates an id whose events are reported here, of the transport service that the space
@@ -139,9 +161,16 @@ impl EventChannel {
     /// Events of ids that were dropped are skipped. Several threads may call it at the same time;
     /// each event goes to one of them.
     ///
+    /// A signal does not end the wait, as none ends a wait of the standard library; C's call ends
+    /// with `EINTR`. A program that has to end a thread that waits writes an event for it
+    /// ([`CmId::write_event`]), which a signal handler cannot do, or waits with a limit
+    /// ([`next_event_within`](Self::next_event_within)), or for this channel's descriptor and one
+    /// of its own with `poll(2)`.
+    ///
     /// # Errors
-    /// Any errno that the kernel returns, and of `ppoll(2)`. What goes wrong with an id is an
-    /// event.
+    /// Any errno that the kernel returns, and of `ppoll(2)`; `ENODEV` with
+    /// [`Cause::Forked`](verbs::Cause::Forked) in a forked child, of a channel that has soft ids
+    /// alone. What goes wrong with an id is an event.
     ///
     /// # References
     /// `rdma_get_cm_event(3)`
@@ -211,8 +240,11 @@ impl EventChannel {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % count;
         let all = self.more.iter().chain([&self.first]);
         for source in all.clone().chain(all).skip(turn).take(count) {
-            if let Some(raw) = source.next()? {
-                return Ok(Some(raw));
+            match source.next() {
+                Ok(None) => {}
+                // The soft devices are those of the parent; the kernel's ids are the child's, too.
+                Err(error) if error.cause == Cause::Forked => {}
+                other => return other,
             }
         }
         Ok(None)

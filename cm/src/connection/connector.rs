@@ -183,7 +183,7 @@ impl Connector<'_> {
                         })?;
                     return Ok(Connection { qp, resources, peer, control: Control::new(id, channel) });
                 }
-                (Action::Failed(error), _) => return Err(error),
+                (Action::Failed(error), _) => return Err(error.with_kernel(channel.kernel_error())),
                 (Action::ResolveRoute(_) | Action::SetUp | Action::Connect, _) => {
                     Err(internal("a step of an attempt without an id"))
                 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::net::SocketAddr;
 
-use verbs::{Cause, Error};
+use verbs::{Cause, Errno, Error};
 
 use crate::event::Rejection;
 
@@ -87,6 +87,17 @@ impl ConnectError {
         };
         Self { address, step, rejection, error: Box::new(error) }
     }
+
+    /// Adds why the kernel was not asked for a device, where none was found.
+    pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {
+        if let (ConnectStep::ResolveAddr, Errno::NODEV, Cause::Other { reason }, Some(kernel)) =
+            (self.step, self.error.errno, &self.error.cause, kernel)
+        {
+            let reason = format!("{reason}; none of the kernel is asked: {kernel}").into();
+            self.error.cause = Cause::Other { reason };
+        }
+        self
+    }
 }
 
 impl fmt::Display for ConnectError {
@@ -118,8 +129,6 @@ impl From<ConnectError> for std::io::Error {
 
 #[cfg(test)]
 mod tests {
-    use verbs::Errno;
-
     use super::*;
 
     fn error(cause: Cause) -> ConnectError {
@@ -136,6 +145,21 @@ mod tests {
         assert_eq!(std::io::Error::from(silent).kind(), std::io::ErrorKind::TimedOut);
         let bare = error(Cause::Unknown).to_string();
         assert_eq!(bare, "connect: 192.0.2.1:7471: Connection timed out (ETIMEDOUT)");
+    }
+
+    #[test]
+    fn an_address_without_a_device_says_why_the_kernel_was_not_asked() {
+        let kernel = Error::new("create_event_channel", "", Errno::ACCESS);
+        let unresolved = |step| {
+            let error = Error::new("resolve_addr", "", Errno::NODEV);
+            let error = error.because(Cause::Other { reason: "no device".into() });
+            ConnectError::new(None, step, error, None).with_kernel(Some(&kernel)).to_string()
+        };
+        assert!(unresolved(ConnectStep::ResolveAddr).contains("no device; none of the kernel is asked: "));
+        assert!(unresolved(ConnectStep::ResolveAddr).contains("EACCES"));
+        assert!(!unresolved(ConnectStep::Connect).contains("EACCES"));
+        let silent = error(Cause::Other { reason: "silence".into() }).with_kernel(Some(&kernel));
+        assert!(!silent.to_string().contains("EACCES"));
     }
 
     #[test]

@@ -31,8 +31,6 @@ use crate::types::{ConnParam, PeerParam, PortSpace};
 const VERB: &str = "accept";
 
 /// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`.
-///
-/// The type of service of a connection is that of the side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerInit {
     /// The number of requests that may wait until the program takes them. The connection manager
@@ -47,6 +45,9 @@ pub struct ListenerInit {
     /// The time from the program's accept to the peer's message of establishment, after which the
     /// connection is given up; 30 s by default.
     pub establish_timeout: Duration,
+    /// The type of service of the listener's own packets ([`CmId::set_tos`]), as iWARP has them.
+    /// Over InfiniBand and RoCE, a connection has the type of service of the side that connects.
+    pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
     /// Whether the port may be one that another id has, if that one permits it too.
@@ -61,6 +62,7 @@ impl Default for ListenerInit {
             backlog: 0,
             max_pending: max_pending(getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft)),
             establish_timeout: Duration::from_secs(30),
+            tos: None,
             ack_timeout: None,
             reuse_addr: false,
             af_only: false,
@@ -477,6 +479,9 @@ fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -
     }
     if init.af_only {
         id.set_af_only(true)?;
+    }
+    if let Some(tos) = init.tos {
+        id.set_tos(tos)?;
     }
     if let Some(ack_timeout) = init.ack_timeout {
         id.set_ack_timeout(ack_timeout)?;

@@ -156,3 +156,37 @@ fn a_channel_and_its_ids_may_be_used_by_any_thread() {
     fn sent<T: Send>() {}
     sent::<Event>();
 }
+
+#[test]
+fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
+    let _device = verbs::soft::auto().unwrap();
+    let channel_without_kernel = |errno| {
+        let cause = Cause::File { path: "/dev/infiniband/rdma_cm".into(), hint: "no permission" };
+        let error = Error::new("create_event_channel", "", errno).because(cause);
+        let channel = EventChannel::with(Err(error), true).unwrap();
+        assert_eq!(channel.kernel_error().map(|error| error.errno), Some(errno));
+        channel
+    };
+    // An address of documents, which leads to the interface of the default route, if there is one.
+    let to = ([192, 0, 2, 1], 7471);
+    let within = Duration::from_secs(2);
+
+    let channel = channel_without_kernel(verbs::Errno::ACCESS);
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    let error = id.resolve_addr(None, to, within).unwrap_err();
+    if error.errno == verbs::Errno::NETUNREACH {
+        println!("SKIP: no route leads out of this machine");
+        return;
+    }
+    assert_eq!(error.errno, verbs::Errno::ACCESS, "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("resolve_addr") && text.contains("/dev/infiniband/rdma_cm"), "{text}");
+
+    // A machine without the file has no device of the kernel either.
+    let channel = channel_without_kernel(verbs::Errno::NOENT);
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    id.resolve_addr(None, to, within).unwrap();
+    let event = channel.next_event_within(within).unwrap().unwrap();
+    assert!(matches!(event.kind, EventKind::AddrError), "{event:?}");
+    assert_eq!(event.status.errno(), Some(verbs::Errno::NODEV));
+}

@@ -43,13 +43,15 @@ impl State {
         Ok(())
     }
 
-    /// Starts to resolve the address of a peer.
+    /// Starts to resolve the address of a peer. One that no device reaches has an event, unless it
+    /// `fails_at_once`.
     pub(super) fn resolve_addr(
         &mut self,
         key: Key,
         source: Option<&Address>,
         destination: &Address,
         timeout_ms: u32,
+        fails_at_once: bool,
     ) -> Result<()> {
         let destination = ip_of(destination)?;
         match self.id(key)?.state {
@@ -76,7 +78,7 @@ impl State {
                 let deadline = self.now() + u64::from(timeout_ms) * MILLISECOND;
                 self.lookups.insert(key, PendingLookup { lookup, destination, deadline });
             }
-            Err(Errno::NODEV) => self.resolved(key, destination, Err(Errno::NODEV)),
+            Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
             Err(errno) => return Err(errno),
         }
         Ok(())

@@ -226,7 +226,7 @@ impl State {
     fn report_request(&mut self, listener: Key, key: Key, waiting: Waiting, param: SoftParam, ece: Ece) {
         // This is the manager, so that there is one.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
-        let request = Some((SoftId { manager, key }, waiting));
+        let request = Some((SoftId { manager, key, kernel_error: None }, waiting));
         let (cookie, event) = (Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
         id.queue.push(Entry { owner: listener, cookie, event, status: 0, param, ece, request });
     }

@@ -58,6 +58,8 @@ mod query;
 mod queue;
 mod record;
 mod state;
+#[cfg(test)]
+mod tests;
 mod wait;
 
 use std::os::fd::BorrowedFd;
@@ -77,6 +79,8 @@ use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service
 #[derive(Clone, Debug)]
 pub(crate) struct Soft {
     queue: Arc<Queue>,
+    /// Why the kernel has no ids for the channel, if it has none.
+    kernel_error: Option<Arc<Error>>,
 }
 
 /// An id on a soft device. Dropping it ends it.
@@ -84,6 +88,7 @@ pub(crate) struct Soft {
 pub(crate) struct SoftId {
     manager: &'static Manager,
     key: Key,
+    kernel_error: Option<Arc<Error>>,
 }
 
 impl Soft {
@@ -92,7 +97,15 @@ impl Soft {
     /// # Errors
     /// Any errno of `eventfd(2)`.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { queue: Queue::new()? }))
+        Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: None }))
+    }
+
+    /// Makes the source of a channel without the kernel's connection manager, and `error` says why.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn without_kernel(error: &Arc<Error>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }
 }
 
@@ -105,12 +118,15 @@ impl Source for Soft {
         }
         let manager = manager(VERB)?;
         let key = manager.call(VERB, |state| state.create(&self.queue, uid, space, qp_type))?;
-        Ok(Box::new(SoftId { manager, key }))
+        Ok(Box::new(SoftId { manager, key, kernel_error: self.kernel_error.clone() }))
     }
 
     fn next(&self) -> Result<Option<RawEvent>> {
         // Another thread of the parent may have held the queue's lock.
-        Ok(if is_forked() { None } else { self.queue.next() })
+        if is_forked() {
+            return Err(Error::new("get_cm_event", "", Errno::NODEV).because(Cause::Forked));
+        }
+        Ok(self.queue.next())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -123,6 +139,13 @@ impl Source for Soft {
 }
 
 impl SoftId {
+    /// Returns the error of a call for an address that no soft device has or reaches: the reason
+    /// why the kernel is not asked, unless its file is missing.
+    fn unreached(&self, verb: &'static str) -> Option<Error> {
+        let error = self.kernel_error.as_ref().filter(|error| error.errno != Errno::NOENT)?;
+        Some(Error::new(verb, "", error.errno).because(error.cause.clone()))
+    }
+
     fn not_supported<T>(verb: &'static str, reason: &'static str) -> Result<T> {
         Err(Error::new(verb, "", Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }))
     }
@@ -135,7 +158,11 @@ impl Backend for SoftId {
             let reason = match (error.errno, address.ip()) {
                 (Errno::NODEV, Some(ip)) => {
                     let ip = ip.ip();
-                    format!("no soft device of this process has {ip}: VERBS_SOFT={ip} makes one")
+                    let soft = format!("no soft device of this process has {ip}: VERBS_SOFT={ip} makes one");
+                    match &self.kernel_error {
+                        Some(kernel) => format!("{soft}; none of the kernel is asked: {kernel}"),
+                        None => soft,
+                    }
                 }
                 (Errno::BUSY, _) => "another part of this process has queue pair 1 of the device".into(),
                 _ => return error,
@@ -149,8 +176,17 @@ impl Backend for SoftId {
     }
 
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
-        self.manager
-            .call("resolve_addr", |state| state.resolve_addr(self.key, source, destination, timeout_ms))
+        const VERB: &str = "resolve_addr";
+        let unreached = self.unreached(VERB);
+        let called = self.manager.call(VERB, |state| {
+            state.resolve_addr(self.key, source, destination, timeout_ms, unreached.is_some())
+        });
+        match (called, unreached) {
+            (Err(error), Some(kernel)) if error.errno == Errno::NODEV && error.cause == Cause::Unknown => {
+                Err(kernel)
+            }
+            (called, _) => called,
+        }
     }
 
     fn resolve_route(&self, _: u32) -> Result<()> {

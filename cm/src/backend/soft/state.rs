@@ -81,6 +81,12 @@ impl State {
         Time(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Lets time pass.
+    #[cfg(test)]
+    pub(super) fn advance(&mut self, by: std::time::Duration) {
+        self.origin -= by;
+    }
+
     pub(super) fn draw_number(&mut self) -> u64 {
         self.last += 1;
         self.last

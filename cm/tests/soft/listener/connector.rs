@@ -53,7 +53,8 @@ fn a_name_without_addresses_and_an_unknown_one_are_no_step_of_the_network() {
 #[test]
 fn options_of_both_sides_reach_the_connection() {
     let (host, other) = (Host::new(), Host::new());
-    let init = ListenerInit { ack_timeout: Some(15), reuse_addr: true, ..ListenerInit::default() };
+    let init =
+        ListenerInit { tos: Some(32), ack_timeout: Some(15), reuse_addr: true, ..ListenerInit::default() };
     let listener = listener_that_answers(&host, &init);
     let to = listener.local_addr();
     let source = other.at(0);

@@ -21,6 +21,23 @@ fn a_request_is_sent_again_and_given_up_after_its_retries() {
 }
 
 #[test]
+fn a_peer_of_which_nothing_is_heard_is_unreachable_after_74_seconds() {
+    let mut alice = alice();
+    let a = alice.connects(BOB);
+    let req = alice.sends(Attribute::REQ);
+    for _ in 0..15 {
+        alice.waits();
+        assert_eq!(alice.sends(Attribute::REQ), req);
+        alice.no_event();
+    }
+    alice.waits();
+    assert_eq!(alice.event(), Event::Unreachable { id: a });
+    assert_eq!(alice.now, Time(73_728 * MILLISECOND));
+    alice.sends(Attribute::REJ);
+    alice.has_nothing_left();
+}
+
+#[test]
 fn the_timer_of_a_request_follows_from_its_path_and_the_peers_response_time() {
     for (packet_life_time, response, ms) in [(16, 20, 4608), (18, 20, 6144), (0, 0, 3), (8, 9, 4)] {
         let mut alice = alice();
