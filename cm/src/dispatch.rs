@@ -27,7 +27,7 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
     let id = id.upgrade()?;
     let (ece, status) = (raw.ece, raw.status);
     let key = IdKey(id.cookie());
-    let event = |kind, status| Some(Event { id: key, kind, status: Status(status), ece });
+    let event = |kind, status| Some(Event { id: key, kind, status: Status(status), ece, param: None });
     if is_group {
         let group = GroupKey(cookie);
         return match raw.event {
@@ -38,6 +38,7 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
             _ => None,
         };
     }
+    let param = if has_param(raw.event) { peer(&id, &*raw.param).filled() } else { None };
     let kind = match raw.event {
         EventType::ADDR_RESOLVED => EventKind::AddrResolved,
         EventType::ADDR_ERROR => EventKind::AddrError,
@@ -54,8 +55,7 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
             id.fail_qp();
             let reason = u16::try_from(status).ok().map(RejectReason);
             let private_data = peer(&id, &*raw.param).private_data().to_vec();
-            let rejection = Rejection { reason, private_data };
-            EventKind::Rejected(rejection)
+            EventKind::Rejected(Rejection { reason, private_data })
         }
         EventType::ESTABLISHED => EventKind::Established(peer(&id, &*raw.param)),
         EventType::DISCONNECTED if id.has_failed() => return None,
@@ -70,7 +70,23 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
         EventType::INTERNAL => EventKind::Internal(raw.param.arg()),
         unknown => EventKind::Unknown(unknown),
     };
-    event(kind, status)
+    Some(Event { id: key, kind, status: Status(status), ece, param })
+}
+
+/// Returns whether the parameters of an event are the peer's, and no part of its kind.
+fn has_param(event: EventType) -> bool {
+    use EventType as E;
+    !matches!(
+        event,
+        E::ADDR_RESOLVED
+            | E::ROUTE_RESOLVED
+            | E::CONNECT_REQUEST
+            | E::ESTABLISHED
+            | E::ADDRINFO_RESOLVED
+            | E::ADDRINFO_ERROR
+            | E::USER
+            | E::INTERNAL
+    )
 }
 
 /// Enters the id of a connection request.
@@ -93,7 +109,7 @@ fn response(id: &Arc<IdInner>, raw: &RawEvent) -> Option<Event> {
         Some(Ok(())) => (EventKind::Established(Peer::Conn(param)), 0),
         Some(Err(error)) => (EventKind::ConnectError, -error.errno.raw()),
     };
-    Some(Event { id: IdKey(id.cookie()), kind, status: Status(status), ece })
+    Some(Event { id: IdKey(id.cookie()), kind, status: Status(status), ece, param: None })
 }
 
 fn peer(id: &IdInner, param: &dyn Param) -> Peer {

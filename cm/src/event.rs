@@ -29,6 +29,12 @@ pub struct Event {
     /// The peer's options of the connection; those of vendor 0 are none.
     #[doc(alias = "rdma_get_remote_ece")]
     pub ece: Ece,
+    /// The peer's parameters, of a kind that has no [`Peer`] of its own: the private data of a
+    /// datagram service that is [`Unreachable`](EventKind::Unreachable), or what iWARP reports of a
+    /// connection that failed. `None` where all of them are zero, as they are for
+    /// [`Disconnected`](EventKind::Disconnected) over InfiniBand and RoCE, because the kernel does
+    /// not pass on the private data of a DREQ.
+    pub param: Option<Box<Peer>>,
 }
 
 /// The kind of an event.
@@ -120,6 +126,15 @@ impl Peer {
             Self::Conn(param) => &param.private_data,
             Self::Ud(param) => &param.private_data,
         }
+    }
+
+    /// Returns the parameters, unless all of them are zero.
+    pub(crate) fn filled(self) -> Option<Box<Self>> {
+        let is_empty = match &self {
+            Self::Conn(param) => *param == PeerParam::default(),
+            Self::Ud(param) => *param == PeerUd::default(),
+        };
+        (!is_empty).then(|| Box::new(self))
     }
 }
 
@@ -259,7 +274,7 @@ mod tests {
     use super::*;
 
     fn event(kind: EventKind, status: i32) -> Event {
-        Event { id: IdKey(SlotId(7)), kind, status: Status(status), ece: Ece::default() }
+        Event { id: IdKey(SlotId(7)), kind, status: Status(status), ece: Ece::default(), param: None }
     }
 
     fn rejected(reason: u16) -> EventKind {

@@ -7,6 +7,7 @@
 //! | `CONNECT_REQUEST` | the new id gets its addresses, device and paths |
 //! | `CONNECT_RESPONSE` | the id's queue pair is moved to RTS, the peer is told: `ESTABLISHED` |
 //! | `REJECTED` | the id's queue pair is moved to ERR |
+//! | `REJECTED`, `UNREACHABLE`, `DISCONNECTED`, failures | the peer's parameters are copied |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped |
 //! | `MULTICAST_JOIN` | the id's queue pair is attached, unless it only sends |
 //! | `ADDRINFO_RESOLVED` | the services are fetched |
@@ -92,13 +93,14 @@ impl Draft {
     /// # Safety
     /// The ids are live.
     unsafe fn of(claimed: Claimed) -> Option<Self> {
-        let Claimed { id, event, kind, status, ece, .. } = claimed;
+        let Claimed { id, event, kind, status, ece, param, .. } = claimed;
         let kind = match kind {
             // SAFETY: the caller's promise.
             Kind::Request(made, peer) => return unsafe { Self::of_request(id, made, peer, status) },
             Kind::Other(kind) => kind,
         };
-        let mut draft = Self { id, listener: null_mut(), event, status, param: Param::None, group: None };
+        let param = param.map_or(Param::None, |peer| Param::of(*peer));
+        let mut draft = Self { id, listener: null_mut(), event, status, param, group: None };
         // SAFETY: the caller's promise.
         unsafe {
             let has_failed = private(id).state().has_failed;
@@ -121,9 +123,7 @@ impl Draft {
                 }
                 EventKind::Established(peer) => draft.param = Param::of(peer),
                 EventKind::Rejected(_) | EventKind::Disconnected if has_failed => return None,
-                EventKind::Rejected(rejection) => {
-                    let private_data = rejection.private_data;
-                    draft.param = Param::Conn(PeerParam { private_data, ..PeerParam::default() });
+                EventKind::Rejected(_) => {
                     // The device may be gone; the event comes anyway.
                     let _ = qp::modify_to_error(id);
                 }
@@ -249,7 +249,8 @@ impl Param {
                 (param, data)
             }
             Self::Group(ud, context) => {
-                param.ud = ud_to_c(&ud, context, 0);
+                // C keeps the length of what the pointer replaces.
+                param.ud = ud_to_c(&ud, context, ud.private_data.len() as u8);
                 (param, Box::default())
             }
         }

@@ -84,6 +84,8 @@ pub(super) struct Claimed {
     pub(super) status: c_int,
     /// The options of the peer.
     pub(super) ece: Ece,
+    /// The parameters of the peer, of a kind that has none.
+    pub(super) param: Option<Box<Peer>>,
 }
 
 /// The kind of an event.
@@ -115,7 +117,7 @@ pub(super) fn claim(event: Event) -> Option<Claimed> {
         kind => Kind::Other(kind),
     };
     let (status, ece) = (event.status.0, event.ece);
-    Some(Claimed { id, tally, event: event_type, kind, status, ece })
+    Some(Claimed { id, tally, event: event_type, kind, status, ece, param: event.param })
 }
 
 /// Makes the struct of an id.

@@ -131,7 +131,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(3);
 
     fn event(kind: EventKind) -> Event {
-        Event { id: IdKey(SlotId(7)), kind, status: Status(0), ece: Ece::default() }
+        Event { id: IdKey(SlotId(7)), kind, status: Status(0), ece: Ece::default(), param: None }
     }
 
     #[test]

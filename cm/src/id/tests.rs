@@ -6,7 +6,7 @@ mod groups;
 use std::sync::Arc;
 
 use uverbs_abi::rdma_user_cm::{
-    RdmaUcmConnParam, RdmaUcmEventResp, RdmaUcmEventRespParam, RdmaUcmQueryAddrResp,
+    RdmaUcmConnParam, RdmaUcmEventResp, RdmaUcmEventRespParam, RdmaUcmQueryAddrResp, RdmaUcmUdParam,
 };
 use verbs::{Errno, Gid};
 use zerocopy::IntoBytes;
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::backend::{Kernel, Source};
 use crate::channel::{Expect, Reply, Scripted};
-use crate::{Address, ConnParam, Event, EventKind, IbAddress};
+use crate::{Address, ConnParam, Event, EventKind, IbAddress, Peer};
 
 /// A channel at a scripted kernel.
 struct World {
@@ -362,4 +362,53 @@ fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family()
 fn local_address(address: &Address) -> Reply {
     let (src_addr, src_size) = address.to_storage().unwrap();
     Reply::bytes(RdmaUcmQueryAddrResp { src_addr, src_size, ..RdmaUcmQueryAddrResp::default() }.as_bytes())
+}
+
+#[test]
+fn an_event_of_a_kind_without_parameters_has_those_of_the_peer() {
+    let world = World::new();
+    let id = world.id(9, PortSpace::TCP);
+    let mut param =
+        RdmaUcmConnParam { private_data_len: 3, initiator_depth: 4, ..RdmaUcmConnParam::default() };
+    param.private_data[..3].copy_from_slice(b"why");
+    let with_param = |kind| RdmaUcmEventResp {
+        param: RdmaUcmEventRespParam::from_conn(param),
+        ..event(id.key().0, kind, -110)
+    };
+    for kind in [
+        EventType::UNREACHABLE,
+        EventType::REJECTED,
+        EventType::DISCONNECTED,
+        EventType::CONNECT_ERROR,
+        EventType::ADDR_ERROR,
+        EventType::ROUTE_ERROR,
+        EventType::DEVICE_REMOVAL,
+        EventType::ADDR_CHANGE,
+        EventType::TIMEWAIT_EXIT,
+        EventType(99),
+    ] {
+        let found = world.event(&with_param(kind)).unwrap();
+        let Some(Peer::Conn(peer)) = found.param.as_deref() else { panic!("{found:?}") };
+        assert_eq!((&peer.private_data[..], peer.initiator_depth), (&b"why"[..], 4), "{found:?}");
+        assert!(world.event(&event(id.key().0, kind, 0)).unwrap().param.is_none(), "{kind:?}");
+    }
+    for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED, EventType::USER] {
+        assert!(world.event(&with_param(kind)).unwrap().param.is_none(), "{kind:?}");
+    }
+    world.end(id);
+}
+
+#[test]
+fn a_datagram_service_that_is_unreachable_has_the_private_data_of_its_reply() {
+    let world = World::new();
+    let id = world.id(9, PortSpace::UDP);
+    let mut param = RdmaUcmUdParam { private_data_len: 2, ..RdmaUcmUdParam::default() };
+    param.private_data[..2].copy_from_slice(b"no");
+    let reply = RdmaUcmEventResp {
+        param: RdmaUcmEventRespParam::from_ud(param),
+        ..event(id.key().0, EventType::UNREACHABLE, 2)
+    };
+    let found = world.event(&reply).unwrap();
+    assert_eq!(found.param.as_deref().map(Peer::private_data), Some(&b"no"[..]));
+    world.end(id);
 }

@@ -72,7 +72,7 @@ fn address(last: u8) -> SocketAddr {
 }
 
 fn event(kind: EventKind, status: i32) -> Event {
-    Event { id: IdKey(SlotId(7)), kind, status: Status(status), ece: Ece::default() }
+    Event { id: IdKey(SlotId(7)), kind, status: Status(status), ece: Ece::default(), param: None }
 }
 
 fn established() -> EventKind {

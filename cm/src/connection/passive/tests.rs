@@ -13,7 +13,7 @@ fn key(number: u64) -> IdKey {
 }
 
 fn event(number: u64, kind: EventKind) -> Event {
-    Event { id: key(number), kind, status: Status(0), ece: Ece::default() }
+    Event { id: key(number), kind, status: Status(0), ece: Ece::default(), param: None }
 }
 
 fn established(number: u64) -> Event {
