@@ -5,11 +5,18 @@
 //! with `EAGAIN` instead of waiting: the descriptors below never block, so that their flags do not
 //! show what the program wants.
 //!
+//! # Signals
+//! C waits in a `write(2)`, which a signal ends with `EINTR` unless its handler has `SA_RESTART`.
+//! Here the wait is a `poll(2)`, which every handler ends, whatever its flags are. Whether C's call
+//! would have ended is read from the handlers that the process has: see [`restarts`].
+//!
 //! # Safety
-//! As [`rdmacm`](super).
+//! As [`rdmacm`](super). Reading a handler and the mask of the thread changes neither.
 #![allow(unsafe_code)]
 
-use core::ptr::null_mut;
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr::{null, null_mut};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,10 +71,11 @@ impl Channel {
     }
 
     /// Returns the next event of an id that lives, counted. Waits for it unless the program has set
-    /// `O_NONBLOCK`. A signal does not end the wait.
+    /// `O_NONBLOCK`.
     ///
     /// # Errors
-    /// `EAGAIN` where the program has set `O_NONBLOCK`; any other errno of reading events.
+    /// `EAGAIN` where the program has set `O_NONBLOCK`; `EINTR` after a signal whose handler does
+    /// not restart calls; any other errno of reading events.
     pub(super) fn next(&self) -> Result<Claimed> {
         loop {
             if let Some(claimed) = self.claim()? {
@@ -79,7 +87,8 @@ impl Channel {
             }
             let mut fds = [PollFd::new(self.file.0.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, PollTimeout::NONE) {
-                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) => {}
+                Err(nix::errno::Errno::EINTR) if restarts() => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -95,6 +104,51 @@ impl Channel {
         Ok(None)
     }
 }
+
+/// Returns whether the kernel restarts calls after every handler that may have interrupted this
+/// thread. It does not say which one did: of a process that has both kinds of handlers, each ends
+/// the wait, so that a signal that is to end it does.
+///
+/// Handlers of faults are left out. They run because of an instruction, not during a wait, and
+/// libraries install them without `SA_RESTART` to report crashes.
+fn restarts() -> bool {
+    let mut blocked = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: without a new mask the call writes the thread's mask to `blocked`, and fails for no
+    // valid `how`. Zeroed bytes are the empty set.
+    let blocked = unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, null(), blocked.as_mut_ptr());
+        blocked.assume_init()
+    };
+    (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
+        // SAFETY: the set is initialised, and the call only reads it.
+        let is_blocked = unsafe { libc::sigismember(&raw const blocked, signal) } == 1;
+        is_blocked || handler_restarts(signal)
+    })
+}
+
+/// Returns whether a signal has no handler, or one that restarts calls.
+fn handler_restarts(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call writes the present one to `action`, or fails with
+    // `EINVAL` for a signal that the C library keeps to itself, and writes nothing. Zeroed bytes
+    // are the default action.
+    let action = unsafe {
+        libc::sigaction(signal, null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    let flags = action.sa_flags;
+    // A handler for one signal has become the default action when it runs; its flags stay.
+    let is_handled = match action.sa_sigaction {
+        libc::SIG_DFL => flags & libc::SA_RESETHAND != 0,
+        libc::SIG_IGN => false,
+        _ => true,
+    };
+    !is_handled || flags & libc::SA_RESTART != 0
+}
+
+/// The signals of faults.
+const FAULTS: [c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
 /// Makes a channel.
 ///

@@ -2,7 +2,10 @@
  * wait, acknowledgements that do not come, calls at the wrong time. */
 #include "connections.h"
 
+#include <limits.h>
 #include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 
 static void a_port_without_a_listener_rejects(void)
 {
@@ -123,6 +126,106 @@ static void a_channel_waits_unless_the_program_forbids_it(void)
 	pass(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	FAILS(rdma_get_cm_event(channel, &event), EAGAIN);
 	end(id);
+	rdma_destroy_event_channel(channel);
+}
+
+static atomic_int signals;
+
+static void on_signal(int number)
+{
+	(void)number;
+	signals++;
+}
+
+struct reader {
+	struct rdma_event_channel *channel;
+	/* Its request is read, unless it is null. */
+	struct rdma_cm_id *listener;
+	int result, set;
+	atomic_bool has_ended;
+};
+
+static void *read_event(void *argument)
+{
+	struct reader *reader = argument;
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *request;
+	reader->result = reader->listener ? rdma_get_request(reader->listener, &request) :
+					    rdma_get_cm_event(reader->channel, &event);
+	reader->set = errno;
+	if (reader->result == 0)
+		IS(rdma_ack_cm_event(event), 0);
+	reader->has_ended = true;
+	return NULL;
+}
+
+/* Sends signals to a reader until it has ended, or has handled so many. */
+static void interrupt(struct reader *reader, int flags, int most)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = flags };
+	IS(sigaction(SIGUSR1, &action, NULL), 0);
+	signals = 0;
+	pthread_t thread;
+	IS(pthread_create(&thread, NULL, read_event, reader), 0);
+	double deadline = seconds() + DEADLINE_SECONDS;
+	/* The first ones may come before the wait. */
+	while (!reader->has_ended && signals < most) {
+		CHECK(seconds() < deadline);
+		pthread_kill(thread, SIGUSR1);
+		sched_yield();
+	}
+	if (!reader->has_ended) {
+		struct rdma_cm_id *id;
+		struct sockaddr_in own = own_address(1);
+		IS(rdma_create_id(reader->channel, &id, NULL, RDMA_PS_TCP), 0);
+		IS(rdma_resolve_addr(id, NULL, (struct sockaddr *)&own, TIMEOUT_MS), 0);
+		IS(pthread_join(thread, NULL), 0);
+		end(id);
+	} else {
+		IS(pthread_join(thread, NULL), 0);
+	}
+}
+
+/* A handler with SA_RESTART lets a reader wait on, another one ends its call. */
+static void a_signal_ends_a_wait_as_its_handler_says(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct reader waits = { .channel = channel }, ends = { .channel = channel };
+	interrupt(&waits, SA_RESTART, 100);
+	IS(waits.result, 0);
+	CHECK(signals >= 100);
+	interrupt(&ends, 0, INT_MAX);
+	IS(ends.result, -1);
+	IS(ends.set, EINTR);
+
+	struct reader takes = { .result = 1 };
+	struct sockaddr_in own = own_address(0);
+	IS(rdma_create_id(NULL, &takes.listener, NULL, RDMA_PS_TCP), 0);
+	IS(rdma_bind_addr(takes.listener, (struct sockaddr *)&own), 0);
+	IS(rdma_listen(takes.listener, 1), 0);
+	interrupt(&takes, 0, INT_MAX);
+	IS(takes.result, -1);
+	IS(takes.set, EINTR);
+	end(takes.listener);
+	rdma_destroy_event_channel(channel);
+}
+
+static void a_service_that_rejects_says_why(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listener_on(channel, RDMA_PS_UDP);
+	struct rdma_cm_id *client = client_of(channel, RDMA_PS_UDP, ntohs(rdma_get_src_port(listener)));
+	IS(rdma_connect(client, NULL), 0);
+	struct rdma_cm_id *server = request_of(channel, listener);
+	IS(rdma_reject(server, "not today", 9), 0);
+	struct rdma_cm_event *event = expect(channel, RDMA_CM_EVENT_UNREACHABLE);
+	IS(event->status, 2); /* The program rejects. */
+	CHECK(event->param.ud.private_data_len >= 9);
+	CHECK(!memcmp(event->param.ud.private_data, "not today", 9));
+	IS(rdma_ack_cm_event(event), 0);
+	end(server);
+	end(client);
+	end(listener);
 	rdma_destroy_event_channel(channel);
 }
 
@@ -317,6 +420,8 @@ int main(int argc, char **argv)
 		a_reject_has_the_bytes_of_the_peers_program();
 		an_id_ends_in_each_state();
 		a_channel_waits_unless_the_program_forbids_it();
+		a_signal_ends_a_wait_as_its_handler_says();
+		a_service_that_rejects_says_why();
 		ids_outlive_their_channel();
 		the_end_of_an_id_waits_for_acknowledgements();
 		an_id_moves_with_its_events_to_another_channel();
