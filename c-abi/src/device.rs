@@ -205,16 +205,11 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         Ok(devices) => devices,
         Err(error) => return errno::fail_null(&error),
     };
-    // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
-    let array = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) };
-    let array: *mut *mut ibv_device = array.cast();
-    if array.is_null() {
+    let Some(array) = list_to_c(&devices) else {
         // SAFETY: each was counted by `list`.
         devices.iter().for_each(|device| unsafe { release(*device) });
         return errno::refuse_null(Errno::NOMEM);
-    }
-    // SAFETY: the array has room for them, and the null behind them.
-    unsafe { ptr::copy_nonoverlapping(devices.as_ptr(), array, devices.len()) };
+    };
     if !num_devices.is_null() {
         // SAFETY: the caller passes an int.
         unsafe { *num_devices = devices.len() as c_int };
@@ -228,11 +223,32 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `list` is one of [`ibv_get_device_list`], and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: the caller's promise, and each device of the list was counted.
+    unsafe { free_list(list, |device| release(device)) }
+}
+
+/// Copies pointers into a list of C, which a null ends; `None` without memory.
+pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
+    // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
+    let array: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();
+    if array.is_null() {
+        return None;
+    }
+    // SAFETY: the array has room for them, and the null behind them.
+    unsafe { ptr::copy_nonoverlapping(items.as_ptr(), array, items.len()) };
+    Some(array)
+}
+
+/// Releases what a list of C has, and frees the list. Null is no list.
+///
+/// # Safety
+/// `list` is null, or one of [`list_to_c`] that is not used afterwards.
+pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
     if list.is_null() {
         return;
     }
     let mut at = list;
-    // SAFETY: a null ends the list, and each device before it was counted.
+    // SAFETY: the caller's promise; a null ends the list.
     unsafe {
         while !(*at).is_null() {
             release(*at);

@@ -211,15 +211,10 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     if found == 0 {
         return Err(Errno::NODEV);
     }
-    // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
-    let array: *mut *mut ibv_context =
-        unsafe { libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>()) }.cast();
-    if array.is_null() {
+    let Some(array) = device::list_to_c(&contexts) else {
         contexts.into_iter().for_each(release);
         return Err(Errno::NOMEM);
-    }
-    // SAFETY: the array has room for them, and the null behind them.
-    unsafe { array.copy_from_nonoverlapping(contexts.as_ptr(), contexts.len()) };
+    };
     Ok((array, contexts.len()))
 }
 
@@ -257,16 +252,6 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
 /// `list` is one of [`rdma_get_devices`], and is not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    if list.is_null() {
-        return;
-    }
-    let mut at = list;
-    // SAFETY: a null ends the list.
-    unsafe {
-        while !(*at).is_null() {
-            release(*at);
-            at = at.add(1);
-        }
-        libc::free(list.cast());
-    }
+    // SAFETY: the caller's promise.
+    unsafe { device::free_list(list, release) }
 }

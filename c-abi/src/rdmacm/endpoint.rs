@@ -49,12 +49,7 @@ unsafe fn create(
     // SAFETY: the caller's promise; a failed endpoint is not used.
     unsafe {
         let made = id::create(null_mut(), null_mut(), space, qp_type)?;
-        let prepared = if info.ai_flags & RAI_PASSIVE != 0 {
-            prepare_passive(made, info, pd, attr)
-        } else {
-            prepare_active(made, info, pd, attr)
-        };
-        if let Err(errno) = prepared {
+        if let Err(errno) = prepare(made, info, pd, attr) {
             rdma_destroy_ep(made);
             return Err(errno);
         }
@@ -62,48 +57,29 @@ unsafe fn create(
     }
 }
 
-/// Binds a listener, and keeps the attributes of the queue pairs of its requests.
+/// Binds a listener, and keeps the attributes of the queue pairs of its requests; or resolves the
+/// address of a peer, and creates the queue pair.
 ///
 /// # Safety
 /// As [`rdma_create_ep`].
-unsafe fn prepare_passive(
+unsafe fn prepare(
     id: *mut rdma_cm_id,
     info: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
 ) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; private data have their length.
     unsafe {
-        address::bind(id, info.ai_src_addr)?;
-        if !pd.is_null() {
-            (*id).pd = pd;
+        if info.ai_flags & RAI_PASSIVE != 0 {
+            address::bind(id, info.ai_src_addr)?;
+            if !pd.is_null() {
+                (*id).pd = pd;
+            }
+            private(id).state().qp_init =
+                attr.map(|attr| ibv_qp_init_attr { qp_type: info.ai_qp_type as _, ..*attr });
+            return Ok(());
         }
-        private(id).state().qp_init =
-            attr.map(|attr| ibv_qp_init_attr { qp_type: info.ai_qp_type as _, ..*attr });
-    }
-    Ok(())
-}
-
-/// Resolves address and route, and creates the queue pair.
-///
-/// # Safety
-/// As [`rdma_create_ep`].
-unsafe fn prepare_active(
-    id: *mut rdma_cm_id,
-    info: &rdma_addrinfo,
-    pd: *mut ibv_pd,
-    attr: Option<&mut ibv_qp_init_attr>,
-) -> Result {
-    // SAFETY: the caller's promise; a route and private data have their lengths.
-    unsafe {
-        address::resolve(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS)?;
-        if info.ai_route_len > 0 {
-            let route = core::slice::from_raw_parts(info.ai_route.cast::<u8>(), info.ai_route_len);
-            option::set(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route)?;
-            complete_call(id)?;
-        } else {
-            address::resolve_route(id, TIMEOUT_MS)?;
-        }
+        resolve(id, info)?;
         if let Some(attr) = attr {
             attr.qp_type = info.ai_qp_type as _;
             qp::create_plain(id, pd, attr)?;
@@ -114,6 +90,23 @@ unsafe fn prepare_active(
         }
     }
     Ok(())
+}
+
+/// Resolves the address of a peer, and the route unless the program brings it.
+///
+/// # Safety
+/// As [`rdma_create_ep`].
+unsafe fn resolve(id: *mut rdma_cm_id, info: &rdma_addrinfo) -> Result {
+    // SAFETY: the caller's promise; a route has its length.
+    unsafe {
+        address::resolve(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS)?;
+        if info.ai_route_len == 0 {
+            return address::resolve_route(id, TIMEOUT_MS);
+        }
+        let route = core::slice::from_raw_parts(info.ai_route.cast::<u8>(), info.ai_route_len);
+        option::set(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, route)?;
+        complete_call(id)
+    }
 }
 
 /// `rdma_destroy_ep(3)`.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 use verbs::{Errno, QpInit, QpState, QpType};
 
-use crate::support::{End, Host, Server, connect, established, exchange, next, request, resolved};
+use crate::support::{End, Host, Server, asking, connect, established, exchange, next, request, resolved};
 
 #[test]
 fn private_data_goes_both_ways_and_data_through_the_queue_pairs() {
@@ -87,9 +87,7 @@ fn an_address_of_this_machine_without_a_device_rejects_at_once() {
     let gone = Host::new();
     let address = gone.at(7471);
     drop(gone);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (channel, _client) = asking(address);
     let error = next(&channel).ok().unwrap_err();
     assert!(error.to_string().contains("no program listens"), "{error}");
     let client = resolved(&channel, PortSpace::UDP, address);

@@ -4,7 +4,7 @@ use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 
 use verbs::Errno;
 
-use crate::support::{End, Host, RESOLVE, Server, connect, is_free, next, request, resolved};
+use crate::support::{End, Host, RESOLVE, Server, asking, connect, is_free, next, request, resolved};
 
 /// Drops everything of a host, and waits until its address is free: the connection manager keeps a
 /// device while a connection of it exists.
@@ -71,9 +71,7 @@ fn a_request_that_is_dropped_rejects() {
 fn a_client_that_gives_up_ends_its_request() {
     let host = Host::new();
     let server = Server::new(&host);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, server.address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (channel, client) = asking(server.address);
     let request = request(&server.channel);
     drop(client);
     let event = next(&server.channel);
@@ -90,9 +88,7 @@ fn a_client_that_gives_up_ends_its_request() {
 fn a_client_that_gives_up_after_the_reply_ends_the_connection() {
     let host = Host::new();
     let server = Server::new(&host);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, server.address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (channel, client) = asking(server.address);
     let accepted = request(&server.channel).id;
     let end = End::of(&accepted);
     accepted.accept(end.qp(&accepted), &ConnParam::default()).unwrap();
@@ -109,9 +105,7 @@ fn a_client_that_gives_up_after_the_reply_ends_the_connection() {
 fn a_server_that_gives_up_after_its_reply_ends_the_connection() {
     let host = Host::new();
     let server = Server::new(&host);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, server.address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (channel, client) = asking(server.address);
     let accepted = request(&server.channel).id;
     let end = End::of(&accepted);
     accepted.accept(end.qp(&accepted), &ConnParam::default()).unwrap();
@@ -159,9 +153,7 @@ fn ids_outlive_their_channel() {
     let host = Host::new();
     let Server { channel, listener, address } = Server::new(&host);
     drop(channel);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (channel, client) = asking(address);
     drop(listener);
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
@@ -173,9 +165,7 @@ fn ids_outlive_their_channel() {
 fn a_listener_moves_to_another_channel_with_the_requests_that_were_not_read() {
     let host = Host::new();
     let server = Server::new(&host);
-    let channel = EventChannel::new().unwrap();
-    let client = resolved(&channel, PortSpace::TCP, server.address);
-    client.connect_with(&ConnParam::default()).unwrap();
+    let (_channel, client) = asking(server.address);
     crate::support::readable(&server.channel);
     let other = EventChannel::new().unwrap();
     server.listener.migrate(&other).unwrap();

@@ -89,6 +89,14 @@ pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<A
     id
 }
 
+/// Returns an id that has asked a server for a connection, and its channel.
+pub(crate) fn asking(server: SocketAddr) -> (EventChannel, CmId) {
+    let channel = EventChannel::new().expect("a channel");
+    let client = resolved(&channel, PortSpace::TCP, server);
+    client.connect_with(&ConnParam::default()).expect("a request is sent");
+    (channel, client)
+}
+
 /// The objects of one end.
 pub(crate) struct End {
     pub(crate) pd: Pd,
