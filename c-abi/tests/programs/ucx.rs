@@ -1,4 +1,8 @@
-//! `ucx`: UCX's benchmark between two processes, over reliable connections and over datagrams.
+//! `ucx`: UCX's benchmark between two processes, over reliable connections and over datagrams; and
+//! its endpoints that connect by address, through `librdmacm.so.1`.
+//!
+//! The benchmark exchanges addresses over TCP. Of Debian's programs `ucx_info -A` alone connects an
+//! endpoint to a listener, both of its own process.
 //!
 //! Each case makes a namespace of mounts and one of networks, which needs root:
 //!
@@ -30,6 +34,18 @@ const TESTS: &[(&str, &str)] = &[
 ];
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
+
+/// Makes a small `/dev` where the machine's has no folder for devices' files.
+const DEV: &str = "set -e
+    if ! [ -d /dev/infiniband ]; then
+        mount -t tmpfs none /dev
+        mknod -m 666 /dev/null c 1 3
+        mknod -m 666 /dev/zero c 1 5
+        mknod -m 666 /dev/urandom c 1 9
+        mkdir -m 1777 /dev/shm
+        mkdir /dev/infiniband
+    fi
+    ";
 
 /// Makes the namespaces' file and addresses.
 const PREPARE: &str = "set -e
@@ -64,7 +80,52 @@ pub(crate) fn cases() -> Vec<Case> {
             TRANSPORTS.iter().flat_map(move |transport| tests.iter().map(move |test| (*test, *transport)));
         all.map(move |((test, size), transport)| Way { test, size, transport, is_ipv6 })
     });
-    ways.map(|way| Case::new(SUITE, way.name(), move || way.run())).collect()
+    let mut cases: Vec<_> = ways.map(|way| Case::new(SUITE, way.name(), move || way.run())).collect();
+    cases.extend([("rc_v", false), ("ud_v", false), ("rc_v", true)].map(|(transport, is_ipv6)| {
+        let family = if is_ipv6 { "IPv6" } else { "IPv4" };
+        let name = format!("an endpoint connects by address over {transport} and {family}");
+        Case::new(SUITE, name, move || connects_by_address(transport, is_ipv6))
+    }));
+    cases
+}
+
+/// Connects an endpoint to a listener, and checks that rdmacm and the transport carry it.
+fn connects_by_address(transport: &str, is_ipv6: bool) -> CaseResult {
+    let info = library::installed("ucx_info", PACKAGE)?;
+    let prepare = [DEV, PREPARE].concat();
+    can_prepare(&prepare)?;
+    let (device, address) = if is_ipv6 { ("fd77::1", "fd77::1") } else { ("auto", "127.0.0.1") };
+    let mut command = in_namespaces(&[&prepare, "exec \"$@\""].concat());
+    library::prepare(&mut command)?;
+    command.env("VERBS_SOFT", device).arg(info).args(["-e", "-u", "te", "-A", address]);
+    if is_ipv6 {
+        command.arg("-6");
+    }
+    command.env("UCX_NET_DEVICES", "soft0:1").env("UCX_TLS", format!("{transport},self"));
+    command.env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm");
+    let ended = process::run_group(&mut command, LIMIT)?
+        .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
+    let has = |part: &str| ended.stdout.lines().any(|line| line.contains(" lane[") && line.contains(part));
+    let verbs = if transport == "rc_v" { "rc_verbs/soft0:1" } else { "ud_verbs/soft0:1" };
+    if ended.status.success() && has("cm rdmacm") && has(verbs) {
+        Ok(())
+    } else {
+        fail(format_args!("{ended:?}"))
+    }
+}
+
+/// Checks that the namespaces can be made.
+///
+/// # Errors
+/// A skip where they cannot.
+fn can_prepare(script: &str) -> CaseResult {
+    match process::run_group(&mut in_namespaces(script), LIMIT)? {
+        Ok(ended) if ended.status.success() => Ok(()),
+        Ok(ended) | Err(ended) => {
+            let why = ended.stderr.lines().last().unwrap_or("no message").to_owned();
+            skip(format_args!("no namespace with a file in /dev/infiniband: {why}"))
+        }
+    }
 }
 
 /// Returns a shell in namespaces of its own.
@@ -84,13 +145,7 @@ impl Way {
         const ITERATIONS: &str = "200";
         let Self { test, size, transport, is_ipv6 } = self;
         let perftest = library::installed("ucx_perftest", PACKAGE)?;
-        match process::run_group(&mut in_namespaces(PREPARE), LIMIT)? {
-            Ok(ended) if ended.status.success() => {}
-            Ok(ended) | Err(ended) => {
-                let why = ended.stderr.lines().last().unwrap_or("no message").to_owned();
-                return skip(format_args!("no namespace with a file in /dev/infiniband: {why}"));
-            }
-        }
+        can_prepare(PREPARE)?;
         let [server, client] = if *is_ipv6 { ["fd77::1", "fd77::2"] } else { ["auto", "auto"] };
         let mut command = in_namespaces(&[PREPARE, RUN].concat());
         library::prepare(&mut command)?;
