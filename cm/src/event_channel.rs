@@ -63,7 +63,7 @@ impl EventChannel {
     /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft
     /// devices (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses
     /// decide.
-    /// A soft device that is made later is used by channels that are opened later.
+    /// A channel that is opened before the process has its first soft device uses none.
     ///
     /// # Errors
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's

@@ -20,7 +20,7 @@ use verbs_core::types::Guid;
 
 use crate::io::Socket;
 use crate::shared::Shared;
-use crate::{exit, worker};
+use crate::{cm, exit, worker};
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ impl Device {
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|device| device.strong_count() > 0);
         devices.push(Arc::downgrade(&device));
+        drop(devices);
+        cm::report_new();
         Ok(device)
     }
 

@@ -13,8 +13,8 @@ impl CmId {
     /// that connects need not bind.
     ///
     /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses: such a listener takes
-    /// connections on all devices, and has a device of its own only in its requests. Of the soft
-    /// devices, these are the ones that the process has when the listener begins.
+    /// connections on all devices, also on those that appear later, and has a device of its own
+    /// only in its requests.
     ///
     /// # Errors
     /// - `EADDRINUSE` for a port that another id has.
@@ -44,6 +44,8 @@ impl CmId {
     /// - `EINVAL` for an id that is resolved or connected already, or bound to an address of
     ///   another family, and for a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not take.
+    /// - [`EventChannel::kernel_error`](crate::EventChannel::kernel_error) for an address that no
+    ///   soft device reaches, on a channel that has no ids of the kernel's.
     /// - Any other errno that the kernel returns, notably those of [`bind_addr`](Self::bind_addr)
     ///   for the source, and `ENETUNREACH` without a route.
     ///

@@ -9,6 +9,7 @@
 //! | [`life`] | ids that are dropped in every state |
 //! | [`listener`] | listeners and connectors |
 //! | [`process`] | two processes that find each other by a port of localhost |
+//! | [`removal`] | devices that are removed, and devices that appear |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
 //! | [`xrc`] | connections over XRC |
@@ -20,6 +21,7 @@ mod datagram;
 mod life;
 mod listener;
 mod process;
+mod removal;
 mod stranger;
 mod support;
 mod thread;

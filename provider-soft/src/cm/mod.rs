@@ -8,6 +8,7 @@
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | the name under which other processes of this machine find a listener |
+//! | [`AddressWatch`], [`at_new_port`] | addresses that go, and devices that appear |
 //! | [`at_exit`] | a function that runs when the process exits, to take leave of peers |
 //!
 //! # Threads
@@ -39,6 +40,7 @@
 
 mod gsi;
 mod port;
+mod presence;
 mod rendezvous;
 mod resolve;
 
@@ -46,5 +48,7 @@ pub use crate::exit::at_exit;
 pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;
+pub(crate) use presence::report_new;
+pub use presence::{AddressWatch, at_new_port};
 pub use rendezvous::Listening;
 pub use resolve::{Lookup, Resolution, Route, ports_of, resolve};

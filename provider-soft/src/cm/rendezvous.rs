@@ -68,8 +68,15 @@ impl Listening {
             Err(other) => return Err(other),
         };
         listener.set_nonblocking(true).map_err(errno)?;
+        let mut named = Self { listener, answer: Box::default() };
+        named.set_ports(ports);
+        Ok(Some(named))
+    }
+
+    /// Changes the devices whose addresses clients get.
+    pub fn set_ports(&mut self, ports: &[Port]) {
         let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
-        Ok(Some(Self { listener, answer: answer_of(addresses).into() }))
+        self.answer = answer_of(addresses).into();
     }
 
     /// Answers clients that wait, at most 64, without waiting.

@@ -33,6 +33,8 @@ pub(super) struct Adapter {
     pub(super) services: BTreeMap<ServiceId, (ListenId, Vec<Key>)>,
     /// The number of ids with this device.
     pub(super) users: usize,
+    /// An interface had the address when the adapter was made.
+    pub(super) has_address: bool,
     /// The end of an adapter without users whose connections are being released.
     pub(super) ends_at: Option<Time>,
 }
@@ -61,6 +63,7 @@ impl Adapter {
             connections: BTreeMap::new(),
             services: BTreeMap::new(),
             users: 0,
+            has_address: port.has_address(),
             ends_at: None,
         })
     }

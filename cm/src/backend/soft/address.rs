@@ -21,6 +21,7 @@ impl State {
     /// Binds an id to an address, of one device or of all, and to a port.
     pub(super) fn bind(&mut self, key: Key, address: &Address) -> Result<()> {
         let address = ip_of(address)?;
+        self.follow_devices();
         let id = self.id(key)?;
         if id.state != IdState::Idle {
             return Err(Errno::INVAL);
@@ -54,6 +55,7 @@ impl State {
         fails_at_once: bool,
     ) -> Result<()> {
         let destination = ip_of(destination)?;
+        self.follow_devices();
         match self.id(key)?.state {
             IdState::AddrBound => {}
             IdState::Idle => {

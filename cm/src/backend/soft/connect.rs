@@ -26,6 +26,7 @@ impl State {
     /// Asks the peer for a connection, or for its datagram service.
     pub(super) fn connect(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         let now = self.now();
+        self.id(key)?;
         let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
         if id.state != IdState::RouteResolved {
             return Err(Errno::INVAL);
@@ -202,7 +203,7 @@ impl State {
     /// # Errors
     /// `EINVAL` for an id that never had one.
     pub(super) fn connection(&mut self, key: Key) -> Result<(&mut Adapter, CmId)> {
-        let id = self.ids.get(&key).ok_or(Errno::INVAL)?;
+        let id = self.id(key)?;
         let connection = id.connection.ok_or(Errno::INVAL)?;
         let number = id.adapter.ok_or(Errno::INVAL)?;
         let adapter = self.adapters.get_mut(&number).ok_or(Errno::INVAL)?;

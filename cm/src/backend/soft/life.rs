@@ -54,7 +54,8 @@ impl State {
 
     /// Gives an id the cookie that its events carry.
     pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
-        let id = self.id(key)?;
+        // Of a request whose device was removed, too, so that the program gets that event.
+        let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
         id.cookie.store(cookie, Ordering::Relaxed);
         id.queue.cookie_is_set();
         Ok(())

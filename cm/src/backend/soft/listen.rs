@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use verbs::Errno;
-use verbs::soft::cm::{Listening, ports_of};
+use verbs::soft::cm::{Listening, Port};
 
 use super::record::{IdState, Key, Listener, service};
 use super::state::{Garbage, State};
@@ -19,6 +19,7 @@ type Result<T> = core::result::Result<T, Errno>;
 impl State {
     /// Listens on the id's device, or on all devices of the process.
     pub(super) fn listen(&mut self, key: Key, backlog: u32) -> Result<()> {
+        self.follow_devices();
         match self.id(key)?.state {
             IdState::AddrBound => {}
             IdState::Idle => self.bind(key, &Address::from((Ipv4Addr::UNSPECIFIED, 0)))?,
@@ -72,21 +73,12 @@ impl State {
         let ports = match id.adapter.and_then(|number| self.adapters.get(&number)) {
             Some(adapter) => vec![adapter.port.clone()],
             None => {
-                let mut ports = ports_of(local.ip())?;
-                ports.retain(|port| !af_only || port.address().is_ipv4() == local.is_ipv4());
+                let mut ports = self.present_ports();
+                ports.retain(|port| is_of(port, local, af_only));
                 ports
             }
         };
-        let service = service(space, local.port());
-        for port in &ports {
-            let number = self.adapter_of(port)?;
-            if let Some(adapter) = self.adapters.get_mut(&number) {
-                adapter.listen(service, key)?;
-            }
-            if let Some(listener) = &mut self.id(key)?.listener {
-                listener.adapters.push(number);
-            }
-        }
+        self.take_ports(key, &ports)?;
         // Under `::`, IPv4 has a name of its own.
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
         let has_both = local.is_ipv6() && local.ip().is_unspecified() && !af_only;
@@ -103,6 +95,40 @@ impl State {
         Ok(())
     }
 
+    /// Listens on those of some ports that the listener does not have, and that its address stands
+    /// for.
+    pub(super) fn take_ports(&mut self, key: Key, ports: &[Port]) -> Result<()> {
+        let id = self.id(key)?;
+        let (local, is_one) = (id.local.ok_or(Errno::INVAL)?, id.adapter.is_some());
+        let af_only = id.af_only(local.ip());
+        for port in ports.iter().filter(|port| is_one || is_of(port, local, af_only)) {
+            let number = self.adapter_of(port)?;
+            let Some(Listener { service, adapters, .. }) = &mut self.id(key)?.listener else { break };
+            if adapters.contains(&number) {
+                continue;
+            }
+            adapters.push(number);
+            let service = *service;
+            if let Some(adapter) = self.adapters.get_mut(&number) {
+                adapter.listen(service, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the ports that clients get under the names of a listener on an unspecified address.
+    pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
+        let Some(id) = self.ids.get(&key) else { return };
+        let (Some(listener), Some(local)) = (&id.listener, id.local) else { return };
+        let af_only = id.af_only(local.ip());
+        let ports: Vec<_> = ports.iter().filter(|port| is_of(port, local, af_only)).cloned().collect();
+        for number in &listener.names {
+            if let Some(name) = self.names.get_mut(number) {
+                name.set_ports(&ports);
+            }
+        }
+    }
+
     /// Ends a listener. Its id stays.
     pub(super) fn unlisten(&mut self, key: Key) {
         let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
@@ -115,6 +141,11 @@ impl State {
             self.forget_name(number);
         }
     }
+}
+
+/// Returns whether an unspecified address stands for that of a port.
+fn is_of(port: &Port, unspecified: SocketAddr, af_only: bool) -> bool {
+    port.address().is_ipv4() == unspecified.is_ipv4() || unspecified.is_ipv6() && !af_only
 }
 
 /// The largest backlog, and the one that 0 stands for (`net.rdma_ucm.max_backlog`).

@@ -32,9 +32,10 @@ use ib_cm::time::{MILLISECOND, Time};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use verbs::soft::cm::at_exit;
+use verbs::soft::cm::{at_exit, at_new_port};
 use verbs::{Cause, Errno, Error, Result};
 
+use super::presence::note_new_port;
 use super::state::State;
 use super::wait::Token;
 
@@ -82,6 +83,15 @@ pub(super) fn is_forked() -> bool {
     starter != 0 && starter != std::process::id()
 }
 
+/// Wakes the thread for a device that the process has made.
+fn on_new_port() {
+    note_new_port();
+    if let Some(manager) = MANAGER.get().filter(|_| !is_forked()) {
+        // Full means that the thread wakes.
+        let _ = manager.wake.write(1);
+    }
+}
+
 /// Tells the peers of all connections that the process exits. It gives up where another thread
 /// keeps the lock, or this one, which a signal handler has interrupted.
 fn farewell() {
@@ -110,6 +120,7 @@ fn start() -> Result<&'static Manager, Errno> {
     let _ = mask.thread_set_mask();
     thread.map_err(|error| Errno::from_io(&error))?;
     at_exit(farewell);
+    at_new_port(on_new_port);
     Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake }))
 }
 

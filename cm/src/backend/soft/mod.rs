@@ -9,6 +9,7 @@
 //! | [`address`], [`listen`] | binding, resolving, listening |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
+//! | [`presence`] | devices that are removed, and those that appear |
 //! | [`event`] | from an event of the protocol to one of an id |
 //! | [`origin`] | whether a request may name the addresses that it names |
 //! | [`local`] | whether an address of this machine has a device |
@@ -32,12 +33,11 @@
 //!   right ([`ports`]).
 //! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path that the program sets is
 //!   `EOPNOTSUPP`.
-//! - A listener on an unspecified address takes requests on the devices that the process has when
-//!   it begins to listen.
 //! - A request to an address of this machine that has no device is rejected at once, as the kernel
 //!   would reject it ([`local`]). A peer elsewhere that does not answer is noticed by its silence,
 //!   as on Linux.
-//! - There is no event of a device that is removed: ids keep their devices alive.
+//! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids
+//!   keep their devices alive.
 //!
 //! # References
 //! linux `drivers/infiniband/core/cma.c`, `ucma.c`; IBTA volume 1, annex A11 (RDMA IP CM)
@@ -54,6 +54,7 @@ mod manager;
 mod origin;
 mod param;
 mod ports;
+mod presence;
 mod query;
 mod queue;
 mod record;

@@ -63,7 +63,7 @@ impl State {
     /// # Errors
     /// `EINVAL` for an id without a device, and for a state that the connection does not permit.
     pub(super) fn init_qp_attr(&mut self, key: Key, qp_state: QpState) -> Result<(QpAttr, QpAttrMask)> {
-        let id = self.ids.get(&key).ok_or(Errno::INVAL)?;
+        let id = self.known(key)?;
         let number = id.adapter.ok_or(Errno::INVAL)?;
         let adapter = self.adapters.get(&number).ok_or(Errno::INVAL)?;
         let common = QpAttr { qp_state, pkey_index: 0, port_num: Port::NUMBER, ..QpAttr::default() };
@@ -149,7 +149,7 @@ impl State {
     }
 
     fn id_and_port(&self, key: Key) -> Result<(&Id, Option<&Port>)> {
-        let id = self.ids.get(&key).ok_or(Errno::INVAL)?;
+        let id = self.known(key)?;
         let adapter = id.adapter.and_then(|number| self.adapters.get(&number));
         Ok((id, adapter.map(|adapter| &adapter.port)))
     }

@@ -8,7 +8,8 @@
 //!                                         a request's id begins here ┘
 //! ```
 //!
-//! A call in another state returns `EINVAL`. The states are those of Linux' `cma.c`; the state of
+//! A device that goes leads from each state with one to Removed. A call in another state returns
+//! `EINVAL`, in Removed `ENXIO`. The states are those of Linux' `cma.c`; the state of
 //! the handshake is that of [`ib_cm::cm::Cm`]. An address that is found at once, and every route,
 //! needs no state of its own.
 
@@ -39,6 +40,7 @@ pub(super) enum IdState {
     Connect,
     Disconnect,
     Listen,
+    Removed,
 }
 
 /// An id.
@@ -147,6 +149,11 @@ impl Id {
     /// Returns the addresses of messages to the peer.
     pub(super) fn messages(&self, local: Gid) -> CmAddress {
         CmAddress { traffic_class: self.options.tos, ..CmAddress::gsi(local.0, self.remote.0) }
+    }
+
+    /// Returns whether it listens on an unspecified address, and so on all devices.
+    pub(super) fn listens_on_all(&self) -> bool {
+        self.listener.is_some() && self.local.is_some_and(|local| local.ip().is_unspecified())
     }
 
     /// Returns whether the address stands for its own family alone.

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use verbs::soft::cm::{Listening, Lookup, Port};
+use verbs::soft::cm::{AddressWatch, Listening, Lookup, Port};
 use verbs::{Ece, Errno, QpType};
 
 use super::adapter::{Adapter, LINGER};
 use super::param::SoftParam;
 use super::ports::Ports;
 use super::queue::{Entry, Queue};
-use super::record::{Id, Key};
+use super::record::{Id, IdState, Key};
 use super::wait::Token;
 use crate::types::{EventType, PortSpace};
 
@@ -39,6 +39,9 @@ pub(super) struct State {
     pub(super) resumes_at: Option<Time>,
     /// Adapters whose MADs have not all been received.
     pub(super) unread: BTreeSet<u64>,
+    /// The GIDs of devices whose addresses have left their interfaces.
+    pub(super) removed: BTreeSet<[u8; 16]>,
+    pub(super) watch: Option<AddressWatch>,
     /// The files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
@@ -60,6 +63,8 @@ pub(super) enum Garbage {
 
 impl State {
     pub(super) fn new(epoll: Arc<Epoll>) -> Self {
+        // Without it, a device stays as long as the process has it.
+        let watch = AddressWatch::open().filter(|watch| epoll.add(watch, Token::Watch.event()).is_ok());
         Self {
             ids: BTreeMap::new(),
             adapters: BTreeMap::new(),
@@ -69,6 +74,8 @@ impl State {
             paused: BTreeSet::new(),
             resumes_at: None,
             unread: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            watch,
             epoll,
             sleeps_until: Time(0),
             garbage: Vec::new(),
@@ -110,19 +117,38 @@ impl State {
     /// Returns an id.
     ///
     /// # Errors
-    /// `EINVAL` for one that has ended, which no handle names.
+    /// `EINVAL` for one that has ended, which no handle names; `ENXIO` for one whose device was
+    /// removed.
     pub(super) fn id(&mut self, key: Key) -> Result<&mut Id, Errno> {
+        self.known(key)?;
         self.ids.get_mut(&key).ok_or(Errno::INVAL)
+    }
+
+    /// Returns an id to read it.
+    ///
+    /// # Errors
+    /// As [`id`](Self::id).
+    pub(super) fn known(&self, key: Key) -> Result<&Id, Errno> {
+        match self.ids.get(&key) {
+            Some(Id { state: IdState::Removed, .. }) => Err(Errno::NXIO),
+            id => id.ok_or(Errno::INVAL),
+        }
     }
 
     /// Returns the adapter of a port, which is made for its first user.
     ///
     /// # Errors
-    /// As [`Adapter::new`]; any errno of `epoll_ctl(2)`.
+    /// As [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
     pub(super) fn adapter_of(&mut self, port: &Port) -> Result<u64, Errno> {
         let gid = port.gid();
         if let Some((number, _)) = self.adapters.iter().find(|(_, adapter)| adapter.port.gid() == gid) {
             return Ok(*number);
+        }
+        if self.removed.contains(&gid.0) {
+            if !port.has_address() {
+                return Err(Errno::NODEV);
+            }
+            self.removed.remove(&gid.0);
         }
         let adapter = Adapter::new(port)?;
         let number = self.draw_number();

@@ -11,6 +11,7 @@ use super::state::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Wake,
+    Watch,
     Gsi(u64),
     Lookup(Key),
     Name(u64),
@@ -20,6 +21,7 @@ impl Token {
     const fn encode(self) -> u64 {
         match self {
             Self::Wake => 0,
+            Self::Watch => 1 << 2,
             Self::Gsi(number) => number << 2 | 1,
             Self::Lookup(Key(number)) => number << 2 | 2,
             Self::Name(number) => number << 2 | 3,
@@ -32,6 +34,7 @@ impl Token {
             1 => Self::Gsi(number),
             2 => Self::Lookup(Key(number)),
             3 => Self::Name(number),
+            _ if number == 1 => Self::Watch,
             _ => Self::Wake,
         }
     }
@@ -80,7 +83,8 @@ impl State {
     pub(super) fn on_ready(&mut self, token: Token) {
         let now = self.now();
         match token {
-            Token::Wake => {}
+            // A new device wakes the thread, too.
+            Token::Wake | Token::Watch => self.follow_devices(),
             Token::Gsi(number) => {
                 self.unread.insert(number);
             }

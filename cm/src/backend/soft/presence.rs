@@ -1,0 +1,94 @@
+//! Devices that come and go.
+//!
+//! ```text
+//!   an address leaves its interface ─► its device is removed: DEVICE_REMOVAL of each id on it
+//!   an address comes back, a device is made ─► listeners on unspecified addresses take it
+//! ```
+//!
+//! Changes are noticed by the manager's thread, and by each call that chooses a device, so that a
+//! program sees what it did before the call. An id whose device was removed does nothing more: its
+//! calls return `ENXIO`, as the kernel's do once it has ended the id by itself.
+//!
+//! # References
+//! linux `cma_remove_one`, `cma_add_one`, `ucma_removal_event_handler`
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use verbs::soft::cm::{AddressWatch, Port};
+
+use super::adapter::Adapter;
+use super::record::{IdState, Key};
+use super::state::{Garbage, State};
+use crate::types::EventType;
+
+/// The process has made a device that no listener has seen.
+static HAS_NEW_PORT: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the process has made a device.
+pub(super) fn note_new_port() {
+    HAS_NEW_PORT.store(true, Ordering::Release);
+}
+
+impl State {
+    /// Handles what has changed since the last look.
+    pub(super) fn follow_devices(&mut self) {
+        let has_changed = self.watch.as_ref().is_some_and(AddressWatch::has_changed);
+        let has_new = HAS_NEW_PORT.swap(false, Ordering::Acquire);
+        if !has_changed && !has_new {
+            return;
+        }
+        let is_gone = |adapter: &Adapter| adapter.has_address && !adapter.port.has_address();
+        let gone = self.adapters.iter().filter(|(_, adapter)| is_gone(adapter));
+        let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
+        for number in gone {
+            self.remove_device(number);
+        }
+        let ports = self.present_ports();
+        let listens_on_all = self.ids.iter().filter(|(_, id)| id.listens_on_all()).map(|(key, _)| *key);
+        for key in listens_on_all.collect::<Vec<_>>() {
+            // A device whose queue pair 1 another part of the process has stays out.
+            let _ = self.take_ports(key, &ports);
+            self.answer_with(key, &ports);
+        }
+    }
+
+    /// Returns the ports of the process, without those of removed devices.
+    pub(super) fn present_ports(&mut self) -> Vec<Port> {
+        let ports = Port::all();
+        self.removed.retain(|gid| ports.iter().any(|port| port.gid().0 == *gid && !port.has_address()));
+        ports.into_iter().filter(|port| !self.removed.contains(&port.gid().0)).collect()
+    }
+
+    /// Ends all that uses a device.
+    fn remove_device(&mut self, number: u64) {
+        let keys = self.ids.iter().filter(|(_, id)| id.adapter == Some(number)).map(|(key, _)| *key);
+        for key in keys.collect::<Vec<_>>() {
+            self.remove_id(key);
+        }
+        for id in self.ids.values_mut() {
+            if let Some(listener) = &mut id.listener {
+                listener.adapters.retain(|other| *other != number);
+            }
+        }
+        if let Some(Adapter { gsi, port, .. }) = self.adapters.remove(&number) {
+            self.removed.insert(port.gid().0);
+            let _ = self.epoll.delete(&gsi);
+            drop(gsi);
+            self.garbage.push(Garbage::Port(port));
+        }
+    }
+
+    /// Ends an id whose device is gone, with the event. No peer can be told.
+    fn remove_id(&mut self, key: Key) {
+        self.unlisten(key);
+        if let Some(pending) = self.lookups.remove(&key) {
+            let _ = self.epoll.delete(&pending.lookup);
+        }
+        let Some(id) = self.ids.get_mut(&key) else { return };
+        (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
+        if let Some(local) = id.local {
+            self.ports.release(id.space.0, local.port(), key);
+        }
+        self.report_outcome(key, EventType::DEVICE_REMOVAL, Ok(()));
+    }
+}

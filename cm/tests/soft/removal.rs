@@ -1,0 +1,106 @@
+//! Devices that are removed, and devices that appear.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::process::Command;
+
+use rdmacm::{CmId, ConnParam, EventChannel, EventKind, IdKey, PortSpace};
+use verbs::Errno;
+
+use crate::support::{Host, RESOLVE, Server, asking, connect, next, request, resolved};
+
+/// The variable that a test finds in a network of its own.
+const INSIDE: &str = "RDMACM_SOFT_REMOVAL";
+
+/// An address of that network, on loopback.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
+/// Runs a test of this file again, in a network namespace of its own. Returns whether this is that
+/// run.
+fn is_inside(test: &str) -> bool {
+    const NETWORK: &str = "ip link set lo up && ip address add 10.78.0.1/32 dev lo && exec \"$@\"";
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().expect("this program");
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", NETWORK, "sh"]).arg(this);
+    command.args(["--exact", &format!("removal::{test}"), "--nocapture"]);
+    match command.env(INSIDE, "1").env_remove("VERBS_SOFT").status() {
+        Ok(status) if status.success() => {}
+        Ok(status) if status.code() == Some(101) => panic!("it fails in a network of its own"),
+        other => println!("SKIP: no network namespace with an address: {other:?}"),
+    }
+    false
+}
+
+/// Adds or deletes the address.
+fn change(what: &str) {
+    let status = Command::new("ip").args(["address", what, "10.78.0.1/32", "dev", "lo"]).status();
+    assert!(status.expect("ip runs").success());
+}
+
+/// Waits until each id has the event of its device's removal. No other event comes.
+#[track_caller]
+fn removed<'a>(channel: &EventChannel, ids: impl IntoIterator<Item = &'a CmId>) {
+    let mut left: BTreeSet<IdKey> = ids.into_iter().map(CmId::key).collect();
+    while !left.is_empty() {
+        let event = next(channel);
+        let is_expected = matches!(event.kind, EventKind::DeviceRemoval) && left.remove(&event.id);
+        assert!(is_expected, "{event:?}");
+    }
+    assert!(channel.try_next_event().unwrap().is_none());
+}
+
+#[test]
+fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
+    if !is_inside("an_address_that_leaves_its_interface_removes_the_device_in_every_state") {
+        return;
+    }
+    let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
+    let server = Server::on((ADDRESS, 0).into(), PortSpace::TCP, 0);
+    let everywhere = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let pair = connect(&server);
+    let channel = EventChannel::new().unwrap();
+    let idle = channel.create_id(PortSpace::TCP).unwrap();
+    let bound = channel.create_id(PortSpace::TCP).unwrap();
+    bound.bind_addr((ADDRESS, 0)).unwrap();
+    let found = channel.create_id(PortSpace::TCP).unwrap();
+    found.resolve_addr(None, server.address, RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
+    let routed = resolved(&channel, PortSpace::TCP, server.address);
+    let (its, client) = asking(server.address);
+    let asked = request(&server.channel).id;
+
+    change("delete");
+    removed(&channel, [&bound, &found, &routed]);
+    removed(&pair.channel, [&pair.client]);
+    removed(&server.channel, [&server.listener, &pair.server, &asked]);
+    removed(&its, [&client]);
+    removed(&everywhere.channel, []);
+    assert_eq!(routed.connect_with(&ConnParam::default()).unwrap_err().errno, Errno::NXIO);
+    assert_eq!(pair.client.disconnect().unwrap_err().errno, Errno::NXIO);
+    assert_eq!(idle.bind_addr((ADDRESS, 0)).unwrap_err().errno, Errno::NODEV);
+
+    // The port of the listener that has ended is free, and the other one has the device again.
+    change("add");
+    drop(routed);
+    idle.bind_addr((ADDRESS, server.address.port())).unwrap();
+    let (_its, client) = asking((ADDRESS, everywhere.address.port()).into());
+    let asked = request(&everywhere.channel).id;
+    drop(client);
+    assert!(matches!(next(&everywhere.channel).kind, EventKind::Rejected(_)));
+    drop(asked);
+}
+
+#[test]
+fn a_listener_on_all_devices_takes_one_that_is_made_later() {
+    let _first = Host::new();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let second = Host::new();
+    let (_channel, client) = asking(second.at(server.address.port()));
+    let request = request(&server.channel);
+    let local = request.id.local_addr().unwrap().unwrap();
+    assert_eq!(local.ip().unwrap().ip(), second.address);
+    drop(client);
+}
