@@ -5,23 +5,105 @@
 //! [`cm_peer`](crate::cm_peer) has one.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, EventType, IdKey, Peer, PortSpace};
+use rdmacm::{
+    Address, CmId, ConnParam, Event, EventChannel, EventKind, EventType, IbAddress, IdKey, PathRecord, Peer,
+    PeerParam, PortSpace,
+};
 use verbs::state::{CanPostRecv, Init, Rts};
-use verbs::{Buf, Completed, Cq, CqInit, Pd, Qp, QpInit, QpState, QpType, SendFlags, SendOp};
+use verbs::{
+    Buf, Completed, Cq, CqInit, Errno, Gid, Mtu, Pd, Qp, QpInit, QpState, QpType, Rate, SendFlags, SendOp,
+};
 
-use crate::fabric::PATIENCE;
-use crate::runner::{CaseResult, Stop, fail};
+use crate::fabric::{self, PATIENCE, PORT};
+use crate::runner::{CaseResult, Stop, fail, skip};
 
 /// The limit on resolving addresses and routes.
 pub const RESOLVING: Duration = Duration::from_secs(10);
 
 /// The length of a receive, and of the longest message, in bytes.
 pub const MESSAGE: usize = 64;
+
+/// Returns the address of the device under test, with port 0: its IPv4 address, or the GID of an
+/// InfiniBand port.
+///
+/// # Errors
+/// Skipped without a connection manager, and for an Ethernet port without an address; there is no
+/// device.
+pub fn here() -> CaseResult<Address> {
+    let context = fabric::open()?;
+    match EventChannel::new() {
+        Err(error) if error.errno == Errno::NOENT => {
+            return skip("the kernel has no connection manager for programs: rdma_ucm is not loaded");
+        }
+        channel => drop(channel?),
+    }
+    let gid = context.find_gid(PORT)?.gid;
+    match gid.to_ipv4() {
+        Some(ip) => Ok((ip, 0).into()),
+        None if fabric::is_ethernet(&context)? => skip("the device has no IPv4 address"),
+        None => Ok(IbAddress::new(gid, PortSpace::TCP, 0).into()),
+    }
+}
+
+/// Returns the address with a port of a port space.
+pub fn with_port(address: Address, space: PortSpace, port: u16) -> Address {
+    match address {
+        Address::Ip(mut ip) => {
+            ip.set_port(port);
+            ip.into()
+        }
+        Address::Ib(ib) => IbAddress::new(ib.gid, space, port).into(),
+        other => other,
+    }
+}
+
+/// Returns whether two addresses differ at most in their ports.
+fn is_one_host(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Ip(one), Address::Ip(other)) => one.ip() == other.ip(),
+        (Address::Ib(one), Address::Ib(other)) => one.gid == other.gid,
+        _ => false,
+    }
+}
+
+/// Resolves the route of an id to an address. To a GID, which is the device's own, it is given:
+/// only a subnet administrator could look it up.
+///
+/// # Errors
+/// Those of the connection manager, or no event.
+pub fn resolve_route(channel: &EventChannel, id: &CmId, to: &Address) -> CaseResult {
+    match to {
+        Address::Ib(to) => id.set_ib_path(&[loopback(to.gid)])?,
+        _ => id.resolve_route(RESOLVING)?,
+    }
+    expect(channel, EventType::ROUTE_RESOLVED).map(drop)
+}
+
+/// Returns the path from the InfiniBand port under test to itself.
+fn loopback(gid: Gid) -> PathRecord {
+    let lid = fabric::lid();
+    PathRecord {
+        dgid: gid,
+        sgid: gid,
+        dlid: lid,
+        slid: lid,
+        flow_label: 0,
+        hop_limit: 0,
+        traffic_class: 0,
+        reversible: true,
+        pkey: 0xffff,
+        sl: 0,
+        mtu: Mtu::MTU_1024,
+        rate: Rate::GBPS_10,
+        packet_life_time: 10,
+        preference: 0,
+    }
+}
 
 /// A listener and its channel.
 #[derive(Debug)]
@@ -31,7 +113,7 @@ pub struct Server {
     /// The listener.
     pub listener: CmId,
     /// The address and the port that the listener got.
-    pub address: SocketAddr,
+    pub address: Address,
 }
 
 impl Server {
@@ -39,21 +121,18 @@ impl Server {
     ///
     /// # Errors
     /// Those of the connection manager.
-    pub fn new(address: SocketAddr, space: PortSpace, backlog: u32) -> CaseResult<Self> {
+    pub fn new(address: impl Into<Address>, space: PortSpace, backlog: u32) -> CaseResult<Self> {
+        let address = address.into();
         let channel = EventChannel::new()?;
         let listener = channel.create_id(space)?;
-        listener.bind_addr(address)?;
+        listener.bind_addr(with_port(address, space, address.port()))?;
         listener.listen(backlog)?;
-        let Some(local) = listener.local_addr()?.and_then(|address| address.ip()) else {
-            return fail("a listener without an address");
-        };
-        if local.ip() != address.ip() || local.port() == 0 {
+        let Some(local) = listener.local_addr()? else { return fail("a listener without an address") };
+        if !is_one_host(&local, &address) || local.port() == 0 {
             return fail(format_args!("a listener at {local} instead of {address}"));
         }
         // With the scope of a link-local address, whatever the connection manager returns.
-        let mut address = address;
-        address.set_port(local.port());
-        Ok(Self { channel, listener, address })
+        Ok(Self { channel, listener, address: with_port(address, space, local.port()) })
     }
 
     /// Returns the id of the next request, and the parameters of its peer.
@@ -85,7 +164,7 @@ impl Client {
     ///
     /// # Errors
     /// Those of the connection manager, or no event.
-    pub fn new(address: SocketAddr, space: PortSpace) -> CaseResult<Self> {
+    pub fn new(address: impl Into<Address>, space: PortSpace) -> CaseResult<Self> {
         Self::from(None, address, space)
     }
 
@@ -93,14 +172,22 @@ impl Client {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn from(source: Option<IpAddr>, address: SocketAddr, space: PortSpace) -> CaseResult<Self> {
+    pub fn from(source: Option<IpAddr>, address: impl Into<Address>, space: PortSpace) -> CaseResult<Self> {
         let channel = EventChannel::new()?;
         let id = channel.create_id(space)?;
+        Self { channel, id }.resolved(source, address)
+    }
+
+    /// Resolves an address and the route to it, for an id that may have options.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn resolved(self, source: Option<IpAddr>, address: impl Into<Address>) -> CaseResult<Self> {
+        let (Self { channel, id }, address) = (&self, address.into());
         id.resolve_addr(source.map(|ip| (ip, 0).into()), address, RESOLVING)?;
-        expect(&channel, EventType::ADDR_RESOLVED)?;
-        id.resolve_route(RESOLVING)?;
-        expect(&channel, EventType::ROUTE_RESOLVED)?;
-        Ok(Self { channel, id })
+        expect(channel, EventType::ADDR_RESOLVED)?;
+        resolve_route(channel, id, &address)?;
+        Ok(self)
     }
 
     /// Connects, and returns the parts and the client whose request waits.
@@ -226,11 +313,16 @@ pub fn expect(channel: &EventChannel, wanted: EventType) -> CaseResult<Event> {
 /// # Errors
 /// None comes.
 pub fn arrived(channel: &EventChannel) -> CaseResult {
-    let timeout = PollTimeout::try_from(PATIENCE)?;
-    match poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout)? {
-        0 => fail(format_args!("no event after {PATIENCE:?}")),
-        _ => Ok(()),
-    }
+    if is_readable(channel, PATIENCE)? { Ok(()) } else { fail(format_args!("no event after {PATIENCE:?}")) }
+}
+
+/// Returns whether a channel has an event that nobody has read, or gets one in this time.
+///
+/// # Errors
+/// That of `poll(2)`.
+pub fn is_readable(channel: &EventChannel, within: Duration) -> CaseResult<bool> {
+    let timeout = PollTimeout::try_from(within)?;
+    Ok(poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout)? != 0)
 }
 
 /// Returns the connected queue pair that an id holds.
@@ -252,6 +344,10 @@ pub struct Connected {
     pub accepted: CmId,
     /// The queue pairs: the one that connected, then the one that accepted.
     pub ends: [(Parts, Qp<Rts>); 2],
+    /// The parameters of the request, as they arrived.
+    pub asked: PeerParam,
+    /// The parameters of the reply, as they arrived.
+    pub replied: PeerParam,
 }
 
 /// Connects both sides by an address, with private data both ways.
@@ -261,34 +357,66 @@ pub struct Connected {
 ///
 /// # Panics
 /// If what arrives is not what was sent.
-pub fn connect(address: SocketAddr) -> CaseResult<Connected> {
-    let server = Server::new(address, PortSpace::TCP, 4)?;
-    let client = Client::new(server.address, PortSpace::TCP)?;
-    let connects = Parts::of(&client.id)?;
-    let qp = connects.qp(&client.id)?;
-    client.id.connect(qp, &ConnParam { private_data: b"from the client", ..ConnParam::default() })?;
+pub fn connect(address: impl Into<Address>) -> CaseResult<Connected> {
+    // Linux reads the request of a GID as one of an IP address unless it begins like this.
+    let [question, answer] = [b"\0\0from the client", b"\0\0from the server"];
+    let param = |private_data| ConnParam { private_data, ..ConnParam::default() };
+    let connected = Connected::new(address, &param(question), &param(answer))?;
+    assert!(connected.asked.private_data.starts_with(question), "{:?}", connected.asked);
+    assert!(connected.replied.private_data.starts_with(answer), "{:?}", connected.replied);
+    Ok(connected)
+}
 
-    let (accepted, peer) = server.request()?;
-    assert!(peer.private_data().starts_with(b"from the client"), "{peer:?}");
-    assert_eq!(accepted.local_addr()?, Some(server.address.into()));
-    let accepts = Parts::of(&accepted)?;
-    let qp = accepts.qp(&accepted)?;
-    accepted.accept(qp, &ConnParam { private_data: b"from the server", ..ConnParam::default() })?;
+impl Connected {
+    /// Connects both sides by an address, with these parameters of the request and the reply.
+    ///
+    /// # Errors
+    /// Something fails, or does not come.
+    ///
+    /// # Panics
+    /// If the addresses or the states of the queue pairs are not those of a connection.
+    pub fn new(
+        address: impl Into<Address>,
+        request: &ConnParam<'_>,
+        reply: &ConnParam<'_>,
+    ) -> CaseResult<Self> {
+        let server = Server::new(address, PortSpace::TCP, 4)?;
+        let client = Client::new(server.address, PortSpace::TCP)?;
+        Self::between(server, client, request, reply)
+    }
 
-    let established = expect(&client.channel, EventType::ESTABLISHED)?;
-    match &established.kind {
-        EventKind::Established(peer) => {
-            assert!(peer.private_data().starts_with(b"from the server"), "{peer:?}");
+    /// Connects a client to the listener that it has resolved.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn between(
+        server: Server,
+        client: Client,
+        request: &ConnParam<'_>,
+        reply: &ConnParam<'_>,
+    ) -> CaseResult<Self> {
+        let connects = Parts::of(&client.id)?;
+        client.id.connect(connects.qp(&client.id)?, request)?;
+        let (accepted, asked) = server.request()?;
+        assert_eq!(accepted.local_addr()?, Some(server.address));
+        let accepts = Parts::of(&accepted)?;
+        accepted.accept(accepts.qp(&accepted)?, reply)?;
+        let established = expect(&client.channel, EventType::ESTABLISHED)?;
+        let (Peer::Conn(asked), EventKind::Established(Peer::Conn(replied))) = (asked, established.kind)
+        else {
+            return fail("a connection without parameters");
+        };
+        expect(&server.channel, EventType::ESTABLISHED)?;
+        assert_eq!(client.id.peer_addr()?, Some(server.address));
+        let ends = [(connects, take(&client.id)?), (accepts, take(&accepted)?)];
+        for (_, qp) in &ends {
+            assert_eq!(qp.state()?, QpState::RTS);
         }
-        other => return fail(format_args!("{other:?}")),
+        Ok(Self { server, client, accepted, ends, asked, replied })
     }
-    expect(&server.channel, EventType::ESTABLISHED)?;
-    assert_eq!(client.id.peer_addr()?, Some(server.address.into()));
-    let ends = [(connects, take(&client.id)?), (accepts, take(&accepted)?)];
-    for (_, qp) in &ends {
-        assert_eq!(qp.state()?, QpState::RTS);
-    }
-    Ok(Connected { server, client, accepted, ends })
 }
 
 /// The private data of the requests of [`connect_many`].
@@ -337,8 +465,8 @@ pub fn accept_many(channel: &EventChannel, count: usize) -> CaseResult {
 ///
 /// # Errors
 /// One fails, or no event comes.
-pub fn connect_many(address: SocketAddr, count: usize) -> CaseResult {
-    let channel = EventChannel::new()?;
+pub fn connect_many(address: impl Into<Address>, count: usize) -> CaseResult {
+    let (channel, address) = (EventChannel::new()?, address.into());
     let start = |_| {
         let id = channel.create_id(PortSpace::TCP)?;
         id.resolve_addr(None, address, RESOLVING)?;

@@ -441,7 +441,7 @@ pub fn path(gid: &GidEntry) -> AhAttr {
 
 /// The local id of the port, by which InfiniBand finds it; 0 on Ethernet, and for a device without
 /// sysfs.
-fn lid() -> u16 {
+pub fn lid() -> u16 {
     static LID: OnceLock<u16> = OnceLock::new();
     *LID.get_or_init(|| {
         let file = format!("/sys/class/infiniband/{}/ports/{PORT}/lid", under_test());

@@ -155,11 +155,11 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
 
     // Established: either end.
     let connected = connect(at(here()?))?;
-    let Connected { server, client, accepted, ends } = connected;
+    let Connected { server, client, accepted, ends, .. } = connected;
     drop(client);
     assert_eq!(expect(&server.channel, EventType::DISCONNECTED)?.id, accepted.key());
     drop((accepted, ends, server));
-    let Connected { server, client, accepted, ends } = connect(at(here()?))?;
+    let Connected { server, client, accepted, ends, .. } = connect(at(here()?))?;
     drop(accepted);
     expect(&client.channel, EventType::DISCONNECTED)?;
     // After the end, in the time in which its packets may still arrive.

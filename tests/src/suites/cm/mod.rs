@@ -3,12 +3,15 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`connect`] | connections and lookups, and what they carry |
-//! | [`refuse`] | rejects, refusals and failures, with their reasons in words |
+//! | [`connect`] | connections by IPv6 addresses |
+//! | [`refuse`] | backlogs and unreachable addresses |
 //! | [`life`] | the ends of ids, and what they leave; many connections |
 //! | [`killed`] | peers that are killed in every state |
 //! | [`removed`] | devices that are removed in every state |
 //! | [`threads`] | several threads at one channel |
+//!
+//! The topics `connect` of the suite `conformance` have the cases for every device with an address,
+//! and for InfiniBand ports.
 //!
 //! The suite `soft_interop` connects soft devices with rxe.
 
@@ -23,8 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rdmacm::PortSpace;
 
-use crate::cm_fabric::Server;
-use crate::fabric::{self, PORT};
+use crate::cm_fabric::{self, Server};
 use crate::runner::{Case, CaseResult, skip};
 
 const SUITE: &str = "cm";
@@ -39,16 +41,13 @@ pub fn cases() -> Vec<Case> {
 
 /// The part of the suite that runs on devices that providers bring, too.
 pub fn of_any_device() -> Vec<Case> {
-    [connect::of_any_device(), refuse::of_any_device(), life::of_any_device(), threads::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [refuse::of_any_device(), life::of_any_device(), threads::cases()].into_iter().flatten().collect()
 }
 
 /// Returns the IPv4 address of the device under test.
 fn here() -> CaseResult<IpAddr> {
-    match fabric::open()?.find_gid(PORT)?.gid.to_ipv4() {
-        Some(ip) => Ok(ip.into()),
+    match cm_fabric::here()?.ip() {
+        Some(address) => Ok(address.ip()),
         None => skip("the device has no IPv4 address"),
     }
 }

@@ -105,7 +105,7 @@ fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     let event = reader.join().unwrap_or_else(|_| fail("the reader panicked"))?;
     assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
     // The channel is closed. Its id is still there, and loses nothing but its events.
-    assert_eq!(id.peer_addr()?, Some(address.into()));
+    assert_eq!(id.peer_addr()?, Some(address));
     id.resolve_route(RESOLVING)?;
     Ok(())
 }

@@ -7,6 +7,10 @@
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
+//! | [`connect`] | connections by address: what they carry, and what both sides know |
+//! | [`connect_datagram`] | datagram services by address, multicast groups |
+//! | [`connect_end`] | the ends of connections and of their ids |
+//! | [`connect_refuse`] | rejects, ports in use, calls that are refused |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
 //! | [`cq_clean`] | completions of queue pairs that were destroyed or reset |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
@@ -33,10 +37,15 @@
 //! | [`threads`] | objects in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
-//! Almost every case has two forms: with the provider hidden, and with it named.
+//! Almost every case has two forms: with the provider hidden, and with it named. Connections by
+//! address have one, because their devices come with the provider hidden.
 
 pub mod atomics;
 pub mod attributes;
+pub mod connect;
+pub mod connect_datagram;
+pub mod connect_end;
+pub mod connect_refuse;
 pub mod cq;
 pub mod cq_clean;
 pub mod cq_events;
@@ -80,6 +89,10 @@ pub fn cases() -> Vec<Case> {
     let topics = topics![
         atomics,
         attributes,
+        connect,
+        connect_datagram,
+        connect_end,
+        connect_refuse,
         cq,
         cq_clean,
         cq_events,

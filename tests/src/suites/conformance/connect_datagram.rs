@@ -1,0 +1,183 @@
+//! Datagram services by address, and multicast groups.
+
+use std::net::Ipv4Addr;
+
+use rdmacm::{
+    Address, CmId, ConnParam, EventChannel, EventKind, EventType, Message, Peer, PeerUd, PortSpace,
+};
+use verbs::state::Rts;
+use verbs::{Errno, Gid, Qp, QpInit, QpType, SendOp};
+
+use super::SUITE;
+use super::connect::{ANSWER, QUESTION, padded, room};
+use crate::cases;
+use crate::cm_fabric::{Client, MESSAGE, Parts, RESOLVING, Server, arrived, expect, here};
+use crate::runner::{Case, CaseResult, fail, skip};
+
+/// The cases.
+pub fn cases() -> Vec<Case> {
+    cases!(
+        SUITE,
+        a_service_is_looked_up_by_its_address_and_receives,
+        a_service_that_refuses_or_is_missing_is_unreachable,
+        a_lookup_beyond_the_backlog_is_refused,
+        a_group_is_joined_and_left,
+        members_of_a_group_hear_what_is_sent_to_it,
+    )
+}
+
+/// The length of private data in a reply to a lookup.
+const REPLY: usize = 136;
+
+/// The bytes before a datagram in its receive.
+const GRH: usize = 40;
+
+/// The statuses of a reply to a lookup: the listener refuses, and there is none.
+const REFUSED: i32 = 2;
+const NO_SERVICE: i32 = 1;
+
+fn server(backlog: u32) -> CaseResult<Server> {
+    Server::new(here()?, PortSpace::UDP, backlog)
+}
+
+/// Looks a service up, and returns the client that waits for the outcome.
+fn looking_up(server: Address) -> CaseResult<Client> {
+    let client = Client::new(server, PortSpace::UDP)?;
+    client.id.connect_with(&ConnParam { private_data: QUESTION, ..ConnParam::default() })?;
+    Ok(client)
+}
+
+/// Makes a queue pair of an id for datagrams, with a receive posted.
+fn queue_pair(id: &CmId) -> CaseResult<(Parts, Qp<Rts>)> {
+    let parts = Parts::of(id)?;
+    let mut qp = id.create_ud_qp(&parts.pd, &QpInit::new(QpType::UD, &parts.cq))?;
+    parts.post_recv(&mut qp, GRH + MESSAGE)?;
+    Ok((parts, qp))
+}
+
+/// Sends a message to a service or to a group, and waits until the address handle may go.
+fn send(parts: &mut Parts, qp: &mut Qp<Rts>, to: &PeerUd, message: &[u8]) -> CaseResult {
+    let ah = parts.pd.create_ah(&to.ah_attr)?;
+    parts.post(qp, SendOp::UdSend { to: ah.to(to.qp_num, to.qkey) }, message)?;
+    parts.complete().map(drop)
+}
+
+fn a_service_is_looked_up_by_its_address_and_receives() -> CaseResult {
+    let server = server(4)?;
+    let client = looking_up(server.address)?;
+    let (request, peer) = server.request()?;
+    let len = room(&server.address, 216);
+    assert_eq!(peer.private_data(), padded(QUESTION, len));
+    let most = [Message::Connect, Message::Accept].map(|message| client.id.max_private_data(message));
+    assert_eq!(most, [len, REPLY]);
+    let (mut serves, serving) = queue_pair(&request)?;
+    let qp_num = serving.qp_num();
+    request.accept_with(&ConnParam { private_data: ANSWER, qp_num, ..ConnParam::default() })?;
+
+    let established = expect(&client.channel, EventType::ESTABLISHED)?;
+    let EventKind::Established(Peer::Ud(ud)) = established.kind else {
+        return fail(format_args!("{established:?}"));
+    };
+    assert_eq!((ud.qp_num, ud.qkey), (qp_num, PortSpace::UDP_QKEY));
+    assert_eq!(ud.private_data, padded(ANSWER, REPLY));
+    let (mut asks, mut asking) = queue_pair(&client.id)?;
+    send(&mut asks, &mut asking, &ud, b"hello")?;
+    assert_eq!(&serves.receive()?[GRH..], b"hello");
+    Ok(())
+}
+
+fn a_service_that_refuses_or_is_missing_is_unreachable() -> CaseResult {
+    let server = server(4)?;
+    let unreachable = |client: Client, status: i32, words: &str| {
+        let event = match expect(&client.channel, EventType::UNREACHABLE) {
+            Ok(event) => event,
+            Err(stop) => return Err(stop.of(words)),
+        };
+        assert_eq!((event.id, event.status.0), (client.id.key(), status));
+        let error = event.ok().expect_err("no service");
+        assert!(error.to_string().contains(words), "{error}");
+        Ok(())
+    };
+    let client = looking_up(server.address)?;
+    server.request()?.0.reject(ANSWER)?;
+    unreachable(client, REFUSED, "rejected the request")?;
+    let client = looking_up(server.address)?;
+    drop(server.request()?);
+    unreachable(client, REFUSED, "rejected the request")?;
+    let address = server.address;
+    drop(server);
+    unreachable(looking_up(address)?, NO_SERVICE, "no program listens")
+}
+
+fn a_lookup_beyond_the_backlog_is_refused() -> CaseResult {
+    let server = server(1)?;
+    let first = looking_up(server.address)?;
+    arrived(&server.channel)?;
+    let second = looking_up(server.address)?;
+    assert_eq!(expect(&second.channel, EventType::UNREACHABLE)?.status.0, REFUSED);
+    // The request that was read makes room.
+    let (_waits, _) = server.request()?;
+    let _third = looking_up(server.address)?;
+    server.request()?;
+    assert!(first.channel.try_next_event()?.is_none());
+    Ok(())
+}
+
+/// The port of all multicast addresses, which stands for none.
+const GROUP: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 9, 9, 1), 0);
+
+/// Returns an id that is bound to the device under test.
+fn member(channel: &EventChannel) -> CaseResult<CmId> {
+    let here = here()?;
+    if here.ip().is_none() {
+        return skip("a group of an InfiniBand fabric takes a subnet administrator");
+    }
+    let id = channel.create_id(PortSpace::UDP)?;
+    id.resolve_addr(Some(here), GROUP, RESOLVING)?;
+    expect(channel, EventType::ADDR_RESOLVED)?;
+    Ok(id)
+}
+
+/// Joins the group, and returns its address.
+fn join(channel: &EventChannel, id: &CmId) -> CaseResult<(rdmacm::GroupKey, PeerUd)> {
+    let key = id.join_multicast(GROUP, false)?;
+    match expect(channel, EventType::MULTICAST_JOIN)?.kind {
+        EventKind::MulticastJoin { group, ud } if group == key => Ok((key, ud)),
+        other => fail(format_args!("{other:?} of another group than {key:?}")),
+    }
+}
+
+fn group_gid(ud: &PeerUd) -> CaseResult<Gid> {
+    match ud.ah_attr.grh {
+        Some(route) => Ok(route.dgid),
+        None => fail(format_args!("a group without a GID: {ud:?}")),
+    }
+}
+
+fn a_group_is_joined_and_left() -> CaseResult {
+    let channel = EventChannel::new()?;
+    let id = member(&channel)?;
+    let not_bound = channel.create_id(PortSpace::UDP)?;
+    assert_eq!(not_bound.join_multicast(GROUP, false).unwrap_err().errno, Errno::INVAL);
+    let (key, ud) = join(&channel, &id)?;
+    assert!(group_gid(&ud)?.is_multicast() || group_gid(&ud)?.to_ipv4() == Some(GROUP.0), "{ud:?}");
+    assert_eq!((ud.qp_num, ud.qkey), (0xff_ffff, PortSpace::UDP_QKEY));
+    id.leave_multicast(key)?;
+    assert_eq!(id.leave_multicast(key).unwrap_err().errno, Errno::ADDRNOTAVAIL);
+    // It joins again, and goes with its memberships.
+    join(&channel, &id)?;
+    Ok(())
+}
+
+fn members_of_a_group_hear_what_is_sent_to_it() -> CaseResult {
+    let channel = EventChannel::new()?;
+    let (hears, sends) = (member(&channel)?, member(&channel)?);
+    let (_, ud) = join(&channel, &hears)?;
+    let (mut parts, mut qp) = queue_pair(&hears)?;
+    qp.attach_mcast(&group_gid(&ud)?, ud.ah_attr.dlid)?;
+    let (_, ud) = join(&channel, &sends)?;
+    let (mut sending, mut sender) = queue_pair(&sends)?;
+    send(&mut sending, &mut sender, &ud, b"to all")?;
+    assert_eq!(&parts.receive()?[GRH..], b"to all");
+    Ok(())
+}
