@@ -20,7 +20,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 use crate::device::Device;
 use crate::event_pipe::{EventPipe, inode};
 use crate::io::Counters;
-use crate::link::PortLink;
+use crate::link::{Interface, PortLink};
 use crate::shared::Shared;
 use crate::sink::Channel;
 use crate::{Ah, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
@@ -94,9 +94,12 @@ impl DeviceOps for Context {
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {
         self.device.check("query_port")?;
         check_port(&self.device, "query_port", port_num)?;
-        let mtu = self.device.socket.mtu().map_err(|errno| self.device.error("query_port", errno))?;
+        let mtu = self.device.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
-        let is_active = PortLink::of(self.device.socket.address()).is_active;
+        // Unknown is an error, rather than a port that is down.
+        let interface = Interface::of(self.device.socket.address())
+            .map_err(|errno| self.device.error("query_port", Errno::from_raw(errno as i32)))?;
+        let is_active = interface.is_some_and(|interface| interface.is_up);
         Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu, is_active) })
     }
 
@@ -243,7 +246,7 @@ fn gid_entry(device: &Shared) -> Option<GidEntry> {
     if !PortLink::of(device.socket.address()).has_gid {
         return None;
     }
-    let name = device.socket.interface().map(|(name, _)| name);
+    let name = device.interface().ok().flatten().map(|(name, _)| name);
     let index = name.and_then(|name| nix::net::if_::if_nametoindex(name.as_str()).ok());
     Some(GidEntry {
         gid: Gid(device.gid),

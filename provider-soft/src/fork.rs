@@ -18,9 +18,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_core::Errno;
 
-/// A mark that a fork clears in the child.
+/// A mark of the process that makes it, which a fork clears in the child.
 #[derive(Debug)]
-pub(crate) struct ForkMark {
+pub struct ForkMark {
     page: NonNull<AtomicU32>,
 }
 
@@ -34,7 +34,7 @@ impl ForkMark {
     ///
     /// # Errors
     /// Any errno of `mmap(2)` and `madvise(2)`: notably `ENOMEM`, and `EINVAL` before Linux 4.14.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new anonymous mapping, of one page at an address of the kernel's choice,
         // touches no existing memory.
@@ -56,7 +56,7 @@ impl ForkMark {
 
     /// Returns whether this process is a forked child of the one that made the mark.
     #[inline]
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
     }
 

@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno as NixErrno;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, recv,
+    socket,
 };
 use verbs_core::types::AsyncEventType;
 
@@ -78,12 +79,7 @@ impl Interface {
             other => other,
         };
         let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
-            let storage = entry.address?;
-            let its = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
-                (Some(v4), _) => IpAddr::V4(v4.ip()),
-                (_, Some(v6)) => IpAddr::V6(v6.ip()),
-                _ => return None,
-            };
+            let its = ip_of(&entry.address?)?;
             let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
             let is_up = entry.flags.contains(up);
             (its == listed).then_some((entry.interface_name, is_up))
@@ -92,6 +88,52 @@ impl Interface {
             let index = if_nametoindex(name.as_str()).unwrap_or(0);
             Self { name, index, is_up }
         }))
+    }
+
+    /// Returns the addresses of the interface that has `address`, of the same family and scope:
+    /// those of its subnet first.
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`.
+    pub(crate) fn addresses_beside(address: IpAddr) -> Result<Vec<IpAddr>, NixErrno> {
+        let listed: Vec<_> = nix::ifaddrs::getifaddrs()?
+            .filter_map(|entry| {
+                // An IPv4 address may have a label: the name, a colon and a word.
+                let name = entry.interface_name.split(':').next()?.to_owned();
+                Some((name, ip_of(&entry.address?)?, entry.netmask.as_ref().and_then(ip_of)))
+            })
+            .collect();
+        let Some((name, ..)) = listed.iter().find(|(_, its, _)| *its == address) else {
+            return Ok(Vec::new());
+        };
+        let is_beside = |its: &IpAddr| {
+            its.is_ipv4() == address.is_ipv4() && is_link_local(its) == is_link_local(&address)
+        };
+        let mut beside: Vec<_> =
+            listed.iter().filter(|(other, its, _)| other == name && is_beside(its)).collect();
+        beside.sort_by_key(|(_, its, mask)| !mask.is_some_and(|mask| is_same_subnet(*its, address, mask)));
+        Ok(beside.into_iter().map(|(_, its, _)| *its).collect())
+    }
+}
+
+/// Returns the IP address of a socket address.
+fn ip_of(storage: &SockaddrStorage) -> Option<IpAddr> {
+    match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
+        (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+        (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+        _ => None,
+    }
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
+    match (one, other, mask) {
+        (IpAddr::V4(one), IpAddr::V4(other), IpAddr::V4(mask)) => one & mask == other & mask,
+        (IpAddr::V6(one), IpAddr::V6(other), IpAddr::V6(mask)) => one & mask == other & mask,
+        _ => false,
     }
 }
 

@@ -94,7 +94,7 @@ impl Qp {
         };
         let max_datagram = match attr.qp_type {
             QpType::UD => {
-                let mtu = device.socket.mtu().map_err(|errno| device.error(VERB, errno))?;
+                let mtu = device.mtu().map_err(|errno| device.error(VERB, errno))?;
                 Some(limits::datagram_mtu(mtu))
             }
             _ => None,
@@ -405,7 +405,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
         change.path = Some(path(device, VERB, &attr.ah_attr)?);
     }
     if has(QpAttrMask::PATH_MTU) {
-        let active = device.socket.mtu().map_err(|errno| device.error(VERB, errno))?;
+        let active = device.mtu().map_err(|errno| device.error(VERB, errno))?;
         let most = limits::port_attr(active, true).active_mtu.bytes().unwrap_or(0);
         let bytes = attr.path_mtu.bytes().unwrap_or(0);
         limit("path_mtu", bytes.into(), most.into())?;

@@ -168,11 +168,16 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 /// cannot use its parent's devices and makes its own. For `auto` they get other addresses;
 /// addresses that are requested by number stay taken while the parent lives.
 pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
+    requested(<[_]>::to_vec)
+}
+
+/// Calls `each` with those devices.
+pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
     static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let Some(asked) = asked.as_ref().filter(|asked| asked.process == process) {
-        return asked.made.clone();
+        return each(&asked.made);
     }
     NEXT.store(0, Ordering::Relaxed);
     let made = match std::env::var_os(VARIABLE) {
@@ -183,8 +188,7 @@ pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
         }
         None => Vec::new(),
     };
-    *asked = Some(Asked { process, made: made.clone() });
-    made
+    each(&asked.insert(Asked { process, made }).made)
 }
 
 /// The devices that a process made for `VERBS_SOFT`.

@@ -65,9 +65,17 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// Tells that an interface changed. `None` where the kernel refuses it.
     pub(crate) link: Option<LinkWatch>,
+    /// The interface, as it is until the next change.
+    interface: Mutex<KnownInterface>,
+    /// A report of a change was read, and the worker has not looked at the port since.
+    link_changed: AtomicBool,
     /// The state of the port that events have reported. The worker alone changes it.
     port: Mutex<PortLink>,
 }
+
+/// The name and MTU of a device's interface, if it has one; `None` after a change, until they are
+/// needed.
+type KnownInterface = Option<Option<(String, u32)>>;
 
 impl Shared {
     /// Makes the state of a device on a socket.
@@ -97,6 +105,8 @@ impl Shared {
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,
+            interface: Mutex::new(None),
+            link_changed: AtomicBool::new(false),
             port,
         })
     }
@@ -321,9 +331,57 @@ impl Shared {
         }
     }
 
+    /// Returns the name and MTU of the interface that has the address ([`Socket::interface`]).
+    ///
+    /// The kernel reports a change before the call that makes it returns. So what was known before
+    /// is true while no report waits, which costs one system call to find out.
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
+        let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
+            return self.socket.interface();
+        };
+        let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.read_reports(link, &mut known) {
+            // It may have been asleep, with this report for an alarm.
+            self.wake();
+        }
+        match &*known {
+            Some(interface) => Ok(interface.clone()),
+            None => Ok(known.insert(self.socket.interface()?).clone()),
+        }
+    }
+
+    /// Returns the MTU of that interface.
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn mtu(&self) -> Result<Option<u32>, Errno> {
+        Ok(self.interface()?.map(|(_, mtu)| mtu))
+    }
+
+    /// Reads the reports of changes, and returns whether there were any. The lock of what is known
+    /// is held, so that no thread uses it between the report and its end.
+    fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterface) -> bool {
+        let any = link.has_changed();
+        if any {
+            *known = None;
+            self.link_changed.store(true, Ordering::Release);
+        }
+        any
+    }
+
+    /// Returns whether another thread has read a report of a change, for the worker to follow.
+    pub(crate) fn has_link_changed(&self) -> bool {
+        self.link_changed.load(Ordering::Acquire)
+    }
+
     /// Raises the events of the port for what changed since they were last raised.
     pub(crate) fn follow_link(&self) {
-        if !self.link.as_ref().is_some_and(LinkWatch::has_changed) {
+        let Some(link) = &self.link else { return };
+        self.read_reports(link, &mut self.interface.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.link_changed.swap(false, Ordering::AcqRel) {
             return;
         }
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);

@@ -219,7 +219,8 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     }
     // Whatever made it return, the worker looks at everything.
     let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
-    if shared.link.is_some() && fds.get(1).is_some_and(|link| link.any() == Some(true)) {
+    let reported = shared.link.is_some() && fds.get(1).is_some_and(|link| link.any() == Some(true));
+    if reported || shared.has_link_changed() {
         shared.follow_link();
     }
     shared.alarm.read().is_ok()

@@ -97,6 +97,16 @@ fn an_address_of_this_machine_without_a_device_rejects_at_once() {
 }
 
 #[test]
+fn a_device_that_no_connection_manager_uses_rejects_at_once() {
+    let (_host, other) = (Host::new(), Host::new());
+    let channel = EventChannel::new().unwrap();
+    let client = resolved(&channel, PortSpace::TCP, other.at(7471));
+    client.connect_with(&ConnParam::default()).unwrap();
+    let error = next(&channel).ok().unwrap_err();
+    assert!(error.to_string().contains("no program listens"), "{error}");
+}
+
+#[test]
 fn a_request_beyond_the_backlog_comes_again_when_there_is_room() {
     let host = Host::new();
     let (server, other) = (Server::with_backlog(&host, 1), Server::new(&host));

@@ -14,8 +14,8 @@ use verbs::Errno;
 
 use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
 
-/// The variable that says which part a process has: `listen`, `none`, `short`, or one with a port:
-/// `connect`, `vanish`, `exit`, `occupied`.
+/// The variable that says which part a process has: `listen`, `device`, `none`, `short`, or one with
+/// a port: `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -26,7 +26,7 @@ fn start(part: &str) -> Child {
     if matches!(part, "none" | "short") {
         command.env_remove("VERBS_SOFT");
     }
-    command.stdout(Stdio::piped()).spawn().expect("this program starts again")
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts again")
 }
 
 /// A process that is killed with the test.
@@ -63,6 +63,7 @@ fn a_part() {
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
         (Some("occupied"), Some(port)) => occupied(port),
+        (Some("device"), None) => device(),
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
         other => panic!("{other:?}"),
@@ -79,6 +80,13 @@ fn occupied(port: u16) {
     let other = channel.create_id(PortSpace::UDP).unwrap();
     other.bind_addr((Ipv4Addr::UNSPECIFIED, port)).unwrap();
     other.listen(1).unwrap();
+}
+
+/// Has a device without a connection manager until its parent has read its address and ends.
+fn device() {
+    let host = Host::new();
+    println!("\ndevice {}", host.address);
+    let _ = std::io::stdin().read_line(&mut String::new());
 }
 
 /// Opens a channel where neither backend has a device.
@@ -108,7 +116,7 @@ fn short_of_files() {
     );
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
-    // The MTU is not known, rather than the smallest one.
+    // The state of the port is not known, rather than down.
     assert_eq!(context.query_port(1).unwrap_err().errno, Errno::MFILE);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     assert!(context.query_port(1).is_ok());
@@ -241,6 +249,20 @@ fn a_port_of_localhost_has_one_listener_on_the_machine() {
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let mut process = Process(start(&format!("occupied {}", server.address.port())));
     assert!(process.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_device_of_a_process_that_does_not_listen_rejects_at_once() {
+    let _host = Host::new();
+    let mut process = Process(start("device"));
+    let address = line(&mut BufReader::new(process.0.stdout.take().unwrap()), "device ");
+    let channel = EventChannel::new().unwrap();
+    for space in [PortSpace::TCP, PortSpace::UDP] {
+        let client = resolved(&channel, space, (address.parse::<Ipv4Addr>().unwrap(), 7471));
+        client.connect_with(&ConnParam::default()).unwrap();
+        let error = next(&channel).ok().unwrap_err();
+        assert!(error.to_string().contains("no program listens"), "{error}");
+    }
 }
 
 #[test]

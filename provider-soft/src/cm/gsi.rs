@@ -10,6 +10,7 @@
 //! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -39,7 +40,41 @@ pub const MAD_LEN: usize = engine::MAD_LEN;
 pub struct Gsi {
     device: Arc<Device>,
     received: Mutex<Consumer<engine::ReceivedMad>>,
-    readable: Arc<EventFd>,
+    signal: Arc<Signal>,
+}
+
+/// The descriptor that is readable while MADs may wait. It is written to once for all of them.
+#[derive(Debug)]
+struct Signal {
+    readable: EventFd,
+    /// The descriptor is readable, or is about to be.
+    is_set: AtomicBool,
+}
+
+impl Signal {
+    /// Makes the descriptor readable, after a MAD was published.
+    fn set(&self) {
+        // Acquire and release: a receiver that clears it before is seen, and one that clears it
+        // after finds the MAD.
+        if !self.is_set.swap(true, Ordering::AcqRel) {
+            // Full means that it is readable.
+            let _ = self.readable.write(1);
+        }
+    }
+
+    /// Makes the descriptor readable, whether or not it is.
+    fn set_again(&self) {
+        self.is_set.store(true, Ordering::Release);
+        let _ = self.readable.write(1);
+    }
+
+    /// Makes the descriptor unreadable. The ring must be looked at afterwards.
+    fn clear(&self) {
+        self.is_set.swap(false, Ordering::AcqRel);
+        // After the swap: the signal of a MAD that was published in between may be taken here, and
+        // its MAD is found.
+        let _ = self.readable.read();
+    }
 }
 
 /// The other end of a MAD: the destination of one that is sent, the source of one that arrived.
@@ -82,8 +117,8 @@ impl Gsi {
         let (producer, received) = ring(CAPACITY, 0).map_err(|_| device.error(TAKE, Errno::NOMEM))?;
         let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| device.error(TAKE, errno.into()))?;
-        let readable = Arc::new(readable);
-        let end = GsiEnd { producer, readable: Arc::clone(&readable) };
+        let signal = Arc::new(Signal { readable, is_set: AtomicBool::new(false) });
+        let end = GsiEnd { producer, signal: Arc::clone(&signal) };
         device.control(TAKE, |core, _| {
             core.engine.open_gsi().map_err(|refused| match refused {
                 engine::Refused::Busy => device
@@ -94,7 +129,7 @@ impl Gsi {
             core.sink.gsi = Some(end);
             Ok(())
         })?;
-        Ok(Self { device: Arc::clone(device), received: Mutex::new(received), readable })
+        Ok(Self { device: Arc::clone(device), received: Mutex::new(received), signal })
     }
 
     /// Returns the port of the device.
@@ -155,8 +190,13 @@ impl Gsi {
         take_next(&mut received).or_else(|| {
             // A MAD is in the ring before the descriptor becomes readable, so the second look finds
             // one whose signal was taken here.
-            let _ = self.readable.read();
-            take_next(&mut received)
+            self.signal.clear();
+            let late = take_next(&mut received);
+            if late.is_some() {
+                // There may be more, until this returns none.
+                self.signal.set_again();
+            }
+            late
         })
     }
 }
@@ -164,7 +204,7 @@ impl Gsi {
 /// Readable while MADs may wait.
 impl AsFd for Gsi {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.readable.as_fd()
+        self.signal.readable.as_fd()
     }
 }
 
@@ -190,7 +230,7 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
 #[derive(Debug)]
 pub(crate) struct GsiEnd {
     producer: Producer<engine::ReceivedMad>,
-    readable: Arc<EventFd>,
+    signal: Arc<Signal>,
 }
 
 impl GsiEnd {
@@ -204,8 +244,7 @@ impl GsiEnd {
         }
         self.producer.put(*mad, core::iter::empty());
         self.producer.publish();
-        // Full means that it is readable.
-        let _ = self.readable.write(1);
+        self.signal.set();
         Ok(())
     }
 }

@@ -6,10 +6,12 @@
 //! | [`Port`] | a device of this process by its address; GID, GUID, MTU, partition |
 //! | [`Gsi`] | queue pair 1 of a device: management datagrams (MADs) in and out |
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
+//! | [`Answers`] | the same, for a connection manager that asks each listener once |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | the name under which other processes of this machine find a listener |
 //! | [`AddressWatch`], [`at_new_port`] | addresses that go, and devices that appear |
 //! | [`at_exit`] | a function that runs when the process exits, to take leave of peers |
+//! | [`ForkMark`] | whether this process is a forked child, without a system call |
 //!
 //! # Threads
 //! Nothing here calls back. A MAD that arrives goes into a bounded queue, and makes the [`Gsi`]'s
@@ -33,11 +35,15 @@
 //! while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the process.
 //! A listener therefore takes a *name* for its port ([`Listening`]), and returns the addresses of
 //! its devices to clients that ask under that name. [`resolve`] asks for destinations on this
-//! machine.
+//! machine. A connection manager that takes a name for each address that its listeners have, those
+//! of devices included, lets its peers see where nothing listens
+//! ([`Answers::is_listened`]): a device alone does not say so, because its program may have no
+//! connection manager.
 //!
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
 
+mod answers;
 mod gsi;
 mod port;
 mod presence;
@@ -45,6 +51,8 @@ mod rendezvous;
 mod resolve;
 
 pub use crate::exit::at_exit;
+pub use crate::fork::ForkMark;
+pub use answers::Answers;
 pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;

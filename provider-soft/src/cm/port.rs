@@ -38,7 +38,7 @@ impl Port {
     /// those that `VERBS_SOFT` requests, which the first call makes if no device list did, and
     /// those that the program made itself.
     pub fn all() -> Vec<Self> {
-        registration::from_environment();
+        registration::requested(|_| ());
         Device::live().into_iter().map(|device| Self { device }).collect()
     }
 
@@ -88,9 +88,14 @@ impl Port {
     /// Returns the largest path MTU that packets of its interface carry.
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)` and `open(2)`, notably `EMFILE`.
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
     pub fn active_mtu(&self) -> core::result::Result<Mtu, Errno> {
-        Ok(limits::port_attr(self.device.socket.mtu()?, true).active_mtu)
+        Ok(limits::port_attr(self.device.mtu()?, true).active_mtu)
+    }
+
+    /// Returns whether a part of this process has the general services interface of the device.
+    pub fn has_gsi(&self) -> bool {
+        self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)
     }
 
     /// Takes the general services interface of the device. All contexts of the device share the

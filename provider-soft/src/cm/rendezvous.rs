@@ -5,10 +5,17 @@
 //! port space, the port and the IP address that the program listens on:
 //!
 //! ```text
-//!   listener:  bind \0verbs-soft/cm/1/106/7174/0.0.0.0, answer those who connect
-//!   client:    connect to \0verbs-soft/cm/1/106/7174/127.0.0.1, then to the one above
-//!              read the addresses of the listener's devices: their number as a byte, then GIDs
+//!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, answer those who connect
+//!              bind \0verbs-soft/cm/2/alive/TOKEN, a datagram socket that nothing is sent to
+//!   client:    connect to \0verbs-soft/cm/2/106/7174/127.0.0.1, then to the one above
+//!              read the addresses of the listener's devices: their number as a byte, then GIDs,
+//!              then the token
+//!              later: connect a datagram socket to the token's name
 //! ```
+//!
+//! The token, 64 random bits, is that of one listener. While its name exists, the answer is true: a
+//! client asks each listener once ([`Answers`](super::Answers)), and then looks at the name, which
+//! costs the listener nothing.
 //!
 //! Any process of the namespace can take a name, as it can take a TCP port. Clients use only
 //! addresses of this machine from an answer, and connect to them with the checks of the protocol.
@@ -20,7 +27,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
 use verbs_core::Errno;
 
@@ -33,7 +40,9 @@ use crate::io::address::gid_of;
 #[derive(Debug)]
 pub struct Listening {
     listener: UnixListener,
-    /// The number of its devices, and their GIDs.
+    /// The socket with the token's name.
+    _alive: UnixDatagram,
+    /// The number of its devices, their GIDs, and the token.
     answer: Box<[u8]>,
 }
 
@@ -68,15 +77,18 @@ impl Listening {
             Err(other) => return Err(other),
         };
         listener.set_nonblocking(true).map_err(errno)?;
-        let mut named = Self { listener, answer: Box::default() };
-        named.set_ports(ports);
-        Ok(Some(named))
+        let (alive, answer) = promise(ports)?;
+        Ok(Some(Self { listener, _alive: alive, answer }))
     }
 
-    /// Changes the devices whose addresses clients get.
-    pub fn set_ports(&mut self, ports: &[Port]) {
-        let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
-        self.answer = answer_of(addresses).into();
+    /// Changes the devices whose addresses clients get. Those who have asked already ask again,
+    /// because the token is another one.
+    ///
+    /// # Errors
+    /// Any errno of `socket(2)`, notably `EMFILE`: the answer is as before.
+    pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
+        (self._alive, self.answer) = promise(ports)?;
+        Ok(())
     }
 
     /// Answers clients that wait, at most 64, without waiting.
@@ -103,6 +115,14 @@ impl Listening {
     }
 }
 
+/// Returns an answer, and the socket with its token's name, while which exists the answer is true.
+fn promise(ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
+    let token = Token::draw()?;
+    let alive = UnixDatagram::bind_addr(&token.name().map_err(errno)?).map_err(errno)?;
+    let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
+    Ok((alive, answer_of(addresses, token).into()))
+}
+
 /// Readable while clients wait.
 impl AsFd for Listening {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -114,15 +134,36 @@ fn errno(error: io::Error) -> Errno {
     Errno::from_io(&error)
 }
 
+/// The number of one listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token(pub(super) [u8; 8]);
+
+impl Token {
+    /// Draws the token of a new listener.
+    ///
+    /// # Errors
+    /// Any errno of `getrandom(2)`.
+    fn draw() -> Result<Self, Errno> {
+        let (high, low) = (verbs_core::random::draw()?, verbs_core::random::draw()?);
+        Ok(Self((u64::from(high) << 32 | u64::from(low)).to_ne_bytes()))
+    }
+
+    /// Returns the name that exists as long as the listener.
+    pub(super) fn name(self) -> io::Result<UnixAddress> {
+        let number = u64::from_ne_bytes(self.0);
+        UnixAddress::from_abstract_name(format!("verbs-soft/cm/2/alive/{number:016x}"))
+    }
+}
+
 /// Returns the answer with these addresses.
-pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>) -> Vec<u8> {
-    core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).collect()
+pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
+    core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
 }
 
 /// Returns the abstract name of a listener, without its leading zero byte.
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
     // The number is the version of the answer.
-    format!("verbs-soft/cm/1/{space:x}/{port}/{ip}")
+    format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
 /// The most addresses in an answer.

@@ -8,20 +8,20 @@
 //! ```
 //!
 //! The route is the kernel's: the port is the one that has the source address which the kernel
-//! chooses. Ethernet addresses of neighbours are the kernel's business as well, since packets are
+//! chooses, failing that another address of the same interface. Ethernet addresses of neighbours are the kernel's business as well, since packets are
 //! UDP datagrams: a peer that does not exist is noticed by its silence.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
+use super::answers::{Answer, Answers};
 use super::port::Port;
-use super::rendezvous::name;
+use super::rendezvous::Token;
 use crate::io::address::address_of;
 use crate::link::Interface;
 
@@ -47,10 +47,11 @@ pub enum Resolution {
 
 /// A question to the process that listens on an address of this machine. Its owner waits for the
 /// descriptor to be readable, as long as the program's time-out says, and calls
-/// [`finish`](Self::finish).
+/// [`finish`](Self::finish), and then perhaps [`Answers::keep`].
 #[derive(Debug)]
 pub struct Lookup {
     stream: UnixStream,
+    name: String,
     answer: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
@@ -63,36 +64,25 @@ pub struct Lookup {
 /// listens resolves to itself.
 ///
 /// # Errors
-/// - `ENODEV`: no device of this process has the source address, or the address from which the
-///   kernel sends to the destination.
+/// - `ENODEV`: no device of this process has the source address, or an address of the interface by
+///   which the kernel sends to the destination.
 /// - `EAGAIN`: thousands of clients wait for the listener's answer.
 /// - `ENETUNREACH`, `EHOSTUNREACH`: no route leads to the destination.
 /// - any other errno of `socket(2)`, notably `EMFILE`.
 pub fn resolve(space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Resolution, Errno> {
-    let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
-    let mut destination = canonical(destination);
-    if destination.ip().is_unspecified() {
-        destination.set_ip(loopback_of(destination.ip()));
-    }
-    let ports = Port::all();
-    // An own port needs no name, and a remote one has none here.
-    let is_own = ports.iter().any(|port| port.address() == destination.ip());
-    if !is_own && is_local(destination.ip()) {
-        let any: IpAddr = match destination.ip() {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        for ip in [destination.ip(), any] {
-            if let Some(stream) = ask(&name(space, ip, destination.port()))? {
-                let answer = Vec::new();
-                return Ok(Resolution::Pending(Lookup { stream, answer, source, destination }));
-            }
-        }
-    }
-    route(&ports, source, destination).map(Resolution::Done)
+    Answers::default().resolve(space, source, destination)
 }
 
 impl Lookup {
+    pub(super) fn new(
+        stream: UnixStream,
+        name: String,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+    ) -> Self {
+        Self { stream, name, answer: Vec::new(), source, destination }
+    }
+
     /// Returns the route if the listener has answered, without waiting; `None` if it has not. A
     /// listener that ends without an answer leaves the destination itself.
     ///
@@ -109,19 +99,13 @@ impl Lookup {
                 Err(_) => break,
             }
         }
-        let ports = Port::all();
-        let mut candidates = addresses(&self.answer, self.destination.ip());
-        if candidates.is_empty() {
-            candidates.push(self.destination.ip());
-        }
-        let mut reached = Err(Errno::NODEV);
-        for address in candidates {
-            reached = route(&ports, self.source, SocketAddr::new(address, UDP_PORT));
-            if reached.is_ok() {
-                break;
-            }
-        }
-        reached.map(Some)
+        let addresses = parse(&self.answer).map(|answer| answer.addresses).unwrap_or_default();
+        best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
+    }
+
+    /// Returns the name that was asked and the answer, if there is one.
+    pub(super) fn into_answer(self) -> Option<(String, Answer)> {
+        Some((self.name, parse(&self.answer)?))
     }
 }
 
@@ -134,30 +118,58 @@ impl AsFd for Lookup {
 
 /// Returns whether an answer has as many bytes as its first one says.
 fn is_whole(answer: &[u8]) -> bool {
-    answer.first().is_some_and(|count| answer.len() > 16 * usize::from(*count))
+    answer.first().is_some_and(|count| answer.len() >= 1 + 16 * usize::from(*count) + TOKEN)
 }
 
-/// Returns the addresses of this machine in a listener's answer: `preferred` first, if it is one of
-/// them. A malformed answer has none.
-fn addresses(answer: &[u8], preferred: IpAddr) -> Vec<IpAddr> {
-    let Some((count, gids)) = answer.split_first() else { return Vec::new() };
-    let (gids, []) = gids.as_chunks::<16>() else { return Vec::new() };
+/// Reads a listener's answer, without addresses that are not of this machine. A malformed answer is
+/// none.
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let (count, rest) = answer.split_first()?;
+    let (gids, token) = rest.split_last_chunk::<TOKEN>()?;
+    let (gids, []) = gids.as_chunks::<16>() else { return None };
     if gids.len() != usize::from(*count) {
-        return Vec::new();
+        return None;
     }
-    let mut all: Vec<_> = gids.iter().map(|gid| address_of(*gid)).collect();
-    all.retain(|address| is_local(*address));
-    all.sort_by_key(|address| *address != preferred);
-    all
+    let all = gids.iter().map(|gid| address_of(*gid));
+    Some(Answer { addresses: all.filter(|address| is_local(*address)).collect(), token: Token(*token) })
+}
+
+/// Returns the route to a listener's device: the one at the destination, failing that the first one
+/// that is reached. Without any, the destination itself.
+///
+/// # Errors
+/// As [`resolve`].
+pub(super) fn best_route(
+    ports: &[Port],
+    source: Option<IpAddr>,
+    destination: SocketAddr,
+    addresses: &[IpAddr],
+) -> Result<Route, Errno> {
+    let preferred = addresses.iter().filter(|address| **address == destination.ip());
+    let others = addresses.iter().filter(|address| **address != destination.ip());
+    let itself = destination.ip();
+    let none = addresses.is_empty().then_some(&itself);
+    let mut reached = Err(Errno::NODEV);
+    for address in preferred.chain(others).chain(none) {
+        reached = route(ports, source, SocketAddr::new(*address, UDP_PORT), true);
+        if reached.is_ok() {
+            break;
+        }
+    }
+    reached
 }
 
 /// Returns the route to an address.
 ///
 /// # Errors
 /// As [`resolve`].
-fn route(ports: &[Port], source: Option<IpAddr>, destination: SocketAddr) -> Result<Route, Errno> {
+pub(super) fn route(
+    ports: &[Port],
+    source: Option<IpAddr>,
+    destination: SocketAddr,
+    is_local: bool,
+) -> Result<Route, Errno> {
     let to = destination.ip();
-    let is_local = is_local(to);
     let fits = |port: &&Port| port.address().is_ipv4() == to.is_ipv4();
     let at = |address: IpAddr| ports.iter().find(|port| port.address() == address);
     let port = match source {
@@ -168,7 +180,9 @@ fn route(ports: &[Port], source: Option<IpAddr>, destination: SocketAddr) -> Res
             any.filter(|_| source.is_loopback() && (is_local || to.is_multicast()))
         }),
         None => {
-            let kernels = at(to).map_or_else(|| source_for(destination).map(at), |own| Ok(Some(own)));
+            let by_route =
+                || source_for(destination).map(|source| at(source).or_else(|| beside(ports, source)));
+            let kernels = at(to).map_or_else(by_route, |own| Ok(Some(own)));
             match kernels {
                 Ok(Some(port)) => Some(port),
                 // Addresses of one machine reach each other.
@@ -180,6 +194,13 @@ fn route(ports: &[Port], source: Option<IpAddr>, destination: SocketAddr) -> Res
     };
     let port = port.filter(fits).ok_or(Errno::NODEV)?.clone();
     Ok(Route { port, destination: to, is_local })
+}
+
+/// Returns a port with another address of the interface that has `source`. Of the addresses of a
+/// subnet the kernel chooses the first, and a device may have any.
+fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
+    let others = Interface::addresses_beside(source).unwrap_or_default();
+    others.iter().find_map(|other| ports.iter().find(|port| port.address() == *other))
 }
 
 /// Returns the ports on which a program listens that binds to an address: all of a family for
@@ -220,27 +241,12 @@ fn source_for(destination: SocketAddr) -> Result<IpAddr, Errno> {
     Ok(source.ip())
 }
 
-/// Connects to a name. Returns `None` if no listener has it.
-///
-/// # Errors
-/// As [`resolve`].
-fn ask(name: &str) -> Result<Option<UnixStream>, Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    let to = UnixAddr::new_abstract(name.as_bytes())?;
-    match connect(fd.as_raw_fd(), &to) {
-        Ok(()) => Ok(Some(fd.into())),
-        Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 /// Returns whether an address is one of this machine.
-fn is_local(address: IpAddr) -> bool {
+pub(super) fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || matches!(Interface::of(address), Ok(Some(_)))
 }
 
-fn loopback_of(address: IpAddr) -> IpAddr {
+pub(super) fn loopback_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
@@ -248,7 +254,7 @@ fn loopback_of(address: IpAddr) -> IpAddr {
 }
 
 /// Returns an IPv4 address that is mapped into IPv6 as what it is.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
         // With its scope.
@@ -257,7 +263,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// The length of the longest answer in bytes, whatever its first byte is.
-const ANSWER: usize = 1 + 16 * 255;
+const ANSWER: usize = 1 + 16 * 255 + TOKEN;
+
+/// The length of a token in bytes.
+const TOKEN: usize = 8;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -268,25 +277,32 @@ mod tests {
         [127, 0, 1, last].into()
     }
 
+    const TOKEN: Token = Token([7; 8]);
+
+    fn addresses(answer: &[u8]) -> Option<Vec<IpAddr>> {
+        parse(answer).map(|answer| answer.addresses)
+    }
+
     #[test]
-    fn an_answer_is_addresses_of_this_machine_with_the_preferred_one_first() {
+    fn an_answer_is_addresses_of_this_machine_and_a_token() {
         let foreign: IpAddr = [192, 0, 2, 1].into();
-        let answer = answer_of([local(1), foreign, local(2)].into_iter());
+        let answer = answer_of([local(1), foreign, local(2)].into_iter(), TOKEN);
         assert!(is_whole(&answer));
-        assert_eq!(addresses(&answer, local(2)), [local(2), local(1)]);
-        assert_eq!(addresses(&answer, foreign), [local(1), local(2)]);
+        let answer = parse(&answer).unwrap();
+        assert_eq!((answer.addresses, answer.token), (vec![local(1), local(2)], TOKEN));
     }
 
     #[test]
     fn a_malformed_answer_has_no_addresses() {
-        let answer = answer_of([local(1), local(2)].into_iter());
+        let answer = answer_of([local(1), local(2)].into_iter(), TOKEN);
         for len in 0..answer.len() {
             assert!(!is_whole(&answer[..len]), "{len}");
-            assert!(addresses(&answer[..len], local(1)).is_empty(), "{len}");
+            assert_eq!(addresses(&answer[..len]), None, "{len}");
         }
         let longer = [&answer[..], &[0; 16]].concat();
-        assert!(is_whole(&longer) && addresses(&longer, local(1)).is_empty());
-        assert!(is_whole(&[0]) && addresses(&[0], local(1)).is_empty(), "a listener without devices");
+        assert!(is_whole(&longer) && addresses(&longer).is_none());
+        let none = answer_of([].into_iter(), TOKEN);
+        assert!(is_whole(&none) && addresses(&none).unwrap().is_empty(), "a listener without devices");
     }
 
     #[test]

@@ -248,28 +248,20 @@ impl Socket {
     /// Returns the name and MTU of the interface that has the address, or `None` if it is gone.
     /// 127.0.0.0/8 belongs to the loopback interface. The MTU includes the IP, UDP and RoCE headers
     /// and the ICRC.
-    pub(crate) fn interface(&self) -> Option<(String, u32)> {
-        let name = interface_of(self.address)?.0;
-        let mtu = std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?;
-        Some((name, mtu.trim().parse().ok()?))
-    }
-
-    /// Returns the MTU of the interface that has the address, or `None` if it is gone
-    /// ([`interface`](Self::interface)).
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)` and `open(2)`, notably `EMFILE`: a process that is short of
-    /// files does not know the MTU.
-    pub(crate) fn mtu(&self) -> Result<Option<u32>, Errno> {
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE`: a process that is short of files does not
+    /// know them.
+    pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
         let found = Interface::of(self.address).map_err(|errno| Errno::from_raw(errno as i32))?;
         let Some(Interface { name, .. }) = found.filter(|interface| interface.index != 0) else {
             return Ok(None);
         };
-        match std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")) {
-            Ok(mtu) => Ok(mtu.trim().parse().ok()),
-            // Of an interface in another network namespace than that of the mount, too.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Errno::from_io(&error)),
+        match sys::mtu(self.fd.as_fd(), &name) {
+            Ok(mtu) => Ok(mtu.try_into().ok().map(|mtu| (name, mtu))),
+            // It has gone meanwhile.
+            Err(Errno::NODEV) => Ok(None),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -369,10 +361,9 @@ mod tests {
     #[test]
     fn loopback_has_its_interface_whatever_the_address() {
         let socket = Socket::bind_port([127, 9, 1, 3].into(), 0).expect("a free port");
-        let (name, mtu) = socket.interface().expect("the loopback interface");
+        let (name, mtu) = socket.interface().unwrap().expect("the loopback interface");
         assert_eq!(name, "lo");
         assert!(mtu >= 1500, "{mtu}");
-        assert_eq!(socket.mtu(), Ok(Some(mtu)));
     }
 
     #[test]

@@ -113,6 +113,24 @@ pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<c_int, Errno> {
     Ok(bytes)
 }
 
+/// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface of the socket's network namespace. A label
+/// behind its name is ignored.
+pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
+    // SAFETY: zeros are a valid value of every field.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    // The last byte stays 0.
+    let Some(place) = request.ifr_name.get_mut(..name.len()).filter(|_| name.len() < libc::IFNAMSIZ) else {
+        return Err(Errno::NODEV);
+    };
+    for (place, byte) in place.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    // SAFETY: the kernel reads and writes one `ifreq`, which `request` is.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    // SAFETY: the kernel has written the MTU; before, the bytes were zeros.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu })
+}
+
 /// `sendto(2)`, or `sendmsg(2)` where there is ancillary data.
 #[inline]
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {

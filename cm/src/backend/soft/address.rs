@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ib_cm::time::MILLISECOND;
 use verbs::Errno;
-use verbs::soft::cm::{Port, Resolution, Route, ports_of, resolve};
+use verbs::soft::cm::{Port, Resolution, Route, ports_of};
 
 use super::ports::Owner;
 use super::record::{IdState, Key};
@@ -72,7 +72,8 @@ impl State {
         if local.is_ipv4() != destination.is_ipv4() {
             return Err(Errno::INVAL);
         }
-        match resolve(id.space.0, (!local.is_unspecified()).then_some(local), destination) {
+        let (space, source) = (id.space.0, (!local.is_unspecified()).then_some(local));
+        match self.answers.resolve(space, source, destination) {
             Ok(Resolution::Done(route)) => self.resolved(key, destination, Ok(route)),
             Ok(Resolution::Pending(lookup)) => {
                 self.epoll.add(&lookup, Token::Lookup(key).event())?;
@@ -90,6 +91,7 @@ impl State {
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
         if let Some(pending) = self.lookups.remove(&key) {
             let _ = self.epoll.delete(&pending.lookup);
+            self.answers.keep(pending.lookup);
             self.resolved(key, pending.destination, outcome);
         }
     }

@@ -14,7 +14,6 @@ use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
 use verbs::{AsyncEventType, Ece, Errno, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};
-use super::local;
 use super::param::SoftParam;
 use super::record::{IdState, Key, service};
 use super::state::State;
@@ -36,7 +35,8 @@ impl State {
         let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
         let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
         let is_ud = id.qp_type == QpType::UD;
-        if id.is_local && !local::has_device(id.remote) {
+        let remote = id.remote.to_ipv6().into();
+        if id.is_local && !self.answers.is_listened(id.space.0, peer, remote) {
             let max = if is_ud { sidr_req::Data::LEN } else { req::Data::LEN };
             if private_data.len() > max {
                 return Err(Errno::INVAL);
@@ -85,7 +85,8 @@ impl State {
         Ok(())
     }
 
-    /// Rejects an own request to an address of this machine that has no device, as Linux would.
+    /// Rejects an own request to an address of this machine at which nothing listens, as Linux
+    /// would.
     fn refuse(&mut self, key: Key, is_ud: bool) {
         let (event, status, length) = if is_ud {
             let status = sidr_rep::Status::UNSUPPORTED.0.into();

@@ -3,6 +3,7 @@
 //! # References
 //! linux `rdma_listen`, `cma_listen_on_all`
 
+use core::slice::from_ref;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ impl State {
 
     fn listen_on(&mut self, key: Key, local: SocketAddr) -> Result<()> {
         let id = self.id(key)?;
-        let (space, af_only) = (id.space, id.af_only(local.ip()));
+        let af_only = id.af_only(local.ip());
         let ports = match id.adapter.and_then(|number| self.adapters.get(&number)) {
             Some(adapter) => vec![adapter.port.clone()],
             None => {
@@ -79,16 +80,33 @@ impl State {
             }
         };
         self.take_ports(key, &ports)?;
+        self.take_names(key, &ports)
+    }
+
+    /// Takes those names of a listener that it does not have, for ports that its address stands for.
+    fn take_names(&mut self, key: Key, ports: &[Port]) -> Result<()> {
+        let id = self.id(key)?;
+        let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
+        let af_only = id.af_only(local.ip());
         // Under `::`, IPv4 has a name of its own.
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
-        let has_both = local.is_ipv6() && local.ip().is_unspecified() && !af_only;
-        for address in [local].into_iter().chain(has_both.then_some(v4)) {
-            if let Some(name) = Listening::bind(space.0, address, &ports)? {
+        let is_any = local.ip().is_unspecified();
+        let has_both = local.is_ipv6() && is_any && !af_only;
+        let mut names: Vec<(SocketAddr, &[Port])> = vec![(local, ports)];
+        names.extend(has_both.then_some((v4, ports)));
+        // Other processes may listen on all addresses of their devices too: each device is found
+        // by its own address.
+        let each = ports.iter().map(|port| (SocketAddr::new(port.address(), local.port()), from_ref(port)));
+        names.extend(each.filter(|_| is_any));
+        let known = id.listener.as_ref().map_or(&[][..], |listener| &listener.names);
+        names.retain(|(address, _)| !known.iter().any(|(its, _)| its == address));
+        for (address, ports) in names {
+            if let Some(name) = Listening::bind(space.0, address, ports)? {
                 let number = self.draw_number();
                 self.epoll.add(&name, Token::Name(number).event())?;
                 self.names.insert(number, name);
                 if let Some(listener) = &mut self.id(key)?.listener {
-                    listener.names.push(number);
+                    listener.names.push((address, number));
                 }
             }
         }
@@ -116,17 +134,30 @@ impl State {
         Ok(())
     }
 
-    /// Changes the ports that clients get under the names of a listener on an unspecified address.
+    /// Changes the names of a listener on an unspecified address, and the ports that clients get
+    /// under them.
     pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
-        let Some(id) = self.ids.get(&key) else { return };
-        let (Some(listener), Some(local)) = (&id.listener, id.local) else { return };
-        let af_only = id.af_only(local.ip());
+        let Some(id) = self.ids.get_mut(&key) else { return };
+        let (af_only, local) = (id.local.is_some_and(|local| id.af_only(local.ip())), id.local);
+        let (Some(listener), Some(local)) = (&mut id.listener, local) else { return };
         let ports: Vec<_> = ports.iter().filter(|port| is_of(port, local, af_only)).cloned().collect();
-        for number in &listener.names {
-            if let Some(name) = self.names.get_mut(number) {
-                name.set_ports(&ports);
+        let mut gone = Vec::new();
+        listener.names.retain(|(address, number)| {
+            let is_there =
+                address.ip().is_unspecified() || ports.iter().any(|port| port.address() == address.ip());
+            if !is_there {
+                gone.push(*number);
+            }
+            is_there
+        });
+        for (address, number) in &listener.names {
+            if let Some(name) = self.names.get_mut(number).filter(|_| address.ip().is_unspecified()) {
+                // Without a descriptor it answers as before.
+                let _ = name.set_ports(&ports);
             }
         }
+        gone.into_iter().for_each(|number| self.forget_name(number));
+        let _ = self.take_names(key, &ports);
     }
 
     /// Ends a listener. Its id stays.
@@ -137,7 +168,7 @@ impl State {
                 adapter.unlisten(listener.service, key);
             }
         }
-        for number in listener.names {
+        for (_, number) in listener.names {
             self.forget_name(number);
         }
     }

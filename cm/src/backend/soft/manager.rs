@@ -32,7 +32,7 @@ use ib_cm::time::{MILLISECOND, Time};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use verbs::soft::cm::{at_exit, at_new_port};
+use verbs::soft::cm::{ForkMark, at_exit, at_new_port};
 use verbs::{Cause, Errno, Error, Result};
 
 use super::presence::note_new_port;
@@ -53,6 +53,7 @@ pub(super) struct Manager {
     next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
+    mark: ForkMark,
 }
 
 /// Returns the manager, which the first call starts.
@@ -79,8 +80,13 @@ pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
 
 /// Returns whether this process is a forked child of the one that started the manager.
 pub(super) fn is_forked() -> bool {
-    let starter = PROCESS.load(Ordering::Relaxed);
-    starter != 0 && starter != std::process::id()
+    match MANAGER.get() {
+        Some(manager) => manager.mark.is_gone(),
+        None => {
+            let starter = PROCESS.load(Ordering::Relaxed);
+            starter != 0 && starter != std::process::id()
+        }
+    }
 }
 
 /// Wakes the thread for a device that the process has made.
@@ -112,6 +118,7 @@ fn start() -> Result<&'static Manager, Errno> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     epoll.add(&wake, Token::Wake.event())?;
+    let mark = ForkMark::new()?;
     let state = Mutex::new(State::new(Arc::clone(&epoll)));
     // Signals are left to the program's threads. The new thread inherits the mask.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
@@ -121,7 +128,7 @@ fn start() -> Result<&'static Manager, Errno> {
     thread.map_err(|error| Errno::from_io(&error))?;
     at_exit(farewell);
     at_new_port(on_new_port);
-    Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake }))
+    Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake, mark }))
 }
 
 impl Manager {
@@ -134,7 +141,7 @@ impl Manager {
         verb: &'static str,
         call: impl FnOnce(&mut State) -> Result<T, Errno>,
     ) -> Result<T> {
-        if is_forked() {
+        if self.mark.is_gone() {
             return Err(Error::new(verb, "", Errno::NODEV).because(Cause::Forked));
         }
         let mut state = self.lock();

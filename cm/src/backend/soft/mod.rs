@@ -12,7 +12,6 @@
 //! | [`presence`] | devices that are removed, and those that appear |
 //! | [`event`] | from an event of the protocol to one of an id |
 //! | [`origin`] | whether a request may name the addresses that it names |
-//! | [`local`] | whether an address of this machine has a device |
 //! | [`query`] | addresses, paths, attributes of queue pairs |
 //! | [`group`] | multicast groups |
 //! | [`adapter`] | a device in use: queue pair 1 and the protocol's state machine |
@@ -33,9 +32,10 @@
 //!   right ([`ports`]).
 //! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path that the program sets is
 //!   `EOPNOTSUPP`.
-//! - A request to an address of this machine that has no device is rejected at once, as the kernel
-//!   would reject it ([`local`]). A peer elsewhere that does not answer is noticed by its silence,
-//!   as on Linux.
+//! - A request to an address of this machine at which nothing listens is rejected without a message
+//!   if its device, or the lack of one, would not answer. Listeners have names
+//!   ([`verbs::soft::cm::Answers::is_listened`]). A peer elsewhere that does not answer is noticed
+//!   by its silence, as on Linux.
 //! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids
 //!   keep their devices alive.
 //!
@@ -49,7 +49,6 @@ mod event;
 mod group;
 mod life;
 mod listen;
-mod local;
 mod manager;
 mod origin;
 mod param;

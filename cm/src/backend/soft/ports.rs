@@ -10,8 +10,9 @@
 //! linux `cma_use_port`, `cma_alloc_any_port`
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt as _;
 
 use verbs::Errno;
 
@@ -21,6 +22,8 @@ use super::record::Key;
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,
+    /// The system's range of ephemeral ports, which may change.
+    range: Option<File>,
 }
 
 /// The part of an id that decides whether another one may have its port.
@@ -95,8 +98,8 @@ impl Ports {
     }
 
     /// Returns a free ephemeral port.
-    fn draw(&self, space: u16) -> Result<u16, Errno> {
-        let (first, last) = ephemeral();
+    fn draw(&mut self, space: u16) -> Result<u16, Errno> {
+        let (first, last) = self.ephemeral();
         let count = u32::from(last - first) + 1;
         let start = verbs_core::random::draw()? % count;
         (0..count)
@@ -104,12 +107,17 @@ impl Ports {
             .find(|port| !self.owners.contains_key(&(space, *port)))
             .ok_or(Errno::ADDRNOTAVAIL)
     }
-}
 
-/// Returns the first and the last of the system's ephemeral ports.
-fn ephemeral() -> (u16, u16) {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    range(&text).unwrap_or((32768, 60999))
+    /// Returns the first and the last of the system's ephemeral ports.
+    fn ephemeral(&mut self) -> (u16, u16) {
+        if self.range.is_none() {
+            self.range = File::open("/proc/sys/net/ipv4/ip_local_port_range").ok();
+        }
+        let mut text = [0; 32];
+        let read = self.range.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let text = read.and_then(|len| str::from_utf8(&text[..len]).ok());
+        text.and_then(range).unwrap_or((32768, 60999))
+    }
 }
 
 fn range(text: &str) -> Option<(u16, u16)> {
@@ -175,7 +183,7 @@ mod tests {
     #[test]
     fn drawn_ports_are_distinct_and_ephemeral() {
         let mut ports = Ports::default();
-        let (first, last) = ephemeral();
+        let (first, last) = ports.ephemeral();
         let drawn: std::collections::BTreeSet<_> =
             (1..100).map(|key| ports.take(TCP, 0, owner(key, Ipv4Addr::UNSPECIFIED)).unwrap()).collect();
         assert_eq!(drawn.len(), 99);

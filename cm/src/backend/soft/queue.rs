@@ -32,8 +32,15 @@ use crate::types::EventType;
 /// The events of a channel.
 #[derive(Debug)]
 pub(super) struct Queue {
-    entries: Mutex<VecDeque<Entry>>,
+    entries: Mutex<Entries>,
     readable: EventFd,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    list: VecDeque<Entry>,
+    /// The descriptor is readable: a change of it costs a system call, and an event of many none.
+    is_readable: bool,
 }
 
 /// An event that was not read.
@@ -84,16 +91,16 @@ impl Queue {
 
     pub(super) fn push(&self, entry: Entry) {
         let mut entries = self.lock();
-        entries.push_back(entry);
-        self.signal(&entries);
+        entries.list.push_back(entry);
+        self.signal(&mut entries);
     }
 
     /// Returns the next event whose id has a cookie; `None` if there is none now.
     pub(super) fn next(&self) -> Option<RawEvent> {
         let mut entries = self.lock();
-        let at = entries.iter().position(Entry::has_cookie)?;
-        let entry = entries.remove(at)?;
-        self.signal(&entries);
+        let at = entries.list.iter().position(Entry::has_cookie)?;
+        let entry = entries.list.remove(at)?;
+        self.signal(&mut entries);
         drop(entries);
         Some(RawEvent {
             uid: entry.cookie.load(Ordering::Relaxed),
@@ -108,16 +115,18 @@ impl Queue {
 
     /// Makes the events of an id readable that has got its cookie.
     pub(super) fn cookie_is_set(&self) {
-        let entries = self.lock();
-        self.signal(&entries);
+        self.signal(&mut self.lock());
     }
 
     /// Takes out the events that `is_taken` chooses.
     pub(super) fn take(&self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut entries = self.lock();
-        let (taken, kept): (Vec<_>, Vec<_>) = entries.drain(..).partition(is_taken);
-        entries.extend(kept);
-        self.signal(&entries);
+        if !entries.list.iter().any(&is_taken) {
+            return Vec::new();
+        }
+        let (taken, kept): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(is_taken);
+        entries.list.extend(kept);
+        self.signal(&mut entries);
         taken
     }
 
@@ -126,17 +135,17 @@ impl Queue {
     }
 
     /// Makes the descriptor readable, or not, as the entries are.
-    fn signal(&self, entries: &VecDeque<Entry>) {
-        if entries.iter().any(Entry::has_cookie) {
-            // Full means that it is readable.
-            let _ = self.readable.write(1);
-        } else {
-            // Empty already is what is wanted.
-            let _ = self.readable.read();
+    fn signal(&self, entries: &mut Entries) {
+        let has_event = entries.list.iter().any(Entry::has_cookie);
+        if has_event == entries.is_readable {
+            return;
         }
+        entries.is_readable = has_event;
+        // The one writes to an empty counter, the other reads one that is not, so neither fails.
+        let _ = if has_event { self.readable.write(1).map(drop) } else { self.readable.read().map(drop) };
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

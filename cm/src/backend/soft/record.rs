@@ -91,7 +91,7 @@ pub(super) struct Listener {
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) service: ServiceId,
     pub(super) adapters: Vec<u64>,
-    pub(super) names: Vec<u64>,
+    pub(super) names: Vec<(SocketAddr, u64)>,
 }
 
 impl Id {

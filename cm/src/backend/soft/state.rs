@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use verbs::soft::cm::{AddressWatch, Listening, Lookup, Port};
+use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port};
 use verbs::{Ece, Errno, QpType};
 
 use super::adapter::{Adapter, LINGER};
@@ -33,6 +33,7 @@ pub(super) struct State {
     pub(super) adapters: BTreeMap<u64, Adapter>,
     pub(super) ports: Ports,
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
+    pub(super) answers: Answers,
     pub(super) names: BTreeMap<u64, Listening>,
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
@@ -70,6 +71,7 @@ impl State {
             adapters: BTreeMap::new(),
             ports: Ports::default(),
             lookups: BTreeMap::new(),
+            answers: Answers::default(),
             names: BTreeMap::new(),
             paused: BTreeSet::new(),
             resumes_at: None,

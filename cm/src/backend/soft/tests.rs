@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
-use verbs::soft::cm::Port;
+use verbs::soft::cm::{Listening, Port};
 
 use super::state::State;
 use super::*;
@@ -37,6 +37,8 @@ fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol(
     for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED] {
         assert_eq!(queue.next().map(|event| event.event), Some(kind));
     }
+    // Else its name would tell that nothing listens there.
+    let _name = Listening::bind(PortSpace::TCP.0, to, &[]).unwrap();
     let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
     state.connect(id, &depths, Ece::default()).unwrap();
     state.flush();

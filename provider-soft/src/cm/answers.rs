@@ -1,0 +1,169 @@
+//! [`Answers`]: the listeners of this machine that a connection manager has asked, and what they
+//! answered.
+//!
+//! ```text
+//!   resolve ─► known, and its token's name exists ─────► Done
+//!      │ no                                               ▲
+//!      └─► connect to the name ─► Pending ─► finish ─► keep
+//! ```
+//!
+//! Looking at a name is one `connect(2)` of a socket that is kept for it. A listener on the address
+//! itself comes before one on all addresses, whatever was known before: its name is tried first.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use verbs_core::Errno;
+
+use super::port::Port;
+use super::rendezvous::{Token, name};
+use super::resolve::{Lookup, Resolution, best_route, canonical, is_local, loopback_of, route};
+
+/// The answers of listeners, of which a connection manager keeps one for all its resolutions.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// The answers by the listeners' names.
+    known: BTreeMap<String, Answer>,
+    /// The socket that looks at tokens' names.
+    looking: Option<UnixDatagram>,
+    /// A socket whose last name had no listener.
+    asking: Option<OwnedFd>,
+}
+
+/// What a listener has answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// The addresses of its devices that are addresses of this machine.
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) token: Token,
+}
+
+impl Answers {
+    /// Resolves a destination as [`resolve`](super::resolve()) does, and asks a listener only if it
+    /// has not answered before.
+    ///
+    /// # Errors
+    /// As [`resolve`](super::resolve()).
+    pub fn resolve(
+        &mut self,
+        space: u16,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+    ) -> Result<Resolution, Errno> {
+        let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
+        let mut destination = canonical(destination);
+        if destination.ip().is_unspecified() {
+            destination.set_ip(loopback_of(destination.ip()));
+        }
+        let ports = Port::all();
+        // An own port needs no name, and a remote one has none here.
+        let is_own = ports.iter().any(|port| port.address() == destination.ip());
+        let is_local = is_own || is_local(destination.ip());
+        if is_local && !is_own {
+            for ip in names_of(destination.ip()) {
+                let name = name(space, ip, destination.port());
+                if let Some(answer) = self.known(&name) {
+                    return best_route(&ports, source, destination, &answer.addresses).map(Resolution::Done);
+                }
+                if let Some(stream) = self.ask(&name)? {
+                    return Ok(Resolution::Pending(Lookup::new(stream, name, source, destination)));
+                }
+            }
+        }
+        route(&ports, source, destination, is_local).map(Resolution::Done)
+    }
+
+    /// Keeps what a listener has answered to a lookup that is finished.
+    pub fn keep(&mut self, lookup: Lookup) {
+        let Some((name, answer)) = lookup.into_answer() else { return };
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&name) {
+            self.known.pop_first();
+        }
+        self.known.insert(name, answer);
+    }
+
+    /// Returns whether a request for a destination on this machine, whose resolution has led to the
+    /// device at `remote`, has a connection manager to go to: queue pair 1 of an own device is in
+    /// use, or the listener that has answered still exists, or another one has taken the address.
+    ///
+    /// Returns true where it cannot be told.
+    pub fn is_listened(&mut self, space: u16, destination: SocketAddr, remote: IpAddr) -> bool {
+        let (destination, remote) = (canonical(destination), remote.to_canonical());
+        if let Some(port) = Port::with_address(remote) {
+            return port.has_gsi();
+        }
+        names_of(destination.ip()).into_iter().any(|ip| {
+            let name = name(space, ip, destination.port());
+            match self.known(&name) {
+                Some(answer) => answer.addresses.contains(&remote),
+                // An address that led to itself had no listener then. One on all addresses has a
+                // name with that of its device too.
+                None if ip != remote && destination.ip() == remote => false,
+                None => !matches!(self.ask(&name), Ok(None)),
+            }
+        })
+    }
+
+    /// Returns what the listener with a name has answered, if it still exists.
+    fn known(&mut self, name: &str) -> Option<Answer> {
+        let answer = self.known.get(name)?.clone();
+        if self.exists(answer.token) {
+            return Some(answer);
+        }
+        self.known.remove(name);
+        None
+    }
+
+    /// Returns whether the listener with a token exists.
+    fn exists(&mut self, token: Token) -> bool {
+        let socket = match self.looking.take() {
+            Some(socket) => socket,
+            None => match UnixDatagram::unbound() {
+                Ok(socket) => socket,
+                Err(_) => return false,
+            },
+        };
+        let exists = token.name().is_ok_and(|name| socket.connect_addr(&name).is_ok());
+        self.looking = Some(socket);
+        exists
+    }
+
+    /// Connects to a name. Returns `None` if no listener has it.
+    ///
+    /// # Errors
+    /// As [`resolve`](super::resolve()).
+    fn ask(&mut self, name: &str) -> Result<Option<UnixStream>, Errno> {
+        let fd = match self.asking.take() {
+            Some(fd) => fd,
+            None => {
+                let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+                socket(AddressFamily::Unix, SockType::Stream, flags, None)?
+            }
+        };
+        let to = UnixAddr::new_abstract(name.as_bytes())?;
+        match connect(fd.as_raw_fd(), &to) {
+            Ok(()) => Ok(Some(fd.into())),
+            Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => {
+                // It is as it was.
+                self.asking = Some(fd);
+                Ok(None)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Returns the addresses under whose names a listener for an address may be found, in order.
+fn names_of(ip: IpAddr) -> [IpAddr; 2] {
+    let any = match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    [ip, any]
+}
+
+/// The most answers that are kept.
+const MAX_KNOWN: usize = 64;
