@@ -13,12 +13,14 @@ pub struct WorkQueue<W> {
 #[derive(Debug)]
 struct State<W> {
     work: VecDeque<W>,
+    /// The threads that wait: only these are woken, by a system call each.
+    waiting: usize,
     is_stopped: bool,
 }
 
 impl<W> Default for WorkQueue<W> {
     fn default() -> Self {
-        let state = State { work: VecDeque::new(), is_stopped: false };
+        let state = State { work: VecDeque::new(), waiting: 0, is_stopped: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 }
@@ -26,8 +28,13 @@ impl<W> Default for WorkQueue<W> {
 impl<W> WorkQueue<W> {
     /// Adds a piece of work.
     pub fn insert(&self, work: W) {
-        self.state().work.push_back(work);
-        self.changed.notify_one();
+        let mut state = self.state();
+        state.work.push_back(work);
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.changed.notify_one();
+        }
     }
 
     /// Waits for a piece of work; returns `None` once the queue is stopped.
@@ -40,7 +47,9 @@ impl<W> WorkQueue<W> {
             if let Some(work) = state.work.pop_front() {
                 return Some(work);
             }
+            state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 
