@@ -154,6 +154,10 @@ fn request_of(from: &Host, to: SocketAddr, path_mtu: Mtu) -> req::Repr {
         service_id: ServiceId::ip(WireSpace::TCP, to.port()),
         local_ca_guid: 9,
         local_qpn: 11,
+        // 4 s for each reply, which comes again.
+        remote_cm_response_timeout: 20,
+        local_cm_response_timeout: 20,
+        max_cm_retries: 15,
         path_mtu,
         primary: path::Repr { local_gid: gids.0, remote_gid: gids.1, ..path::Repr::default() },
         private_data: req::Data::new(&header.emit()).unwrap(),
