@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{
@@ -323,6 +325,26 @@ pub fn arrived(channel: &EventChannel) -> CaseResult {
 pub fn is_readable(channel: &EventChannel, within: Duration) -> CaseResult<bool> {
     let timeout = PollTimeout::try_from(within)?;
     Ok(poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout)? != 0)
+}
+
+/// Waits until a thread of this process sleeps, which is a folder of `/proc`.
+///
+/// # Errors
+/// It does not sleep, or has ended.
+pub fn is_asleep(task: &Path) -> CaseResult {
+    let stat = Path::new("/proc").join(task).join("stat");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let Ok(text) = fs::read_to_string(&stat) else { return fail("the thread has ended") };
+        // The state follows the name in parentheses.
+        if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return fail("the thread does not wait");
+        }
+        thread::yield_now();
+    }
 }
 
 /// Returns the connected queue pair that an id holds.

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use rdmacm::{
 use verbs::{Errno, QpState, SendFlags, SendOp};
 
 use crate::cases;
+use crate::cm_fabric::is_asleep;
 use crate::fabric::{self, PATIENCE};
 use crate::runner::{Case, CaseResult, fail};
 
@@ -178,23 +178,6 @@ fn closing_ends_a_blocked_accept() -> CaseResult {
     let Err(error) = connect(listener.local_addr(), b"") else { return fail("it is connected") };
     assert!(error.to_string().contains("no program listens"), "{error}");
     Ok(())
-}
-
-/// Waits until a thread of this process sleeps.
-fn is_asleep(task: &Path) -> CaseResult {
-    let stat = Path::new("/proc").join(task).join("stat");
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let Ok(text) = fs::read_to_string(&stat) else { return fail("the thread has ended") };
-        // The state follows the name in parentheses.
-        if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')) {
-            return Ok(());
-        }
-        if Instant::now() >= deadline {
-            return fail("the thread does not wait");
-        }
-        thread::yield_now();
-    }
 }
 
 fn sixty_four_peers_connect_to_one_listener_at_once() -> CaseResult {

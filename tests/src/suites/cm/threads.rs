@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, PortSpace};
+use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, EventType, PortSpace};
 
-use super::{SUITE, at, here};
+use super::{SUITE, at, here, server};
 use crate::cases;
-use crate::cm_fabric::{Parts, RESOLVING, Server, connect_many};
+use crate::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, connect_many, expect, is_asleep};
 use crate::fabric::PATIENCE;
 use crate::runner::{Case, CaseResult, fail};
 
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         SUITE,
         two_threads_at_one_channel_serve_all_connections,
         a_reader_that_waits_outlives_all_other_users_of_the_channel,
+        the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it,
     )
 }
 
@@ -107,5 +108,37 @@ fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     // The channel is closed. Its id is still there, and loses nothing but its events.
     assert_eq!(id.peer_addr()?, Some(address));
     id.resolve_route(RESOLVING)?;
+    Ok(())
+}
+
+fn the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it() -> CaseResult {
+    let server = server(PortSpace::TCP)?;
+    let (rejected, _rejected_parts) = Client::requesting(&server)?;
+    arrived(&server.channel)?;
+    let other = EventChannel::new()?;
+    let (started, starts) = mpsc::channel();
+    let first = thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let _ = started.send(fs::read_link("/proc/thread-self"));
+            expect(&other, EventType::CONNECT_REQUEST)
+        });
+        let sleeps = match starts.recv_timeout(PATIENCE) {
+            Ok(Ok(task)) => is_asleep(&task),
+            other => fail(format_args!("{other:?}")),
+        };
+        server.listener.migrate(&other)?;
+        sleeps?;
+        waits.join().unwrap_or_else(|_| fail("the thread panicked"))
+    })?;
+    let EventKind::ConnectRequest(request) = first.kind else { return fail(format_args!("{first:?}")) };
+    request.id.reject(b"moved")?;
+    expect(&rejected.channel, EventType::REJECTED)?;
+    // The end of a request that has moved is one for its peer, too.
+    drop(request);
+    let (dropped, _dropped_parts) = Client::requesting(&server)?;
+    arrived(&other)?;
+    server.listener.migrate(&server.channel)?;
+    drop(expect(&server.channel, EventType::CONNECT_REQUEST)?);
+    expect(&dropped.channel, EventType::REJECTED)?;
     Ok(())
 }
