@@ -189,6 +189,12 @@ pub fn describe(error: &io::Error) -> String {
     text.strip_suffix(&number).unwrap_or(&text).to_owned()
 }
 
+/// Returns the text of `strerror(3)`, which has the number of an errno that it does not know: Linux
+/// refuses some calls with its `ENOTSUPP`, 524.
+pub fn strerror(errno: Errno) -> String {
+    describe(&io::Error::from_raw_os_error(errno.raw()))
+}
+
 /// The reason for an empty list.
 pub(crate) const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
                        for a device over UDP that needs neither";

@@ -18,7 +18,7 @@ use std::fmt;
 use rdmacm::{Event, EventChannel, EventKind};
 use verbs::{Errno, Error, Source};
 
-use crate::console::{Console, Failed, NO_RDMA};
+use crate::console::{Console, Failed, NO_RDMA, strerror};
 
 /// The reason for which the connection manager cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn create_event_channel(console: &mut Console) -> Result<EventChannel, Errno
 
 /// Reports the failure of a call like `perror(3)`, and its reason.
 pub fn perror(call: impl fmt::Display, error: &Error, console: &mut Console) -> Failed {
-    console.complain(format_args!("{call}: {}", error.errno.description()));
+    console.complain(format_args!("{call}: {}", strerror(error.errno)));
     console.because(error)
 }
 

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!   receiver   resolve ─► receives ─► join ─► 3 seconds ─► poll receives ─► leave
-//!   sender     resolve ─────────────► join ─► 3 seconds ─► send ──────────► leave
+//!   sender     resolve ─────────────► join ─► 3 seconds ─► send, poll ────► leave
 //! ```
 //!
 //! A group has no answers: the sender knows of no receiver. As in C, both wait after joining until
 //! switches forward the group's packets, and until the other is there.
+//!
+//! The sender waits until its messages have left. C's destroys its queue pair at once, and its
+//! messages with it where the device sends in the background, as rxe of Linux 6.12 and 7.2 does.
 //!
 //! # References
 //! `mckey(1)`
@@ -26,7 +29,7 @@ use super::datagrams::Datagrams;
 use super::load::{Load, Polled, Polls};
 use super::{Result, Ret, allocate, atoi, call_failed, channel, end, failed, parse, program};
 use crate::cm::address::rdma_getaddrinfo;
-use crate::console::{Console, Failed};
+use crate::console::{Console, Failed, strerror};
 use crate::ctext::{Ntop, strtol};
 use crate::getopt::{Opt, Spec};
 
@@ -183,7 +186,7 @@ impl Test<'_> {
                 self.join(at, group).inspect_err(|_| {
                     // The errno of the call that failed is still there for C's program.
                     if let Some(errno) = self.errno {
-                        let text = errno.description();
+                        let text = strerror(errno);
                         self.console.complain(format_args!("mckey: resolve addr failure: {text}"));
                     }
                 })?;
@@ -224,13 +227,13 @@ impl Test<'_> {
             self.console.say("initiating data transfers\n");
             for node in self.nodes.iter_mut().filter(|node| node.connected) {
                 if let Some(datagrams) = &mut node.datagrams {
-                    datagrams.post_sends(load, SendFlags::empty(), self.console)?;
+                    datagrams.post_sends(load, SendFlags::SIGNALED, self.console)?;
                 }
             }
         } else {
             self.console.say("receiving data transfers\n");
-            self.poll_cqs()?;
         }
+        self.poll_cqs()?;
         self.console.say("data transfers complete\n");
         Ok(())
     }
