@@ -13,6 +13,7 @@
 //! | [`peer`] | two processes that try everything on each other |
 //! | [`cm_fabric`] | listeners and connected ids, as [`fabric`] has queue pairs |
 //! | [`cm_peer`] | two processes that connect by address |
+//! | [`cm_sides`] | the sides of tools that connect by address, on one device or two functions |
 //! | [`record`] | the commands that a program sends to uverbs, recorded and compared |
 //! | [`refuse`] | work under a filter that refuses commands to uverbs |
 //! | [`sandbox`] | what a case may do to its own process |
@@ -31,6 +32,8 @@ pub mod api_fuzz;
 pub mod cm_fabric;
 #[cfg(feature = "suites")]
 pub mod cm_peer;
+#[cfg(feature = "suites")]
+pub mod cm_sides;
 #[cfg(feature = "suites")]
 pub mod compare;
 #[cfg(feature = "suites")]

@@ -1,5 +1,5 @@
-//! `listener`: listeners and connectors, through the kernel's connection manager on rxe. Both sides
-//! are in the case's process.
+//! `listener`: listeners and connectors, through the kernel's connection manager on rxe and on
+//! ConnectX. Both sides are in the case's process.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use crate::runner::{Case, CaseResult, fail};
 
 const SUITE: &str = "listener";
 
-/// The address of rxe0's netdev.
+/// The address of the device's netdev.
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
 
 /// An address of the netdev's network that no host has.

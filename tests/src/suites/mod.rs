@@ -12,7 +12,7 @@
 //! | [`negative`] | what is refused, and whether the reason is told |
 //! | [`cm`] | connections by address |
 //! | [`listener`] | listeners and connectors above them |
-//! | [`cm_tools`], [`cm_rates`] | our tools for them and rdma-core's are interchangeable |
+//! | [`cm_tools`], [`cm_rates`], [`cm_flags`] | our tools for them, with rdma-core's |
 //! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
 //! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
 //! | [`empty_root`] | static builds run where there is nothing else |
@@ -21,6 +21,7 @@
 
 pub mod c_abi;
 pub mod cm;
+pub mod cm_flags;
 pub mod cm_rates;
 pub mod cm_tools;
 pub mod conformance;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Case> {
         listener::cases(),
         cm_tools::cases(),
         cm_rates::cases(),
+        cm_flags::cases(),
         fuzz::cases(),
         soft::cases(),
     ]

@@ -9,13 +9,14 @@ use verbs::Gid;
 use super::{SUITE, at};
 use crate::cases;
 use crate::cm_fabric::{Connected, connect, expect};
+use crate::cm_sides::netdev;
 use crate::fabric::{self, PATIENCE};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::run;
 
-/// Cases of rxe0, whose netdev they change.
-pub(super) fn of_rxe() -> Vec<Case> {
+/// Cases of devices with a network interface, which they change.
+pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, a_connection_by_ipv6_address_carries_messages_both_ways)
 }
 
@@ -41,8 +42,9 @@ fn both_ways(ip: IpAddr) -> CaseResult {
 
 /// Gives the netdev an IPv6 address, and waits until the device has its GID.
 fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
+    let netdev = netdev()?;
     let change = |what: &str| {
-        run(Command::new("ip").args(["-6", "addr", what, &format!("{V6}/64"), "dev", "veth0", "nodad"]))
+        run(Command::new("ip").args(["-6", "addr", what, &format!("{V6}/64"), "dev", &netdev, "nodad"]))
     };
     change("replace")?;
     let context = fabric::open()?;

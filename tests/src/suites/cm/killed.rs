@@ -17,7 +17,7 @@ use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::suites::lifecycle::{back_to, resources};
 use crate::tools::{LIMIT, Maker};
 
-/// The cases of rxe0.
+/// The cases of devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {
     let name = "a_killed_peer_ends_the_other_one_in_every_state";
     vec![Case::new(SUITE, name, of_one_device).within(DEADLINE)]

@@ -12,7 +12,8 @@ use crate::cases;
 use crate::cm_fabric::{
     Client, Connected, Parts, RESOLVING, Server, accept_many, connect, connect_many, expect, next, take,
 };
-use crate::runner::{Case, CaseResult, fail};
+use crate::fabric;
+use crate::runner::{Case, CaseResult, fail, skip};
 use crate::suites::lifecycle::{back_to, resources};
 use crate::tools::run;
 
@@ -25,8 +26,8 @@ pub(super) fn of_any_device() -> Vec<Case> {
     ]
 }
 
-/// Cases of rxe0.
-pub(super) fn of_rxe() -> Vec<Case> {
+/// Cases of devices whose ids the kernel lists.
+pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
 }
 
@@ -87,8 +88,17 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
+/// The kernel takes an address handle for each message that waits for its answer, and rxe of Linux
+/// 5.10 has 100 of them: `connect` and `accept` fail with `EINVAL` there, in rdma-core's `ucmatose
+/// -c 256` on both sides too, which connects 64.
 fn one_listener_takes_256_connections_at_once() -> CaseResult {
     const COUNT: usize = 256;
+    let max_ah = fabric::open()?.query_device()?.max_ah;
+    if (1..2 * COUNT as u32).contains(&max_ah) {
+        return skip(format_args!(
+            "the device has {max_ah} address handles, of which the kernel takes one for each message"
+        ));
+    }
     let server = Server::new(at(here()?), PortSpace::TCP, 0)?;
     let baseline = resources()?;
     let (channel, address) = (&server.channel, server.address);

@@ -1,5 +1,5 @@
-//! `cm`: connections by address, with both ends on the device under test: rxe through the kernel's
-//! connection manager, soft through this project's.
+//! `cm`: connections by address, with both ends on the device under test: rxe and ConnectX through
+//! the kernel's connection manager, soft through this project's.
 //!
 //! | file | what is in it |
 //! |---|---|
@@ -31,9 +31,14 @@ use crate::runner::{Case, CaseResult, skip};
 
 const SUITE: &str = "cm";
 
-/// The suite.
+/// The suite on rxe.
 pub fn cases() -> Vec<Case> {
-    [of_any_device(), connect::of_rxe(), refuse::of_rxe(), life::of_rxe(), killed::cases(), removed::cases()]
+    [of_interface(), removed::cases()].into_iter().flatten().collect()
+}
+
+/// The part of the suite for kernel devices with a network interface of 10.9.9.1.
+pub fn of_interface() -> Vec<Case> {
+    [of_any_device(), connect::of_interface(), refuse::of_interface(), life::of_interface(), killed::cases()]
         .into_iter()
         .flatten()
         .collect()

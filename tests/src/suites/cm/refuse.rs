@@ -17,8 +17,8 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, requests_beyond_the_backlog_are_not_lost)
 }
 
-/// Cases of rxe0, in its network.
-pub(super) fn of_rxe() -> Vec<Case> {
+/// Cases of devices with a network interface, in its network.
+pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,
         an_address_that_no_host_has_is_an_error_in_words,

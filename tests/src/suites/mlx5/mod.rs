@@ -8,6 +8,7 @@
 //! | [`pingpong`] | rdma-core's ping-pongs over every transport |
 //! | [`perftest`] | every operation, in many sizes, and frames |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
+//! | [`connections`] | the same with our API and our tools |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`ucx`] | UCX's benchmark |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
@@ -30,6 +31,7 @@ pub mod beyond;
 mod commands;
 pub mod compiled;
 pub mod compressed;
+pub mod connections;
 pub mod control;
 pub mod devinfo;
 pub mod differential;
@@ -153,12 +155,14 @@ pub fn all(setup: Setup) -> Vec<Case> {
         pyverbs::cases(setup),
         interop::cases(setup),
         ours::cases(),
+        connections::cases(setup),
         beyond::cases(),
         registers::cases(),
         scattered::cases(),
         linked(devinfo::cases(setup)),
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
+        linked(rdmacm::programs(setup)),
         pyverbs::linked(setup),
         ucx::cases(setup),
         linked(ucx::cases(setup)),
@@ -206,7 +210,7 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
         |name: &str| differential::FRAMES.iter().any(|f| name.starts_with(&format!("differential.{f} ")));
     let is_in = |suites: &[&str], name: &str| suites.iter().any(|suite| name.starts_with(suite));
     let why = |name: &str| {
-        if is_in(LONG, name) {
+        if is_in(LONG, name) || connections::is_long(name) {
             return Some("left to runs that name a kernel");
         }
         let is_here = setup.port == Port::Roce && is_of_frames(name);

@@ -1,5 +1,5 @@
 //! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`: IP
-//! between them, and librdmacm's programs, which connect by address.
+//! between them, and librdmacm's programs and libfabric's, which connect by address.
 //!
 //! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
 //! connection messages, and GIDs that follow the addresses of the netdev.
@@ -9,10 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Port, Setup, address};
-use crate::pair::told;
+use crate::pair::{meet, told};
+use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::tools::{LIMIT, run};
+use crate::tools::{LIMIT, Maker, run};
 
 const SUITE: &str = "rdmacm";
 
@@ -27,6 +28,16 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         Case::new(SUITE, "ping with frames that are full", || ping(Side::Here, "1472")),
         Case::new(SUITE, "ping with packets of many frames", || ping(Side::Here, "20000")),
     ];
+    cases.extend(programs(setup));
+    cases
+}
+
+/// Returns the cases of programs that connect by address.
+pub(super) fn programs(setup: Setup) -> Vec<Case> {
+    if setup != (Setup { port: Port::Roce, functions: 2 }) {
+        return Vec::new();
+    }
+    let mut cases = vec![Case::new(SUITE, "fi_pingpong served here", fi_pingpong)];
     for (size, count) in [("100", "10"), ("4000", "10"), ("60000", "5")] {
         for server in [Side::Peer, Side::Here] {
             let name = format!("rping -S {size} served {server}");
@@ -81,18 +92,19 @@ impl Side {
         let path = Path::new("/usr/bin").join(program);
         if !path.exists() {
             return skip(format_args!(
-                "{} is not installed (packages rdmacm-utils, busybox-static)",
+                "{} is not installed (packages rdmacm-utils, busybox-static, libfabric-bin)",
                 path.display()
             ));
         }
         let mut command = Command::new(path);
         command.args(args).env("LC_ALL", "C");
+        Maker::Theirs.prepare(&mut command)?;
         Ok(if self == Self::Peer { in_peer(&command) } else { command })
     }
 }
 
 /// Returns the command for the namespace of the second function's netdev.
-pub(super) fn in_peer(command: &Command) -> Command {
+pub(crate) fn in_peer(command: &Command) -> Command {
     let mut inside = Command::new("ip");
     inside.args(["netns", "exec", "peer"]).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -159,6 +171,27 @@ fn rdma_client(server: Side) -> CaseResult {
     let serves = serves.finish(LIMIT)?;
     all_end_well(&[serves], path[0].1)?;
     all_end_well(&[client], path[1].1)
+}
+
+/// libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
+fn fi_pingpong() -> CaseResult {
+    const COUNT: &str = "10";
+    let port = port::free()?.to_string();
+    let shared = ["-c", "-I", COUNT, "-S", "4096", "-e", "msg", "-p", "verbs"];
+    let to = Side::Here.address();
+    let serve = [&shared[..], &["-d", "mlx5_0", "-B", &port]].concat();
+    let connect = [&shared[..], &["-d", "mlx5_1", "-P", &port, &to]].concat();
+    let mut serves = Side::Here.command("fi_pingpong", &serve)?;
+    let mut connects = Side::Peer.command("fi_pingpong", &connect)?;
+    let number = port.parse().map_err(|_| Stop::Failed(format!("{port} is no port")))?;
+    for end in meet(&mut serves, &mut connects, number, LIMIT)? {
+        // Size, messages sent, messages that the other end acknowledged.
+        let row = end.stdout.lines().last().unwrap_or_default();
+        if row.split_ascii_whitespace().take(3).ne(["4k", COUNT, "=10"]) {
+            return fail(format_args!("{end:?}"));
+        }
+    }
+    Ok(())
 }
 
 type Ended = Result<Finished, Finished>;

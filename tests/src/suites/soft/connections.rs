@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::wire::{Family, Wire};
 use super::{SUITE, finish_both};
+use crate::fabric::rxe_is_before;
 use crate::port;
-use crate::runner::{Case, CaseResult, fail};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::cm::killed;
 
 /// As long as a case here may take: a lost message of the connection manager costs 4.3 s.
@@ -62,7 +63,8 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
             Case::new(SUITE, name, move || {
                 let wire = Wire::new(LINK_MTU)?;
                 wire.disturb(netem)?;
-                Run { family: Family::V4, soft_listens, args }.run(&wire)
+                let ended = Run { family: Family::V4, soft_listens, args }.run(&wire);
+                if netem.contains("delay") { unless_rxe_stalls(ended) } else { ended }
             })
             .within(DEADLINE)
         })
@@ -73,6 +75,19 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         Case::new(SUITE, name, move || outlive(soft_dies)).within(DEADLINE)
     });
     plain.chain(disturbed).chain(killed)
+}
+
+/// netem's delay changes the order of packets, on which rxe of Linux 6.1 stalls: neither end has a
+/// completion then. With rdma-core's `ucmatose` between two rxe devices, on a veth pair with the
+/// delay and the reordering of the case of that name, the sender counts `retry_exceeded_err` in two
+/// runs of two, and its client hangs.
+fn unless_rxe_stalls(ended: CaseResult) -> CaseResult {
+    match ended {
+        Err(Stop::Failed(why)) if why.contains("no completion within") && rxe_is_before(6, 12)? => {
+            skip("rxe of this kernel stalls when packets change their order, with C's programs too")
+        }
+        ended => ended,
+    }
 }
 
 fn name_of(family: Family) -> &'static str {

@@ -7,11 +7,13 @@
 //! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
 //! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, netem |
+//! | [`tools`] | tools for connections by address, by IPv6 |
 
 mod connections;
 mod multicast;
 mod peers;
 mod pingpong;
+pub(super) mod tools;
 mod wire;
 
 use std::io;

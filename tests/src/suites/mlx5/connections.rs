@@ -1,0 +1,66 @@
+//! `cm`, `listener`, `cm_tools`, `cm_rates` and `cm_flags`: connections by address with our API and
+//! our tools, which suites on rxe have as well.
+//!
+//! The first two connect a function with itself, in the case's process. The tools connect from
+//! function to function ([`Sides`](crate::cm_sides::Sides)), with rdma-core's in either role. XRC
+//! connections, which rxe does not have, are among them. C's programs on C's library are the suite
+//! [`rdmacm`](super::rdmacm), and on ours `c_abi.rdmacm`.
+
+use super::{Port, Setup};
+use crate::runner::Case;
+use crate::suites::{cm, cm_flags, cm_rates, cm_tools, listener};
+
+/// Returns the cases; none without two Ethernet ports, because an InfiniBand port has no address
+/// here.
+pub fn cases(setup: Setup) -> Vec<Case> {
+    if setup != (Setup { port: Port::Roce, functions: 2 }) {
+        return Vec::new();
+    }
+    [
+        cm::of_interface(),
+        listener::cases(),
+        cm_tools::of_two_functions(),
+        cm_rates::of_two_functions(),
+        cm_flags::of_two_functions(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The suites, and C's programs on our library.
+const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
+
+/// The cases of a run that names no kernel: of the tools one of each role, and XRC.
+const SHORT: &[&str] = &[
+    "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
+    "cm.a_datagram_service_is_looked_up_by_its_address",
+    "listener.an_address_is_enough_for_a_connection_that_either_side_ends",
+    "cm_tools.rping -V ours serves theirs",
+    "cm_tools.rdma_xclient -c x ours serves theirs",
+    "cm_tools.rdma_xclient -c x theirs serves ours",
+    "cm_rates.udaddy theirs serves ours",
+    "c_abi.rdmacm.rping -S 4000 served by the peer",
+];
+
+/// Returns whether a case is one of these suites, and left to runs that name a kernel.
+pub fn is_long(name: &str) -> bool {
+    SUITES.iter().any(|suite| name.starts_with(suite)) && !SHORT.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_short_case_exists() {
+        let names: Vec<_> = super::super::all(Setup { port: Port::Roce, functions: 2 })
+            .into_iter()
+            .map(|case| case.name)
+            .collect();
+        for case in SHORT {
+            assert!(names.iter().any(|name| name == case), "{case}");
+        }
+        assert!(!is_long("rdmacm.rping -S 100 served here") && is_long("cm.a_thousand_connections"));
+    }
+}

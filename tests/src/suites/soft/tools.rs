@@ -1,0 +1,94 @@
+//! Tools for connections by address, ours on soft and rdma-core's on rxe, by IPv6 and by IPv6 of
+//! the link. They belong to the suite [`cm_flags`](crate::suites::cm_flags).
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use super::wire::{Family, Wire};
+use crate::pair::told;
+use crate::process::{self, Running};
+use crate::runner::{Case, CaseResult, fail};
+use crate::suites::cm_flags::SUITE;
+use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::tools::{LIMIT, Maker};
+
+/// A tool: its port, the kernel's number of its port space in hexadecimal, and the flags of server
+/// and client, of which the last one takes the address.
+struct Tool {
+    name: &'static str,
+    port: u16,
+    space: &'static str,
+    serve: &'static [&'static str],
+    connect: &'static [&'static str],
+}
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "rping",
+        port: 7174,
+        space: "106",
+        serve: &["-s", "-a"],
+        connect: &["-c", "-C", "5", "-V", "-a"],
+    },
+    Tool { name: "ucmatose", port: 7471, space: "106", serve: &["-b"], connect: &["-s"] },
+    Tool { name: "udaddy", port: 7174, space: "111", serve: &["-b"], connect: &["-s"] },
+];
+
+/// The cases.
+pub(in crate::suites) fn cases() -> impl Iterator<Item = Case> {
+    [(Family::V6, "IPv6"), (Family::Link, "IPv6 of the link")].into_iter().flat_map(|(family, words)| {
+        [true, false].into_iter().map(move |soft_listens| {
+            let ends = if soft_listens { "ours on soft serve theirs" } else { "theirs serve ours on soft" };
+            Case::new(SUITE, format!("tools over {words}, {ends}"), move || {
+                let wire = Wire::new(1500)?;
+                TOOLS.iter().try_for_each(|tool| tool.run(&wire, family, soft_listens))
+            })
+        })
+    })
+}
+
+impl Tool {
+    fn run(&self, wire: &Wire, family: Family, soft_listens: bool) -> CaseResult {
+        let host = if soft_listens { family.soft() } else { family.rxe() };
+        let command = |listens: bool| -> CaseResult<Command> {
+            let on_soft = listens == soft_listens;
+            let maker = if on_soft { Maker::Ours } else { Maker::Theirs };
+            let mut command = maker.tool(self.name)?;
+            let scope = match (family, on_soft) {
+                (Family::Link, true) => "%vs1",
+                (Family::Link, false) => "%vs0",
+                (Family::V4 | Family::V6, _) => "",
+            };
+            command.args(if listens { self.serve } else { self.connect }).arg(format!("{host}{scope}"));
+            Ok(if on_soft { wire.in_namespace(&command, family) } else { command })
+        };
+        let mut serves = Running::start(&mut command(true)?)?;
+        if soft_listens {
+            self.wait_for_soft(&mut serves)?;
+        } else {
+            wait_for_listening_id(self.port, &mut serves)?;
+        }
+        let client = process::run(&mut command(false)?, LIMIT)?;
+        let is_well = client.as_ref().is_ok_and(|end| end.status.success());
+        let server = serves.finish(if is_well { LIMIT } else { LAST_WORDS })?;
+        if is_well && server.as_ref().is_ok_and(|end| end.status.success()) {
+            return Ok(());
+        }
+        fail(format_args!("{}: server {}; client {}", self.name, told(&server), told(&client)))
+    }
+
+    /// Waits until a soft device's server has the name by which processes of its machine find it.
+    fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
+        let names = format!("/proc/{}/net/unix", server.pid());
+        let name = format!("@verbs-soft/cm/1/{}/{}/", self.space, self.port);
+        let listens = || fs::read_to_string(&names).is_ok_and(|names| names.contains(&name));
+        if process::wait_until(LIMIT, || listens() || server.has_ended()) {
+            return Ok(());
+        }
+        fail(format_args!("{} does not listen", self.name))
+    }
+}
+
+/// The time for what a server that lost its client has to say.
+const LAST_WORDS: Duration = Duration::from_secs(5);
