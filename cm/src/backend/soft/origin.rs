@@ -11,8 +11,9 @@
 //! | source | the packet's | any address of this machine |
 //!
 //! Programs of one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
-//! second column, in which all addresses are of one family. The kernel drops packets from the
-//! network whose source is a loopback address, or an own IPv4 address.
+//! second column, in which source and target are of one family: `::1` leads to devices with IPv4
+//! addresses too. The kernel drops packets from the network whose source is a loopback address, or an
+//! own IPv4 address.
 //!
 //! # References
 //! linux `validate_ipv4_net_dev`, `validate_ipv6_net_dev`; IBTA annex A11.4
@@ -50,12 +51,12 @@ impl Origin {
         let names = |ip: IpAddr| {
             interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
         };
-        let is_local = |ip: IpAddr| ip.is_ipv4() == self.packet.is_ipv4() && names(ip).next().is_some();
+        let is_local = |ip: IpAddr| names(ip).next().is_some();
         let on_interface = |ip: IpAddr| names(self.device).any(|name| names(ip).any(|other| other == name));
         // Another machine may have the same link-local address, on another link.
         let is_of_link = matches!(self.packet, IpAddr::V6(v6) if v6.is_unicast_link_local());
         if is_local(self.packet) && (!is_of_link || on_interface(self.packet)) {
-            return is_local(target) && is_local(source);
+            return is_local(target) && is_local(source) && source.is_ipv4() == target.is_ipv4();
         }
         source == self.packet && !target.is_loopback() && on_interface(target)
     }
@@ -155,10 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_request_are_of_the_family_of_its_packet() {
-        for (source, target) in [("127.0.0.1", "127.0.0.1"), ("fe80::1", "127.0.0.1"), ("::1", "192.0.2.1")] {
+    fn the_addresses_of_a_request_are_of_one_family() {
+        for (source, target) in [("fe80::1", "127.0.0.1"), ("::1", "192.0.2.1"), ("127.0.0.1", "::1")] {
             assert!(!is_genuine("fe80::1", "fe80::1", source, target), "{source} {target}");
         }
+        assert!(is_genuine("127.7.7.7", "127.7.7.8", "::1", "::1"));
     }
 
     #[test]
