@@ -15,7 +15,7 @@
 //! | 0 | one half, without ioctls, named provider | differential, pyverbs |
 //! | 1 | other half, pyverbs | perftest, other forms of queues, named provider |
 //! | 2 | one half, without ioctls, named provider | differential |
-//! | 3 | other half | perftest, other forms of queues, named provider |
+//! | 3 | other half, flags of tools by address | perftest, other forms of queues, named provider |
 //!
 //! `cargo xtask test --whole` does it all.
 

@@ -14,8 +14,8 @@ use verbs::Errno;
 
 use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
 
-/// The variable that says which part a process has: `listen`, `device`, `none`, `short`, or one with
-/// a port: `connect`, `vanish`, `exit`, `occupied`.
+/// The variable that says which part a process has: `listen`, `device`, `none`, `short`, or one
+/// with a port: `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -82,7 +82,7 @@ fn occupied(port: u16) {
     other.listen(1).unwrap();
 }
 
-/// Has a device without a connection manager until its parent has read its address and ends.
+/// The process has a device and no connection manager until its parent has read its address.
 fn device() {
     let host = Host::new();
     println!("\ndevice {}", host.address);

@@ -80,8 +80,9 @@
 //! # A peer that has restarted
 //! A peer that has restarted may ask for a connection with a queue pair that it had before. Its old
 //! connection, of which it knows nothing, must end, or the peer could never use the number again
-//! (IBTA 12.9.8.3.1). But the same REQ is what a stranger can send who guesses the number (24 bits),
-//! and the GUID of a device may be public. So the REQ is rejected as stale, and the peer is asked:
+//! (IBTA 12.9.8.3.1). But the same REQ is what a stranger can send who guesses the number (24
+//! bits), and the GUID of a device may be public. So the REQ is rejected as stale, and the peer is
+//! asked:
 //!
 //! ```text
 //! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
@@ -94,8 +95,8 @@
 //! this crate do. The DREP proves that its sender got the DREQ, so a stranger who sees no messages
 //! cannot send it. A connection is asked about once a second at most. A restarted peer that repeats
 //! its request with a new communication id, as it must after a REJ, is accepted from then on; each
-//! repetition asks again, if the DREQ or the DREP was lost. A REP with the queue pair of a connection
-//! has the same effect.
+//! repetition asks again, if the DREQ or the DREP was lost. A REP with the queue pair of a
+//! connection has the same effect.
 //!
 //! # Strangers
 //! A message changes a connection only if it comes from the address of the connection's peer and
@@ -109,8 +110,8 @@
 //!   peer, which drops them;
 //! - keep the peer from connecting with a queue pair, if it knows the GUID of the peer's device and
 //!   guesses the number of the queue pair (24 bits) before the peer asks: the peer's request is
-//!   rejected as stale while the forged one lasts. Numbers that the peer does not draw are easier to
-//!   guess;
+//!   rejected as stale while the forged one lasts. Numbers that the peer does not draw are easier
+//!   to guess;
 //! - make this side [ask the peer](#a-peer-that-has-restarted) once a second, with the same guess.
 //!   It ends the connection of a peer that answers a DREQ for any queue pair, as no known one does;
 //! - answer an own request in the peer's name, until the peer's answer arrives, if it guesses the

@@ -33,7 +33,7 @@ pub struct Answers {
     asking: Option<OwnedFd>,
 }
 
-/// What a listener has answered.
+/// The answer of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     /// The addresses of its devices that are addresses of this machine.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The route is the kernel's: the port is the one that has the source address which the kernel
-//! chooses, failing that another address of the same interface. Ethernet addresses of neighbours are the kernel's business as well, since packets are
-//! UDP datagrams: a peer that does not exist is noticed by its silence.
+//! chooses, failing that another address of the same interface. Ethernet addresses of neighbours
+//! are the kernel's business as well, since packets are UDP datagrams: a peer that does not exist
+//! is noticed by its silence.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

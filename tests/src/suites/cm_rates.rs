@@ -1,6 +1,6 @@
 //! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, ours and rdma-core's, at both ends of
 //! connections through the kernel's connection manager: on rxe, and between two functions of
-//! ConnectX ([`Sides`]). [`cm_flags`](super::cm_flags) lists the flags that they try.
+//! ConnectX ([`Sides`]). [`cm_flags`] lists the flags that they try.
 //!
 //! The output of both ends is that of C's programs, so that ours and theirs are interchangeable.
 //! The `cmtime` of rdma-core 44 is another program, which is left out.

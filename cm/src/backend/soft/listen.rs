@@ -83,7 +83,8 @@ impl State {
         self.take_names(key, &ports)
     }
 
-    /// Takes those names of a listener that it does not have, for ports that its address stands for.
+    /// Takes those names of a listener that it does not have, for ports that its address stands
+    /// for.
     fn take_names(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);

@@ -10,8 +10,8 @@
 //! not by poll, so that files may come and go while it waits.
 //!
 //! Strangers fill queue pair 1 as fast as they can. The thread therefore takes a bounded number of
-//! datagrams before it sends, serves what is due and releases the lock, and then lets a waiting call
-//! go first.
+//! datagrams before it sends, serves what is due and releases the lock, and then lets a waiting
+//! call go first.
 //!
 //! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
 //! call removes is dropped after the lock is released: the end of a request's id takes the lock.

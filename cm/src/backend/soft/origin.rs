@@ -7,13 +7,13 @@
 //!
 //! | the request's | of a packet from another machine | of a packet from this machine |
 //! |---|---|---|
-//! | target | an address of the device's interface, other than loopback | any address of this machine |
+//! | target | an address of the device's interface, not of loopback | any address of this machine |
 //! | source | the packet's | any address of this machine |
 //!
 //! Programs of one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
 //! second column, in which source and target are of one family: `::1` leads to devices with IPv4
-//! addresses too. The kernel drops packets from the network whose source is a loopback address, or an
-//! own IPv4 address.
+//! addresses too. The kernel drops packets from the network whose source is a loopback address, or
+//! an own IPv4 address.
 //!
 //! # References
 //! linux `validate_ipv4_net_dev`, `validate_ipv6_net_dev`; IBTA annex A11.4

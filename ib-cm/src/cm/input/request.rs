@@ -116,10 +116,10 @@ impl Cm {
         }
     }
 
-    /// Asks the peer of a connection whether it still knows it, because the peer seems to have begun
-    /// another one with the same queue pair: sends a DREQ with a number that no queue pair has.
-    /// A peer that knows the connection drops it, and one that has restarted answers with a DREP,
-    /// which releases the connection ([`on_drep`](Self::on_drep)).
+    /// Asks the peer of a connection whether it still knows it, because the peer seems to have
+    /// begun another one with the same queue pair: sends a DREQ with a number that no queue pair
+    /// has. A peer that knows the connection drops it, and one that has restarted answers with a
+    /// DREP, which releases the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn doubt(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
         let is_recent = connection.doubt.is_some_and(|doubt| now < doubt.at + DOUBT_INTERVAL);
