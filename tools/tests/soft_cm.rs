@@ -53,7 +53,7 @@ impl Process {
     fn serve(program: &str, args: &[&str], space: &str, port: &str) -> Self {
         let mut server = Self::start(program, "auto", args);
         // The name by which clients find it.
-        let name = format!("@verbs-soft/cm/1/{space}/{port}/");
+        let name = format!("@verbs-soft/cm/2/{space}/{port}/");
         let deadline = Instant::now() + common::LIMIT;
         loop {
             let names = fs::read_to_string("/proc/net/unix").expect("the names of this machine");

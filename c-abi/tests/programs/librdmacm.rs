@@ -158,7 +158,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Starts a server, and waits until it has a listener on the port.
 fn serving(command: &mut Command, space: &str, port: u16) -> CaseResult<Running> {
     let mut server = Running::start(command)?;
-    let name = format!("/cm/1/{space}/{port}/");
+    let name = format!("/cm/2/{space}/{port}/");
     let listens = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name));
     if process::wait_until(LIMIT, || listens() || server.has_ended()) && !server.has_ended() {
         return Ok(server);
@@ -329,7 +329,7 @@ fn udaddy_finds_a_datagram_service() -> CaseResult {
     // Its port is always 7174.
     const SCRIPT: &str = "
         \"$0\" -C 10 -S 500 &
-        while ! grep -q /cm/1/111/7174/ /proc/net/unix; do kill -0 $!; done
+        while ! grep -q /cm/2/111/7174/ /proc/net/unix; do kill -0 $!; done
         \"$0\" -C 10 -S 500 -s 127.0.0.1
         wait $!";
     both_print(&in_network(SCRIPT, "udaddy", PACKAGE)?, "return status 0")

@@ -44,7 +44,7 @@ impl Program {
     /// Waits until it listens at a port, or has ended. The names of listeners of soft devices are
     /// those of Unix sockets.
     pub fn wait_for_listener(&mut self, space: u16, port: u16, address: Ipv4Addr) {
-        let name = format!("@verbs-soft/cm/1/{space:x}/{port}/{address}");
+        let name = format!("@verbs-soft/cm/2/{space:x}/{port}/{address}");
         let deadline = Instant::now() + LIMIT;
         let listens = || {
             let sockets = fs::read_to_string("/proc/net/unix").expect("the table of Unix sockets");

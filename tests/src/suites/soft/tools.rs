@@ -81,7 +81,7 @@ impl Tool {
     /// Waits until a soft device's server has the name by which processes of its machine find it.
     fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
         let names = format!("/proc/{}/net/unix", server.pid());
-        let name = format!("@verbs-soft/cm/1/{}/{}/", self.space, self.port);
+        let name = format!("@verbs-soft/cm/2/{}/{}/", self.space, self.port);
         let listens = || fs::read_to_string(&names).is_ok_and(|names| names.contains(&name));
         if process::wait_until(LIMIT, || listens() || server.has_ended()) {
             return Ok(());
