@@ -388,7 +388,8 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let mut ends = (0..servers).map(|_| serve()).collect::<CaseResult<Vec<_>>>()?;
     let connects = command(client, &sides.client, &control.to, "200000")?;
     ends.push(Running::start(&mut sides.at_client(connects))?);
-    for end in ends {
+    // The client first: a listener waits for one that has failed.
+    for end in ends.into_iter().rev() {
         let end = match end.finish(LIMIT)? {
             Ok(end) => end,
             Err(killed) => return fail(format_args!("an end was killed: {killed:?}")),

@@ -34,7 +34,7 @@ const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flag
 /// The cases of a run that names no kernel: of the tools one of each role, and XRC.
 const SHORT: &[&str] = &[
     "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
-    "cm.a_datagram_service_is_looked_up_by_its_address",
+    "cm.the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it",
     "listener.an_address_is_enough_for_a_connection_that_either_side_ends",
     "cm_tools.rping -V ours serves theirs",
     "cm_tools.rdma_xclient -c x ours serves theirs",
