@@ -51,8 +51,9 @@ impl CmId {
     /// listener, that of its connections.
     ///
     /// # Errors
-    /// `EINVAL` for more than 31, and for another service than RC; `ENOSYS` from kernels without
-    /// the option; any other errno that the kernel returns.
+    /// `EINVAL` for another service than RC, and from soft devices for more than 31, which Linux
+    /// does not check; `ENOSYS` from kernels without the option; any other errno that the kernel
+    /// returns.
     ///
     /// # References
     /// `rdma_set_option(3)`

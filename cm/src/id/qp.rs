@@ -230,7 +230,8 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for a state that the connection does not permit
-    /// yet; any other errno that the kernel returns.
+    /// yet (before the request, Linux returns the attributes of INIT instead); any other errno that
+    /// the kernel returns.
     ///
     /// # References
     /// `rdma_init_qp_attr(3)`

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::stage::{Counts, StageResult, for_lines, stage};
+use super::table::UNNAMED;
 use super::{Args, Kernels};
 use crate::cargo::{self, GUEST_PROFILE};
 use crate::vm::connectx::{self, Port};
@@ -265,7 +266,7 @@ impl Guest {
 
     /// Returns what of that this commit leaves to others.
     fn left_to_other_commits(&self, args: &Args) -> Vec<&'static str> {
-        match self.turn(args) {
+        match turn(args) {
             Some(turn) if self.device != Device::RxeWithoutIoctls => left_in_turn(turn, self.has_model()),
             _ => Vec::new(),
         }
@@ -274,27 +275,28 @@ impl Guest {
     /// Returns the form of the cases on our API; `None` for both, or where the suites choose.
     fn form(&self, args: &Args) -> Option<&'static str> {
         let usual = self.usual(args).filter(|_| self.device != Device::RxeWithoutIoctls)?;
-        match self.turn(args) {
-            Some(turn) if is_named_in(turn, self.has_model()) => Some(usual.form),
-            Some(_) => Some("erased"),
-            None => Some(usual.form),
-        }
+        Some(if self.is_named(args) { usual.form } else { "erased" })
     }
 
     /// Returns whether this commit leaves the whole guest to others.
     fn is_left_to_other_commits(&self, args: &Args) -> bool {
-        self.device == Device::RxeWithoutIoctls && self.turn(args).is_some_and(|turn| turn % 2 == 1)
+        self.device == Device::RxeWithoutIoctls && turn(args).is_some_and(|turn| turn % 2 == 1)
     }
 
-    /// Returns the commit's turn, if it counts: a run of one device has no other.
-    fn turn(&self, args: &Args) -> Option<usize> {
-        let takes_turns = self.usual(args).is_some() && args.device.is_none();
-        if takes_turns { commit::turn() } else { None }
+    /// Returns whether the programs name its provider.
+    fn is_named(&self, args: &Args) -> bool {
+        turn(args).is_none_or(|turn| is_named_in(turn, self.has_model()))
     }
 
     fn has_model(&self) -> bool {
         matches!(self.device, Device::Mlx5(_))
     }
+}
+
+/// Returns the commit's turn, if it counts: a run of one device has no other.
+fn turn(args: &Args) -> Option<usize> {
+    let is_whole = args.kernel.is_empty() && args.suites.is_empty() && args.device.is_none();
+    commit::turn().filter(|_| is_whole)
 }
 
 /// Returns whether the programs of a turn name the provider of a device, which takes a minute and a
@@ -305,8 +307,7 @@ fn is_named_in(turn: usize, has_model: bool) -> bool {
 
 /// Returns the feature that names providers in the guests' programs.
 fn named(args: &Args) -> &'static str {
-    let is_usual = args.kernel.is_empty() && args.suites.is_empty() && args.device.is_none();
-    match commit::turn().filter(|_| is_usual) {
+    match turn(args) {
         Some(turn) if is_named_in(turn, true) => "verbs-tests/mlx5",
         Some(_) => "verbs-tests/rxe",
         None => "verbs-tests/kernel",
@@ -608,10 +609,14 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
         result.device = guest.column();
     }
     command.args(&args.suites).current_dir(cargo::root()).stdin(Stdio::null());
-    let mut seen = SuiteLines::default();
+    let (mut seen, mut unnamed) = (SuiteLines::default(), 0);
     let status = follow_guest(&mut command, &guest.label(), |line| {
+        unnamed += u32::from(line.contains(UNNAMED));
         seen.take(line, result);
     });
+    if unnamed > 0 && guest.is_named(args) {
+        result.fail(format!("{unnamed} cases miss the provider's name, which the programs should have"));
+    }
     match status {
         Ok(status) => seen.finish(status, result),
         Err(error) => result.fail(format!("{error:#}")),

@@ -206,7 +206,7 @@ fn leave_unnamed(known: &Table, ran: &mut Table) {
 }
 
 /// The beginning of the reason of such a case (`fabric::open_named` of verbs-tests).
-const UNNAMED: &str = "this program names no provider";
+pub(super) const UNNAMED: &str = "this program names no provider";
 
 /// Returns a sentence for each result that differs, for the devices that ran.
 fn differences(table: &Table, ran: &Table) -> Vec<String> {
