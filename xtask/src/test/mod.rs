@@ -18,6 +18,7 @@ mod host;
 mod packages;
 mod prose;
 mod stage;
+mod summary;
 pub(crate) mod table;
 
 use std::process::ExitCode;
@@ -153,13 +154,9 @@ fn summary(results: &[StageResult], took: Duration) -> ExitCode {
     println!("\n== summary, after {:.0} s", took.as_secs_f64());
     for result in results {
         total.add(result.counts);
-        println!("{:32} {} ({:.0} s)", result.name, result.counts, result.took.as_secs_f64());
-        if let Some(times) = &result.times {
-            println!("    slowest: {times}");
-        }
-        for note in &result.notes {
-            println!("    {}", note.replace('\n', "\n        "));
-        }
+    }
+    for line in summary::lines(results) {
+        println!("{line}");
     }
     println!("\n{total}");
     ExitCode::from(u8::from(total.failed > 0 || total.passed == 0))
