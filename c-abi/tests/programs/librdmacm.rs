@@ -215,7 +215,8 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
 /// With `-R` it connects twice: for its parameters, and for the test. The client may connect for
 /// the test before the server listens again, with rdma-core's library as well. It is rejected,
 /// tries again with an id that it has freed, and crashes. Only then the case runs again. The client
-/// runs at the lowest priority, so that the server is mostly the first on a busy machine.
+/// has a lower priority, so that the server is mostly the first on a busy machine; it has its share
+/// of the processor beside a compiler still.
 fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
     const ATTEMPTS: usize = 10;
     let mut ended = Ok(());
@@ -239,21 +240,30 @@ fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
         Ok::<_, Stop>(command)
     };
     let server = serving(&mut command()?, TCP, port)?;
-    let client = library::program(tool, "perftest")?;
+    let mut client = command()?;
+    client.arg(ADDRESS);
+    if flags.contains(&"-R") {
+        client = niced(&client);
+    }
+    let ends = both(server, Running::start(&mut client)?, LIMIT)?;
+    // A rate may be 0.00: a busy machine is not a fault.
+    match row(&ends[1].stdout) {
+        Some(row) if row.iterations == 100 => Ok(()),
+        other => fail(format_args!("{other:?}: {:?}", ends[1])),
+    }
+}
+
+/// Returns the same command at a lower priority.
+fn niced(command: &Command) -> Command {
     let mut niced = Command::new("nice");
-    niced.args(["-n", "19"]).arg(client.get_program());
-    for (name, value) in client.get_envs() {
+    niced.args(["-n", "5"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
         match value {
             Some(value) => niced.env(name, value),
             None => niced.env_remove(name),
         };
     }
-    niced.args(command()?.get_args()).arg(ADDRESS);
-    let ends = both(server, Running::start(&mut niced)?, LIMIT)?;
-    match row(&ends[1].stdout) {
-        Some(row) if row.iterations == 100 && row.result > 0.0 => Ok(()),
-        other => fail(format_args!("{other:?}: {:?}", ends[1])),
-    }
+    niced
 }
 
 fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {

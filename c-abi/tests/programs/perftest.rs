@@ -186,9 +186,7 @@ impl Way {
         if (row.bytes, row.iterations) != (u64::from(self.size), iterations) || queue_pairs == 0 {
             return Err(told(format!("{row:?} rather than {} bytes and {iterations} iterations", self.size)));
         }
-        if row.result <= 0.0 {
-            return Err(told(format!("{row:?}")));
-        }
-        Ok(())
+        // A rate is 0.00 where a busy machine takes its time.
+        if row.result >= 0.0 { Ok(()) } else { Err(told(format!("{row:?}"))) }
     }
 }
