@@ -5,12 +5,13 @@ mod common;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::slice::from_ref;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, ports_of, resolve,
+    Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, is_taken, ports_of,
+    resolve,
 };
 use provider_soft::{Soft, SoftDevice};
 use roce::wire::icrc::{Flow, Icrc, compute};
@@ -24,6 +25,16 @@ const GSI_QKEY: u32 = 0x8001_0000;
 
 fn new_port() -> Port {
     Port::of(&SoftDevice::auto().unwrap()).unwrap()
+}
+
+/// Returns the port of a device whose address was requested by number.
+fn known_port() -> Port {
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let last = (std::process::id() % 250) as u8 + 1;
+    let address = [127, 0, NEXT.fetch_add(1, Ordering::Relaxed), last];
+    let port = Port::of(&SoftDevice::bind(address.into()).unwrap()).unwrap();
+    assert!(!port.is_auto());
+    port
 }
 
 /// Returns two ports and their interfaces.
@@ -317,10 +328,11 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
 
 #[test]
 fn a_listener_on_one_address_comes_before_one_on_all() {
-    let (one, all) = (new_port(), new_port());
+    let (one, all) = (new_port(), known_port());
     let number = free_number();
-    let on_all = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
     let on_one = Listening::bind(TCP, (Ipv4Addr::LOCALHOST, number).into(), from_ref(&one)).unwrap();
+    // On devices of its own, as another machine.
+    let on_all = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
         for listening in [&on_all, &on_one] {
@@ -328,6 +340,31 @@ fn a_listener_on_one_address_comes_before_one_on_all() {
         }
         let route = lookup.finish().unwrap().expect("answered");
         assert_eq!(route.destination, expected.address());
+    }
+}
+
+#[test]
+fn a_listener_on_all_addresses_loses_none_to_another_one() {
+    for (first, second) in [
+        ("0.0.0.0", "127.0.0.1"),
+        ("0.0.0.0", "127.3.2.1"),
+        ("127.0.0.1", "0.0.0.0"),
+        ("::", "::1"),
+        ("::1", "::"),
+        ("0.0.0.0", "::ffff:127.0.0.1"),
+    ] {
+        let number = free_number();
+        let at = |address: &str| SocketAddr::new(address.parse().unwrap(), number);
+        assert!(!is_taken(TCP, at(second)).unwrap());
+        let listening = Listening::bind(TCP, at(first), &[new_port()]).unwrap().expect("nobody has it");
+        let refused = Listening::bind(TCP, at(second), &[new_port()]).unwrap_err();
+        assert_eq!(refused, Errno::ADDRINUSE, "{first}, then {second}");
+        assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
+        assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
+        // Those who looked are gone.
+        listening.answer().unwrap();
+        drop(listening);
+        assert!(Listening::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
     }
 }
 
@@ -395,14 +432,18 @@ fn a_name_is_taken_once_where_only_the_name_leads_to_the_device() {
     assert!(first.is_some());
     assert_eq!(Listening::bind(TCP, any, &[new_port()]).unwrap_err(), Errno::ADDRINUSE);
     // The address of a device that was requested by number is known without a name.
-    let last = (std::process::id() % 250) as u8 + 1;
-    let known = Port::of(&SoftDevice::bind([127, 0, 2, last].into()).unwrap()).unwrap();
-    assert!(!known.is_auto());
+    let known = known_port();
     assert!(Listening::bind(TCP, any, from_ref(&known)).unwrap().is_none());
-    let loopback = (Ipv4Addr::LOCALHOST, number).into();
-    let _second = Listening::bind(TCP, loopback, from_ref(&known)).unwrap();
-    assert_eq!(Listening::bind(TCP, loopback, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
     drop(first);
+    // Clients ask for it under that name all the same.
+    let own = (known.address(), number).into();
+    let foreign = Listening::bind(TCP, own, &[new_port()]).unwrap();
+    assert_eq!(Listening::bind(TCP, own, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
+    drop(foreign);
+    let loopback = (Ipv4Addr::LOCALHOST, number).into();
+    let second = Listening::bind(TCP, loopback, from_ref(&known)).unwrap();
+    assert_eq!(Listening::bind(TCP, loopback, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
+    drop(second);
     assert!(Listening::bind(TCP, any, &[new_port()]).unwrap().is_some());
     let zero = (Ipv4Addr::UNSPECIFIED, 0).into();
     assert_eq!(Listening::bind(TCP, zero, &[]).unwrap_err(), Errno::INVAL);

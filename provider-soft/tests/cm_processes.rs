@@ -72,8 +72,10 @@ fn listen(port: u16) {
 fn connect(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
-    let taken = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, port).into(), &ports);
-    assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE, "the other process listens there");
+    for ip in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST] {
+        let taken = Listening::bind(TCP, (ip, port).into(), &ports);
+        assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE, "the other process listens there: {ip}");
+    }
     let gsi = own.take_gsi().unwrap();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Resolution::Pending(mut lookup) = resolve(TCP, None, to).unwrap() else { panic!("no listener") };

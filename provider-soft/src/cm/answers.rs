@@ -11,7 +11,7 @@
 //! itself comes before one on all addresses, whatever was known before: its name is tried first.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
@@ -20,7 +20,9 @@ use verbs_core::Errno;
 
 use super::port::Port;
 use super::rendezvous::{Token, name};
-use super::resolve::{Lookup, Resolution, best_route, canonical, is_local, loopback_of, route};
+use super::resolve::{
+    Lookup, Resolution, best_route, canonical, is_local, loopback_of, route, unspecified_of,
+};
 
 /// The answers of listeners, of which a connection manager keeps one for all its resolutions.
 #[derive(Debug, Default)]
@@ -158,11 +160,7 @@ impl Answers {
 
 /// Returns the addresses under whose names a listener for an address may be found, in order.
 fn names_of(ip: IpAddr) -> [IpAddr; 2] {
-    let any = match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    [ip, any]
+    [ip, unspecified_of(ip)]
 }
 
 /// The most answers that are kept.

@@ -23,15 +23,17 @@
 //! # References
 //! `unix(7)` (abstract socket addresses)
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
 use verbs_core::Errno;
 
 use super::port::Port;
+use super::resolve::{loopback_of, unspecified_of};
 use crate::io::address::gid_of;
 
 /// The name of a listener of this process. Dropping it frees the name.
@@ -52,13 +54,16 @@ impl Listening {
     /// `space` is the port space as `rdma_cm.h` numbers it (0x106: TCP). A listener on `::` that
     /// also accepts IPv4 has two names, that of `::` and that of `0.0.0.0`.
     ///
-    /// Returns `None` if another process has the name, and clients need none: they connect to
-    /// the addresses of `ports`, which were requested by number. So two processes with devices of
-    /// their own may listen on `0.0.0.0` and the same port, as two machines may.
+    /// Returns `None` if another process has the name of an unspecified address, and clients need
+    /// none: they connect to the addresses of `ports`, which were requested by number. So two
+    /// processes with devices of their own may listen on `0.0.0.0` and the same port, as two
+    /// machines may.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: another listener of this machine has the name, and one of `ports` has an
-    ///   address that only the name leads to ([`Port::is_auto`]), or the address is none of theirs.
+    /// - `EADDRINUSE`: another listener of this machine has the name, or one that
+    ///   [stands for the address too](is_taken): of an unspecified address if one of `ports` has an
+    ///   address that only a name leads to ([`Port::is_auto`]), of another one if it is none of
+    ///   theirs.
     /// - `EINVAL`: the port is 0.
     /// - any other errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`.
     pub fn bind(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
@@ -67,15 +72,18 @@ impl Listening {
         }
         let ip = address.ip().to_canonical();
         let name = UnixAddress::from_abstract_name(name(space, ip, address.port())).map_err(errno)?;
+        let known = ports.iter().all(|port| !port.is_auto());
+        let reached = ports.iter().any(|port| port.address() == ip);
         let listener = match UnixListener::bind_addr(&name).map_err(errno) {
             Ok(listener) => listener,
-            Err(Errno::ADDRINUSE) => {
-                let known = ports.iter().all(|port| !port.is_auto());
-                let reached = ip.is_unspecified() || ports.iter().any(|port| port.address() == ip);
-                return if known && reached { Ok(None) } else { Err(Errno::ADDRINUSE) };
-            }
+            Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
             Err(other) => return Err(other),
         };
+        // Behind the own name: of two processes that come at once, one sees the other.
+        let by_name = if ip.is_unspecified() { !known } else { !reached };
+        if by_name && exists(space, other_side(ip), address.port())? {
+            return Err(Errno::ADDRINUSE);
+        }
         listener.set_nonblocking(true).map_err(errno)?;
         let (alive, answer) = promise(ports)?;
         Ok(Some(Self { listener, _alive: alive, answer }))
@@ -100,9 +108,10 @@ impl Listening {
         for _ in 0..CLIENTS {
             match self.listener.accept() {
                 // The answer fits the empty buffer of a new stream. A client that is gone needs
-                // none.
-                Ok((mut client, _)) => {
-                    drop(client.set_nonblocking(true).and_then(|()| client.write_all(&self.answer)));
+                // none, and its absence is no signal.
+                Ok((client, _)) => {
+                    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                    let _ = send(client.as_raw_fd(), &self.answer, flags);
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(()),
@@ -112,6 +121,34 @@ impl Listening {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns whether a listener of any process has an address and port, or stands for them: one on
+/// all addresses for each of them, and one on the loopback address for a part of all.
+///
+/// # Errors
+/// Any errno of `socket(2)`, notably `EMFILE`.
+pub fn is_taken(space: u16, address: SocketAddr) -> Result<bool, Errno> {
+    let (ip, port) = (address.ip().to_canonical(), address.port());
+    Ok(exists(space, ip, port)? || exists(space, other_side(ip), port)?)
+}
+
+/// Returns the address under which another listener gets an address's clients, or loses its own to
+/// it.
+fn other_side(ip: IpAddr) -> IpAddr {
+    if ip.is_unspecified() { loopback_of(ip) } else { unspecified_of(ip) }
+}
+
+/// Returns whether a listener has a name. It sees a client that is gone again.
+fn exists(space: u16, ip: IpAddr, port: u16) -> Result<bool, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name(space, ip, port).as_bytes())?) {
+        // Its queue of clients is full.
+        Ok(()) | Err(nix::errno::Errno::EAGAIN) => Ok(true),
+        Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -254,6 +254,13 @@ pub(super) fn loopback_of(address: IpAddr) -> IpAddr {
     }
 }
 
+pub(super) fn unspecified_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// Returns an IPv4 address that is mapped into IPv6 as what it is.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ib_cm::time::MILLISECOND;
 use verbs::Errno;
-use verbs::soft::cm::{Port, Resolution, Route, ports_of};
+use verbs::soft::cm::{Port, Resolution, Route, is_taken, ports_of};
 
 use super::ports::Owner;
 use super::record::{IdState, Key};
@@ -20,6 +20,17 @@ type Result<T> = core::result::Result<T, Errno>;
 impl State {
     /// Binds an id to an address, of one device or of all, and to a port.
     pub(super) fn bind(&mut self, key: Key, address: &Address) -> Result<()> {
+        // It may listen. Where that cannot be told, listening tells it.
+        self.bind_beside(key, address, |space, at| is_taken(space, at).unwrap_or(false))
+    }
+
+    /// Binds an id beside listeners of other processes, whose ports are not drawn for it.
+    fn bind_beside(
+        &mut self,
+        key: Key,
+        address: &Address,
+        is_taken: impl Fn(u16, SocketAddr) -> bool,
+    ) -> Result<()> {
         let address = ip_of(address)?;
         self.follow_devices();
         let id = self.id(key)?;
@@ -34,7 +45,9 @@ impl State {
             let ports = ports_of(ip)?;
             Some(self.adapter_of(ports.first().ok_or(Errno::NODEV)?)?)
         };
-        let port = self.ports.take(space, address.port(), Owner { key, ip, reuse, af_only })?;
+        let owner = Owner { key, ip, reuse, af_only };
+        let is_taken = |port| is_taken(space, with_port(address, port));
+        let port = self.ports.take(space, address.port(), owner, is_taken)?;
         let id = self.id(key)?;
         id.local = Some(with_port(address, port));
         id.state = IdState::AddrBound;
@@ -63,7 +76,8 @@ impl State {
                     Some(source) => *source,
                     None => Address::from((unspecified(destination.ip()), 0)),
                 };
-                self.bind(key, &source)?;
+                // Other processes do not see the port of an id that connects.
+                self.bind_beside(key, &source, |_, _| false)?;
             }
             _ => return Err(Errno::INVAL),
         }

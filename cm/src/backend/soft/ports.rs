@@ -50,12 +50,19 @@ impl Owner {
 }
 
 impl Ports {
-    /// Gives a port to an id; 0 stands for a free one of the system's ephemeral ports.
+    /// Gives a port to an id; 0 stands for a free one of the system's ephemeral ports, of which
+    /// other processes may have some.
     ///
     /// # Errors
     /// `EADDRINUSE`; `EADDRNOTAVAIL` if no ephemeral port is free.
-    pub(super) fn take(&mut self, space: u16, port: u16, owner: Owner) -> Result<u16, Errno> {
-        let port = if port == 0 { self.draw(space)? } else { port };
+    pub(super) fn take(
+        &mut self,
+        space: u16,
+        port: u16,
+        owner: Owner,
+        is_taken: impl Fn(u16) -> bool,
+    ) -> Result<u16, Errno> {
+        let port = if port == 0 { self.draw(space, is_taken)? } else { port };
         let owners = self.owners.entry((space, port)).or_default();
         if owners.iter().any(|other| owner.collides(other)) {
             return Err(Errno::ADDRINUSE);
@@ -98,13 +105,13 @@ impl Ports {
     }
 
     /// Returns a free ephemeral port.
-    fn draw(&mut self, space: u16) -> Result<u16, Errno> {
+    fn draw(&mut self, space: u16, is_taken: impl Fn(u16) -> bool) -> Result<u16, Errno> {
         let (first, last) = self.ephemeral();
         let count = u32::from(last - first) + 1;
         let start = verbs_core::random::draw()? % count;
         (0..count)
             .map(|step| first + ((start + step) % count) as u16)
-            .find(|port| !self.owners.contains_key(&(space, *port)))
+            .find(|port| !self.owners.contains_key(&(space, *port)) && !is_taken(*port))
             .ok_or(Errno::ADDRNOTAVAIL)
     }
 
@@ -138,56 +145,72 @@ mod tests {
         Owner { key: Key(key), ip: ip.into(), reuse: false, af_only: true }
     }
 
+    /// No other process has a port.
+    fn nobody(_: u16) -> bool {
+        false
+    }
+
     #[test]
     fn a_port_has_one_id_at_an_address_and_the_unspecified_one_is_every_address() {
         let mut ports = Ports::default();
-        assert_eq!(ports.take(TCP, 80, owner(1, [127, 0, 0, 2])), Ok(80));
-        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Err(Errno::ADDRINUSE));
-        assert_eq!(ports.take(TCP, 80, owner(3, Ipv4Addr::UNSPECIFIED)), Err(Errno::ADDRINUSE));
-        assert_eq!(ports.take(TCP, 80, owner(4, [127, 0, 0, 3])), Ok(80));
-        assert_eq!(ports.take(0x111, 80, owner(5, [127, 0, 0, 2])), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(1, [127, 0, 0, 2]), nobody), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2]), nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(3, Ipv4Addr::UNSPECIFIED), nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(4, [127, 0, 0, 3]), nobody), Ok(80));
+        assert_eq!(ports.take(0x111, 80, owner(5, [127, 0, 0, 2]), nobody), Ok(80));
         ports.release(TCP, 80, Key(1));
-        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2]), nobody), Ok(80));
     }
 
     #[test]
     fn an_id_that_has_resolved_has_its_port_at_one_address() {
         let mut ports = Ports::default();
-        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED)), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED), nobody), Ok(80));
         ports.move_to(TCP, 80, Key(1), [127, 0, 0, 2].into());
-        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2])), Err(Errno::ADDRINUSE));
-        assert_eq!(ports.take(TCP, 80, owner(3, [127, 0, 0, 3])), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2]), nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(3, [127, 0, 0, 3]), nobody), Ok(80));
     }
 
     #[test]
     fn families_are_apart_only_where_both_say_so() {
         let mut ports = Ports::default();
-        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED)), Ok(80));
+        assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED), nobody), Ok(80));
         let both = Owner { af_only: false, ..owner(2, Ipv6Addr::UNSPECIFIED) };
-        assert_eq!(ports.take(TCP, 80, both), Err(Errno::ADDRINUSE));
-        assert_eq!(ports.take(TCP, 80, owner(2, Ipv6Addr::UNSPECIFIED)), Ok(80));
+        assert_eq!(ports.take(TCP, 80, both, nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(2, Ipv6Addr::UNSPECIFIED), nobody), Ok(80));
     }
 
     #[test]
     fn a_shared_port_belongs_to_one_listener() {
         let mut ports = Ports::default();
         let shared = |key| Owner { reuse: true, ..owner(key, [127, 0, 0, 2]) };
-        assert_eq!(ports.take(TCP, 80, shared(1)), Ok(80));
-        assert_eq!(ports.take(TCP, 80, shared(2)), Ok(80));
+        assert_eq!(ports.take(TCP, 80, shared(1), nobody), Ok(80));
+        assert_eq!(ports.take(TCP, 80, shared(2), nobody), Ok(80));
         assert_eq!(ports.claim(TCP, 80, Key(1)), Err(Errno::ADDRINUSE));
         ports.release(TCP, 80, Key(2));
         assert_eq!(ports.claim(TCP, 80, Key(1)), Ok(()));
-        assert_eq!(ports.take(TCP, 80, shared(3)), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, shared(3), nobody), Err(Errno::ADDRINUSE));
     }
 
     #[test]
     fn drawn_ports_are_distinct_and_ephemeral() {
         let mut ports = Ports::default();
         let (first, last) = ports.ephemeral();
-        let drawn: std::collections::BTreeSet<_> =
-            (1..100).map(|key| ports.take(TCP, 0, owner(key, Ipv4Addr::UNSPECIFIED)).unwrap()).collect();
+        let drawn: std::collections::BTreeSet<_> = (1..100)
+            .map(|key| ports.take(TCP, 0, owner(key, Ipv4Addr::UNSPECIFIED), nobody).unwrap())
+            .collect();
         assert_eq!(drawn.len(), 99);
         assert!(drawn.iter().all(|port| (first..=last).contains(port)));
+    }
+
+    #[test]
+    fn ports_of_other_processes_are_not_drawn() {
+        let mut ports = Ports::default();
+        let (first, last) = ports.ephemeral();
+        let any = Ipv4Addr::UNSPECIFIED;
+        assert_eq!(ports.take(TCP, 0, owner(1, any), |port| port != first), Ok(first));
+        assert_eq!(ports.take(TCP, 0, owner(2, any), |port| port != last), Ok(last));
+        assert_eq!(ports.take(TCP, 0, owner(3, any), |port| port != last), Err(Errno::ADDRNOTAVAIL));
     }
 
     #[test]
