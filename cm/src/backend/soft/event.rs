@@ -178,7 +178,8 @@ impl State {
             source: header.source(),
             target: header.target(),
         };
-        if !origin.is_genuine() {
+        // Without a file it cannot be told now, but when the request comes again.
+        if !origin.is_genuine().map_err(|_| Untaken::NoRoom)? {
             return Err(Reason::INVALID_SERVICE_ID.into());
         }
         let keys = adapter.services.get(&service).map_or(&[][..], |(_, keys)| keys);
@@ -234,8 +235,8 @@ impl State {
 
 /// Why a request has no id.
 enum Untaken {
-    /// The backlog is full. Linux lets the peer send the request again (`cm_destroy_id`), unless it
-    /// is for datagrams.
+    /// The backlog is full, or no file is left. Linux lets the peer send the request again
+    /// (`cm_destroy_id`), unless it is for datagrams.
     NoRoom,
     /// It is rejected.
     Rejected(Reason),

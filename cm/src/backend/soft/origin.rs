@@ -21,6 +21,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use nix::ifaddrs::getifaddrs;
+use verbs::Errno;
 
 /// The addresses of a request.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +38,11 @@ pub(super) struct Origin {
 
 impl Origin {
     /// Returns whether the request may name its addresses.
-    pub(super) fn is_genuine(self) -> bool {
-        self.is_plain() || self.is_genuine_among(&interfaces())
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE`: it cannot be told.
+    pub(super) fn is_genuine(self) -> Result<bool, Errno> {
+        Ok(self.is_plain() || self.is_genuine_among(&interfaces()?))
     }
 
     /// Returns whether the request has the packet's addresses: most do.
@@ -71,11 +75,12 @@ fn listed(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the addresses of this machine and the names of their interfaces. Where the kernel does
-/// not list them, there are none.
-fn interfaces() -> Vec<(String, IpAddr)> {
-    let Ok(entries) = getifaddrs() else { return Vec::new() };
-    let addresses = entries.filter_map(|entry| {
+/// Returns the addresses of this machine and the names of their interfaces.
+///
+/// # Errors
+/// Any errno of `getifaddrs(3)`, notably `EMFILE`.
+fn interfaces() -> Result<Vec<(String, IpAddr)>, Errno> {
+    let addresses = getifaddrs()?.filter_map(|entry| {
         let storage = entry.address?;
         let ip = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
             (Some(v4), _) => IpAddr::V4(v4.ip()),
@@ -84,7 +89,7 @@ fn interfaces() -> Vec<(String, IpAddr)> {
         };
         Some((entry.interface_name, ip))
     });
-    addresses.collect()
+    Ok(addresses.collect())
 }
 
 #[cfg(test)]
@@ -165,6 +170,6 @@ mod tests {
 
     #[test]
     fn this_machine_has_its_loopback_address() {
-        assert!(interfaces().iter().any(|(_, ip)| ip.is_loopback()));
+        assert!(interfaces().unwrap().iter().any(|(_, ip)| ip.is_loopback()));
     }
 }
