@@ -157,6 +157,11 @@ impl Status {
     pub const fn errno(self) -> Option<Errno> {
         if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
     }
+
+    /// Returns the status for a sentence that ends with the errno's name.
+    fn words(self) -> String {
+        self.errno().map_or_else(|| self.0.to_string(), |errno| errno.description().to_string())
+    }
 }
 
 impl fmt::Display for Status {
@@ -209,9 +214,11 @@ impl Event {
     pub fn ok(self) -> Result<Self> {
         let (verb, errno, reason) = match &self.kind {
             EventKind::AddrError => ("resolve_addr", Errno::IO, self.of_address()),
-            EventKind::RouteError => ("resolve_route", Errno::IO, format!("no route: {}", self.status)),
+            EventKind::RouteError => {
+                ("resolve_route", Errno::IO, format!("no route: {}", self.status.words()))
+            }
             EventKind::ConnectError => {
-                ("connect", Errno::IO, format!("the connection failed: {}", self.status))
+                ("connect", Errno::IO, format!("the connection failed: {}", self.status.words()))
             }
             EventKind::Unreachable => ("connect", Errno::HOSTUNREACH, self.of_silence()),
             EventKind::Rejected(rejection) => ("connect", Errno::CONNREFUSED, rejection.to_string()),
@@ -219,11 +226,13 @@ impl Event {
             EventKind::MulticastError { .. } => (
                 "join_multicast",
                 Errno::IO,
-                format!("the group was not joined, or is lost: {}", self.status),
+                format!("the group was not joined, or is lost: {}", self.status.words()),
             ),
-            EventKind::AddrinfoError => {
-                ("resolve_addrinfo", Errno::NOENT, format!("the service was not found: {}", self.status))
-            }
+            EventKind::AddrinfoError => (
+                "resolve_addrinfo",
+                Errno::NOENT,
+                format!("the service was not found: {}", self.status.words()),
+            ),
             _ => return Ok(self),
         };
         let errno = self.status.errno().unwrap_or(errno);
@@ -237,10 +246,12 @@ impl Event {
                                    `rdma link` lists those that have one"
                 .into(),
             Some(Errno::TIMEDOUT) => {
-                "no host answered for the address in time (ARP or neighbour discovery)".into()
+                "no host answered for the address in time (ARP or neighbour discovery; of this \
+                 machine: the program that listens is stopped)"
+                    .into()
             }
             Some(Errno::HOSTUNREACH | Errno::NETUNREACH) => "no route leads to the address".into(),
-            _ => format!("the address was not resolved: {}", self.status),
+            _ => format!("the address was not resolved: {}", self.status.words()),
         }
     }
 
@@ -293,11 +304,12 @@ mod tests {
             (
                 EventKind::AddrError,
                 -110,
-                "resolve_addr: no host answered for the address in time (ARP or neighbour discovery) (ETIMEDOUT)",
+                "resolve_addr: no host answered for the address in time (ARP or neighbour discovery; of this machine: \
+                 the program that listens is stopped) (ETIMEDOUT)",
             ),
             (EventKind::Unreachable, -110, "connect: the peer did not reply (ETIMEDOUT)"),
             (EventKind::Unreachable, 2, "connect: the peer's program rejected the request (EHOSTUNREACH)"),
-            (EventKind::RouteError, -22, "resolve_route: no route: Invalid argument (EINVAL) (EINVAL)"),
+            (EventKind::RouteError, -22, "resolve_route: no route: Invalid argument (EINVAL)"),
         ] {
             assert_eq!(event(kind, status).ok().unwrap_err().to_string(), text);
         }

@@ -231,6 +231,7 @@ impl Connection {
 impl IdInner {
     fn connect(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
         let param = self.depths("connect", connection, param)?;
+        check_qp_num("connect", &param)?;
         let length = param.private_data.len();
         let sent = self.backend.connect(&param, connection.local_ece);
         let explained =
@@ -241,6 +242,7 @@ impl IdInner {
     fn accept(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
         // The vendor is the peer's, so that it knows whose options these are.
         let ece = Ece { vendor_id: connection.remote_ece.vendor_id, options: connection.local_ece.options };
+        check_qp_num("accept", param)?;
         let length = param.private_data.len();
         let sent = self.backend.accept(self.cookie.0, Some(param), ece);
         let explained =
@@ -294,4 +296,15 @@ impl IdInner {
             (Message::Accept | Message::Reject, true) => 136,
         }
     }
+}
+
+/// # Errors
+/// `EINVAL` for a number beyond the protocol's 24 bits.
+fn check_qp_num(verb: &'static str, param: &ConnParam<'_>) -> Result<()> {
+    const MAX: u32 = 0xff_ffff;
+    if param.qp_num <= MAX {
+        return Ok(());
+    }
+    let reason = format!("qp_num {:#x} has more than 24 bits", param.qp_num).into();
+    Err(Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason }))
 }

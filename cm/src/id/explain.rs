@@ -1,6 +1,6 @@
 //! The causes behind the kernel's errnos.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use verbs::{Cause, Errno, Error};
 
@@ -29,6 +29,9 @@ pub(super) fn explain(error: Error) -> Error {
             "the id has no request that waits: it was accepted or rejected before, or the peer has given up"
         }
         ("disconnect", Errno::INVAL) => "the id has no connection",
+        ("resolve_route", Errno::NODEV) => {
+            "the address leads to no RDMA device: one of loopback leads to soft devices alone (VERBS_SOFT=auto)"
+        }
         ("listen", Errno::INVAL) => "the id is listening or connected already",
         ("init_qp_attr", Errno::INVAL) => {
             "the id has no device, or its connection is not as far: resolve an address, or wait for the peer's reply"
@@ -59,11 +62,28 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
         },
         Errno::ADDRINUSE => format!("another id has {address}: choose another port, or 0 for any"),
         Errno::NODEV => format!("no interface with an RDMA device has {address}: `rdma link` lists them"),
-        Errno::ADDRNOTAVAIL => format!("no interface of this machine has {address}"),
+        // Also the kernel's word for a port that listeners on all addresses and on one both want.
+        Errno::ADDRNOTAVAIL => match address.ip() {
+            Some(local) if is_local(local) && local.port() == 0 => {
+                format!("no port is free for {address} (net.ipv4.ip_local_port_range)")
+            }
+            Some(local) if is_local(local) => {
+                format!(
+                    "another id has the port of {address}, on all addresses or on one: choose another, or 0 for any"
+                )
+            }
+            _ => format!("no interface of this machine has {address}"),
+        },
         Errno::ACCESS => format!("no right to the port of {address}: use one from 1024 on"),
         _ => return error,
     };
     error.because(Cause::Other { reason: reason.into() })
+}
+
+/// Returns whether an address is one of this machine, or stands for all of them.
+fn is_local(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    UdpSocket::bind(address).is_ok()
 }
 
 /// Returns the error of resolving an address with its cause, for an id that is bound to `local`.
@@ -137,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_is_not_available_is_told_from_an_address_that_is_not() {
+        let told = |text: &str| {
+            let address = Address::from(text.parse::<SocketAddr>().unwrap());
+            bind(Error::new("bind_addr", "", Errno::ADDRNOTAVAIL), &address).to_string()
+        };
+        assert!(told("192.0.2.1:7471").contains("no interface of this machine has 192.0.2.1:7471"));
+        for local in ["0.0.0.0:7471", "127.0.0.1:7471"] {
+            let text = told(local);
+            assert!(text.contains(&format!("another id has the port of {local}")), "{text}");
+        }
+        assert!(told("127.0.0.1:0").contains("no port is free for 127.0.0.1:0"));
+    }
+
+    #[test]
     fn an_address_without_its_scope_and_one_of_another_family_are_named() {
         let link_local = Address::from("[fe80::1]:7471".parse::<SocketAddr>().unwrap());
         let text =
@@ -164,6 +198,7 @@ mod tests {
             ("notify", Errno::INVAL),
             ("set_option", Errno::INVAL),
             ("leave_multicast", Errno::ADDRNOTAVAIL),
+            ("resolve_route", Errno::NODEV),
         ] {
             assert_ne!(explain(Error::new(verb, "", errno)).cause, Cause::Unknown, "{verb}");
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbs::{Errno, Error, Result};
 use verbs_core::slots::SlotId;
 
-use super::CmId;
+use super::{CmId, explain};
 use crate::table::{self, Entry};
 use crate::types::Address;
 
@@ -74,7 +74,8 @@ impl CmId {
             let at = connection.groups.iter().position(|member| member.key == group);
             at.map(|at| connection.groups.swap_remove(at))
         };
-        let member = member.ok_or_else(|| Error::new("leave_multicast", "", Errno::ADDRNOTAVAIL))?;
+        let none = || explain::explain(Error::new("leave_multicast", "", Errno::ADDRNOTAVAIL));
+        let member = member.ok_or_else(none)?;
         table::remove(group.0);
         self.inner.explained(self.inner.backend.leave(member.number))
     }
