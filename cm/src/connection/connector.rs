@@ -67,6 +67,8 @@ pub struct Connector<'a> {
     /// program may take long to accept.
     pub connect_timeout: Duration,
     /// The time for all steps and all addresses together. `None` for the times of the steps alone.
+    /// The lookup of a name counts, but is not interrupted: it takes what the system's resolver
+    /// waits for its servers (`resolv.conf(5)`).
     pub timeout: Option<Duration>,
 }
 
@@ -101,7 +103,8 @@ impl Connector<'_> {
     ///   program rejected. [`rejection`](ConnectError::rejection) has the peer's private data.
     /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
     ///   device that reaches it.
-    /// - `ENOENT` for a name that is not known.
+    /// - `ENOENT` for a name that is not known, or that could not be looked up now; the sentence
+    ///   has the system's reason.
     /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, to: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
@@ -139,11 +142,12 @@ impl Connector<'_> {
         mut setup: impl FnMut(&CmId) -> Result<(Qp<Init>, T)>,
     ) -> Result<Connection<T>, ConnectError> {
         let failed = |step, error| ConnectError::new(None, step, error, None);
+        let started = Instant::now();
         let addresses = self.lookup(to).map_err(|error| failed(ConnectStep::Lookup, error))?;
         let channel = EventChannel::new().map_err(|error| failed(ConnectStep::ResolveAddr, error))?;
         let timeouts =
             Timeouts { resolve: self.resolve_timeout, connect: self.connect_timeout, total: self.timeout };
-        let mut active = Active::new(addresses, timeouts, Instant::now());
+        let mut active = Active::new(addresses, timeouts, started);
         let mut attempt = None;
         loop {
             let called = match (active.poll(Instant::now()), &mut attempt) {

@@ -21,7 +21,8 @@
 //! The states take events and the time, and return what to do, so that they are tested in simulated
 //! time, and any driver can share them: here threads that block at an event channel.
 //!
-//! Invariant: no call waits without a deadline that the program chose, except those that say so.
+//! Invariant: no call waits without a deadline that the program chose, except those that say so,
+//! and the lookup of a name, which has the deadline of the system's resolver.
 //!
 //! Invariant: what a peer does ends its own request at most. It makes no call of a [`Listener`]
 //! fail, and the memory that its requests take is bounded.
