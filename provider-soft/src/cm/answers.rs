@@ -75,7 +75,9 @@ impl Answers {
                 }
             }
         }
-        route(&ports, source, destination, is_local).map(Resolution::Done)
+        let route = route(&ports, source, destination, is_local)?;
+        let lookup = if is_local { None } else { Lookup::of_neighbour(&route) };
+        Ok(lookup.map_or(Resolution::Done(route), Resolution::Pending))
     }
 
     /// Keeps what a listener has answered to a lookup that is finished.

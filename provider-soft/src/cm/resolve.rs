@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The route is the kernel's: the port is the one that has the source address which the kernel
-//! chooses, failing that another address of the same interface. Ethernet addresses of neighbours
-//! are the kernel's business as well, since packets are UDP datagrams: a peer that does not exist
-//! is noticed by its silence.
+//! chooses, failing that another address of the same interface. A destination of the network is
+//! resolved when the kernel knows the Ethernet address of the next hop, so that a host which does
+//! not exist is noticed before a connection is requested. Packets need none of that: they are UDP
+//! datagrams.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -18,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use roce::wire::UDP_PORT;
-use verbs_core::Errno;
+use verbs_core::{Errno, neighbour};
 
 use super::answers::{Answer, Answers};
 use super::port::Port;
@@ -42,15 +43,27 @@ pub struct Route {
 pub enum Resolution {
     /// The route.
     Done(Route),
-    /// A process of this machine listens, and is asked for the addresses of its devices.
+    /// A process of this machine listens, and is asked for the addresses of its devices; or the
+    /// next hop is asked for its Ethernet address.
     Pending(Lookup),
 }
 
-/// A question to the process that listens on an address of this machine. Its owner waits for the
-/// descriptor to be readable, as long as the program's time-out says, and calls
-/// [`finish`](Self::finish), and then perhaps [`Answers::keep`].
+/// A question whose answer the resolution needs. Its owner waits for the descriptor to be readable,
+/// as long as the program's time-out says, and calls [`finish`](Self::finish), and then perhaps
+/// [`Answers::keep`].
 #[derive(Debug)]
-pub struct Lookup {
+pub struct Lookup(Question);
+
+#[derive(Debug)]
+enum Question {
+    /// To the process that listens on an address of this machine.
+    Listener(Listener),
+    /// To the next hop of a route.
+    Neighbour(neighbour::Search, Route),
+}
+
+#[derive(Debug)]
+struct Listener {
     stream: UnixStream,
     name: String,
     answer: Vec<u8>,
@@ -62,7 +75,8 @@ pub struct Lookup {
 /// machine or from any.
 ///
 /// An unspecified destination means this machine. A destination on this machine where no process
-/// listens resolves to itself.
+/// listens resolves to itself. A destination of the network is asked for by the kernel's neighbour
+/// discovery; where that cannot be followed, the resolution does without.
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the source address, or an address of the interface by
@@ -81,15 +95,39 @@ impl Lookup {
         source: Option<IpAddr>,
         destination: SocketAddr,
     ) -> Self {
-        Self { stream, name, answer: Vec::new(), source, destination }
+        Self(Question::Listener(Listener { stream, name, answer: Vec::new(), source, destination }))
     }
 
-    /// Returns the route if the listener has answered, without waiting; `None` if it has not. A
+    /// Asks for the next hop of a route to another machine. Returns `None` if there is nothing to
+    /// ask, or nobody.
+    pub(super) fn of_neighbour(route: &Route) -> Option<Self> {
+        let source = route.port.address();
+        let interface = Interface::of(source).ok()??;
+        let search = neighbour::Search::start(interface.index, source, route.destination).ok()??;
+        Some(Self(Question::Neighbour(search, route.clone())))
+    }
+
+    /// Returns the route if the question was answered, without waiting; `None` if it was not. A
     /// listener that ends without an answer leaves the destination itself.
     ///
     /// # Errors
     /// As [`resolve`].
     pub fn finish(&mut self) -> Result<Option<Route>, Errno> {
+        match &mut self.0 {
+            Question::Listener(listener) => listener.finish(),
+            Question::Neighbour(search, route) => Ok(search.is_found()?.then(|| route.clone())),
+        }
+    }
+
+    /// Returns the name that was asked and the answer, if there is one.
+    pub(super) fn into_answer(self) -> Option<(String, Answer)> {
+        let Question::Listener(listener) = self.0 else { return None };
+        Some((listener.name, parse(&listener.answer)?))
+    }
+}
+
+impl Listener {
+    fn finish(&mut self) -> Result<Option<Route>, Errno> {
         while !is_whole(&self.answer) {
             let mut bytes = [0; ANSWER];
             match self.stream.read(&mut bytes) {
@@ -103,17 +141,15 @@ impl Lookup {
         let addresses = parse(&self.answer).map(|answer| answer.addresses).unwrap_or_default();
         best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
     }
-
-    /// Returns the name that was asked and the answer, if there is one.
-    pub(super) fn into_answer(self) -> Option<(String, Answer)> {
-        Some((self.name, parse(&self.answer)?))
-    }
 }
 
-/// Readable when the listener has answered, or has ended.
+/// Readable when there may be an answer, or the listener has ended.
 impl AsFd for Lookup {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        match &self.0 {
+            Question::Listener(listener) => listener.stream.as_fd(),
+            Question::Neighbour(search, _) => search.as_fd(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@
 
 use core::fmt;
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
@@ -91,6 +91,12 @@ impl NetlinkSocket {
     fn of_protocol(protocol: SockProtocol, patience: Duration) -> Result<Self, Errno> {
         let socket = socket(AddressFamily::Netlink, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol)?;
         Ok(Self { socket, patience })
+    }
+}
+
+impl AsFd for NetlinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

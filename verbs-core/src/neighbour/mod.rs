@@ -15,6 +15,7 @@
 //! `rtnetlink(7)`; RFC 1112, section 6.4; RFC 2464, sections 4 and 7
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, attribute, each_attribute};
@@ -99,6 +100,8 @@ struct Link {
     /// Its Ethernet address.
     mac: Option<[u8; 6]>,
     vlan: Option<u16>,
+    /// The kernel asks neighbours on it for their Ethernet addresses.
+    asks: bool,
 }
 
 /// Questions about one interface.
@@ -189,8 +192,10 @@ impl<'w> Lookup<'w> {
         let mut request = vec![0; IFINFOMSG_LEN];
         request[4..8].copy_from_slice(&self.ifindex.to_ne_bytes());
         self.conversation.get_as(libc::RTM_GETLINK, libc::RTM_NEWLINK, &request, |reply| {
-            let (_, attributes) = head(reply, IFINFOMSG_LEN)?;
-            let mut link = Link::default();
+            let (header, attributes) = head(reply, IFINFOMSG_LEN)?;
+            let flags = header[IFINFOMSG_FLAGS_AT..][..4].try_into().map_or(0, u32::from_ne_bytes);
+            let asks = flags & libc::IFF_NOARP as u32 == 0;
+            let mut link = Link { asks, ..Link::default() };
             let mut info = Vec::new();
             each_attribute(attributes, |kind, value| match kind {
                 libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
@@ -232,13 +237,10 @@ fn ask(
     let deadline = Instant::now() + patience;
     // Open before the datagram leaves, so that no change is missed.
     let mut changes = NetlinkSocket::neighbour_changes(patience / TRIES)?;
-    let io = |error: std::io::Error| Errno::from_io(&error);
-    let socket = UdpSocket::bind(scoped(source, 0, lookup.ifindex)).map_err(io)?;
-    socket.set_nonblocking(true).map_err(io)?;
+    let question = Question::new(lookup.ifindex, source, neighbour)?;
     let mut buffer = vec![0; 4096];
     loop {
-        // A datagram that cannot be sent now is sent in the next round.
-        let _ = socket.send_to(b"H", scoped(neighbour, DISCARD_PORT, lookup.ifindex));
+        question.ask();
         loop {
             if let Some(mac) = lookup.neighbour(neighbour).map_err(unreachable)? {
                 return Ok(mac);
@@ -254,6 +256,103 @@ fn ask(
             }
         }
     }
+}
+
+/// A datagram that makes the kernel ask a neighbour for its Ethernet address.
+#[derive(Debug)]
+struct Question {
+    socket: UdpSocket,
+    to: SocketAddr,
+}
+
+impl Question {
+    fn new(ifindex: u32, source: IpAddr, neighbour: IpAddr) -> Result<Self, Errno> {
+        let io = |error: std::io::Error| Errno::from_io(&error);
+        let socket = UdpSocket::bind(scoped(source, 0, ifindex)).map_err(io)?;
+        socket.set_nonblocking(true).map_err(io)?;
+        Ok(Self { socket, to: scoped(neighbour, DISCARD_PORT, ifindex) })
+    }
+
+    /// Sends it. One that cannot be sent now is sent the next time.
+    fn ask(&self) {
+        let _ = self.socket.send_to(b"H", self.to);
+    }
+}
+
+/// A neighbour that the kernel asks for its Ethernet address, for programs that wait for many
+/// files: the descriptor is readable when the kernel's table has changed.
+#[derive(Debug)]
+pub struct Search {
+    ifindex: u32,
+    neighbour: IpAddr,
+    table: NetlinkSocket,
+    changes: NetlinkSocket,
+    question: Question,
+    asked: Instant,
+}
+
+impl Search {
+    /// Asks for the next hop from a local address on an interface to a destination. Returns `None`
+    /// if there is nothing to ask: the kernel knows its Ethernet address, or needs none.
+    ///
+    /// # Errors
+    /// As [`resolve`].
+    pub fn start(ifindex: u32, source: IpAddr, destination: IpAddr) -> Result<Option<Self>, Errno> {
+        let mut table = NetlinkSocket::route()?;
+        let Some(neighbour) = unknown_hop(&mut table, ifindex, destination).map_err(unreachable)? else {
+            return Ok(None);
+        };
+        // Open before the datagram leaves, so that no change is missed.
+        let changes = NetlinkSocket::neighbour_changes(Duration::ZERO)?;
+        let question = Question::new(ifindex, source, neighbour)?;
+        question.ask();
+        Ok(Some(Self { ifindex, neighbour, table, changes, question, asked: Instant::now() }))
+    }
+
+    /// Returns whether the neighbour has replied, without waiting.
+    ///
+    /// # Errors
+    /// Any errno of `recvmsg(2)`.
+    pub fn is_found(&mut self) -> Result<bool, Errno> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.changes.recv(&mut buffer) {
+                // Of some neighbour. One that was lost is one of many.
+                Ok(_) | Err(Errno::NOBUFS) => {}
+                Err(Errno::TIMEDOUT) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        let mac =
+            Lookup::new(&mut self.table, self.ifindex).neighbour(self.neighbour).map_err(unreachable)?;
+        // The kernel gives up after three seconds, and asks again when there is a reason.
+        if mac.is_none() && self.asked.elapsed() >= Duration::from_secs(1) {
+            self.question.ask();
+            self.asked = Instant::now();
+        }
+        Ok(mac.is_some())
+    }
+}
+
+impl AsFd for Search {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+}
+
+/// Returns the first hop to a destination, if its Ethernet address is needed and not known.
+///
+/// # Errors
+/// As [`Lookup::next_hop`] and [`Lookup::link`].
+fn unknown_hop(
+    wire: &mut dyn Wire,
+    ifindex: u32,
+    destination: IpAddr,
+) -> Result<Option<IpAddr>, NetlinkError> {
+    let mut lookup = Lookup::new(wire, ifindex);
+    let NextHop::Neighbour(neighbour) = lookup.next_hop(destination)? else { return Ok(None) };
+    let is_known = lookup.neighbour(neighbour)?.is_some() || !lookup.link()?.asks;
+    Ok((!is_known).then_some(neighbour))
 }
 
 /// Returns the Ethernet address that an IP address determines by itself.
@@ -316,8 +415,9 @@ const RTMSG_LEN: usize = 12;
 const RTMSG_TYPE_AT: usize = 7;
 /// The length of `struct ndmsg`.
 const NDMSG_LEN: usize = 12;
-/// The length of `struct ifinfomsg`.
+/// The length of `struct ifinfomsg`, and where the interface's flags stand in it.
 const IFINFOMSG_LEN: usize = 16;
+const IFINFOMSG_FLAGS_AT: usize = 8;
 /// `IFLA_VLAN_ID` of `linux/if_link.h`.
 const IFLA_VLAN_ID: u16 = 1;
 /// The port of the discard protocol, at which no program listens.

@@ -183,3 +183,37 @@ fn the_loopback_interface_leads_to_itself() {
     assert_eq!(resolve(u32::MAX >> 1, here, here, Duration::ZERO), Err(Errno::HOSTUNREACH));
     assert_eq!(interface_with(ip("239.1.2.3")), Err(Errno::NODEV), "a group");
 }
+
+/// Returns the description of an interface with these flags.
+fn link_with(flags: i32) -> (u16, Vec<u8>) {
+    let mut payload = vec![0; IFINFOMSG_LEN];
+    payload[IFINFOMSG_FLAGS_AT..][..4].copy_from_slice(&flags.to_ne_bytes());
+    (libc::RTM_NEWLINK, payload)
+}
+
+#[test]
+fn a_neighbour_is_asked_for_its_address_where_it_is_needed_and_not_known() {
+    let gateway = || attribute(libc::RTA_GATEWAY, &[10, 0, 0, 254]);
+    let known = || neighbour(&[attribute(libc::NDA_LLADDR, &MAC)]);
+    let up = || link_with(libc::IFF_UP);
+    let cases = [
+        (vec![route(1, &[]), refused(Errno::NOENT), up()], Ok(Some(ip("10.0.0.2")))),
+        (vec![route(1, &[gateway()]), neighbour(&[]), up()], Ok(Some(ip("10.0.0.254")))),
+        (vec![route(1, &[gateway()]), known()], Ok(None)),
+        // A tunnel has no Ethernet addresses.
+        (vec![route(1, &[]), refused(Errno::NOENT), link_with(libc::IFF_UP | libc::IFF_NOARP)], Ok(None)),
+        (vec![refused(Errno::NETUNREACH)], Err(NetlinkError::Refused(Errno::NETUNREACH))),
+    ];
+    for (replies, expected) in cases {
+        let mut paper = Paper::new(replies);
+        assert_eq!(unknown_hop(&mut paper, 5, ip("10.0.0.2")), expected);
+        assert!(paper.replies.is_empty());
+    }
+}
+
+#[test]
+fn nothing_is_asked_on_the_way_to_this_machine() {
+    let loopback = nix::net::if_::if_nametoindex("lo").unwrap();
+    let local = ip("127.0.0.1");
+    assert!(Search::start(loopback, local, ip("127.0.0.2")).unwrap().is_none());
+}
