@@ -68,21 +68,17 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Returns the interface that has an address, or `None` if there is none. All of 127.0.0.0/8
-    /// belongs to the interface that has 127.0.0.1.
+    /// Returns the interface that has an address, or `None` if there is none.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
     pub(crate) fn of(address: IpAddr) -> Result<Option<Self>, NixErrno> {
-        let listed = match address {
-            IpAddr::V4(v4) if v4.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            other => other,
-        };
+        let wanted = listed(address);
         let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
             let its = ip_of(&entry.address?)?;
             let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
             let is_up = entry.flags.contains(up);
-            (its == listed).then_some((entry.interface_name, is_up))
+            (its == wanted).then_some((entry.interface_name, is_up))
         });
         Ok(interface.map(|(name, is_up)| {
             let index = if_nametoindex(name.as_str()).unwrap_or(0);
@@ -113,6 +109,15 @@ impl Interface {
             listed.iter().filter(|(other, its, _)| other == name && is_beside(its)).collect();
         beside.sort_by_key(|(_, its, mask)| !mask.is_some_and(|mask| is_same_subnet(*its, address, mask)));
         Ok(beside.into_iter().map(|(_, its, _)| *its).collect())
+    }
+}
+
+/// Returns the address that stands for an address in the kernel's list: all of 127.0.0.0/8 belongs
+/// to the interface that has 127.0.0.1.
+pub(crate) fn listed(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        other => other,
     }
 }
 

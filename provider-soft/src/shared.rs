@@ -18,6 +18,8 @@
 //! [`lock`]: CombiningLock::lock
 //! [`try_lock`]: CombiningLock::try_lock
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -34,7 +36,7 @@ use crate::dm::Budget;
 use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::limits;
-use crate::link::{LinkWatch, PortLink};
+use crate::link::{LinkWatch, PortLink, listed};
 use crate::pending::PendingSet;
 use crate::sink::elapsed;
 
@@ -65,17 +67,22 @@ pub(crate) struct Shared {
     pub(crate) stop: AtomicBool,
     /// Tells that an interface changed. `None` where the kernel refuses it.
     pub(crate) link: Option<LinkWatch>,
-    /// The interface, as it is until the next change.
-    interface: Mutex<KnownInterface>,
+    /// The interfaces, as they are until the next change.
+    interfaces: Mutex<KnownInterfaces>,
     /// A report of a change was read, and the worker has not looked at the port since.
     link_changed: AtomicBool,
     /// The state of the port that events have reported. The worker alone changes it.
     port: Mutex<PortLink>,
 }
 
-/// The name and MTU of a device's interface, if it has one; `None` after a change, until they are
-/// needed.
-type KnownInterface = Option<Option<(String, u32)>>;
+/// The facts of interfaces that were needed since the last change of any.
+#[derive(Debug, Default)]
+struct KnownInterfaces {
+    /// The name and MTU of the device's own, if it has one.
+    own: Option<Option<(String, u32)>>,
+    /// The MTUs of those that have other addresses of this machine.
+    others: BTreeMap<IpAddr, Option<u32>>,
+}
 
 impl Shared {
     /// Makes the state of a device on a socket.
@@ -105,7 +112,7 @@ impl Shared {
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,
-            interface: Mutex::new(None),
+            interfaces: Mutex::default(),
             link_changed: AtomicBool::new(false),
             port,
         })
@@ -333,24 +340,10 @@ impl Shared {
 
     /// Returns the name and MTU of the interface that has the address ([`Socket::interface`]).
     ///
-    /// The kernel reports a change before the call that makes it returns. So what was known before
-    /// is true while no report waits, which costs one system call to find out.
-    ///
     /// # Errors
     /// As [`Socket::interface`].
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
-        let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
-            return self.socket.interface();
-        };
-        let mut known = self.interface.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.read_reports(link, &mut known) {
-            // It may have been asleep, with this report for an alarm.
-            self.wake();
-        }
-        match &*known {
-            Some(interface) => Ok(interface.clone()),
-            None => Ok(known.insert(self.socket.interface()?).clone()),
-        }
+        self.with_interfaces(|known| self.own_interface(known))
     }
 
     /// Returns the MTU of that interface.
@@ -361,12 +354,56 @@ impl Shared {
         Ok(self.interface()?.map(|(_, mtu)| mtu))
     }
 
+    /// Returns the smaller MTU of two interfaces: the device's own, and the one that has another
+    /// address of this machine. Packets between both travel on the loopback interface, but the
+    /// device of either address rejects path MTUs that its own interface does not carry.
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn mtu_to_local(&self, address: IpAddr) -> Result<Option<u32>, Errno> {
+        let address = listed(address);
+        self.with_interfaces(|known| {
+            let own = self.own_interface(known)?.map(|(_, mtu)| mtu);
+            let other = match known.others.get(&address) {
+                Some(mtu) => *mtu,
+                None => {
+                    let mtu = self.socket.interface_of(address)?.map(|(_, mtu)| mtu);
+                    *known.others.entry(address).or_insert(mtu)
+                }
+            };
+            Ok(own.map(|own| other.map_or(own, |other| own.min(other))))
+        })
+    }
+
+    fn own_interface(&self, known: &mut KnownInterfaces) -> Result<Option<(String, u32)>, Errno> {
+        match &known.own {
+            Some(interface) => Ok(interface.clone()),
+            None => Ok(known.own.insert(self.socket.interface()?).clone()),
+        }
+    }
+
+    /// Calls `ask` with what is known of interfaces.
+    ///
+    /// The kernel reports a change before the call that makes it returns. So what was known before
+    /// is true while no report waits, which costs one system call to find out.
+    fn with_interfaces<T>(&self, ask: impl FnOnce(&mut KnownInterfaces) -> T) -> T {
+        let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
+            return ask(&mut KnownInterfaces::default());
+        };
+        let mut known = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.read_reports(link, &mut known) {
+            // It may have been asleep, with this report for an alarm.
+            self.wake();
+        }
+        ask(&mut known)
+    }
+
     /// Reads the reports of changes, and returns whether there were any. The lock of what is known
     /// is held, so that no thread uses it between the report and its end.
-    fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterface) -> bool {
+    fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterfaces) -> bool {
         let any = link.has_changed();
         if any {
-            *known = None;
+            *known = KnownInterfaces::default();
             self.link_changed.store(true, Ordering::Release);
         }
         any
@@ -380,7 +417,7 @@ impl Shared {
     /// Raises the events of the port for what changed since they were last raised.
     pub(crate) fn follow_link(&self) {
         let Some(link) = &self.link else { return };
-        self.read_reports(link, &mut self.interface.lock().unwrap_or_else(PoisonError::into_inner));
+        self.read_reports(link, &mut self.interfaces.lock().unwrap_or_else(PoisonError::into_inner));
         if !self.link_changed.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -109,10 +109,18 @@ fn by_subnet() {
 fn new_mtu() {
     let port = port("10.7.0.1");
     assert_eq!(port.active_mtu().unwrap(), Mtu::MTU_1024);
+    let loopback = self::port("127.0.0.1");
+    let [there, back] = [("127.0.0.1", "10.7.0.1"), ("10.7.0.1", "127.0.0.1")]
+        .map(|(from, to)| route(Some(from), to).unwrap());
+    assert_eq!(there.port.address(), loopback.address());
+    assert_eq!(loopback.active_mtu().unwrap(), Mtu::MTU_4096);
     for (bytes, mtu) in [("4500", Mtu::MTU_4096), ("700", Mtu::MTU_512), ("2500", Mtu::MTU_2048)] {
         let changed = Command::new("ip").args(["link", "set", "a0", "mtu", bytes]).status();
         assert!(changed.unwrap().success());
         assert_eq!(port.active_mtu().unwrap(), mtu, "{bytes}");
         assert_eq!(port.active_mtu().unwrap(), mtu, "{bytes}, again");
+        for _ in 0..2 {
+            assert_eq!([&there, &back].map(|route| route.path_mtu().unwrap()), [mtu; 2], "{bytes}");
+        }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`datagram`] | datagram services, and multicast groups |
 //! | [`life`] | ids that are dropped in every state |
 //! | [`listener`] | listeners and connectors |
+//! | [`mtu`] | path MTUs between interfaces of one machine |
 //! | [`process`] | two processes that find each other by a port of localhost |
 //! | [`removal`] | devices that are removed, and devices that appear |
 //! | [`stranger`] | management datagrams that no connection manager sends |
@@ -20,6 +21,7 @@ mod connect;
 mod datagram;
 mod life;
 mod listener;
+mod mtu;
 mod process;
 mod removal;
 mod stranger;

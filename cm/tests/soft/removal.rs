@@ -2,43 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, IdKey, PortSpace};
 use verbs::Errno;
 
-use crate::support::{Host, RESOLVE, Server, asking, connect, next, request, resolved};
+use crate::support::{Host, RESOLVE, Server, asking, connect, ip, is_inside, next, request, resolved};
 
-/// The variable that a test finds in a network of its own.
-const INSIDE: &str = "RDMACM_SOFT_REMOVAL";
-
-/// An address of that network, on loopback.
+/// An address on the loopback interface of a network of the test's own.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
-/// Runs a test of this file again, in a network namespace of its own. Returns whether this is that
-/// run.
-fn is_inside(test: &str) -> bool {
-    const NETWORK: &str = "ip link set lo up && ip address add 10.78.0.1/32 dev lo && exec \"$@\"";
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let this = std::env::current_exe().expect("this program");
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c", NETWORK, "sh"]).arg(this);
-    command.args(["--exact", &format!("removal::{test}"), "--nocapture"]);
-    match command.env(INSIDE, "1").env_remove("VERBS_SOFT").status() {
-        Ok(status) if status.success() => {}
-        Ok(status) if status.code() == Some(101) => panic!("it fails in a network of its own"),
-        other => println!("SKIP: no network namespace with an address: {other:?}"),
-    }
-    false
-}
-
-/// Adds or deletes the address.
-fn change(what: &str) {
-    let status = Command::new("ip").args(["address", what, "10.78.0.1/32", "dev", "lo"]).status();
-    assert!(status.expect("ip runs").success());
-}
+/// Adds that address.
+const NETWORK: &str = "ip address add 10.78.0.1/32 dev lo";
 
 /// Waits until each id has the event of its device's removal. No other event comes.
 #[track_caller]
@@ -54,7 +28,8 @@ fn removed<'a>(channel: &EventChannel, ids: impl IntoIterator<Item = &'a CmId>) 
 
 #[test]
 fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
-    if !is_inside("an_address_that_leaves_its_interface_removes_the_device_in_every_state") {
+    const TEST: &str = "removal::an_address_that_leaves_its_interface_removes_the_device_in_every_state";
+    if !is_inside(TEST, NETWORK) {
         return;
     }
     let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
@@ -72,7 +47,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     let (its, client) = asking(server.address);
     let asked = request(&server.channel).id;
 
-    change("delete");
+    ip("address delete 10.78.0.1/32 dev lo");
     removed(&channel, [&bound, &found, &routed]);
     removed(&pair.channel, [&pair.client]);
     removed(&server.channel, [&server.listener, &pair.server, &asked]);
@@ -83,7 +58,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert_eq!(idle.bind_addr((ADDRESS, 0)).unwrap_err().errno, Errno::NODEV);
 
     // The port of the listener that has ended is free, and the other one has the device again.
-    change("add");
+    ip("address add 10.78.0.1/32 dev lo");
     drop(routed);
     idle.bind_addr((ADDRESS, server.address.port())).unwrap();
     let (_its, client) = asking((ADDRESS, everywhere.address.port()).into());

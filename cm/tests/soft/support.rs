@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,6 +34,34 @@ impl Host {
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
         (self.address, port).into()
     }
+}
+
+/// The variable that a test finds in a network of its own.
+const INSIDE: &str = "RDMACM_SOFT_INSIDE";
+
+/// Runs a test again, in a network namespace with what the commands of a shell add to the loopback
+/// interface. Returns whether this is that run.
+pub(crate) fn is_inside(test: &str, network: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().expect("this program");
+    let mut command = Command::new("unshare");
+    let script = format!("ip link set lo up && {network} && exec \"$@\"");
+    command.args(["--net", "sh", "-c", &script, "sh"]).arg(this).args(["--exact", test, "--nocapture"]);
+    match command.env(INSIDE, "1").env_remove("VERBS_SOFT").status() {
+        Ok(status) if status.success() => {}
+        Ok(status) if status.code() == Some(101) => panic!("it fails in a network of its own"),
+        other => println!("SKIP: no network namespace with an address: {other:?}"),
+    }
+    false
+}
+
+/// Runs `ip` with words.
+#[track_caller]
+pub(crate) fn ip(words: &str) {
+    let status = Command::new("ip").args(words.split(' ')).status();
+    assert!(status.expect("ip runs").success(), "ip {words}");
 }
 
 /// Returns the next event. Fails after [`PATIENCE`].
@@ -79,8 +108,18 @@ impl Server {
 
 /// Returns an id whose route to a peer is resolved.
 pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<Address>) -> CmId {
+    resolved_from(None, channel, space, to)
+}
+
+/// Returns an id whose route from an address to a peer is resolved.
+fn resolved_from(
+    source: Option<Address>,
+    channel: &EventChannel,
+    space: PortSpace,
+    to: impl Into<Address>,
+) -> CmId {
     let id = channel.create_id(space).expect("an id");
-    id.resolve_addr(None, to, RESOLVE).expect("an address");
+    id.resolve_addr(source, to, RESOLVE).expect("an address");
     let event = next(channel);
     assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
     id.resolve_route(RESOLVE).expect("a resolved address");
@@ -129,8 +168,14 @@ pub(crate) struct Pair {
 
 /// Connects to a server.
 pub(crate) fn connect(server: &Server) -> Pair {
+    connect_from(None, server)
+}
+
+/// Connects from an address to a server.
+pub(crate) fn connect_from(source: Option<IpAddr>, server: &Server) -> Pair {
     let channel = EventChannel::new().expect("a channel");
-    let client = resolved(&channel, PortSpace::TCP, server.address);
+    let source = source.map(|ip| (ip, 0).into());
+    let client = resolved_from(source, &channel, PortSpace::TCP, server.address);
     let client_end = End::of(&client);
     let qp = client_end.qp(&client);
     client.connect(qp, &ConnParam::default()).expect("a request is sent");

@@ -93,6 +93,15 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu()?, true).active_mtu)
     }
 
+    /// Returns the largest path MTU of packets to a device of this machine at an address: of its
+    /// interface, and of this port's, the smaller one.
+    ///
+    /// # Errors
+    /// As [`active_mtu`](Self::active_mtu).
+    pub(super) fn mtu_to_local(&self, address: IpAddr) -> core::result::Result<Mtu, Errno> {
+        Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
+    }
+
     /// Returns whether a part of this process has the general services interface of the device.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)

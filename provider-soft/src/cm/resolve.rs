@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use roce::wire::UDP_PORT;
+use verbs_core::types::Mtu;
 use verbs_core::{Errno, neighbour};
 
 use super::answers::{Answer, Answers};
@@ -36,6 +37,17 @@ pub struct Route {
     pub destination: IpAddr,
     /// Whether the peer is on this machine.
     pub is_local: bool,
+}
+
+impl Route {
+    /// Returns the largest path MTU that both ends carry, as far as this end knows: a device of
+    /// this machine has the interface of its address.
+    ///
+    /// # Errors
+    /// As [`Port::active_mtu`].
+    pub fn path_mtu(&self) -> Result<Mtu, Errno> {
+        if self.is_local { self.port.mtu_to_local(self.destination) } else { self.port.active_mtu() }
+    }
 }
 
 /// The state of a resolution.

@@ -253,7 +253,15 @@ impl Socket {
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`: a process that is short of files does not
     /// know them.
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
-        let found = Interface::of(self.address).map_err(|errno| Errno::from_raw(errno as i32))?;
+        self.interface_of(self.address)
+    }
+
+    /// Returns the name and MTU of the interface that has another address of this machine.
+    ///
+    /// # Errors
+    /// As [`interface`](Self::interface).
+    pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
+        let found = Interface::of(address).map_err(|errno| Errno::from_raw(errno as i32))?;
         let Some(Interface { name, .. }) = found.filter(|interface| interface.index != 0) else {
             return Ok(None);
         };

@@ -113,7 +113,7 @@ impl State {
     /// Ends the resolution of an address, with an event.
     fn resolved(&mut self, key: Key, destination: SocketAddr, outcome: Result<Route>) {
         let outcome = outcome.and_then(|route| {
-            let mtu = route.port.active_mtu()?;
+            let mtu = route.path_mtu()?;
             Ok((self.adapter_of(&route.port)?, mtu, route))
         });
         if let Ok((number, ..)) = &outcome {
