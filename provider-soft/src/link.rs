@@ -65,6 +65,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// It is up and has a carrier.
     pub(crate) is_up: bool,
+    /// It is the loopback interface.
+    pub(crate) is_loopback: bool,
 }
 
 impl Interface {
@@ -76,13 +78,13 @@ impl Interface {
         let wanted = listed(address);
         let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
             let its = ip_of(&entry.address?)?;
-            let up = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
-            let is_up = entry.flags.contains(up);
-            (its == wanted).then_some((entry.interface_name, is_up))
+            (its == wanted).then_some((entry.interface_name, entry.flags))
         });
-        Ok(interface.map(|(name, is_up)| {
-            let index = if_nametoindex(name.as_str()).unwrap_or(0);
-            Self { name, index, is_up }
+        Ok(interface.map(|(name, flags)| Self {
+            index: if_nametoindex(name.as_str()).unwrap_or(0),
+            is_up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+            is_loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            name,
         }))
     }
 

@@ -25,6 +25,7 @@ use crate::ah::path;
 use crate::context::{check_port, within};
 use crate::device::Device;
 use crate::device_core::{AttachError, DeviceCore};
+use crate::io::address::address_of;
 use crate::pd::{destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
@@ -303,7 +304,13 @@ impl QpOps for Qp {
         explain::group(self.qp_type, gid).map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
         let joined = device.control(VERB, |core, _| {
             core.attach_mcast(qpn, group, &device.socket).map_err(|error| match error {
-                AttachError::Join(errno) => device.error(VERB, errno),
+                AttachError::Join(errno) => {
+                    let (error, group) = (device.error(VERB, errno), address_of(group));
+                    match device.socket.group_obstacle(group).filter(|_| errno == Errno::NETUNREACH) {
+                        Some(reason) => error.because(Cause::Other { reason: reason.into() }),
+                        None => error,
+                    }
+                }
                 AttachError::Refused(Refused::NoRoom) => {
                     let (name, max) = match core.engine.mcast_members(&group) {
                         0 => ("multicast groups", limits::MAX_MCAST_GRP),

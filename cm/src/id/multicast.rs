@@ -33,8 +33,9 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for an address that is no group's; `EOPNOTSUPP`
-    /// with `send_only` where the kernel or the fabric has no such members; any other errno that
-    /// the kernel returns.
+    /// with `send_only` where the kernel or the fabric has no such members; `ENETUNREACH` for a
+    /// group that no packet of a soft device reaches, as for
+    /// [`attach_mcast`](verbs::Qp::attach_mcast); any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_join_multicast(3)`, `rdma_join_multicast_ex(3)`

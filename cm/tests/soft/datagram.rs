@@ -1,11 +1,11 @@
 //! Datagram services, and multicast groups.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rdmacm::{ConnParam, EventChannel, EventKind, Peer, PortSpace};
-use verbs::{CqInit, Errno, QpInit, QpType};
+use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp};
 
-use crate::support::{Host, RESOLVE, Server, next, request, resolved};
+use crate::support::{Host, PATIENCE, RESOLVE, Server, ip, is_inside, next, request, resolved};
 
 #[test]
 fn a_datagram_service_is_found_with_private_data_both_ways() {
@@ -77,4 +77,50 @@ fn a_group_is_reached_from_a_loopback_address_by_any_device() {
     assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
     id.join_multicast(group, false).unwrap();
     assert!(matches!(next(&channel).kind, EventKind::MulticastJoin { .. }));
+}
+
+#[test]
+fn a_group_of_the_other_family_is_refused_with_the_reason() {
+    let host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::UDP).unwrap();
+    id.bind_addr(host.at(0)).unwrap();
+    let group: Ipv6Addr = "ff15::9:8:7".parse().unwrap();
+    let error = id.join_multicast((group, 0), false).unwrap_err();
+    assert_eq!(error.errno, Errno::NETUNREACH);
+    assert!(error.to_string().contains("ff15::9:8:7 is no group of IPv4"), "{error}");
+}
+
+/// The kernel would let a device join, and lose what is sent to the group.
+#[test]
+fn a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route() {
+    const TEST: &str = "datagram::a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route";
+    if !is_inside(TEST, "ip -6 address show dev lo | grep -q ::1/128") {
+        return;
+    }
+    let _device = verbs::soft::bind(Ipv6Addr::LOCALHOST.into()).unwrap();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::UDP).unwrap();
+    id.bind_addr((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let context = id.context().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(4)).unwrap());
+    let mut qp = id.create_ud_qp(&pd, &QpInit::new(QpType::UD, &cq)).unwrap();
+    let group: Ipv6Addr = "ff15::9:8:7".parse().unwrap();
+    let refused = [false, true].map(|send_only| id.join_multicast((group, 0), send_only).unwrap_err());
+    for error in refused.iter().chain([&qp.attach_mcast(&group.into(), 0).unwrap_err()]) {
+        assert_eq!(error.errno, Errno::NETUNREACH);
+        assert!(error.to_string().contains("lo has no route for ff15::9:8:7"), "{error}");
+        assert!(error.to_string().contains("ip -6 route add local ff00::/8 dev lo"), "{error}");
+    }
+
+    ip("-6 route add local ff00::/8 dev lo");
+    id.join_multicast((group, 0), false).unwrap();
+    let EventKind::MulticastJoin { ud, .. } = next(&channel).kind else { panic!("no group") };
+    qp.attach_mcast(&group.into(), 0).unwrap();
+    qp.post_recv_buf(pd.alloc_buf(64).unwrap(), ..).unwrap();
+    let ah = pd.create_ah(&ud.ah_attr).unwrap();
+    let (op, message) = (SendOp::UdSend { to: ah.to(ud.qp_num, ud.qkey) }, pd.alloc_buf(5).unwrap());
+    qp.post_send_buf(op, SendFlags::empty(), message, ..).unwrap();
+    let received = [(); 2].map(|()| cq.poll_within(PATIENCE).unwrap().ok().unwrap().received());
+    assert!(received.contains(&45), "the message behind its routing header: {received:?}");
 }

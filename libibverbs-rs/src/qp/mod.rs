@@ -516,7 +516,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   group.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
-    /// - `ENETUNREACH` for a group of the other address family than the soft device's.
+    /// - `ENETUNREACH` for a group of the other address family than the soft device's, and for one
+    ///   of IPv6 on a loopback interface without a route for it. The error says how to add one.
     /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
     ///   multicast.
     ///

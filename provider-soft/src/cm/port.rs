@@ -102,6 +102,12 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }
 
+    /// Returns why no packet of a multicast group reaches the port, and what to do, as far as that
+    /// is certain: the group is of the other family, or the loopback interface has no route for it.
+    pub fn group_obstacle(&self, group: IpAddr) -> Option<String> {
+        self.device.socket.group_obstacle(group.to_canonical())
+    }
+
     /// Returns whether a part of this process has the general services interface of the device.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)

@@ -10,8 +10,9 @@
 //! Membership, and the route of datagrams to groups, end with the interface. When the address is on
 //! another interface, or on a new one of the same name, the device makes both anew.
 //!
-//! An interface without a route for `ff00::/8`, such as the loopback interface, carries no IPv6
-//! multicast.
+//! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel gives one to
+//! each interface except loopback, whose devices reject such groups ([`Socket::group_obstacle`])
+//! until the administrator adds a route of the type `local`.
 //!
 //! # References
 //! `ip(7)` (`IP_ADD_MEMBERSHIP`), `ipv6(7)`; IBTA annex A17, section A17.4.6 (multicast)

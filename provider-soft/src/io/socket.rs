@@ -3,7 +3,8 @@
 //! It never blocks. Its port is also the port of its peers: source and destination are 4791 in
 //! every packet.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::c_int;
@@ -139,14 +140,39 @@ impl Socket {
         }
     }
 
+    /// Returns why no packet of a group reaches the socket's address, and what to do, as far as
+    /// that is certain: the group is of the other family, or the loopback interface has no route
+    /// for it. The kernel lets a socket join such a group, and loses what is sent to it.
+    pub(crate) fn group_obstacle(&self, group: IpAddr) -> Option<String> {
+        let (v6, local) = match (group, self.address) {
+            (IpAddr::V6(group), IpAddr::V6(local)) => (group, local),
+            (IpAddr::V4(_), IpAddr::V4(_)) => return None,
+            (_, local) => {
+                let family = if local.is_ipv4() { "IPv4" } else { "IPv6" };
+                return Some(format!("{group} is no group of {family}, and the device has {local}"));
+            }
+        };
+        let interface = Interface::of(local.into()).ok()?.filter(|interface| interface.is_loopback)?;
+        let name = &interface.name;
+        (has_route(v6, &interface) == Ok(false)).then(|| {
+            format!(
+                "{name} has no route for {group}, without which it carries no multicast of IPv6: \
+                 ip -6 route add local ff00::/8 dev {name}"
+            )
+        })
+    }
+
     /// Returns a socket that receives what is sent to a group on the interface of this socket's
     /// address. Other sockets of this kind may receive it as well.
     ///
     /// # Errors
-    /// - `ENETUNREACH`: the group's address is of the other family.
+    /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) has the reason.
     /// - `EADDRNOTAVAIL`: no interface has the socket's address any more.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`.
     pub(super) fn of_group(&self, group: IpAddr) -> Result<Self, Errno> {
+        if self.group_obstacle(group).is_some() {
+            return Err(Errno::NETUNREACH);
+        }
         let (_, interface) = interface_of(self.address).ok_or(Errno::ADDRNOTAVAIL)?;
         let family = if group.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let socket = sys::datagram_socket(family)?;
@@ -311,6 +337,19 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
 fn interface_of(address: IpAddr) -> Option<(String, u32)> {
     let Interface { name, index, .. } = Interface::of(address).ok()??;
     (index != 0).then_some((name, index))
+}
+
+/// Returns whether an interface has a route for a group.
+///
+/// # Errors
+/// Any errno of `socket(2)` and `setsockopt(2)`.
+fn has_route(group: Ipv6Addr, interface: &Interface) -> Result<bool, Errno> {
+    let socket = sys::datagram_socket(libc::AF_INET6)?;
+    let index = interface.index.to_ne_bytes();
+    sys::set_bytes(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
+    // Sends nothing.
+    let connected = UdpSocket::from(socket).connect((group, UDP_PORT));
+    Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
 /// Returns addresses of 127.0.0.0/8 in an order that differs between processes. None is in

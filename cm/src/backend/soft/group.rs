@@ -4,6 +4,7 @@
 //! # References
 //! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use verbs::{Errno, GlobalRoute, QpType};
@@ -20,7 +21,8 @@ impl State {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or of another service than datagrams, and for an address
-    /// that is no group's; `EAFNOSUPPORT` for one of another family.
+    /// that is no group's; `EAFNOSUPPORT` for one that is not of IP; `ENETUNREACH` for a group that
+    /// does not reach the device ([`group_obstacle`](Self::group_obstacle)).
     pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {
         let ip = address.ip().ok_or(Errno::AFNOSUPPORT)?.ip();
         let membership = self.draw_number() as u32;
@@ -29,6 +31,10 @@ impl State {
         if !is_ready || id.adapter.is_none() || id.qp_type != QpType::UD || !ip.is_multicast() {
             return Err(Errno::INVAL);
         }
+        if self.group_obstacle(key, ip).is_some() {
+            return Err(Errno::NETUNREACH);
+        }
+        let id = self.id(key)?;
         id.groups.insert(membership, cookie);
         let route = GlobalRoute {
             dgid: ip.into(),
@@ -39,6 +45,12 @@ impl State {
         let param = SoftParam::of_service(&[], route, GROUP_QPN, PortSpace::UDP_QKEY);
         self.report_member(key, cookie, EventType::MULTICAST_JOIN, param);
         Ok(membership)
+    }
+
+    /// Returns why a group does not reach the device of an id.
+    pub(super) fn group_obstacle(&self, key: Key, group: IpAddr) -> Option<String> {
+        let number = self.ids.get(&key)?.adapter?;
+        self.adapters.get(&number)?.port.group_obstacle(group)
     }
 
     /// Leaves a group. Its events that were not read are discarded.

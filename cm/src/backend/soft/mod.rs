@@ -261,7 +261,14 @@ impl Backend for SoftId {
     }
 
     fn join(&self, uid: u64, address: &Address, _send_only: bool) -> Result<u32> {
-        self.manager.call("join_multicast", |state| state.join(self.key, uid, address))
+        const VERB: &str = "join_multicast";
+        self.manager.call(VERB, |state| state.join(self.key, uid, address)).map_err(|error| {
+            let Some(group) = address.ip().filter(|_| error.errno == Errno::NETUNREACH) else { return error };
+            match self.manager.call(VERB, |state| Ok(state.group_obstacle(self.key, group.ip()))) {
+                Ok(Some(reason)) => error.because(Cause::Other { reason: reason.into() }),
+                _ => error,
+            }
+        })
     }
 
     fn leave(&self, membership: u32) -> Result<()> {
