@@ -85,7 +85,8 @@ pub struct AddrInfo {
 
 /// Looks a host and a service up. Without a host, the addresses are those of any interface to
 /// listen on, and those of this machine to connect to. A service is a port number or a name;
-/// without one the port is 0.
+/// without one the port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`, and
+/// may be in brackets.
 ///
 /// ```
 /// use rdmacm::{Hints, getaddrinfo};
@@ -101,8 +102,8 @@ pub struct AddrInfo {
 /// # Errors
 /// - `EINVAL` without a host, a service and [`Hints::passive`]; for an address that is not in
 ///   numbers, with [`Hints::numeric_host`].
-/// - `ENOENT` for a host or a service that is not known, with the system's reason, or that has no
-///   address of the family.
+/// - `ENOENT` for a host, a service or a scope that is not known, with the system's reason, or that
+///   has no address of the family.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -118,7 +119,7 @@ pub fn getaddrinfo(node: Option<&str>, service: Option<&str>, hints: &Hints) -> 
     let addresses: Vec<SocketAddr> = match node {
         None if hints.passive => any(port).into(),
         None => local(port).into(),
-        Some(node) => match numeric(node, port) {
+        Some(node) => match numeric(node, port)? {
             Some(address) => vec![address],
             None if hints.numeric_host || hints.family == Some(Family::Ib) => {
                 return Err(error(Errno::INVAL, format!("{node} is no address in numbers")));
@@ -179,18 +180,27 @@ fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> O
     }
 }
 
-/// Parses an address in numbers. An IPv6 address may have a scope: `fe80::1%eth0`, or a number in
-/// its place.
-fn numeric(node: &str, port: u16) -> Option<SocketAddr> {
-    let Some((ip, scope)) = node.split_once('%') else {
-        return node.parse::<IpAddr>().ok().map(|ip| (ip, port).into());
+/// Parses an address in numbers, or returns `None` for a name. An IPv6 address may be in brackets,
+/// and may have a scope: `fe80::1%eth0`, or a number in place of the interface's name.
+///
+/// # Errors
+/// `ENOENT` for a scope that is no interface.
+pub(crate) fn numeric(node: &str, port: u16) -> Result<Option<SocketAddr>> {
+    let inner = node.strip_prefix('[').and_then(|node| node.strip_suffix(']'));
+    let Some((ip, scope)) = inner.unwrap_or(node).split_once('%') else {
+        let ip = match inner {
+            Some(inner) => inner.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+            None => node.parse().ok(),
+        };
+        return Ok(ip.map(|ip| (ip, port).into()));
     };
-    let ip: Ipv6Addr = ip.parse().ok()?;
+    let Ok(ip) = ip.parse::<Ipv6Addr>() else { return Ok(None) };
     let scope = match scope.parse() {
         Ok(number) => number,
-        Err(_) => nix::net::if_::if_nametoindex(scope).ok()?,
+        Err(_) => nix::net::if_::if_nametoindex(scope)
+            .map_err(|_| error(Errno::NOENT, format!("{node}: no interface is named {scope}")))?,
     };
-    Some(SocketAddrV6::new(ip, port, 0, scope).into())
+    Ok(Some(SocketAddrV6::new(ip, port, 0, scope).into()))
 }
 
 /// Returns the number of a port, by the system's names.
@@ -236,6 +246,14 @@ mod tests {
         assert_eq!(destinations(Some("2001:db8::1"), &hints), ["[2001:db8::1]:7471"]);
         assert_eq!(destinations(Some("fe80::1%7"), &hints), ["[fe80::1%7]:7471"]);
         assert_eq!(destinations(Some("fe80::1%lo"), &hints), ["[fe80::1%1]:7471"]);
+        assert_eq!(destinations(Some("[fe80::1%lo]"), &hints), ["[fe80::1%1]:7471"]);
+        assert_eq!(destinations(Some("[2001:db8::1]"), &hints), ["[2001:db8::1]:7471"]);
+        for node in ["[192.0.2.1]", "[fe80::1%7", "nosuch%lo", "[]", "%"] {
+            let error = getaddrinfo(Some(node), None, &hints).unwrap_err();
+            assert_eq!(error.errno, Errno::INVAL, "{node}");
+        }
+        let error = getaddrinfo(Some("fe80::1%no0"), None, &hints).unwrap_err();
+        assert_eq!(error.to_string(), "getaddrinfo: fe80::1%no0: no interface is named no0 (ENOENT)");
         let error = getaddrinfo(Some("localhost"), None, &hints).unwrap_err();
         assert_eq!(error.to_string(), "getaddrinfo: localhost is no address in numbers (EINVAL)");
     }

@@ -209,7 +209,7 @@ pub mod guide {}
 pub use addrinfo::{AddrInfo, Family, Hints, getaddrinfo};
 pub use connection::{
     ConnectError, ConnectStep, Connection, Connector, Control, Disconnected, End, Incoming, Listener,
-    ListenerInit, Resources,
+    ListenerInit, Resources, ToAddresses,
 };
 pub use event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
 pub use event_channel::EventChannel;

@@ -5,7 +5,7 @@
 //!                                   the setup, connect ─► Connection
 //! ```
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use verbs::state::{Init, Rts};
@@ -13,7 +13,7 @@ use verbs::{Cause, Errno, Error, Qp, Result};
 
 use super::active::{Action, Active, Timeouts};
 use super::failure::{ConnectError, ConnectStep};
-use super::{Connection, Control, Resources};
+use super::{Connection, Control, Resources, ToAddresses};
 use crate::EventChannel;
 use crate::event::Event;
 use crate::id::CmId;
@@ -107,7 +107,7 @@ impl Connector<'_> {
     ///   has the system's reason.
     /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
     #[doc(alias = "rdma_create_ep")]
-    pub fn connect(&self, to: impl ToSocketAddrs) -> Result<Connection, ConnectError> {
+    pub fn connect(&self, to: impl ToAddresses) -> Result<Connection, ConnectError> {
         self.connect_with(to, |id| Resources::create(id, Resources::CAP))
     }
 
@@ -138,7 +138,7 @@ impl Connector<'_> {
     /// As [`connect`](Self::connect), and those of `setup`, after which no other address is tried.
     pub fn connect_with<T>(
         &self,
-        to: impl ToSocketAddrs,
+        to: impl ToAddresses,
         mut setup: impl FnMut(&CmId) -> Result<(Qp<Init>, T)>,
     ) -> Result<Connection<T>, ConnectError> {
         let failed = |step, error| ConnectError::new(None, step, error, None);
@@ -199,7 +199,7 @@ impl Connector<'_> {
     }
 
     /// Returns the addresses of a name, of the family of the source.
-    fn lookup(&self, to: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
+    fn lookup(&self, to: impl ToAddresses) -> Result<Vec<SocketAddr>> {
         let addresses = super::lookup(to)?;
         let is_reached =
             |address: &SocketAddr| self.source.is_none_or(|source| source.is_ipv4() == address.is_ipv4());

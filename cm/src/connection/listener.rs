@@ -12,7 +12,7 @@
 
 use core::fmt;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use verbs::{Cause, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive};
-use super::{Connection, Control, Resources, lookup, no_address, wait};
+use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
 use crate::EventChannel;
 use crate::event::{ConnectRequest, EventKind, Peer};
 use crate::id::{CmId, IdKey};
@@ -162,7 +162,7 @@ impl Listener {
     /// As [`CmId::bind_addr`], notably `EADDRINUSE` and `EADDRNOTAVAIL`; as [`EventChannel::new`]
     /// and [`CmId::listen`]; `ENOENT` for a name that is not known.
     #[doc(alias = "rdma_create_ep")]
-    pub fn bind(address: impl ToSocketAddrs) -> Result<Self> {
+    pub fn bind(address: impl ToAddresses) -> Result<Self> {
         let setup = |request: &ConnectRequest| {
             let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
             request.id.accept(qp, &ConnParam::default())?;
@@ -209,7 +209,7 @@ impl<T> Listener<T> {
     /// # Errors
     /// As [`bind`](Listener::bind).
     pub fn bind_with(
-        address: impl ToSocketAddrs,
+        address: impl ToAddresses,
         init: &ListenerInit,
         setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
     ) -> Result<Self> {

@@ -6,6 +6,7 @@
 //! | [`listener`] | [`Listener`]: the side that listens |
 //! | [`control`] | [`Control`]: a connection's events, and its end |
 //! | [`resources`] | [`Resources`]: completion queues and a protection domain for one connection |
+//! | [`names`] | [`ToAddresses`]: the addresses that a program names |
 //! | [`failure`] | [`ConnectError`]: the step that failed, the peer's reject |
 //! | [`active`], [`passive`], [`ending`] | the states of each of them, without I/O |
 //! | [`wait`] | waiting for files with a deadline |
@@ -33,11 +34,12 @@ mod control;
 mod ending;
 mod failure;
 mod listener;
+mod names;
 mod passive;
 mod resources;
 mod wait;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use verbs::state::{Errored, Rts};
@@ -48,6 +50,7 @@ pub use control::Control;
 pub use ending::End;
 pub use failure::{ConnectError, ConnectStep};
 pub use listener::{Incoming, Listener, ListenerInit};
+pub use names::ToAddresses;
 pub use resources::Resources;
 
 use crate::types::PeerParam;
@@ -118,16 +121,12 @@ impl<T> Connection<T> {
     }
 }
 
-/// Looks the addresses of a name up.
+/// Returns the addresses of a name.
 ///
 /// # Errors
-/// `ENOENT` with the system's reason, and for a name without addresses.
-fn lookup(name: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
-    let addresses = name.to_socket_addrs().map_err(|failed| {
-        let reason = failed.to_string().into();
-        Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason })
-    })?;
-    let addresses: Vec<_> = addresses.collect();
+/// As [`ToAddresses::to_addresses`]; `ENOENT` for a name without addresses.
+fn lookup(name: impl ToAddresses) -> Result<Vec<SocketAddr>> {
+    let addresses = name.to_addresses()?;
     if addresses.is_empty() { Err(no_address()) } else { Ok(addresses) }
 }
 

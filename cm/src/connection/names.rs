@@ -1,0 +1,128 @@
+//! [`ToAddresses`]: from what a program names to addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+
+use verbs::{Cause, Errno, Error, Result};
+
+use crate::addrinfo::numeric;
+
+/// A value that names addresses with their port: what [`ToSocketAddrs`] of the standard library
+/// takes, and IPv6 addresses whose scope is the name of an interface, `"[fe80::1%eth0]:7471"`.
+///
+/// ```
+/// use rdmacm::ToAddresses;
+///
+/// # fn main() -> verbs::Result<()> {
+/// let [address] = "[fe80::1%lo]:7471".to_addresses()?[..] else { panic!("one address") };
+/// assert_eq!(address, "[fe80::1%1]:7471".parse().unwrap());
+/// # Ok(())
+/// # }
+/// ```
+pub trait ToAddresses {
+    /// Returns the addresses, in the order in which they are tried. Names are looked up by the
+    /// system, which may take seconds.
+    ///
+    /// # Errors
+    /// `ENOENT` for a name or an interface that is not known, and for a text without a port.
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>>;
+}
+
+impl ToAddresses for str {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        let parts = self.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match parts {
+            Some((host, port)) if host.starts_with('[') => (host, port).to_addresses(),
+            _ => looked_up(self),
+        }
+    }
+}
+
+impl ToAddresses for (&str, u16) {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        match numeric(self.0, self.1)? {
+            Some(address) => Ok(vec![address]),
+            None => looked_up(self),
+        }
+    }
+}
+
+impl ToAddresses for String {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        self.as_str().to_addresses()
+    }
+}
+
+impl ToAddresses for (String, u16) {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        (self.0.as_str(), self.1).to_addresses()
+    }
+}
+
+impl ToAddresses for [SocketAddr] {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        Ok(self.to_vec())
+    }
+}
+
+impl<T: ToAddresses + ?Sized> ToAddresses for &T {
+    fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+        (**self).to_addresses()
+    }
+}
+
+/// Implements the trait for addresses that need no lookup.
+macro_rules! addresses {
+    ($($of:ty),*) => {$(
+        impl ToAddresses for $of {
+            fn to_addresses(&self) -> Result<Vec<SocketAddr>> {
+                Ok(vec![SocketAddr::from(*self)])
+            }
+        }
+    )*};
+}
+
+addresses!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
+
+/// Looks a name up by the system.
+fn looked_up(name: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
+    let addresses = name.to_socket_addrs().map_err(|failed| {
+        let reason = failed.to_string().into();
+        Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason })
+    })?;
+    Ok(addresses.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn of(name: impl ToAddresses) -> String {
+        match name.to_addresses() {
+            Ok(addresses) => addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_scope_in_brackets_is_a_name_or_a_number() {
+        assert_eq!(of("[fe80::1%lo]:7471"), "[fe80::1%1]:7471");
+        assert_eq!(of(String::from("[fe80::1%7]:7471")), "[fe80::1%7]:7471");
+        assert_eq!(of(("fe80::1%lo", 7471)), "[fe80::1%1]:7471");
+        assert_eq!(of(("[fe80::1%lo]".to_owned(), 7471)), "[fe80::1%1]:7471");
+        assert_eq!(of("fe80::1%lo:7471"), "[fe80::1%1]:7471", "by the system, as without brackets");
+        assert_eq!(of("[fe80::1%no0]:1"), "getaddrinfo: [fe80::1%no0]: no interface is named no0 (ENOENT)");
+    }
+
+    #[test]
+    fn other_addresses_are_those_of_the_standard_library() {
+        assert_eq!(of("192.0.2.1:7471"), "192.0.2.1:7471");
+        assert_eq!(of("[2001:db8::1]:7471"), "[2001:db8::1]:7471");
+        assert_eq!(of((Ipv4Addr::LOCALHOST, 7471)), "127.0.0.1:7471");
+        let both: [SocketAddr; 2] = [([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into()];
+        assert_eq!((of(&both[..]), of(both[0])), ("192.0.2.1:1 192.0.2.2:2".into(), "192.0.2.1:1".into()));
+        for wrong in ["no port", "[fe80::1%lo]", "[fe80::1%lo]:port", "[fe80::1%lo]:65536"] {
+            assert_eq!(wrong.to_addresses().unwrap_err().errno, Errno::NOENT, "{wrong}");
+        }
+    }
+}
