@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rdmacm::{ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace, RejectReason};
+use rdmacm::{
+    CmId, ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace, RejectReason,
+};
 use verbs::Errno;
 
 use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
@@ -126,10 +128,8 @@ fn short_of_files() {
     client.join().unwrap().unwrap();
 }
 
-/// Accepts one connection, returns its message, and waits for its end.
-fn listen() {
-    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
-    println!("\nlistening {}", server.address.port());
+/// Accepts the connection of a process that calls [`connect`], and gets its message.
+fn accept(server: &Server) -> (CmId, Objects) {
     let request = request(&server.channel);
     assert_eq!(&request.peer.private_data()[..5], b"child");
     let id = request.id;
@@ -140,6 +140,14 @@ fn listen() {
     established(&server.channel, &id);
     let received = end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
     assert_eq!(received.received(), 4);
+    (id, end)
+}
+
+/// Accepts one connection, and waits for its end.
+fn listen() {
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    println!("\nlistening {}", server.address.port());
+    let (id, _end) = accept(&server);
     println!("\nreceived");
     let event = next(&server.channel);
     assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
@@ -188,13 +196,7 @@ fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
     let _host = Host::new();
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let mut client = Process(start(&format!("exit {}", server.address.port())));
-    let id = request(&server.channel).id;
-    let mut end = Objects::of(&id);
-    let mut qp = end.qp(&id);
-    qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
-    id.accept(qp, &ConnParam::default()).unwrap();
-    established(&server.channel, &id);
-    end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
+    let (id, _end) = accept(&server);
     let asked = request(&server.channel).id;
     assert!(client.0.wait().unwrap().success());
     let mut ends = [false; 2];
@@ -216,19 +218,9 @@ fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
     let _host = Host::new();
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let port = server.address.port();
-    let accept = |request: rdmacm::ConnectRequest| {
-        let id = request.id;
-        let mut end = Objects::of(&id);
-        let mut qp = end.qp(&id);
-        qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
-        id.accept(qp, &ConnParam::default()).unwrap();
-        established(&server.channel, &id);
-        end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
-        (id, end)
-    };
     let mut client = Process(start(&format!("vanish {port}")));
     let mut output = BufReader::new(client.0.stdout.take().unwrap());
-    let (id, end) = accept(request(&server.channel));
+    let (id, end) = accept(&server);
     line(&mut output, "connected");
     drop(client);
     let begin = Instant::now();
@@ -236,7 +228,7 @@ fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
     assert!(begin.elapsed() < Duration::from_secs(2), "the end of an id waits for no peer");
 
     let mut client = Process(start(&format!("connect {port}")));
-    let (id, _end) = accept(request(&server.channel));
+    let (id, _end) = accept(&server);
     let event = next(&server.channel);
     assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
     id.disconnect().unwrap();

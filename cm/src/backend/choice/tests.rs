@@ -50,6 +50,20 @@ impl World {
         assert_eq!(self.commands().last().unwrap(), "1");
     }
 
+    /// Returns an id that has asked the listener at an address of the soft device for a connection.
+    #[track_caller]
+    fn asking(&self, to: Address) -> CmId {
+        let client = self.id();
+        client.resolve_addr(None, to, Duration::from_secs(5)).unwrap();
+        let event = self.soft_event();
+        assert!(event.id == client.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+        client.resolve_route(Duration::ZERO).unwrap();
+        assert!(matches!(self.soft_event().kind, EventKind::RouteResolved));
+        let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+        client.connect_with(&depths).unwrap();
+        client
+    }
+
     /// Returns the next event, of soft ids alone: a kernel without events is asked in turn.
     fn soft_event(&self) -> Event {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
@@ -87,14 +101,7 @@ fn an_address_of_a_soft_device_needs_no_kernel() {
     listener.bind_addr((world.address, 0)).unwrap();
     listener.listen(1).unwrap();
     let to = listener.local_addr().unwrap().unwrap();
-    let client = world.id();
-    client.resolve_addr(None, to, Duration::from_secs(5)).unwrap();
-    let event = world.soft_event();
-    assert!(event.id == client.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
-    client.resolve_route(Duration::ZERO).unwrap();
-    assert!(matches!(world.soft_event().kind, EventKind::RouteResolved));
-    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    client.connect_with(&depths).unwrap();
+    let _client = world.asking(to);
     let event = world.soft_event();
     assert!(event.id == listener.key() && matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
     // The questions for events alone.
@@ -140,13 +147,7 @@ fn a_listener_on_any_address_has_one_port_on_both_and_one_cookie() {
     assert_eq!(world.commands(), ["0", "20", "19", "7"]);
 
     // A request from a soft device.
-    let client = world.id();
-    client.resolve_addr(None, (world.address, any.port()), Duration::from_secs(5)).unwrap();
-    assert!(matches!(world.soft_event().kind, EventKind::AddrResolved));
-    client.resolve_route(Duration::ZERO).unwrap();
-    assert!(matches!(world.soft_event().kind, EventKind::RouteResolved));
-    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    client.connect_with(&depths).unwrap();
+    let _client = world.asking((world.address, any.port()).into());
     let event = world.soft_event();
     assert!(event.id == listener.key() && matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
     drop(event);
@@ -284,13 +285,7 @@ fn a_listener_that_the_kernel_refuses_listens_on_no_soft_device() {
     world.replies([Reply::Errno(Errno::ADDRINUSE)]);
     assert_eq!(listener.listen(1).unwrap_err().errno, Errno::ADDRINUSE);
 
-    let client = world.id();
-    client.resolve_addr(None, (world.address, any.port()), Duration::from_secs(5)).unwrap();
-    assert!(matches!(world.soft_event().kind, EventKind::AddrResolved));
-    client.resolve_route(Duration::ZERO).unwrap();
-    assert!(matches!(world.soft_event().kind, EventKind::RouteResolved));
-    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    client.connect_with(&depths).unwrap();
+    let client = world.asking((world.address, any.port()).into());
     let event = world.soft_event();
     assert!(event.id == client.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
     // The id is bound as before.
