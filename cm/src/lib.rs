@@ -103,10 +103,10 @@
 //! # Devices
 //! The address of an id decides: one that a soft device of the process has, or one that such a
 //! device reaches, is that device's, and any other the kernel's. A listener on the unspecified
-//! address listens on all devices of both. Programs see no difference: calls, events and errnos are
-//! the same, and the protocol is that of Linux' `rdma_cm`. Without `/dev/infiniband/rdma_cm`, a
-//! program with a soft device, or one that is started with `VERBS_SOFT=auto`, connects all the
-//! same:
+//! address listens on all devices of both. Calls, events and errnos are the same, with the few
+//! differences that the [`guide`] lists, and the protocol is that of Linux' `rdma_cm`. Without
+//! `/dev/infiniband/rdma_cm`, a program with a soft device, or one that is started with
+//! `VERBS_SOFT=auto`, connects all the same:
 //!
 //! ```
 //! use std::time::Duration;

@@ -87,7 +87,9 @@ const fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",
         Errno::PERM => "not permitted: let the container's device cgroup allow it (docker run --device)",
-        Errno::NOENT => "it is missing: load rdma_ucm, or pass the file into this container",
+        Errno::NOENT => {
+            "it is missing: load rdma_ucm, pass the file into this container, or use a soft device (VERBS_SOFT=auto)"
+        }
         Errno::NXIO => "it is another device: remove the stale node, and create it again",
         _ => "it cannot be opened",
     }

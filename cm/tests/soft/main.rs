@@ -22,6 +22,7 @@ mod datagram;
 mod life;
 mod listener;
 mod mtu;
+mod neighbour;
 mod process;
 mod removal;
 mod stranger;
