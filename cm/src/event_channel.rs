@@ -140,12 +140,14 @@ impl EventChannel {
     }
 
     /// Creates an id as [`create_id`](Self::create_id) does, with another transport service. Only
-    /// the space [`IB`](PortSpace::IB) has a choice.
+    /// the space [`IB`](PortSpace::IB) has a choice; the others have their own, whatever is asked
+    /// for.
     ///
     /// # Errors
     /// As [`create_id`](Self::create_id).
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
+        let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
         let cookie = table::reserve();
         match self.first.create_id(cookie.0, space, qp_type) {
             Ok(backend) => Ok(CmId::new(cookie, backend, space, qp_type)),

@@ -106,3 +106,14 @@ fn a_request_over_xrc_carries_the_header_of_ip_besides_private_data() {
     let error = client.connect(qp, &param).unwrap_err();
     assert!(error.to_string().contains("length of private_data 57 exceeds the device's 56"), "{error}");
 }
+
+#[test]
+fn a_space_with_one_transport_service_has_it_whatever_is_asked_for() {
+    let channel = EventChannel::new().unwrap();
+    for (space, service) in
+        [(PortSpace::TCP, QpType::RC), (PortSpace::UDP, QpType::UD), (PortSpace::IPOIB, QpType::UD)]
+    {
+        let id = channel.create_id_of(space, QpType::XRC_SEND).unwrap();
+        assert_eq!((id.port_space(), id.qp_type()), (space, service));
+    }
+}
