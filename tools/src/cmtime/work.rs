@@ -13,7 +13,8 @@ pub struct WorkQueue<W> {
 #[derive(Debug)]
 struct State<W> {
     work: VecDeque<W>,
-    /// The threads that wait: only these are woken, by a system call each.
+    /// The threads that wait and were not woken: only these are, by a system call each. A thread
+    /// that wakes by itself is counted twice, and woken once too often.
     waiting: usize,
     is_stopped: bool,
 }
@@ -31,6 +32,7 @@ impl<W> WorkQueue<W> {
         let mut state = self.state();
         state.work.push_back(work);
         let is_awaited = state.waiting > 0;
+        state.waiting = state.waiting.saturating_sub(1);
         drop(state);
         if is_awaited {
             self.changed.notify_one();
@@ -49,7 +51,6 @@ impl<W> WorkQueue<W> {
             }
             state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
         }
     }
 
