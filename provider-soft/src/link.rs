@@ -39,7 +39,8 @@ impl LinkWatch {
     /// Reads all reports, and returns whether there were any.
     pub(crate) fn has_changed(&self) -> bool {
         let mut any = false;
-        let mut report = [0; 4096];
+        // Their content is not looked at: what does not fit is cut off.
+        let mut report = [0; 16];
         loop {
             match recv(self.fd.as_raw_fd(), &mut report, MsgFlags::empty()) {
                 // ENOBUFS: reports were lost.

@@ -16,6 +16,7 @@ use verbs_core::{Errno, Error, Result};
 
 use crate::context::Context;
 use crate::device::Device;
+use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::{DRIVER_ID, Soft};
 
@@ -175,8 +176,7 @@ pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
 pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
     static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
     let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some(asked) = asked.as_ref().filter(|asked| asked.process == process) {
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.is_of_this_process()) {
         return each(&asked.made);
     }
     NEXT.store(0, Ordering::Relaxed);
@@ -188,13 +188,25 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
         }
         None => Vec::new(),
     };
-    each(&asked.insert(Asked { process, made }).made)
+    let (process, mark) = (std::process::id(), ForkMark::new().ok());
+    each(&asked.insert(Asked { process, mark, made }).made)
 }
 
 /// The devices that a process made for `VERBS_SOFT`.
 struct Asked {
     process: u32,
+    /// Spares asking for the process id, where the kernel grants it.
+    mark: Option<ForkMark>,
     made: Vec<Result<DeviceInfo, Skipped>>,
+}
+
+impl Asked {
+    fn is_of_this_process(&self) -> bool {
+        match &self.mark {
+            Some(mark) => !mark.is_gone(),
+            None => self.process == std::process::id(),
+        }
+    }
 }
 
 fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Result<DeviceInfo, Skipped>> {

@@ -30,6 +30,7 @@ use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::cm::GsiEnd;
 use crate::combining_lock::{CombiningLock, Guard};
 use crate::device_core::{Acks, DeviceCore, Spent};
 use crate::dm::Budget;
@@ -309,17 +310,20 @@ impl Shared {
         self.release(guard, now);
     }
 
-    /// Releases the lock, and wakes the worker if it would sleep too long.
+    /// Releases the lock, wakes the worker if it would sleep too long, and signals MADs that have
+    /// arrived.
     ///
     /// A turn that has sent its share ends even with work pending: the next holder looks at the
     /// rings.
     fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         let mut wake = false;
+        let mut mads = None;
         loop {
             if self.pump(&mut guard, now) {
                 guard.transmit(&self.socket, now, Acks::Behind);
             }
             wake |= guard.must_wake_worker(now);
+            mads = mads.or_else(|| guard.sink.gsi.as_mut().and_then(GsiEnd::take_signal));
             let spent = core::mem::take(&mut guard.spent);
             if guard.has_work_left() {
                 guard.release();
@@ -335,6 +339,9 @@ impl Shared {
         }
         if wake {
             self.wake();
+        }
+        if let Some(mads) = mads {
+            mads.set();
         }
     }
 

@@ -219,11 +219,12 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     }
     // Whatever made it return, the worker looks at everything.
     let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
-    let reported = shared.link.is_some() && fds.get(1).is_some_and(|link| link.any() == Some(true));
-    if reported || shared.has_link_changed() {
+    let is_ready = |at: usize| fds.get(at).is_some_and(|file| file.any() == Some(true));
+    if shared.link.is_some() && is_ready(1) || shared.has_link_changed() {
         shared.follow_link();
     }
-    shared.alarm.read().is_ok()
+    // One that is set from now on ends the next sleep.
+    is_ready(0) && shared.alarm.read().is_ok()
 }
 
 fn timeout(now: Time, until: Time) -> TimeSpec {

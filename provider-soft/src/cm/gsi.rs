@@ -2,15 +2,20 @@
 //!
 //! ```text
 //!   any thread that holds the device's lock            the connection manager's thread
-//!   packet ─► engine ─► GsiEnd ──► ring, eventfd ────► poll(2), Gsi::recv
+//!   packet ─► engine ─► GsiEnd ──► ring ─────────────► Gsi::recv
+//!                       release ─► eventfd ──────────► poll(2)
 //!                       engine ◄── lock ◄───────────── Gsi::send
 //! ```
+//!
+//! The descriptor becomes readable when the lock is released, once for all MADs of a turn. The
+//! thread that wakes runs at once on another processor, and would otherwise wait for the lock, to
+//! send, while its holder still looks for packets. [`signal`](super::signal) has the argument why
+//! none is lost.
 //!
 //! The ring is bounded, because strangers fill it; what does not fit is dropped and counted
 //! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -19,6 +24,7 @@ use verbs_core::types::Gid;
 use verbs_core::{Cause, Errno, Result};
 
 use super::port::Port;
+use super::signal::Signal;
 use crate::device::Device;
 use crate::device_core::DeviceCore;
 use crate::pd::refusal;
@@ -41,40 +47,6 @@ pub struct Gsi {
     device: Arc<Device>,
     received: Mutex<Consumer<engine::ReceivedMad>>,
     signal: Arc<Signal>,
-}
-
-/// The descriptor that is readable while MADs may wait. It is written to once for all of them.
-#[derive(Debug)]
-struct Signal {
-    readable: EventFd,
-    /// The descriptor is readable, or is about to be.
-    is_set: AtomicBool,
-}
-
-impl Signal {
-    /// Makes the descriptor readable, after a MAD was published.
-    fn set(&self) {
-        // Acquire and release: a receiver that clears it before is seen, and one that clears it
-        // after finds the MAD.
-        if !self.is_set.swap(true, Ordering::AcqRel) {
-            // Full means that it is readable.
-            let _ = self.readable.write(1);
-        }
-    }
-
-    /// Makes the descriptor readable, whether or not it is.
-    fn set_again(&self) {
-        self.is_set.store(true, Ordering::Release);
-        let _ = self.readable.write(1);
-    }
-
-    /// Makes the descriptor unreadable. The ring must be looked at afterwards.
-    fn clear(&self) {
-        self.is_set.swap(false, Ordering::AcqRel);
-        // After the swap: the signal of a MAD that was published in between may be taken here, and
-        // its MAD is found.
-        let _ = self.readable.read();
-    }
 }
 
 /// The other end of a MAD: the destination of one that is sent, the source of one that arrived.
@@ -117,8 +89,8 @@ impl Gsi {
         let (producer, received) = ring(CAPACITY, 0).map_err(|_| device.error(TAKE, Errno::NOMEM))?;
         let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| device.error(TAKE, errno.into()))?;
-        let signal = Arc::new(Signal { readable, is_set: AtomicBool::new(false) });
-        let end = GsiEnd { producer, signal: Arc::clone(&signal) };
+        let signal = Arc::new(Signal::new(readable));
+        let end = GsiEnd { producer, signal: Arc::clone(&signal), has_new: false };
         device.control(TAKE, |core, _| {
             core.engine.open_gsi().map_err(|refused| match refused {
                 engine::Refused::Busy => device
@@ -187,17 +159,7 @@ impl Gsi {
             return None;
         }
         let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
-        take_next(&mut received).or_else(|| {
-            // A MAD is in the ring before the descriptor becomes readable, so the second look finds
-            // one whose signal was taken here.
-            self.signal.clear();
-            let late = take_next(&mut received);
-            if late.is_some() {
-                // There may be more, until this returns none.
-                self.signal.set_again();
-            }
-            late
-        })
+        self.signal.take(|| take_next(&mut received))
     }
 }
 
@@ -231,10 +193,12 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
 pub(crate) struct GsiEnd {
     producer: Producer<engine::ReceivedMad>,
     signal: Arc<Signal>,
+    /// MADs were passed on in this turn.
+    has_new: bool,
 }
 
 impl GsiEnd {
-    /// Passes a MAD on.
+    /// Passes a MAD on, which the [signal](Self::take_signal) tells the receiver.
     ///
     /// # Errors
     /// [`MadsFull`] with as many in the ring as it holds.
@@ -244,8 +208,15 @@ impl GsiEnd {
         }
         self.producer.put(*mad, core::iter::empty());
         self.producer.publish();
-        self.signal.set();
+        self.has_new = true;
         Ok(())
+    }
+
+    /// Returns the signal of the MADs of this turn, if there are any, for the holder of the lock to
+    /// set when it has released the lock.
+    #[inline]
+    pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
+        core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))
     }
 }
 

@@ -50,6 +50,7 @@ mod port;
 mod presence;
 mod rendezvous;
 mod resolve;
+mod signal;
 
 pub use crate::exit::at_exit;
 pub use crate::fork::ForkMark;

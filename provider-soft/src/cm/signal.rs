@@ -1,0 +1,141 @@
+//! [`Signal`]: the descriptor that is readable while MADs may wait. It is written to once for all
+//! of them, and read once.
+//!
+//! ```text
+//!   sender     publishes MADs ─► set: is_set becomes true ─ was it false? ─► write
+//!   receiver   finds none ─► is_set becomes false ─► read ─► looks again ─ is there one? ─► write
+//! ```
+//!
+//! A sender that finds `is_set` true leaves it at that: the receiver has yet to set it to false,
+//! acquires what the sender published, and looks again. A sender that finds it false writes. If
+//! the receiver's read comes after that write and takes it away, the receiver has seen what was
+//! published before the write, and looks again as well. The second look may have found the first
+//! MAD of several, hence the write after it.
+//!
+//! Invariant: while a MAD waits and no sender is between publishing it and its write, the receiver
+//! is in [`Signal::take`], or the descriptor is readable.
+
+use nix::sys::eventfd::EventFd;
+
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The descriptor that is readable while MADs may wait.
+#[derive(Debug)]
+pub(crate) struct Signal<F = EventFd> {
+    pub(super) readable: F,
+    /// The descriptor is readable, or is about to be.
+    is_set: AtomicBool,
+}
+
+impl<F: Flag> Signal<F> {
+    pub(super) fn new(readable: F) -> Self {
+        Self { readable, is_set: AtomicBool::new(false) }
+    }
+
+    /// Makes the descriptor readable, after MADs were published.
+    pub(crate) fn set(&self) {
+        if !self.is_set.swap(true, Ordering::AcqRel) {
+            self.readable.raise();
+        }
+    }
+
+    /// Returns the next MAD that `next` finds. If there is none, the descriptor becomes unreadable.
+    pub(super) fn take<T>(&self, mut next: impl FnMut() -> Option<T>) -> Option<T> {
+        next().or_else(|| {
+            self.is_set.swap(false, Ordering::AcqRel);
+            self.readable.lower();
+            let late = next();
+            if late.is_some() {
+                // There may be more, until this returns none.
+                self.is_set.store(true, Ordering::Release);
+                self.readable.raise();
+            }
+            late
+        })
+    }
+}
+
+/// A descriptor that is readable or not. Its changes are ordered, as the kernel's lock orders
+/// them: what comes before a raise is seen after the lower that undoes it.
+pub(crate) trait Flag {
+    fn raise(&self);
+    fn lower(&self);
+}
+
+impl Flag for EventFd {
+    fn raise(&self) {
+        // Full means that it is readable.
+        let _ = self.write(1);
+    }
+
+    fn lower(&self) {
+        let _ = self.read();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::ring::{Consumer, ring};
+    use crate::sync::{Arc, thread};
+
+    impl Flag for AtomicBool {
+        fn raise(&self) {
+            self.swap(true, Ordering::AcqRel);
+        }
+
+        fn lower(&self) {
+            self.swap(false, Ordering::AcqRel);
+        }
+    }
+
+    fn take(signal: &Signal<AtomicBool>, ring: &mut Consumer<u32>) -> Option<u32> {
+        signal.take(|| {
+            let value = *ring.next()?;
+            ring.free(1);
+            Some(value)
+        })
+    }
+
+    /// Runs a receiver beside a sender of MADs, one signal for each number in `turns` of them.
+    fn check(turns: &'static [u32]) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let (mut producer, mut consumer) = ring(4, 0).unwrap();
+            let signal = Arc::new(Signal::new(AtomicBool::new(false)));
+            let its = Arc::clone(&signal);
+            let sender = thread::spawn(move || {
+                for count in turns {
+                    for value in 0..*count {
+                        producer.put(value, core::iter::empty());
+                        producer.publish();
+                    }
+                    its.set();
+                }
+            });
+            let mut received = 0;
+            while take(&signal, &mut consumer).is_some() {
+                received += 1;
+            }
+            sender.join().unwrap();
+            // A receiver that waits for the descriptor gets the rest.
+            while signal.readable.load(Ordering::Relaxed) {
+                while take(&signal, &mut consumer).is_some() {
+                    received += 1;
+                }
+            }
+            assert_eq!(received, turns.iter().sum::<u32>());
+        });
+    }
+
+    #[test]
+    fn a_receiver_that_waits_for_the_descriptor_gets_each_mad() {
+        check(&[1, 1]);
+    }
+
+    #[test]
+    fn one_signal_serves_all_mads_of_a_turn() {
+        check(&[2, 1]);
+    }
+}
