@@ -6,9 +6,10 @@
 //!                                                                └─ Event
 //! ```
 //!
-//! The files of the sources never block; waiting is done by `ppoll(2)`. So any number of threads
-//! may wait at one channel: an event wakes all of them, one gets it, and the others wait again. A
-//! channel cannot be closed under a waiting thread, because that thread borrows it.
+//! The files of the sources never block; waiting is done by `ppoll(2)`, and by `epoll_wait(2)` at
+//! several sources. So any number of threads may wait at one channel: an event wakes some of them,
+//! one gets it, and the others wait again. A channel cannot be closed under a waiting thread,
+//! because that thread borrows it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use verbs::soft::cm::Port;
@@ -47,6 +48,7 @@ const VERB: &str = "get_cm_event";
 #[derive(Debug)]
 pub struct EventChannel {
     first: Arc<dyn Source>,
+    /// Sources that know without a system call that they have no event.
     more: Vec<Arc<dyn Source>>,
     /// The source that is asked first, in turn, so that a busy one does not silence the others.
     turn: AtomicUsize,
@@ -117,8 +119,8 @@ impl EventChannel {
             None
         } else {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(error)?;
-            for source in more.iter().chain([&first]) {
-                epoll.add(source.fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)?;
+            for (index, source) in more.iter().chain([&first]).enumerate() {
+                epoll.add(source.fd(), readable(index)).map_err(error)?;
             }
             Some(epoll)
         };
@@ -228,10 +230,14 @@ impl EventChannel {
             return Ok(());
         };
         let error = |errno: nix::errno::Errno| Error::new("migrate_id", "", errno.into());
-        let look = |source: &Arc<dyn Source>| {
-            epoll.modify(source.fd(), &mut EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)
-        };
-        self.more.iter().chain([&self.first]).try_for_each(look)
+        self.sources()
+            .enumerate()
+            .try_for_each(|(index, source)| epoll.modify(source.fd(), &mut readable(index)).map_err(error))
+    }
+
+    /// Returns all sources, in the order of their numbers at the epoll descriptor.
+    fn sources(&self) -> impl Iterator<Item = &Arc<dyn Source>> + Clone {
+        self.more.iter().chain([&self.first])
     }
 
     fn next_raw(&self) -> Result<Option<RawEvent>> {
@@ -240,19 +246,55 @@ impl EventChannel {
         }
         let count = self.more.len() + 1;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % count;
-        let all = self.more.iter().chain([&self.first]);
-        for source in all.clone().chain(all).skip(turn).take(count) {
-            match source.next() {
-                Ok(None) => {}
-                // The soft devices are those of the parent; the kernel's ids are the child's, too.
-                Err(error) if error.cause == Cause::Forked => {}
-                other => return other,
+        for source in self.sources().chain(self.sources()).skip(turn).take(count) {
+            if let Some(raw) = ask(source)? {
+                return Ok(Some(raw));
             }
         }
         Ok(None)
     }
 
     fn wait(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
+        match &self.epoll {
+            Some(epoll) => self.wait_at_all(epoll, deadline),
+            None => self.wait_at_one(deadline),
+        }
+    }
+
+    /// Waits at the descriptor of several sources, and asks those that it names: to ask the
+    /// kernel's for nothing is a system call for each event of another source.
+    fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
+        loop {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            if !turn.is_multiple_of(BURST) {
+                for source in &self.more {
+                    if let Some(event) = event_of(source)? {
+                        return Ok(Some(event));
+                    }
+                }
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let mut ready = [EpollEvent::empty(); 8];
+            let count = match epoll.wait(&mut ready, left.map_or(EpollTimeout::NONE, milliseconds)) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(errno) => return Err(Error::new(VERB, "", errno.into())),
+            };
+            let ready = ready.get(..count).unwrap_or_default();
+            // Descriptors that stay ready are named in the same order again.
+            for named in ready.iter().cycle().skip(turn / BURST % count.max(1)).take(count) {
+                let source = usize::try_from(named.data()).ok().and_then(|index| self.sources().nth(index));
+                if let Some(event) = source.map(event_of).transpose()?.flatten() {
+                    return Ok(Some(event));
+                }
+            }
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn wait_at_one(&self, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
             if let Some(event) = self.try_next_event()? {
                 return Ok(Some(event));
@@ -279,10 +321,10 @@ impl EventChannel {
         }
     }
 
-    /// Makes the file that wakes a thread for events that an id brings. Returns whether there is
-    /// one: not where other files than the kernel's are waited for, or where files have run short.
+    /// Makes the file that wakes a thread for events that an id brings to one source. Returns
+    /// whether there is one: not where that is not the kernel's, or where files have run short.
     fn make_moved(&self) -> bool {
-        if self.epoll.is_some() || self.first.kernel().is_none() {
+        if self.first.kernel().is_none() {
             return false;
         }
         let Ok(made) = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK) else {
@@ -293,7 +335,41 @@ impl EventChannel {
     }
 }
 
-/// The descriptor is readable when there is an event.
+/// Returns the next event of a source that the program gets; those of ids that have ended are
+/// skipped.
+fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
+    while let Some(raw) = ask(source)? {
+        if let Some(event) = dispatch::dispatch(raw) {
+            return Ok(Some(event));
+        }
+    }
+    Ok(None)
+}
+
+/// Asks one of several sources for an event.
+fn ask(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
+    match source.next() {
+        // The soft devices are those of the parent; the kernel's ids are the child's, too.
+        Err(error) if error.cause == Cause::Forked => Ok(None),
+        other => other,
+    }
+}
+
+/// Returns what the epoll descriptor reports of the source with this number.
+fn readable(index: usize) -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN, index as u64)
+}
+
+/// Returns a time to wait, in whole milliseconds, rounded up.
+fn milliseconds(left: Duration) -> EpollTimeout {
+    let count = left.as_nanos().div_ceil(1_000_000);
+    EpollTimeout::try_from(i32::try_from(count).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
+}
+
+/// The number of events that may come without a look at all sources.
+const BURST: usize = 16;
+
+/// The descriptor is readable when there is an event. It must be neither read nor written.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.epoll {

@@ -235,7 +235,12 @@ fn bound_to(address: &Address) -> Chosen {
 
 /// Returns whether a soft device of this process is the way to a destination: its own address, the
 /// address of the route, or a listener that another process has for its soft device.
-fn is_reached_by_soft(space: PortSpace, source: Option<&Address>, destination: &Address) -> bool {
+fn is_reached_by_soft(
+    soft: &Soft,
+    space: PortSpace,
+    source: Option<&Address>,
+    destination: &Address,
+) -> bool {
     let Some(to) = destination.ip() else { return false };
     let source = match source.map(Address::ip) {
         Some(None) => return false,
@@ -244,6 +249,10 @@ fn is_reached_by_soft(space: PortSpace, source: Option<&Address>, destination: &
     };
     if let Some(source) = source.filter(|source| !source.is_unspecified() && !source.is_loopback()) {
         return Port::with_address(source).is_some();
+    }
+    // The question below wakes the listener's process, for each id anew.
+    if soft.knows_listener(space, to) {
+        return true;
     }
     let ip = to.ip().to_canonical();
     match resolve(space.0, source, to) {

@@ -79,3 +79,25 @@ fn a_listener_on_all_devices_takes_one_that_is_made_later() {
     assert_eq!(local.ip().unwrap().ip(), second.address);
     drop(client);
 }
+
+#[test]
+fn a_request_may_name_an_address_that_its_machine_has_got_since_the_last_one() {
+    const TEST: &str = "removal::a_request_may_name_an_address_that_its_machine_has_got_since_the_last_one";
+    if !is_inside(TEST, NETWORK) {
+        return;
+    }
+    let later = Ipv4Addr::new(10, 78, 0, 2);
+    let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let ask = |address: Ipv4Addr| {
+        let (_channel, client) = asking((address, server.address.port()).into());
+        let request = request(&server.channel);
+        let local = request.id.local_addr().unwrap().unwrap();
+        assert_eq!(local.ip().unwrap().ip(), address);
+        drop(request);
+        drop(client);
+    };
+    ask(Ipv4Addr::LOCALHOST);
+    ip("address add 10.78.0.2/32 dev lo");
+    ask(later);
+}

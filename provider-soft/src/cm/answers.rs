@@ -56,10 +56,7 @@ impl Answers {
         destination: SocketAddr,
     ) -> Result<Resolution, Errno> {
         let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
-        let mut destination = canonical(destination);
-        if destination.ip().is_unspecified() {
-            destination.set_ip(loopback_of(destination.ip()));
-        }
+        let destination = named(destination);
         let ports = Port::all();
         // An own port needs no name, and a remote one has none here.
         let is_own = ports.iter().any(|port| port.address() == destination.ip());
@@ -78,6 +75,14 @@ impl Answers {
         let route = route(&ports, source, destination, is_local)?;
         let lookup = if is_local { None } else { Lookup::of_neighbour(&route) };
         Ok(lookup.map_or(Resolution::Done(route), Resolution::Pending))
+    }
+
+    /// Returns whether a listener for a destination has answered before, and still exists.
+    pub fn is_known(&mut self, space: u16, destination: SocketAddr) -> bool {
+        let destination = named(destination);
+        names_of(destination.ip())
+            .into_iter()
+            .any(|ip| self.known(&name(space, ip, destination.port())).is_some())
     }
 
     /// Keeps what a listener has answered to a lookup that is finished.
@@ -158,6 +163,15 @@ impl Answers {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// Returns a destination as names have it.
+fn named(destination: SocketAddr) -> SocketAddr {
+    let mut destination = canonical(destination);
+    if destination.ip().is_unspecified() {
+        destination.set_ip(loopback_of(destination.ip()));
+    }
+    destination
 }
 
 /// Returns the addresses under whose names a listener for an address may be found, in order.

@@ -44,8 +44,8 @@ impl Backend for ChoiceId {
         };
         // An id that is bound to an address of both is bound to none of one device.
         let source = source.filter(|_| bound.is_none());
-        let way =
-            if is_reached_by_soft(self.space, source, destination) { Chosen::Soft } else { Chosen::Kernel };
+        let is_soft = is_reached_by_soft(&inner.channel, self.space, source, destination);
+        let way = if is_soft { Chosen::Soft } else { Chosen::Kernel };
         let resolve = |id: &dyn Backend| id.resolve_addr(source, destination, timeout_ms);
         // The choice changes once the call has succeeded.
         match (inner.chosen, way) {

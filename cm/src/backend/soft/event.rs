@@ -179,10 +179,11 @@ impl State {
             target: header.target(),
         };
         // Without a file it cannot be told now, but when the request comes again.
-        if !origin.is_genuine().map_err(|_| Untaken::NoRoom)? {
+        if !self.is_genuine(origin).map_err(|_| Untaken::NoRoom)? {
             return Err(Reason::INVALID_SERVICE_ID.into());
         }
-        let keys = adapter.services.get(&service).map_or(&[][..], |(_, keys)| keys);
+        let services = self.adapters.get(&number).map(|adapter| &adapter.services);
+        let keys = services.and_then(|of| of.get(&service)).map_or(&[][..], |(_, keys)| keys);
         let listener = self.listener_of(keys, header.target()).ok_or(Reason::INVALID_SERVICE_ID)?;
         let of = self.ids.get(&listener).ok_or(Reason::INVALID_SERVICE_ID)?;
         let (space, qp_type, options) = (of.space, of.qp_type, of.options);
@@ -228,8 +229,9 @@ impl State {
         // This is the manager, so that there is one.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
         let request = Some((SoftId { manager, key, kernel_error: None }, waiting));
-        let (cookie, event) = (Arc::clone(&id.cookie), EventType::CONNECT_REQUEST);
-        id.queue.push(Entry { owner: listener, cookie, event, status: 0, param, ece, request });
+        let (queue, cookie) = (Arc::clone(&id.queue), Arc::clone(&id.cookie));
+        let event = EventType::CONNECT_REQUEST;
+        self.push(queue, Entry { owner: listener, cookie, event, status: 0, param, ece, request });
     }
 }
 

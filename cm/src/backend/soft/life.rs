@@ -57,7 +57,8 @@ impl State {
         // Of a request whose device was removed, too, so that the program gets that event.
         let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
         id.cookie.store(cookie, Ordering::Relaxed);
-        id.queue.cookie_is_set();
+        // Events that came before.
+        id.queue.signal();
         Ok(())
     }
 
@@ -105,21 +106,23 @@ impl State {
             if let Some(id) = request.and_then(|request| self.ids.get_mut(&request)) {
                 id.queue = Arc::clone(to);
             }
-            to.push(entry);
+            self.push(Arc::clone(to), entry);
             if let Some(request) = request {
                 // Those that came after the request.
-                from.take(|entry| entry.owner == request).into_iter().for_each(|entry| to.push(entry));
+                for entry in from.take(|entry| entry.owner == request) {
+                    self.push(Arc::clone(to), entry);
+                }
             }
         }
         Ok(())
     }
 
     /// Queues an event of a membership.
-    pub(super) fn report_member(&self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
+    pub(super) fn report_member(&mut self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
         if let Some(id) = self.ids.get(&key) {
-            let cookie = Arc::new(AtomicU64::new(cookie));
+            let (queue, cookie) = (Arc::clone(&id.queue), Arc::new(AtomicU64::new(cookie)));
             let (status, ece) = (0, Ece::default());
-            id.queue.push(Entry { owner: key, cookie, event, status, param, ece, request: None });
+            self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });
         }
     }
 }

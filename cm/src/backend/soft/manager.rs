@@ -15,6 +15,7 @@
 //!
 //! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
 //! call removes is dropped after the lock is released: the end of a request's id takes the lock.
+//! Readers of events are woken then as well, because their next call takes it.
 //!
 //! # Exit
 //! A process that exits with connections tells their peers, as the kernel does when it closes the
@@ -48,8 +49,8 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct Manager {
     state: Mutex<State>,
-    /// Held while waiting for `state`: the thread, which takes it again at once while MADs wait,
-    /// queues behind a caller.
+    /// Held while waiting for `state`, and by the thread before it takes `state`: while MADs wait it
+    /// does so again at once, and queues behind a caller.
     next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
@@ -62,6 +63,9 @@ pub(super) struct Manager {
 /// `ENODEV` with [`Cause::Forked`] in a child of the process that started it; any errno of
 /// `epoll_create1(2)`, `eventfd(2)` and of starting a thread.
 pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
+    if let Some(manager) = MANAGER.get().filter(|manager| !manager.mark.is_gone()) {
+        return Ok(manager);
+    }
     let process = std::process::id();
     let starter = PROCESS.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
     if starter.is_err_and(|starter| starter != process) {
@@ -149,13 +153,11 @@ impl Manager {
         state.flush();
         state.sweep();
         let is_early = state.deadline() < state.sleeps_until;
-        let garbage = core::mem::take(&mut state.garbage);
-        drop(state);
+        release(state);
         if is_early {
             // Full means that the thread wakes.
             let _ = self.wake.write(1);
         }
-        drop(garbage);
         result.map_err(|errno| Error::new(verb, "", errno))
     }
 
@@ -172,7 +174,7 @@ impl Manager {
 
     /// Serves what is ready, executes what is due, and returns the time to wait.
     fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
-        let mut state = self.lock();
+        let mut state = self.lock_in_turn();
         for event in events {
             let token = Token::decode(event.data());
             if token == Token::Wake {
@@ -187,16 +189,34 @@ impl Manager {
         let deadline = state.deadline();
         state.sleeps_until = deadline;
         let timeout = timeout(state.now(), deadline);
-        let garbage = core::mem::take(&mut state.garbage);
-        drop(state);
-        drop(garbage);
+        release(state);
         timeout
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock_in_turn(),
+        }
+    }
+
+    /// Takes the lock after a caller that waits for it.
+    fn lock_in_turn(&self) -> MutexGuard<'_, State> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Releases the lock, and does what is done without it: wakes the readers of new events, and drops
+/// what was removed.
+fn release(mut state: MutexGuard<'_, State>) {
+    let (told, garbage) = (state.told.take(), core::mem::take(&mut state.garbage));
+    drop(state);
+    if let Some(queue) = told {
+        queue.signal();
+    }
+    drop(garbage);
 }
 
 /// Returns the time until a deadline in whole milliseconds, rounded up.

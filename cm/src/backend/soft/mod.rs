@@ -62,6 +62,7 @@ mod state;
 mod tests;
 mod wait;
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -106,6 +107,14 @@ impl Soft {
     /// As [`new`](Self::new).
     pub(crate) fn without_kernel(error: &Arc<Error>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
+    }
+
+    /// Returns whether a listener of another process for a destination has answered an id before,
+    /// and still exists.
+    pub(super) fn knows_listener(&self, space: PortSpace, to: SocketAddr) -> bool {
+        const VERB: &str = "resolve_addr";
+        let known = |manager: &Manager| manager.call(VERB, |state| Ok(state.answers.is_known(space.0, to)));
+        manager(VERB).and_then(known).unwrap_or(false)
     }
 }
 

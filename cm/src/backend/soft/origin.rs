@@ -23,6 +23,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use nix::ifaddrs::getifaddrs;
 use verbs::Errno;
 
+use super::state::State;
+
+/// An address of this machine, and the name of its interface.
+pub(super) type InterfaceAddress = (String, IpAddr);
+
 /// The addresses of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
@@ -36,21 +41,34 @@ pub(super) struct Origin {
     pub(super) target: IpAddr,
 }
 
-impl Origin {
-    /// Returns whether the request may name its addresses.
+impl State {
+    /// Returns whether a request may name its addresses.
+    ///
+    /// The kernel lists the addresses of this machine with a dozen system calls. The list is kept
+    /// until it changes: strangers send requests, and programs of one machine a thousand at a time.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`: it cannot be told.
-    pub(super) fn is_genuine(self) -> Result<bool, Errno> {
-        Ok(self.is_plain() || self.is_genuine_among(&interfaces()?))
+    pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
+        if origin.is_plain() {
+            return Ok(true);
+        }
+        self.look_for_change();
+        let addresses = match self.addresses.take() {
+            Some(addresses) => addresses,
+            None => interfaces()?,
+        };
+        Ok(origin.is_genuine_among(self.addresses.insert(addresses)))
     }
+}
 
+impl Origin {
     /// Returns whether the request has the packet's addresses: most do.
     fn is_plain(self) -> bool {
         (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
     }
 
-    fn is_genuine_among(self, interfaces: &[(String, IpAddr)]) -> bool {
+    fn is_genuine_among(self, interfaces: &[InterfaceAddress]) -> bool {
         let (source, target) = (self.source.to_canonical(), self.target.to_canonical());
         let names = |ip: IpAddr| {
             interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
@@ -79,7 +97,7 @@ fn listed(ip: IpAddr) -> IpAddr {
 ///
 /// # Errors
 /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
-fn interfaces() -> Result<Vec<(String, IpAddr)>, Errno> {
+fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
     let addresses = getifaddrs()?.filter_map(|entry| {
         let storage = entry.address?;
         let ip = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
@@ -94,6 +112,10 @@ fn interfaces() -> Result<Vec<(String, IpAddr)>, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags};
+
     use super::*;
 
     /// Returns whether a request is genuine on a machine with a loopback interface and two others.
@@ -166,6 +188,25 @@ mod tests {
             assert!(!is_genuine("fe80::1", "fe80::1", source, target), "{source} {target}");
         }
         assert!(is_genuine("127.7.7.7", "127.7.7.8", "::1", "::1"));
+    }
+
+    #[test]
+    fn the_addresses_of_this_machine_are_listed_once_until_they_change() {
+        let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
+        if state.watch.is_none() {
+            println!("SKIP: the kernel reports no changes");
+            return;
+        }
+        let loopback = |last| IpAddr::from([127, 7, 7, last]);
+        let (device, packet) = (loopback(7), loopback(8));
+        let origin = Origin { device, packet, source: loopback(1), target: loopback(2) };
+        assert_eq!(state.is_genuine(origin), Ok(true));
+        state.addresses = Some(Vec::new());
+        // Another program may change an address meanwhile.
+        assert!(state.is_genuine(origin) == Ok(false) || state.has_changed);
+        state.follow_devices();
+        state.addresses = None;
+        assert_eq!(state.is_genuine(origin), Ok(true));
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(super) fn note_new_port() {
 impl State {
     /// Handles what has changed since the last look.
     pub(super) fn follow_devices(&mut self) {
-        let has_changed = self.watch.as_ref().is_some_and(AddressWatch::has_changed);
+        self.look_for_change();
+        let has_changed = core::mem::take(&mut self.has_changed);
         let has_new = HAS_NEW_PORT.swap(false, Ordering::Acquire);
         if !has_changed && !has_new {
             return;
@@ -49,6 +50,17 @@ impl State {
             // A device whose queue pair 1 another part of the process has stays out.
             let _ = self.take_ports(key, &ports);
             self.answer_with(key, &ports);
+        }
+    }
+
+    /// Forgets the addresses of this machine if they may have changed.
+    ///
+    /// The report of a change waits before the call that makes the change returns. So what was
+    /// known before is true while no report waits.
+    pub(super) fn look_for_change(&mut self) {
+        if self.watch.as_ref().is_none_or(AddressWatch::has_changed) {
+            self.has_changed |= self.watch.is_some();
+            self.addresses = None;
         }
     }
 

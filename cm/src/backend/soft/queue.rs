@@ -1,11 +1,21 @@
 //! [`Queue`]: the events of a channel that no program has read.
 //!
 //! ```text
-//!   manager ─► push ─► entries, eventfd ─► next ─► RawEvent
+//!   manager ─► push ─► entries ─► next ─► RawEvent
+//!          └─► signal ─► eventfd
 //! ```
 //!
-//! Invariant: the descriptor is readable exactly while an entry has a cookie. Both change under one
-//! lock.
+//! Invariant: the descriptor is readable exactly while an entry has a cookie, except between a
+//! [`push`](Queue::push) and the [`signal`](Queue::signal) that follows it. The manager signals
+//! after it has released its lock: the reader wakes on another processor at once, and would wait
+//! for that lock with its next call. For the same reason the descriptor is written to without the
+//! lock of the entries.
+//!
+//! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
+//! 1, and each change to false by one read. The descriptor is a semaphore, from which a read takes
+//! 1, and the read waits for a write that is still to come. Changes alternate, so that all writes
+//! and reads leave 1 if `is_readable` is true, and 0 otherwise. The thread that is about to write
+//! waits for nothing.
 //!
 //! An entry belongs to an id, with which it moves to another channel or ends. It carries the id's
 //! cookie by reference: the id of a connection request gets a cookie when the request is read, and
@@ -20,6 +30,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno as NixErrno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::{Ece, Error, Result};
 
@@ -39,7 +51,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Entries {
     list: VecDeque<Entry>,
-    /// The descriptor is readable: a change of it costs a system call, and an event of many none.
+    /// The descriptor is readable, or a thread is about to make it so: a change of it costs a
+    /// system call, and an event of many none.
     is_readable: bool,
 }
 
@@ -84,15 +97,20 @@ impl Queue {
     /// # Errors
     /// Any errno of `eventfd(2)`.
     pub(super) fn new() -> Result<Arc<Self>> {
-        let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
+        let readable = EventFd::from_flags(flags)
             .map_err(|errno| Error::new("create_event_channel", "", errno.into()))?;
         Ok(Arc::new(Self { entries: Mutex::default(), readable }))
     }
 
+    /// Adds an event, which [`signal`](Self::signal) tells threads that wait for the descriptor.
     pub(super) fn push(&self, entry: Entry) {
-        let mut entries = self.lock();
-        entries.list.push_back(entry);
-        self.signal(&mut entries);
+        self.lock().list.push_back(entry);
+    }
+
+    /// Makes the descriptor readable if there is an event for the program.
+    pub(super) fn signal(&self) {
+        self.settle(self.lock());
     }
 
     /// Returns the next event whose id has a cookie; `None` if there is none now.
@@ -100,8 +118,7 @@ impl Queue {
         let mut entries = self.lock();
         let at = entries.list.iter().position(Entry::has_cookie)?;
         let entry = entries.list.remove(at)?;
-        self.signal(&mut entries);
-        drop(entries);
+        self.settle(entries);
         Some(RawEvent {
             uid: entry.cookie.load(Ordering::Relaxed),
             kernel_number: None,
@@ -113,11 +130,6 @@ impl Queue {
         })
     }
 
-    /// Makes the events of an id readable that has got its cookie.
-    pub(super) fn cookie_is_set(&self) {
-        self.signal(&mut self.lock());
-    }
-
     /// Takes out the events that `is_taken` chooses.
     pub(super) fn take(&self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut entries = self.lock();
@@ -126,7 +138,7 @@ impl Queue {
         }
         let (taken, kept): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(is_taken);
         entries.list.extend(kept);
-        self.signal(&mut entries);
+        self.settle(entries);
         taken
     }
 
@@ -135,14 +147,26 @@ impl Queue {
     }
 
     /// Makes the descriptor readable, or not, as the entries are.
-    fn signal(&self, entries: &mut Entries) {
+    fn settle(&self, mut entries: MutexGuard<'_, Entries>) {
         let has_event = entries.list.iter().any(Entry::has_cookie);
         if has_event == entries.is_readable {
             return;
         }
         entries.is_readable = has_event;
-        // The one writes to an empty counter, the other reads one that is not, so neither fails.
-        let _ = if has_event { self.readable.write(1).map(drop) } else { self.readable.read().map(drop) };
+        drop(entries);
+        if has_event {
+            // It counts few threads, so that it is never full.
+            let _ = self.readable.write(1);
+        } else {
+            self.take_signal();
+        }
+    }
+
+    /// Reads the descriptor, and waits for the thread that is about to make it readable.
+    fn take_signal(&self) {
+        while let Err(NixErrno::EAGAIN | NixErrno::EINTR) = self.readable.read() {
+            let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -153,5 +177,98 @@ impl Queue {
 impl Entry {
     fn has_cookie(&self) -> bool {
         self.cookie.load(Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    fn is_readable(queue: &Queue) -> bool {
+        let mut fds = [PollFd::new(queue.fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+    }
+
+    /// Returns an event of an id with a cookie; 0 stands for none.
+    fn entry(cookie: u64) -> Entry {
+        Entry {
+            owner: Key(1),
+            cookie: Arc::new(AtomicU64::new(cookie)),
+            event: EventType::ESTABLISHED,
+            status: 0,
+            param: SoftParam::default(),
+            ece: Ece::default(),
+            request: None,
+        }
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_from_the_signal_to_the_last_event_with_a_cookie() {
+        let queue = Queue::new().unwrap();
+        queue.push(entry(7));
+        queue.push(entry(0));
+        queue.push(entry(8));
+        assert!(!is_readable(&queue), "before the signal");
+        queue.signal();
+        assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(7), true));
+        assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(8), false));
+        assert!(queue.next().is_none());
+        assert_eq!((queue.take(|_| true).len(), is_readable(&queue)), (1, false));
+    }
+
+    #[test]
+    fn an_event_that_is_read_before_its_signal_leaves_none() {
+        let queue = Queue::new().unwrap();
+        queue.push(entry(7));
+        assert!(queue.next().is_some());
+        queue.signal();
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn an_event_whose_id_gets_a_cookie_is_signalled_then() {
+        let queue = Queue::new().unwrap();
+        let late = entry(0);
+        let cookie = Arc::clone(&late.cookie);
+        queue.push(late);
+        queue.signal();
+        assert!(!is_readable(&queue));
+        cookie.store(9, Ordering::Relaxed);
+        queue.signal();
+        assert!(is_readable(&queue));
+    }
+
+    #[test]
+    fn threads_that_push_and_read_lose_no_signal_and_leave_none_behind() {
+        const EVENTS: usize = 5_000;
+        const READERS: usize = 2;
+        let queue = Queue::new().unwrap();
+        let (left, is_over) = (AtomicUsize::new(2 * EVENTS), AtomicBool::new(false));
+        let push = || {
+            queue.push(entry(1));
+            queue.signal();
+        };
+        let read = || {
+            while !is_over.load(Ordering::Acquire) {
+                let mut fds = [PollFd::new(queue.fd(), PollFlags::POLLIN)];
+                assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)), Ok(1), "a signal is lost");
+                if queue.next().is_some() && left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    is_over.store(true, Ordering::Release);
+                    // Each of the other readers takes one of these at most, or finds one left.
+                    (0..READERS).for_each(|_| push());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..READERS {
+                scope.spawn(read);
+                scope.spawn(|| (0..EVENTS).for_each(|_| push()));
+            }
+        });
+        while queue.next().is_some() {}
+        assert!(!is_readable(&queue));
     }
 }

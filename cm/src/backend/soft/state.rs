@@ -11,6 +11,7 @@ use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port};
 use verbs::{Ece, Errno, QpType};
 
 use super::adapter::{Adapter, LINGER};
+use super::origin::InterfaceAddress;
 use super::param::SoftParam;
 use super::ports::Ports;
 use super::queue::{Entry, Queue};
@@ -43,12 +44,18 @@ pub(super) struct State {
     /// The GIDs of devices whose addresses have left their interfaces.
     pub(super) removed: BTreeSet<[u8; 16]>,
     pub(super) watch: Option<AddressWatch>,
+    /// The watch has reported a change that was not followed.
+    pub(super) has_changed: bool,
+    /// The addresses of this machine, until the watch reports a change.
+    pub(super) addresses: Option<Vec<InterfaceAddress>>,
     /// The files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
     pub(super) sleeps_until: Time,
     /// Values that are dropped without the lock.
     pub(super) garbage: Vec<Garbage>,
+    /// The queue with new events, which is signalled without the lock.
+    pub(super) told: Option<Arc<Queue>>,
     origin: Instant,
     last: u64,
 }
@@ -78,9 +85,12 @@ impl State {
             unread: BTreeSet::new(),
             removed: BTreeSet::new(),
             watch,
+            has_changed: false,
+            addresses: None,
             epoll,
             sleeps_until: Time(0),
             garbage: Vec::new(),
+            told: None,
             origin: Instant::now(),
             last: 0,
         }
@@ -176,33 +186,52 @@ impl State {
     }
 
     /// Queues an event of an id.
-    pub(super) fn report(&self, key: Key, event: EventType, status: i32, param: SoftParam, ece: Ece) {
+    pub(super) fn report(&mut self, key: Key, event: EventType, status: i32, param: SoftParam, ece: Ece) {
         if let Some(id) = self.ids.get(&key) {
-            let cookie = Arc::clone(&id.cookie);
-            id.queue.push(Entry { owner: key, cookie, event, status, param, ece, request: None });
+            let (queue, cookie) = (Arc::clone(&id.queue), Arc::clone(&id.cookie));
+            self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });
+        }
+    }
+
+    /// Queues an event.
+    pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
+        queue.push(entry);
+        // Seldom is there a second one.
+        if let Some(before) = self.told.replace(queue) {
+            let is_same = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
+            if !is_same {
+                before.signal();
+            }
         }
     }
 
     /// Queues an event of an id that carries nothing but its outcome.
-    pub(super) fn report_outcome(&self, key: Key, event: EventType, outcome: Result<(), Errno>) {
+    pub(super) fn report_outcome(&mut self, key: Key, event: EventType, outcome: Result<(), Errno>) {
         let status = outcome.err().map_or(0, |errno| -errno.raw());
         self.report(key, event, status, SoftParam::default(), Ece::default());
     }
 
     /// Sends the messages and handles the events of all communication managers.
     pub(super) fn flush(&mut self) {
-        let numbers: Vec<_> = self.adapters.keys().copied().collect();
-        for number in numbers {
+        let mut next = 0;
+        while let Some((&number, _)) = self.adapters.range(next..).next() {
             while let Some(adapter) = self.adapters.get_mut(&number) {
                 adapter.send();
                 let Some(event) = adapter.cm.poll_event() else { break };
                 self.on_event(number, &event);
             }
+            next = number + 1;
+        }
+        if self.has_changed {
+            self.follow_devices();
         }
     }
 
     /// Ends adapters that nothing uses.
     pub(super) fn sweep(&mut self) {
+        if self.adapters.values().all(|adapter| adapter.is_used() && adapter.ends_at.is_none()) {
+            return;
+        }
         let now = self.now();
         let mut ended = Vec::new();
         for (number, adapter) in &mut self.adapters {
