@@ -3,14 +3,16 @@
 //!
 //! ```text
 //!   sender     publishes MADs ─► set: is_set becomes true ─ was it false? ─► write
-//!   receiver   finds none ─► is_set becomes false ─► read ─► looks again ─ is there one? ─► write
+//!   receiver   finds none ─► read ─► is_set becomes false ─► looks again ─ is there one? ─► set
 //! ```
 //!
 //! A sender that finds `is_set` true leaves it at that: the receiver has yet to set it to false,
-//! acquires what the sender published, and looks again. A sender that finds it false writes. If
-//! the receiver's read comes after that write and takes it away, the receiver has seen what was
-//! published before the write, and looks again as well. The second look may have found the first
-//! MAD of several, hence the write after it.
+//! acquires what the sender published, and looks again. A sender that finds it false writes, and
+//! the receiver does not take that write away before it has looked again, because it reads before
+//! it sets `is_set` to false. In the other order, the receiver takes away the write for a MAD that
+//! it has received already, and leaves `is_set` true: no sender writes any more.
+//!
+//! The second look may have found the first MAD of several, hence the `set` after it.
 //!
 //! Invariant: while a MAD waits and no sender is between publishing it and its write, the receiver
 //! is in [`Signal::take`], or the descriptor is readable.
@@ -42,21 +44,19 @@ impl<F: Flag> Signal<F> {
     /// Returns the next MAD that `next` finds. If there is none, the descriptor becomes unreadable.
     pub(super) fn take<T>(&self, mut next: impl FnMut() -> Option<T>) -> Option<T> {
         next().or_else(|| {
-            self.is_set.swap(false, Ordering::AcqRel);
             self.readable.lower();
+            self.is_set.swap(false, Ordering::AcqRel);
             let late = next();
             if late.is_some() {
                 // There may be more, until this returns none.
-                self.is_set.store(true, Ordering::Release);
-                self.readable.raise();
+                self.set();
             }
             late
         })
     }
 }
 
-/// A descriptor that is readable or not. Its changes are ordered, as the kernel's lock orders
-/// them: what comes before a raise is seen after the lower that undoes it.
+/// A descriptor that is readable or not.
 pub(crate) trait Flag {
     fn raise(&self);
     fn lower(&self);
@@ -81,11 +81,11 @@ mod models {
 
     impl Flag for AtomicBool {
         fn raise(&self) {
-            self.swap(true, Ordering::AcqRel);
+            self.store(true, Ordering::Relaxed);
         }
 
         fn lower(&self) {
-            self.swap(false, Ordering::AcqRel);
+            self.store(false, Ordering::Relaxed);
         }
     }
 
