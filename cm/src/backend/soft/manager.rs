@@ -49,8 +49,8 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct Manager {
     state: Mutex<State>,
-    /// Held while waiting for `state`, and by the thread before it takes `state`: while MADs wait it
-    /// does so again at once, and queues behind a caller.
+    /// Held while waiting for `state`, and by the thread before it takes `state`. While MADs wait,
+    /// the thread takes `state` again at once, and so queues behind a caller.
     next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
