@@ -172,9 +172,9 @@ impl EventChannel {
     /// of its own with `poll(2)`.
     ///
     /// # Errors
-    /// Any errno that the kernel returns, and of `ppoll(2)`; `ENODEV` with
-    /// [`Cause::Forked`](verbs::Cause::Forked) in a forked child, of a channel that has soft ids
-    /// alone. What goes wrong with an id is an event.
+    /// Any errno that the kernel returns, and of `ppoll(2)`; in a forked child, `ENODEV` with
+    /// [`Cause::Forked`](verbs::Cause::Forked) of a channel that has soft ids alone, and otherwise
+    /// `EACCES`, which the kernel returns. What goes wrong with an id is an event.
     ///
     /// # References
     /// `rdma_get_cm_event(3)`
@@ -349,7 +349,7 @@ fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
 /// Asks one of several sources for an event.
 fn ask(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
     match source.next() {
-        // The soft devices are those of the parent; the kernel's ids are the child's, too.
+        // The soft devices are those of the parent. The kernel speaks for its own ids.
         Err(error) if error.cause == Cause::Forked => Ok(None),
         other => other,
     }

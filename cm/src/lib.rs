@@ -159,10 +159,10 @@
 //! # Forks
 //! Ids of soft devices belong to the process that made them. In a forked child, calls of them and
 //! reading events of a channel that has only such ids fail with
-//! [`Cause::Forked`](verbs::Cause::Forked), and dropping them ends nothing. Ids of the kernel's
-//! connection manager are shared with the file: an event goes to the process that reads it, and an
-//! id that either one drops ends for both. A child that connects opens a channel of its own; on
-//! soft devices it can do so unless its parent has had ids on some.
+//! [`Cause::Forked`](verbs::Cause::Forked), and dropping them ends nothing. So it is with ids of
+//! the kernel's connection manager, with `EACCES`: the kernel compares the credentials of each
+//! command with those of opening the file, and a child has a copy of its own. A child that connects
+//! opens a channel of its own; on soft devices it can do so unless its parent has had ids on some.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence. A

@@ -8,6 +8,7 @@
 //! | [`life`] | the ends of ids, and what they leave; many connections |
 //! | [`killed`] | peers that are killed in every state |
 //! | [`removed`] | devices that are removed in every state |
+//! | [`process`] | forks and signals |
 //! | [`threads`] | several threads at one channel |
 //!
 //! The topics `connect` of the suite `conformance` have the cases for every device with an address,
@@ -18,6 +19,7 @@
 mod connect;
 pub(super) mod killed;
 mod life;
+mod process;
 mod refuse;
 mod removed;
 mod threads;
@@ -38,15 +40,25 @@ pub fn cases() -> Vec<Case> {
 
 /// The part of the suite for kernel devices with a network interface of 10.9.9.1.
 pub fn of_interface() -> Vec<Case> {
-    [of_any_device(), connect::of_interface(), refuse::of_interface(), life::of_interface(), killed::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        of_any_device(),
+        connect::of_interface(),
+        refuse::of_interface(),
+        life::of_interface(),
+        process::of_interface(),
+        killed::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The part of the suite that runs on devices that providers bring, too.
 pub fn of_any_device() -> Vec<Case> {
-    [refuse::of_any_device(), life::of_any_device(), threads::cases()].into_iter().flatten().collect()
+    [refuse::of_any_device(), life::of_any_device(), process::of_any_device(), threads::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Returns the IPv4 address of the device under test.
