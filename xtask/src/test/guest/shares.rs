@@ -69,14 +69,17 @@ pub(super) const BY_DEFAULT: &[Usual] = &[
 ];
 
 /// Halves of what takes minutes on rxe, of which a commit leaves one to others: perftest on our
-/// library, tools that make many connections, disturbed links, killed peers.
+/// library, many connections, disturbed links, killed peers.
 const RXE_HALVES: [&[&str]; 2] = [
     &[
+        "cm.a_thousand_connections",
         "cm_rates.mckey",
         "cm_rates.ucmatose",
         "soft_interop.connections of a killed soft",
         "soft_interop.connections under everything",
         "soft_interop.connections under loss",
+        "soft_interop.peers under everything",
+        "soft_interop.peers under loss",
     ],
     &[
         PERFTEST,
@@ -85,6 +88,8 @@ const RXE_HALVES: [&[&str]; 2] = [
         "soft_interop.connections of a killed rxe",
         "soft_interop.connections under duplication",
         "soft_interop.connections under reordering",
+        "soft_interop.peers under duplication",
+        "soft_interop.peers under reordering",
     ],
 ];
 
