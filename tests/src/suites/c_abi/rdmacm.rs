@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, Repetitions, SUITE, program};
+use crate::fabric::rxe_is_before;
 use crate::pair::{both, told};
 use crate::port;
 use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail};
+use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 use crate::tools::{LIMIT, Maker};
 
@@ -34,7 +35,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
             .map(|size| case(format!("rping -S {size}"), ends.clone(), rping))
             .collect();
         cases.extend(CMATOSE.iter().map(|(program, ..)| one(program, cmatose)));
-        cases.push(one("rdma_client", rdma_client));
+        cases.extend(["rdma_client", "rdma_xclient"].map(|name| one(name, rdma_client)));
+        cases.push(one("mckey", mckey));
+        cases.push(one("cmtime", cmtime));
         cases.extend(OPERATIONS.iter().map(|way| {
             let [server, client] = ends.clone();
             let name = format!("rdmacm {} -R {server} serves {client}", way.name());
@@ -98,14 +101,44 @@ fn cmatose(name: &str, ends: [&Maker; 2]) -> CaseResult {
 
 /// Either end disconnects as soon as it has what it waits for. If its queue pair is in ERR before
 /// the kernel has acknowledged the last message, the other queue pair repeats it ([`Repetitions`]).
-fn rdma_client(_: &str, ends: [&Maker; 2]) -> CaseResult {
-    let args = ["-s", ADDRESS, "-p", "7471"];
+fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
+    let server = name.replace("client", "server");
     let repetitions = Repetitions::from_now();
-    let ended = connected(["rdma_server", "rdma_client"], ends, 7471, [&args, &args])?;
+    let ended = connected([&server, name], ends, 7471, [&[], &["-s", ADDRESS]])?;
     if ended.iter().any(Result::is_err) {
         repetitions.judge()?;
     }
-    end_well(&ended, ["rdma_server: end 0", "rdma_client: end 0"])
+    end_well(&ended, [&format!("{server}: end 0"), &format!("{name}: end 0")])
+}
+
+/// Its sender destroys its queue pair as soon as it has posted its messages
+/// ([`cm_rates`](crate::suites::cm_rates) has what rxe does then).
+fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
+    if !rxe_is_before(6, 12)? {
+        return skip("the sender destroys its queue pair before rxe has sent its messages");
+    }
+    let args = ["-m", "239.9.8.5", "-b", ADDRESS];
+    let receives = Running::start(program(receiver, name, PACKAGE)?.args(args))?;
+    let sends = Running::start(program(sender, name, PACKAGE)?.args(args).arg("-s"))?;
+    let ended = [receives.finish(LIMIT)?, sends.finish(LIMIT)?];
+    end_well(&ended, ["return status 0"; 2])
+}
+
+/// The server serves until it is killed. Its first table is that of the client's steps.
+fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
+    let port = port::free()?;
+    let args = ["-c", "20", "-p", &port.to_string()];
+    let mut serves = Running::start(program(server, name, PACKAGE)?.args(args))?;
+    wait_for_listening_id(port, &mut serves)?;
+    let ended = process::run(program(client, name, PACKAGE)?.args(args).args(["-s", ADDRESS]), LIMIT)?;
+    let served = serves.finish(Duration::ZERO)?;
+    let is_step = |step: &str, line: &str| line.starts_with(step) && line.contains('.');
+    let has = |step: &str| ended.as_ref().is_ok_and(|end| end.stdout.lines().any(|line| is_step(step, line)));
+    let is_well = ended.as_ref().is_ok_and(|end| end.status.success());
+    if is_well && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has) {
+        return Ok(());
+    }
+    fail(format_args!("client {}; server {}", told(&ended), told(&served)))
 }
 
 /// Checks that both ends succeeded, and printed a line each.

@@ -163,6 +163,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         linked(pingpong::cases(setup)),
         linked(perftest::cases(setup)),
         linked(rdmacm::programs(setup)),
+        linked(rdmacm::more_programs(setup)),
         pyverbs::linked(setup),
         ucx::cases(setup),
         linked(ucx::cases(setup)),

@@ -53,6 +53,24 @@ pub(super) fn programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
+/// Returns further cases of programs that connect by address.
+pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
+    if setup != (Setup { port: Port::Roce, functions: 2 }) {
+        return Vec::new();
+    }
+    let sides = [Side::Peer, Side::Here];
+    let of_kind = |kind, server| {
+        let name = format!("rdma_xclient -c {kind} served {server}");
+        Case::new(SUITE, name, move || rdma_xclient(server, kind))
+    };
+    let mut cases: Vec<_> =
+        sides.into_iter().flat_map(|server| ["r", "x"].map(|kind| of_kind(kind, server))).collect();
+    cases.extend(
+        sides.map(|receiver| Case::new(SUITE, format!("mckey received {receiver}"), move || mckey(receiver))),
+    );
+    cases
+}
+
 /// Namespace in which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -171,6 +189,29 @@ fn rdma_client(server: Side) -> CaseResult {
     let serves = serves.finish(LIMIT)?;
     all_end_well(&[serves], path[0].1)?;
     all_end_well(&[client], path[1].1)
+}
+
+fn rdma_xclient(server: Side, kind: &str) -> CaseResult {
+    let mut serves = Running::start(&mut server.command("rdma_xserver", &["-c", kind])?)?;
+    wait_for_listening_id(7471, &mut serves)?;
+    let args = ["-c", kind, "-s", &server.address()];
+    let client = process::run(&mut server.other().command("rdma_xclient", &args)?, LIMIT)?;
+    // They print the path by which they were started.
+    all_end_well(&[serves.finish(LIMIT)?], "/usr/bin/rdma_xserver: end 0")?;
+    all_end_well(&[client], "/usr/bin/rdma_xclient: end 0")
+}
+
+fn mckey(receiver: Side) -> CaseResult {
+    let args = |side: Side| ["-m".to_owned(), "239.9.8.5".to_owned(), "-b".to_owned(), side.address()];
+    let start = |side: Side, more: &[&str]| -> CaseResult<Running> {
+        let args = args(side);
+        let words: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        Ok(Running::start(&mut side.command("mckey", &words)?)?)
+    };
+    let ends = [start(receiver, &[])?, start(receiver.other(), &["-s"])?];
+    let ended = ends.map(|end| end.finish(LIMIT));
+    let [receives, sends] = ended;
+    all_end_well(&[receives?, sends?], "return status 0")
 }
 
 /// libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
