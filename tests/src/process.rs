@@ -25,6 +25,19 @@ pub struct Finished {
     pub stderr: String,
 }
 
+/// Returns a command behind those of a wrapper, such as `ip netns exec` or `nice`, with the
+/// environment that the command has.
+pub fn under(mut wrapper: Command, command: &Command) -> Command {
+    wrapper.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapper.env(name, value),
+            None => wrapper.env_remove(name),
+        };
+    }
+    wrapper
+}
+
 /// Runs a command to its end, or kills it after `limit`.
 ///
 /// # Errors

@@ -143,14 +143,9 @@ pub fn run(command: &mut Command) -> CaseResult<Finished> {
 /// # Errors
 /// `refuse` is not built.
 pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
-    let mut wrapped = Maker::Ours.tool("refuse")?;
-    wrapped.args([mode.name(), "--"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            wrapped.env(name, value);
-        }
-    }
-    Ok(wrapped)
+    let mut refuse = Maker::Ours.tool("refuse")?;
+    refuse.args([mode.name(), "--"]);
+    Ok(process::under(refuse, command))
 }
 
 /// The index of the GID that the guest's IPv4 address became.

@@ -243,7 +243,9 @@ fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
     let mut client = command()?;
     client.arg(ADDRESS);
     if flags.contains(&"-R") {
-        client = niced(&client);
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "5"]);
+        client = process::under(nice, &client);
     }
     let ends = both(server, Running::start(&mut client)?, LIMIT)?;
     // A rate may be 0.00: a busy machine is not a fault.
@@ -251,19 +253,6 @@ fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
         Some(row) if row.iterations == 100 => Ok(()),
         other => fail(format_args!("{other:?}: {:?}", ends[1])),
     }
-}
-
-/// Returns the same command at a lower priority.
-fn niced(command: &Command) -> Command {
-    let mut niced = Command::new("nice");
-    niced.args(["-n", "5"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => niced.env(name, value),
-            None => niced.env_remove(name),
-        };
-    }
-    niced
 }
 
 fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {

@@ -12,14 +12,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use verbs_core::Errno;
 
 use super::port::Port;
-use super::rendezvous::{Token, name};
+use super::rendezvous::{Token, is_reached, name, stream};
 use super::resolve::{
     Lookup, Resolution, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
@@ -44,12 +43,32 @@ pub(super) struct Answer {
 }
 
 impl Answers {
-    /// Resolves a destination as [`resolve`](super::resolve()) does, and asks a listener only if it
-    /// has not answered before.
+    /// Resolves a destination as [`resolve`](super::resolve()) does, asks a listener only if it has
+    /// not answered before, and waits for a host of the network until the kernel knows the Ethernet
+    /// address of the next hop. Where that cannot be followed, the resolution does without.
     ///
     /// # Errors
     /// As [`resolve`](super::resolve()).
     pub fn resolve(
+        &mut self,
+        space: u16,
+        source: Option<IpAddr>,
+        destination: SocketAddr,
+    ) -> Result<Resolution, Errno> {
+        match self.way(space, source, destination)? {
+            Resolution::Done(route) if !route.is_local => {
+                let lookup = Lookup::of_neighbour(&route);
+                Ok(lookup.map_or(Resolution::Done(route), Resolution::Pending))
+            }
+            resolution => Ok(resolution),
+        }
+    }
+
+    /// Returns the way to a destination, whether or not there is a host.
+    ///
+    /// # Errors
+    /// As [`resolve`](super::resolve()).
+    pub(super) fn way(
         &mut self,
         space: u16,
         source: Option<IpAddr>,
@@ -72,9 +91,7 @@ impl Answers {
                 }
             }
         }
-        let route = route(&ports, source, destination, is_local)?;
-        let lookup = if is_local { None } else { Lookup::of_neighbour(&route) };
-        Ok(lookup.map_or(Resolution::Done(route), Resolution::Pending))
+        route(&ports, source, destination, is_local).map(Resolution::Done)
     }
 
     /// Returns whether a listener for a destination has answered before, and still exists.
@@ -147,21 +164,13 @@ impl Answers {
     fn ask(&mut self, name: &str) -> Result<Option<UnixStream>, Errno> {
         let fd = match self.asking.take() {
             Some(fd) => fd,
-            None => {
-                let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-                socket(AddressFamily::Unix, SockType::Stream, flags, None)?
-            }
+            None => stream()?,
         };
-        let to = UnixAddr::new_abstract(name.as_bytes())?;
-        match connect(fd.as_raw_fd(), &to) {
-            Ok(()) => Ok(Some(fd.into())),
-            Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => {
-                // It is as it was.
-                self.asking = Some(fd);
-                Ok(None)
-            }
-            Err(errno) => Err(errno.into()),
+        if is_reached(&fd, name)? {
+            return Ok(Some(fd.into()));
         }
+        self.asking = Some(fd);
+        Ok(None)
     }
 }
 

@@ -25,7 +25,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
@@ -130,8 +130,8 @@ impl Listening {
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
 pub fn is_taken(space: u16, address: SocketAddr) -> Result<bool, Errno> {
-    let (ip, port) = (address.ip().to_canonical(), address.port());
-    Ok(exists(space, ip, port)? || exists(space, other_side(ip), port)?)
+    let ip = address.ip().to_canonical();
+    Ok(exists(space, ip, address.port())? || exists(space, other_side(ip), address.port())?)
 }
 
 /// Returns the address under which another listener gets an address's clients, or loses its own to
@@ -142,11 +142,30 @@ fn other_side(ip: IpAddr) -> IpAddr {
 
 /// Returns whether a listener has a name. It sees a client that is gone again.
 fn exists(space: u16, ip: IpAddr, port: u16) -> Result<bool, Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    match connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name(space, ip, port).as_bytes())?) {
+    match is_reached(&stream()?, &name(space, ip, port)) {
         // Its queue of clients is full.
-        Ok(()) | Err(nix::errno::Errno::EAGAIN) => Ok(true),
+        Err(Errno::AGAIN) => Ok(true),
+        reached => reached,
+    }
+}
+
+/// Returns a socket of a client.
+///
+/// # Errors
+/// Any errno of `socket(2)`, notably `EMFILE`.
+pub(super) fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(AddressFamily::Unix, SockType::Stream, flags, None)?)
+}
+
+/// Connects a client to a name. Returns whether a listener has it; without one, the socket is as it
+/// was.
+///
+/// # Errors
+/// `EAGAIN`: thousands of clients wait for the listener's answer; any other errno of `connect(2)`.
+pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
+    match connect(client.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
+        Ok(()) => Ok(true),
         Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(false),
         Err(errno) => Err(errno.into()),
     }

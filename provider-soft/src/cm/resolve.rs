@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The route is the kernel's: the port is the one that has the source address which the kernel
-//! chooses, failing that another address of the same interface. A destination of the network is
-//! resolved when the kernel knows the Ethernet address of the next hop, so that a host which does
-//! not exist is noticed before a connection is requested. Packets need none of that: they are UDP
-//! datagrams.
+//! chooses, failing that another address of the same interface. For a connection manager, a
+//! destination of the network is resolved when the kernel knows the Ethernet address of the next
+//! hop ([`Answers::resolve`]), so that a host which does not exist is noticed before a connection
+//! is requested. Packets need none of that: they are UDP datagrams.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -87,8 +87,8 @@ struct Listener {
 /// machine or from any.
 ///
 /// An unspecified destination means this machine. A destination on this machine where no process
-/// listens resolves to itself. A destination of the network is asked for by the kernel's neighbour
-/// discovery; where that cannot be followed, the resolution does without.
+/// listens resolves to itself, and one of the network whether or not there is a host
+/// ([`Answers::resolve`] looks for it).
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the source address, or an address of the interface by
@@ -97,7 +97,7 @@ struct Listener {
 /// - `ENETUNREACH`, `EHOSTUNREACH`: no route leads to the destination.
 /// - any other errno of `socket(2)`, notably `EMFILE`.
 pub fn resolve(space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Resolution, Errno> {
-    Answers::default().resolve(space, source, destination)
+    Answers::default().way(space, source, destination)
 }
 
 impl Lookup {

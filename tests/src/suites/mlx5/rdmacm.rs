@@ -124,13 +124,8 @@ impl Side {
 /// Returns the command for the namespace of the second function's netdev.
 pub(crate) fn in_peer(command: &Command) -> Command {
     let mut inside = Command::new("ip");
-    inside.args(["netns", "exec", "peer"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            inside.env(name, value);
-        }
-    }
-    inside
+    inside.args(["netns", "exec", "peer"]);
+    process::under(inside, command)
 }
 
 fn ping(from: Side, size: &str) -> CaseResult {
@@ -202,16 +197,10 @@ fn rdma_xclient(server: Side, kind: &str) -> CaseResult {
 }
 
 fn mckey(receiver: Side) -> CaseResult {
-    let args = |side: Side| ["-m".to_owned(), "239.9.8.5".to_owned(), "-b".to_owned(), side.address()];
-    let start = |side: Side, more: &[&str]| -> CaseResult<Running> {
-        let args = args(side);
-        let words: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        Ok(Running::start(&mut side.command("mckey", &words)?)?)
-    };
-    let ends = [start(receiver, &[])?, start(receiver.other(), &["-s"])?];
-    let ended = ends.map(|end| end.finish(LIMIT));
-    let [receives, sends] = ended;
-    all_end_well(&[receives?, sends?], "return status 0")
+    let end = |side: Side| side.command("mckey", &["-m", "239.9.8.5", "-b", &side.address()]);
+    let receives = Running::start(&mut end(receiver)?)?;
+    let sends = Running::start(end(receiver.other())?.arg("-s"))?;
+    all_end_well(&[receives.finish(LIMIT)?, sends.finish(LIMIT)?], "return status 0")
 }
 
 /// libfabric's ping-pong on a reliable connection. The ends meet over TCP first.

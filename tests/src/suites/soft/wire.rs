@@ -15,7 +15,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use crate::process::wait_until;
+use crate::process::{self, wait_until};
 use crate::runner::{CaseResult, Stop, fail, skip};
 use crate::tools::{LIMIT, run};
 
@@ -142,13 +142,9 @@ impl Wire {
 
     /// The command in the namespace, where soft0 is on the address of this family.
     pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
-        let mut wrapped = Command::new("ip");
-        wrapped.args(["netns", "exec", NAMESPACE]).arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            if let Some(value) = value {
-                wrapped.env(name, value);
-            }
-        }
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", NAMESPACE]);
+        let mut wrapped = process::under(inside, command);
         wrapped.env("VERBS_SOFT", family.soft().to_string());
         wrapped
     }
