@@ -12,12 +12,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rdmacm::{
     CmId, ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace, RejectReason,
 };
-use verbs::Errno;
+use verbs::state::Rts;
+use verbs::{Errno, Qp};
 
 use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
 
-/// The variable that says which part a process has: `listen`, `device`, `none`, `short`, or one
-/// with a port: `connect`, `vanish`, `exit`, `occupied`.
+/// The variable that says which part a process has: `device`, `none`, `short`, or one with a
+/// port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -60,7 +61,7 @@ fn a_part() {
     let mut words = part.split_whitespace();
     let (role, port) = (words.next(), words.next().and_then(|port| port.parse().ok()));
     match (role, port) {
-        (Some("listen"), None) => listen(),
+        (Some("listen"), port) => listen(port.unwrap_or(0)),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
@@ -144,8 +145,8 @@ fn accept(server: &Server) -> (CmId, Objects) {
 }
 
 /// Accepts one connection, and waits for its end.
-fn listen() {
-    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+fn listen(port: u16) {
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, port).into(), PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
     let (id, _end) = accept(&server);
     println!("\nreceived");
@@ -166,13 +167,7 @@ enum End {
 fn connect(port: u16, ending: End) {
     let channel = EventChannel::new().unwrap();
     let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
-    let mut end = Objects::of(&id);
-    id.connect(end.qp(&id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
-    established(&channel, &id);
-    let mut qp = id.take_qp().unwrap();
-    let message = end.pd.alloc_buf(4).unwrap();
-    qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
-    end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
+    let _objects = send(&channel, &id);
     match ending {
         End::Disconnects => {
             id.disconnect().unwrap();
@@ -189,6 +184,18 @@ fn connect(port: u16, ending: End) {
             std::process::exit(0);
         }
     }
+}
+
+/// Connects to a process that calls [`accept`], and sends its message.
+fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
+    let mut end = Objects::of(id);
+    id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
+    established(channel, id);
+    let mut qp = id.take_qp().unwrap();
+    let message = end.pd.alloc_buf(4).unwrap();
+    qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
+    end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
+    (end, qp)
 }
 
 #[test]
@@ -273,6 +280,31 @@ fn two_processes_find_each_other_by_a_port_of_localhost() {
     line(&mut output, "ended");
     assert!(client.0.wait().unwrap().success());
     assert!(listener.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_request_finds_a_listener_that_came_behind_the_resolution_of_its_address() {
+    let _host = Host::new();
+    let listener = |part: &str| {
+        let mut process = Process(start(part));
+        let mut output = BufReader::new(process.0.stdout.take().unwrap());
+        let port: u16 = line(&mut output, "listening ").parse().unwrap();
+        (process, port, output)
+    };
+    let (mut first, port, _output) = listener("listen");
+    let channel = EventChannel::new().unwrap();
+    let resolve = || resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+    // To the device of the first listener, and to none.
+    let led_to_the_first = resolve();
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    for id in [led_to_the_first, resolve()] {
+        let (mut next_one, _, _output) = listener(&format!("listen {port}"));
+        let _objects = send(&channel, &id);
+        id.disconnect().unwrap();
+        assert!(matches!(next(&channel).kind, EventKind::Disconnected));
+        assert!(next_one.0.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use verbs_core::Errno;
 use super::port::Port;
 use super::rendezvous::{Token, is_reached, name, stream};
 use super::resolve::{
-    Lookup, Resolution, best_route, canonical, is_local, loopback_of, route, unspecified_of,
+    Lookup, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
 
 /// The answers of listeners, of which a connection manager keeps one for all its resolutions.
@@ -32,6 +32,19 @@ pub struct Answers {
     looking: Option<UnixDatagram>,
     /// A socket whose last name had no listener.
     asking: Option<OwnedFd>,
+}
+
+/// The listener at a destination, when it is looked for [again](Answers::find).
+#[derive(Debug)]
+pub enum Found {
+    /// The device to which the resolution has led is the listener's.
+    Same,
+    /// Another device is.
+    Moved(Route),
+    /// A listener that has not answered before is asked for its devices.
+    Asked(Lookup),
+    /// Nothing listens.
+    Nobody,
 }
 
 /// The answer of a listener.
@@ -102,35 +115,48 @@ impl Answers {
             .any(|ip| self.known(&name(space, ip, destination.port())).is_some())
     }
 
-    /// Keeps what a listener has answered to a lookup that is finished.
-    pub fn keep(&mut self, lookup: Lookup) {
-        let Some((name, answer)) = lookup.into_answer() else { return };
+    /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
+    /// devices.
+    pub fn keep(&mut self, lookup: Lookup) -> bool {
+        let Some((name, answer)) = lookup.into_answer() else { return false };
+        let has_devices = !answer.addresses.is_empty();
         if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&name) {
             self.known.pop_first();
         }
         self.known.insert(name, answer);
+        has_devices
     }
 
-    /// Returns whether a request for a destination on this machine, whose resolution has led to the
-    /// device at `remote`, has a connection manager to go to: queue pair 1 of an own device is in
-    /// use, or the listener that has answered still exists, or another one has taken the address.
+    /// Looks for the listener at a destination on this machine again, before a request is sent to
+    /// the device at `remote`, to which the resolution has led: the program that listened may have
+    /// ended since, and another one may listen. `source` is the address of the port that the
+    /// resolution has chosen.
     ///
-    /// Returns true where it cannot be told.
-    pub fn is_listened(&mut self, space: u16, destination: SocketAddr, remote: IpAddr) -> bool {
+    /// An own device listens as long as its queue pair 1 is in use. What cannot be told is as it
+    /// was.
+    pub fn find(&mut self, space: u16, source: IpAddr, destination: SocketAddr, remote: IpAddr) -> Found {
         let (destination, remote) = (canonical(destination), remote.to_canonical());
-        if let Some(port) = Port::with_address(remote) {
-            return port.has_gsi();
+        if let Some(port) = Port::with_address(remote).filter(|_| destination.ip() == remote) {
+            return if port.has_gsi() { Found::Same } else { Found::Nobody };
         }
-        names_of(destination.ip()).into_iter().any(|ip| {
+        let source = Some(source.to_canonical());
+        for ip in names_of(destination.ip()) {
             let name = name(space, ip, destination.port());
             match self.known(&name) {
-                Some(answer) => answer.addresses.contains(&remote),
-                // An address that led to itself had no listener then. One on all addresses has a
-                // name with that of its device too.
-                None if ip != remote && destination.ip() == remote => false,
-                None => !matches!(self.ask(&name), Ok(None)),
+                Some(answer) if answer.addresses.contains(&remote) => return Found::Same,
+                Some(answer) if answer.addresses.is_empty() => return Found::Nobody,
+                Some(answer) => {
+                    let route = best_route(&Port::all(), source, destination, &answer.addresses);
+                    return route.map_or(Found::Nobody, Found::Moved);
+                }
+                None => match self.ask(&name) {
+                    Ok(Some(stream)) => return Found::Asked(Lookup::new(stream, name, source, destination)),
+                    Ok(None) => {}
+                    Err(_) => return Found::Same,
+                },
             }
-        })
+        }
+        Found::Nobody
     }
 
     /// Returns what the listener with a name has answered, if it still exists.

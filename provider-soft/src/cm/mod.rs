@@ -37,9 +37,9 @@
 //! A listener therefore takes a *name* for its port ([`Listening`]), and returns the addresses of
 //! its devices to clients that ask under that name. [`resolve`] asks for destinations on this
 //! machine. A connection manager that takes a name for each address that its listeners have, those
-//! of devices included, lets its peers see where nothing listens
-//! ([`Answers::is_listened`]): a device alone does not say so, because its program may have no
-//! connection manager.
+//! of devices included, lets its peers see where nothing listens any more, or another program does
+//! ([`Answers::find`]): a device alone does not say so, because its program may have no connection
+//! manager.
 //!
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
@@ -54,7 +54,7 @@ mod signal;
 
 pub use crate::exit::at_exit;
 pub use crate::fork::ForkMark;
-pub use answers::Answers;
+pub use answers::{Answers, Found};
 pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;

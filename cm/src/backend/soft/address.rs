@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ib_cm::time::MILLISECOND;
 use verbs::Errno;
-use verbs::soft::cm::{Port, Resolution, Route, is_taken, ports_of};
+use verbs::soft::cm::{Lookup, Port, Resolution, Route, is_taken, ports_of};
 
 use super::ports::Owner;
 use super::record::{IdState, Key};
-use super::state::{PendingLookup, State};
+use super::state::{PendingLookup, State, Then};
 use super::wait::Token;
 use crate::types::{Address, EventType};
 
@@ -90,10 +90,8 @@ impl State {
         match self.answers.resolve(space, source, destination) {
             Ok(Resolution::Done(route)) => self.resolved(key, destination, Ok(route)),
             Ok(Resolution::Pending(lookup)) => {
-                self.epoll.add(&lookup, Token::Lookup(key).event())?;
+                self.start_lookup(key, lookup, u64::from(timeout_ms), Then::Resolve(destination))?;
                 self.id(key)?.state = IdState::AddrQuery;
-                let deadline = self.now() + u64::from(timeout_ms) * MILLISECOND;
-                self.lookups.insert(key, PendingLookup { lookup, destination, deadline });
             }
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
             Err(errno) => return Err(errno),
@@ -101,12 +99,28 @@ impl State {
         Ok(())
     }
 
+    /// Waits for the answer to a lookup, and goes on with it then.
+    pub(super) fn start_lookup(
+        &mut self,
+        key: Key,
+        lookup: Lookup,
+        timeout_ms: u64,
+        then: Then,
+    ) -> Result<()> {
+        self.epoll.add(&lookup, Token::Lookup(key).event())?;
+        let deadline = self.now() + timeout_ms * MILLISECOND;
+        self.lookups.insert(key, PendingLookup { lookup, deadline, then });
+        Ok(())
+    }
+
     /// Ends a lookup with its outcome.
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
-        if let Some(pending) = self.lookups.remove(&key) {
-            let _ = self.epoll.delete(&pending.lookup);
-            self.answers.keep(pending.lookup);
-            self.resolved(key, pending.destination, outcome);
+        let Some(pending) = self.lookups.remove(&key) else { return };
+        let _ = self.epoll.delete(&pending.lookup);
+        let has_devices = self.answers.keep(pending.lookup);
+        match pending.then {
+            Then::Resolve(destination) => self.resolved(key, destination, outcome),
+            Then::Request(request) => self.found(key, &request, outcome, has_devices),
         }
     }
 

@@ -11,12 +11,13 @@ use ib_cm::cm::{
 use ib_cm::time::Time;
 use ib_cm::wire::ip::Addresses;
 use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
-use verbs::{AsyncEventType, Ece, Errno, QpType};
+use verbs::soft::cm::{Found, Route};
+use verbs::{AsyncEventType, Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};
 use super::param::SoftParam;
-use super::record::{IdState, Key, service};
-use super::state::State;
+use super::record::{Id, IdState, Key, service};
+use super::state::{State, Then};
 use crate::types::{ConnParam, EventType, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -24,62 +25,75 @@ type Result<T> = core::result::Result<T, Errno>;
 impl State {
     /// Asks the peer for a connection, or for its datagram service.
     pub(super) fn connect(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
-        let now = self.now();
-        self.id(key)?;
-        let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
+        let id = self.id(key)?;
         if id.state != IdState::RouteResolved {
             return Err(Errno::INVAL);
         }
-        let number = id.adapter.ok_or(Errno::INVAL)?;
-        let adapter = self.adapters.get_mut(&number).ok_or(Errno::INVAL)?;
-        let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
-        let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
-        let is_ud = id.qp_type == QpType::UD;
-        let remote = id.remote.to_ipv6().into();
-        if id.is_local && !self.answers.is_listened(id.space.0, peer, remote) {
-            let max = if is_ud { sidr_req::Data::LEN } else { req::Data::LEN };
-            if private_data.len() > max {
-                return Err(Errno::INVAL);
-            }
-            id.state = IdState::Connect;
-            self.refuse(key, is_ud);
-            return Ok(());
+        let request = Request::new(id, param, ece)?;
+        if !id.is_local {
+            return self.request(key, &request);
         }
-        let service_id = service(id.space, peer.port());
+        let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
+        let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
+        let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
+        match self.answers.find(space, source, peer, remote) {
+            Found::Same => self.request(key, &request),
+            Found::Moved(route) => {
+                self.move_to(key, &route)?;
+                self.request(key, &request)
+            }
+            Found::Asked(lookup) => {
+                self.start_lookup(key, lookup, ANSWER_MS, Then::Request(Box::new(request)))?;
+                self.id(key)?.state = IdState::Connect;
+                Ok(())
+            }
+            Found::Nobody => self.refuse(key),
+        }
+    }
+
+    /// Continues a request whose listener was asked for its devices.
+    pub(super) fn found(&mut self, key: Key, request: &Request, outcome: Result<Route>, has_devices: bool) {
+        let requested = match outcome {
+            Ok(route) if has_devices => self.move_to(key, &route).and_then(|()| self.request(key, request)),
+            Err(Errno::TIMEDOUT) => Err(Errno::TIMEDOUT),
+            _ => self.refuse(key),
+        };
+        match requested {
+            Ok(()) => {}
+            Err(Errno::TIMEDOUT) => {
+                self.report_outcome(key, EventType::UNREACHABLE, Err(Errno::TIMEDOUT));
+            }
+            Err(errno) => self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno)),
+        }
+    }
+
+    /// Makes a device the peer's.
+    fn move_to(&mut self, key: Key, route: &Route) -> Result<()> {
+        let mtu = route.path_mtu()?;
+        let id = self.id(key)?;
+        id.remote = route.destination.into();
+        id.path_mtu = ib_cm::wire::Mtu(mtu.0);
+        Ok(())
+    }
+
+    /// Sends a request to the peer's device.
+    fn request(&mut self, key: Key, request: &Request) -> Result<()> {
+        let now = self.now();
+        let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
+        let adapter = id.adapter.and_then(|number| self.adapters.get_mut(&number)).ok_or(Errno::INVAL)?;
         let gid = adapter.port.gid();
-        let connection = if is_ud {
-            adapter.cm.sidr_request(
-                now,
-                &SidrParams {
-                    private_data: sidr_req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
-                    ..SidrParams::new(id.messages(gid), service_id)
-                },
-            )
-        } else {
-            adapter.cm.connect(
-                now,
-                &ConnectParams {
-                    path: id.path(gid),
-                    path_mtu: id.path_mtu,
-                    service_id,
-                    transport: transport(id.qp_type)?,
-                    qp_num: param.qp_num,
-                    starting_psn: id.starting_psn,
-                    responder_resources: param.responder_resources,
-                    initiator_depth: param.initiator_depth,
-                    flow_control: param.flow_control,
-                    retry_count: param.retry_count.min(7),
-                    rnr_retry_count: param.rnr_retry_count.min(7),
-                    srq: param.srq,
-                    ece: ece_to_wire(ece),
-                    private_data: req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
-                    ..ConnectParams::default()
-                },
-            )
+        let connection = match *request {
+            Request::Service(params) => {
+                adapter.cm.sidr_request(now, &SidrParams { to: id.messages(gid), ..params })
+            }
+            Request::Connection(params) => {
+                id.responder_resources = params.responder_resources;
+                let params = ConnectParams { path: id.path(gid), path_mtu: id.path_mtu, ..params };
+                adapter.cm.connect(now, &params)
+            }
         };
         let connection = connection.map_err(errno)?;
         id.connection = Some(connection);
-        id.responder_resources = param.responder_resources;
         id.state = IdState::Connect;
         adapter.connections.insert(connection, key);
         Ok(())
@@ -87,14 +101,17 @@ impl State {
 
     /// Rejects an own request to an address of this machine at which nothing listens, as Linux
     /// would.
-    fn refuse(&mut self, key: Key, is_ud: bool) {
-        let (event, status, length) = if is_ud {
+    fn refuse(&mut self, key: Key) -> Result<()> {
+        let id = self.id(key)?;
+        id.state = IdState::Connect;
+        let (event, status, length) = if id.qp_type == QpType::UD {
             let status = sidr_rep::Status::UNSUPPORTED.0.into();
             (EventType::UNREACHABLE, status, sidr_rep::Data::LEN)
         } else {
             (EventType::REJECTED, Reason::INVALID_SERVICE_ID.0.into(), rej::Data::LEN)
         };
         self.report(key, event, status, SoftParam::of_data(&vec![0; length]), Ece::default());
+        Ok(())
     }
 
     /// Accepts a request. A request that cannot be accepted so is rejected, as Linux does.
@@ -211,6 +228,51 @@ impl State {
         Ok((adapter, connection))
     }
 }
+
+/// A request, without the path to the peer.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// For a connection.
+    Connection(ConnectParams),
+    /// For a datagram service.
+    Service(SidrParams),
+}
+
+impl Request {
+    /// Returns the request of an id whose route is resolved.
+    ///
+    /// # Errors
+    /// `EINVAL` for private data that are too long.
+    fn new(id: &Id, param: &ConnParam<'_>, ece: Ece) -> Result<Self> {
+        let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
+        let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
+        let service_id = service(id.space, peer.port());
+        if id.qp_type == QpType::UD {
+            let private_data = sidr_req::Data::new(&private_data).map_err(|_| Errno::INVAL)?;
+            let params = SidrParams::new(id.messages(Gid::ZERO), service_id);
+            return Ok(Self::Service(SidrParams { private_data, ..params }));
+        }
+        Ok(Self::Connection(ConnectParams {
+            service_id,
+            transport: transport(id.qp_type)?,
+            qp_num: param.qp_num,
+            starting_psn: id.starting_psn,
+            responder_resources: param.responder_resources,
+            initiator_depth: param.initiator_depth,
+            flow_control: param.flow_control,
+            retry_count: param.retry_count.min(7),
+            rnr_retry_count: param.rnr_retry_count.min(7),
+            srq: param.srq,
+            ece: ece_to_wire(ece),
+            private_data: req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
+            ..ConnectParams::default()
+        }))
+    }
+}
+
+/// The time in milliseconds that a listener has to answer before its request is sent. It answers
+/// at once, unless its process is stopped; a request then is given up after such a time as well.
+const ANSWER_MS: u64 = 60_000;
 
 /// Rejects what could not be accepted. A connection that is further stays.
 fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {

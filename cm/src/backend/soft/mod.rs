@@ -34,8 +34,9 @@
 //!   `EOPNOTSUPP`.
 //! - A request to an address of this machine at which nothing listens is rejected without a message
 //!   if its device, or the lack of one, would not answer. Listeners have names
-//!   ([`verbs::soft::cm::Answers::is_listened`]). A peer elsewhere that does not answer is noticed
-//!   by its silence, as on Linux.
+//!   ([`verbs::soft::cm::Answers::find`]), so that a request also finds one that began to listen
+//!   after the address was resolved, on another device. A peer elsewhere that does not answer is
+//!   noticed by its silence, as on Linux.
 //! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids
 //!   keep their devices alive.
 //!

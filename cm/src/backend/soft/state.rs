@@ -11,6 +11,7 @@ use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port};
 use verbs::{Ece, Errno, QpType};
 
 use super::adapter::{Adapter, LINGER};
+use super::connect::Request;
 use super::origin::InterfaceAddress;
 use super::param::SoftParam;
 use super::ports::Ports;
@@ -23,8 +24,17 @@ use crate::types::{EventType, PortSpace};
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) lookup: Lookup,
-    pub(super) destination: SocketAddr,
     pub(super) deadline: Time,
+    pub(super) then: Then,
+}
+
+/// The call that a lookup continues.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// The resolution of an address.
+    Resolve(SocketAddr),
+    /// A request for a connection or a service.
+    Request(Box<Request>),
 }
 
 /// All that the manager's lock protects.

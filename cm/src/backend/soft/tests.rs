@@ -1,12 +1,17 @@
 //! Time-outs that no test can wait for: the state has a clock that the test moves.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
-use verbs::soft::cm::{Listening, Port};
+use verbs::soft::cm::Port;
 
+use super::record::Key;
 use super::state::State;
+use super::wait::Token;
 use super::*;
 
 /// The time within which a packet arrives on a busy machine.
@@ -23,25 +28,62 @@ fn silent_host() -> UdpSocket {
     socket
 }
 
+/// An id whose request waits for the answer of the process that has the listener's name.
+struct Asking {
+    _device: verbs::Device,
+    host: UdpSocket,
+    name: UnixListener,
+    state: State,
+    queue: Arc<Queue>,
+    id: Key,
+}
+
+impl Asking {
+    /// Resolves the address of a silent host, and requests a connection behind that. Only then the
+    /// host has a name, or it would be asked before.
+    fn new() -> Self {
+        let device = verbs::soft::auto().unwrap();
+        let own = Port::of(device.info()).expect("a soft device").address();
+        let host = silent_host();
+        let to = SocketAddr::new(host.local_addr().unwrap().ip(), 1);
+        let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
+        let queue = Queue::new().unwrap();
+        let id = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();
+        state.resolve_addr(id, Some(&(own, 0).into()), &to.into(), 0, false).unwrap();
+        state.resolve_route(id).unwrap();
+        for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED] {
+            assert_eq!(queue.next().map(|event| event.event), Some(kind));
+        }
+        let name = format!("verbs-soft/cm/2/{:x}/1/{}", PortSpace::TCP.0, to.ip());
+        let name = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap();
+        let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
+        state.connect(id, &depths, Ece::default()).unwrap();
+        assert!(queue.next().is_none(), "the listener is asked first");
+        Self { _device: device, host, name, state, queue, id }
+    }
+
+    /// Answers as the process with the name, and handles that.
+    fn answer(&mut self, answer: &[u8]) {
+        let (mut client, _) = self.name.accept().expect("a client");
+        client.write_all(answer).unwrap();
+        drop(client);
+        self.state.on_ready(Token::Lookup(self.id));
+        self.state.flush();
+    }
+
+    /// Answers that the silent host is the listener's device.
+    fn answer_with_the_host(&mut self) {
+        let IpAddr::V4(host) = self.host.local_addr().unwrap().ip() else { panic!("an IPv4 address") };
+        let token = [7; 8];
+        self.answer(&[&[1][..], &host.to_ipv6_mapped().octets(), &token].concat());
+    }
+}
+
 #[test]
 fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol() {
-    let device = verbs::soft::auto().unwrap();
-    let own = Port::of(device.info()).expect("a soft device").address();
-    let host = silent_host();
-    let to = SocketAddr::new(host.local_addr().unwrap().ip(), 1);
-    let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
-    let queue = Queue::new().unwrap();
-    let id = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();
-    state.resolve_addr(id, Some(&(own, 0).into()), &to.into(), 0, false).unwrap();
-    state.resolve_route(id).unwrap();
-    for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED] {
-        assert_eq!(queue.next().map(|event| event.event), Some(kind));
-    }
-    // Else its name would tell that nothing listens there.
-    let _name = Listening::bind(PortSpace::TCP.0, to, &[]).unwrap();
-    let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    state.connect(id, &depths, Ece::default()).unwrap();
-    state.flush();
+    let mut asking = Asking::new();
+    asking.answer_with_the_host();
+    let Asking { host, state, queue, .. } = &mut asking;
     // The API has no option for these times, nor has Linux: 2^20 of the peer's response time and
     // the time of two packets, 15 times again.
     let timer = Duration::from_millis(4608);
@@ -56,4 +98,35 @@ fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol(
     let event = queue.next().expect("an event");
     assert_eq!((event.event, event.status), (EventType::UNREACHABLE, -Errno::TIMEDOUT.raw()));
     assert!(event.request.is_none() && queue.next().is_none());
+}
+
+#[test]
+fn a_listener_that_does_not_say_where_it_is_makes_the_peer_unreachable() {
+    let mut asking = Asking::new();
+    asking.state.advance(Duration::from_secs(61));
+    asking.state.on_time();
+    let event = asking.queue.next().expect("an event");
+    assert_eq!((event.event, event.status), (EventType::UNREACHABLE, -Errno::TIMEDOUT.raw()));
+    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+}
+
+#[test]
+fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
+    // Nothing, no devices, and less than a token.
+    for answer in [&[][..], &[0; 9], &[0; 4]] {
+        let mut asking = Asking::new();
+        asking.answer(answer);
+        let event = asking.queue.next().expect("an event");
+        assert_eq!((event.event, event.status), (EventType::REJECTED, 8), "{answer:?}");
+        assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+    }
+}
+
+#[test]
+fn an_id_ends_while_its_listener_is_asked() {
+    let mut asking = Asking::new();
+    asking.state.destroy(asking.id);
+    // A wake-up that was on its way.
+    asking.state.on_ready(Token::Lookup(asking.id));
+    assert!(asking.state.lookups.is_empty() && asking.queue.next().is_none());
 }
