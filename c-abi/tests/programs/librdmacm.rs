@@ -11,7 +11,9 @@
 //! Programs over sockets (`rsocket`) end with `EOPNOTSUPP`. The loader reports each symbol that it
 //! binds, so that a case fails if another librdmacm is used.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use verbs_tests::cases;
@@ -155,10 +157,15 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Returns the part of the names in /proc/net/unix that tells the listener on a port.
+fn listener(space: &str, port: u16) -> String {
+    format!("/cm/2/{space}/{port}/")
+}
+
 /// Starts a server, and waits until it has a listener on the port.
 fn serving(command: &mut Command, space: &str, port: u16) -> CaseResult<Running> {
     let mut server = Running::start(command)?;
-    let name = format!("/cm/2/{space}/{port}/");
+    let name = listener(space, port);
     let listens = || std::fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name));
     if process::wait_until(LIMIT, || listens() || server.has_ended()) && !server.has_ended() {
         return Ok(server);
@@ -212,26 +219,10 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
     }
 }
 
-/// With `-R` it connects twice: for its parameters, and for the test. The client may connect for
-/// the test before the server listens again, with rdma-core's library as well. It is rejected,
-/// tries again with an id that it has freed, and crashes. Only then the case runs again, and is
-/// skipped after three times: on an idle machine the client may always be the first. The client
-/// has a lower priority, so that the server is mostly the first on a busy machine; it has its share
-/// of the processor beside a compiler still.
+/// With `-R` it connects twice, for its parameters and for the test, each time to another listener
+/// of the server. A client that is faster than the server is rejected, tries again with an id that
+/// it has freed, and crashes, with rdma-core's library as well: [`next_listener`] keeps it waiting.
 fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
-    const ATTEMPTS: usize = 3;
-    for attempt in 1..=ATTEMPTS {
-        match perftest_once(tool, flags) {
-            Err(Stop::Failed(why)) if why.contains("RDMA_CM_EVENT_REJECTED; error: 8") => {
-                eprintln!("attempt {attempt} of {ATTEMPTS}: the server did not listen again in time");
-            }
-            ended => return ended,
-        }
-    }
-    skip(format_args!("perftest's client connected before its server listened again, {ATTEMPTS} times"))
-}
-
-fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
     let port = port::free()?;
     let command = || {
         let mut command = library::program(tool, "perftest")?;
@@ -242,9 +233,7 @@ fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
     let mut client = command()?;
     client.arg(ADDRESS);
     if flags.contains(&"-R") {
-        let mut nice = Command::new("nice");
-        nice.args(["-n", "5"]);
-        client = process::under(nice, &client);
+        client.env("LD_PRELOAD", next_listener()?).env("LISTENER", listener(TCP, port));
     }
     let ends = both(server, Running::start(&mut client)?, LIMIT)?;
     // A rate may be 0.00: a busy machine is not a fault.
@@ -252,6 +241,23 @@ fn perftest_once(tool: &str, flags: &[&str]) -> CaseResult {
         Some(row) if row.iterations == 100 => Ok(()),
         other => fail(format_args!("{other:?}: {:?}", ends[1])),
     }
+}
+
+/// Compiles the library that keeps a client until the server listens anew. Returns its path.
+fn next_listener() -> CaseResult<&'static Path> {
+    static BUILT: OnceLock<CaseResult<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/next_listener.c");
+        let library = library::target().join("next_listener.so");
+        let mut cc = Command::new(library::installed("cc", "gcc")?);
+        cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+        cc.arg("-o").arg(&library).arg(source).arg("-ldl");
+        match process::run_group(&mut cc, LIMIT)? {
+            Ok(ended) if ended.status.success() => Ok(library),
+            Ok(ended) | Err(ended) => fail(format_args!("{cc:?}: {}", ended.stderr)),
+        }
+    });
+    built.as_deref().map_err(Clone::clone)
 }
 
 fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {
