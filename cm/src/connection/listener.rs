@@ -9,6 +9,9 @@
 //! Any number of threads may wait for connections. Events are read and handled under one lock, and
 //! an id moves to its own channel under it, so that no other thread reads a later event of its from
 //! the channel of the listener. The program's setup runs without the lock.
+//!
+//! A request that waits for a place is set up by the next thread that looks, when there is one.
+//! Threads that wait are woken for it, because no event of the channel says so.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -21,7 +24,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit};
 use verbs::{Cause, Errno, Error, Result};
 
-use super::passive::{Outcome, Passive};
+use super::passive::{Outcome, Passive, Place};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
 use crate::EventChannel;
 use crate::event::{ConnectRequest, EventKind, Peer};
@@ -38,9 +41,9 @@ pub struct ListenerInit {
     /// largest number ([`CmId::listen`]).
     pub backlog: u32,
     /// The number of requests that the program has taken, and whose connections are not established
-    /// yet. The listener rejects further ones. By default, as many as take half of the files that
-    /// the process may open (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at
-    /// most.
+    /// yet. Further ones wait until there is a place, as many as the backlog; the listener rejects
+    /// what is beyond. By default, as many as take half of the files that the process may open
+    /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
     pub max_pending: usize,
     /// The time from the program's accept to the peer's message of establishment, after which the
     /// connection is given up; 30 s by default.
@@ -105,8 +108,8 @@ impl Default for ListenerInit {
 pub struct Listener<T = Resources> {
     state: Mutex<State<T>>,
     channel: EventChannel,
-    /// Readable once the listener is closed.
-    closed: EventFd,
+    /// Readable once the listener is closed, and while [`State::is_woken`].
+    wake: EventFd,
     address: SocketAddr,
     setup: Box<Setup<T>>,
     /// Whether the setup is the listener's own.
@@ -121,8 +124,31 @@ struct State<T> {
     /// The id that listens; `None` once it is closed.
     id: Option<CmId>,
     passive: Passive,
+    /// The requests that wait for a place.
+    held: BTreeMap<IdKey, ConnectRequest>,
     /// The requests that the program has accepted.
     waiting: BTreeMap<IdKey, Waiting<T>>,
+    /// Threads that wait are woken, to set up a request that has waited.
+    is_woken: bool,
+}
+
+impl<T> State<T> {
+    /// Returns a request that has waited, if there is a place for it now.
+    fn next_held(&mut self) -> Option<ConnectRequest> {
+        let key = self.passive.next_waiting()?;
+        self.held.remove(&key)
+    }
+
+    /// Returns the outcome of a request.
+    ///
+    /// # Errors
+    /// As [`CmId::migrate`].
+    fn ended(&mut self, key: IdKey, outcome: Outcome) -> Result<Option<Incoming<T>>> {
+        if let (Some(request), Outcome::Failed(error)) = (self.held.remove(&key), &outcome) {
+            return Ok(Some(failed(&request.id, error.clone())));
+        }
+        self.waiting.remove(&key).map(|waiting| waiting.ended(outcome)).transpose()
+    }
 }
 
 /// A request that the program has accepted.
@@ -216,11 +242,14 @@ impl<T> Listener<T> {
         let addresses = lookup(address)?;
         let channel = EventChannel::new()?;
         let (id, address) = listen(&channel, addresses, init)?;
-        let closed = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| Error::new("listen", "", errno.into()))?;
-        let passive = Passive::new(init.max_pending, init.establish_timeout);
-        let state = Mutex::new(State { id: Some(id), passive, waiting: BTreeMap::new() });
-        Ok(Self { state, channel, closed, address, setup: Box::new(setup), is_own: false })
+        let max_waiting = usize::try_from(init.backlog).ok().filter(|backlog| *backlog > 0);
+        let passive =
+            Passive::new(init.max_pending, max_waiting.unwrap_or(MAX_WAITING), init.establish_timeout);
+        let (held, waiting) = (BTreeMap::new(), BTreeMap::new());
+        let state = Mutex::new(State { id: Some(id), passive, held, waiting, is_woken: false });
+        Ok(Self { state, channel, wake, address, setup: Box::new(setup), is_own: false })
     }
 
     /// Returns the address and port at which it listens.
@@ -283,11 +312,12 @@ impl<T> Listener<T> {
     /// has are not affected.
     pub fn close(&self) {
         let mut state = self.lock();
-        let (id, waiting) = (state.id.take(), core::mem::take(&mut state.waiting));
+        let id = state.id.take();
+        let (held, waiting) = (core::mem::take(&mut state.held), core::mem::take(&mut state.waiting));
         drop(state);
         // Full means that it is readable.
-        let _ = self.closed.write(1);
-        drop((id, waiting));
+        let _ = self.wake.write(1);
+        drop((id, held, waiting));
     }
 
     fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Incoming<T>>> {
@@ -297,6 +327,18 @@ impl<T> Listener<T> {
         loop {
             let mut state = self.lock();
             let Some(listener) = state.id.as_ref().map(CmId::key) else { return Err(is_closed()) };
+            if core::mem::take(&mut state.is_woken) {
+                let _ = self.wake.read();
+            }
+            if let Some(request) = state.next_held() {
+                self.wake_others(&mut state);
+                drop(state);
+                let incoming = self.set_up(request)?;
+                if incoming.is_some() || has_time && is_over(Instant::now()) {
+                    return Ok(incoming);
+                }
+                continue;
+            }
             // An establishment that waited to be read is in time, but requests without end do not
             // put the deadlines off.
             let event =
@@ -305,6 +347,7 @@ impl<T> Listener<T> {
                 let now = Instant::now();
                 if let Some((key, outcome)) = state.passive.expired(now) {
                     let waiting = state.waiting.remove(&key);
+                    self.wake_others(&mut state);
                     drop(state);
                     return waiting.map(|waiting| waiting.ended(outcome)).transpose();
                 }
@@ -313,24 +356,33 @@ impl<T> Listener<T> {
                 if is_over(now) {
                     return Ok(None);
                 }
-                wait::until_readable(VERB, [self.channel.as_fd(), self.closed.as_fd()], until)?;
+                wait::until_readable(VERB, [self.channel.as_fd(), self.wake.as_fd()], until)?;
                 continue;
             };
             state.passive.has_read();
             let incoming = match event.kind {
-                EventKind::ConnectRequest(request) => {
-                    let has_room = state.passive.request(request.id.key());
-                    drop(state);
-                    self.set_up(request, has_room)?
-                }
+                EventKind::ConnectRequest(request) => match state.passive.request(request.id.key()) {
+                    Place::Pending => {
+                        drop(state);
+                        self.set_up(request)?
+                    }
+                    Place::Waiting => {
+                        state.held.insert(request.id.key(), request);
+                        None
+                    }
+                    Place::None => {
+                        drop(state);
+                        Some(too_many(&request.id))
+                    }
+                },
                 EventKind::DeviceRemoval if event.id == listener => {
                     event.ok()?;
                     None
                 }
                 _ => match state.passive.event(event) {
                     Some((key, outcome)) => {
-                        let waiting = state.waiting.remove(&key);
-                        let incoming = waiting.map(|waiting| waiting.ended(outcome)).transpose();
+                        let incoming = state.ended(key, outcome);
+                        self.wake_others(&mut state);
                         drop(state);
                         incoming?
                     }
@@ -344,13 +396,8 @@ impl<T> Listener<T> {
     }
 
     /// Lets the program set a request up. Returns the outcome if it is there already.
-    fn set_up(&self, request: ConnectRequest, has_room: bool) -> Result<Option<Incoming<T>>> {
-        if !has_room {
-            let reason = "too many requests wait for their peers: see ListenerInit::max_pending";
-            let error = Error::new(VERB, "", Errno::AGAIN);
-            return Ok(Some(failed(&request.id, error.because(Cause::Other { reason: reason.into() }))));
-        }
-        let place = Place { listener: self, key: request.id.key() };
+    fn set_up(&self, request: ConnectRequest) -> Result<Option<Incoming<T>>> {
+        let place = Setting { listener: self, key: request.id.key() };
         let channel = match EventChannel::new() {
             Ok(channel) => channel,
             Err(error) if is_short(&error) => return Ok(Some(failed(&request.id, error))),
@@ -380,6 +427,7 @@ impl<T> Listener<T> {
         match state.passive.accepted(place.key, Instant::now()) {
             Some(outcome) => {
                 let incoming = waiting.ended(outcome);
+                self.wake_others(&mut state);
                 drop(state);
                 incoming.map(Some)
             }
@@ -389,6 +437,16 @@ impl<T> Listener<T> {
                 core::mem::forget(place);
                 Ok(None)
             }
+        }
+    }
+
+    /// Wakes threads that wait if a request that has waited can be set up: this thread may not call
+    /// again.
+    fn wake_others(&self, state: &mut State<T>) {
+        if !state.is_woken && state.passive.has_next_waiting() {
+            state.is_woken = true;
+            // Full means that it is readable.
+            let _ = self.wake.write(1);
         }
     }
 
@@ -425,16 +483,18 @@ impl<T> Waiting<T> {
     }
 }
 
-/// The place of a request that the program sets up, which is given back when the setup panics,
-/// rejects or fails.
-struct Place<'a, T> {
+/// A request that the program sets up, whose place is given back when the setup panics, rejects or
+/// fails.
+struct Setting<'a, T> {
     listener: &'a Listener<T>,
     key: IdKey,
 }
 
-impl<T> Drop for Place<'_, T> {
+impl<T> Drop for Setting<'_, T> {
     fn drop(&mut self) {
-        self.listener.lock().passive.dropped(self.key);
+        let mut state = self.listener.lock();
+        state.passive.dropped(self.key);
+        self.listener.wake_others(&mut state);
     }
 }
 
@@ -491,6 +551,13 @@ fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -
     Ok(id)
 }
 
+/// Returns the failure of a request for which there is no place.
+fn too_many<T>(id: &CmId) -> Incoming<T> {
+    let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
+    let error = Error::new(VERB, "", Errno::AGAIN);
+    failed(id, error.because(Cause::Other { reason: reason.into() }))
+}
+
 /// Returns the failure of a request.
 fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     let peer = id.peer_addr().ok().flatten().and_then(|address| address.ip());
@@ -527,6 +594,9 @@ fn is_closed() -> Error {
     let reason = "the listener is closed";
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
 }
+
+/// The number of requests that wait for a place by default: the largest backlog of Linux.
+const MAX_WAITING: usize = 1024;
 
 /// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and
 /// an event channel.

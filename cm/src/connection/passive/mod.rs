@@ -2,7 +2,9 @@
 //! their establishment, and what becomes of each.
 //!
 //! ```text
-//!   request ─► SettingUp ─ accepted ─► Accepted ─ Established ─► Established
+//!   request ─► waiting ─ next_waiting ─┐
+//!      │ there is a place              ▼
+//!      └─────► SettingUp ─ accepted ─► Accepted ─ Established ─► Established
 //!                 │                        │
 //!                 │                        ├─ Rejected, Unreachable, ConnectError,
 //!                 │                        │  Disconnected, DeviceRemoval ─────────► Failed
@@ -14,7 +16,7 @@
 //! arrive before [`accepted`](Passive::accepted): it is kept until then. A peer that is slow delays
 //! no other one, because each request has a deadline of its own, and their number is bounded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use verbs::{Cause, Errno, Error};
@@ -26,9 +28,12 @@ use crate::id::IdKey;
 #[derive(Debug)]
 pub(super) struct Passive {
     pending: BTreeMap<IdKey, Stage>,
+    /// Requests that wait for a place among the pending ones, in their order.
+    waiting: VecDeque<IdKey>,
     /// The deadlines of accepted requests, the earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
+    max_waiting: usize,
     timeout: Duration,
     /// The events that were read since the last look at the deadlines.
     read: usize,
@@ -42,6 +47,17 @@ enum Stage {
     Accepted(Option<Instant>),
 }
 
+/// The answer to a request's arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The program sets it up.
+    Pending,
+    /// It waits until another one has ended.
+    Waiting,
+    /// It is rejected.
+    None,
+}
+
 /// The end of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -53,18 +69,46 @@ pub(super) enum Outcome {
 
 impl Passive {
     /// Returns the state of a listener without requests.
-    pub(super) fn new(max_pending: usize, timeout: Duration) -> Self {
-        Self { pending: BTreeMap::new(), deadlines: BTreeSet::new(), max_pending, timeout, read: 0 }
+    pub(super) fn new(max_pending: usize, max_waiting: usize, timeout: Duration) -> Self {
+        Self {
+            pending: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            // Without a place, a request would wait for ever.
+            max_pending: max_pending.max(1),
+            max_waiting,
+            timeout,
+            read: 0,
+        }
     }
 
-    /// Enters a request that the program sets up. Returns whether there is room; a request without
-    /// room is rejected.
-    pub(super) fn request(&mut self, key: IdKey) -> bool {
-        if self.pending.len() >= self.max_pending {
-            return false;
+    /// Enters a request.
+    pub(super) fn request(&mut self, key: IdKey) -> Place {
+        if self.waiting.is_empty() && self.pending.len() < self.max_pending {
+            self.pending.insert(key, Stage::SettingUp(None));
+            Place::Pending
+        } else if self.waiting.len() < self.max_waiting {
+            self.waiting.push_back(key);
+            Place::Waiting
+        } else {
+            Place::None
         }
+    }
+
+    /// Returns whether a request waits and there is a place for it.
+    pub(super) fn has_next_waiting(&self) -> bool {
+        !self.waiting.is_empty() && self.pending.len() < self.max_pending
+    }
+
+    /// Returns a request that has waited, and for which there is a place now: the program sets it
+    /// up.
+    pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
+        if !self.has_next_waiting() {
+            return None;
+        }
+        let key = self.waiting.pop_front()?;
         self.pending.insert(key, Stage::SettingUp(None));
-        true
+        Some(key)
     }
 
     /// Notes that the program has accepted a request. Returns the outcome if it came before.
@@ -89,11 +133,16 @@ impl Passive {
         }
     }
 
-    /// Handles an event of a request's id. Returns the outcome that it is for one that the program
-    /// has accepted.
+    /// Handles an event of a request's id. Returns the outcome that it is for one that waits, or
+    /// that the program has accepted.
     pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
         let key = event.id;
-        let stage = self.pending.get_mut(&key)?;
+        let Some(stage) = self.pending.get_mut(&key) else {
+            let at = self.waiting.iter().position(|waiting| *waiting == key)?;
+            let outcome = outcome(event)?;
+            self.waiting.remove(at);
+            return Some((key, outcome));
+        };
         let outcome = outcome(event)?;
         match stage {
             Stage::SettingUp(Some(Outcome::Failed(_))) => None,

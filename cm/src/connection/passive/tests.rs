@@ -27,9 +27,9 @@ fn rejected(number: u64) -> Event {
 
 /// Returns a listener with requests that the program has accepted.
 fn accepted(numbers: &[u64], now: Instant) -> Passive {
-    let mut passive = Passive::new(8, TIMEOUT);
+    let mut passive = Passive::new(8, 0, TIMEOUT);
     for number in numbers {
-        assert!(passive.request(key(*number)));
+        assert_eq!(passive.request(key(*number)), Place::Pending);
         assert_eq!(passive.accepted(key(*number), now), None);
     }
     passive
@@ -54,7 +54,7 @@ fn a_request_is_established_after_it_was_accepted() {
 #[test]
 fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
     let now = Instant::now();
-    let mut passive = Passive::new(8, TIMEOUT);
+    let mut passive = Passive::new(8, 0, TIMEOUT);
     passive.request(key(1));
     assert_eq!(passive.event(established(1)), None);
     assert_eq!(passive.accepted(key(1), now), Some(Outcome::Established));
@@ -123,23 +123,47 @@ fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
 #[test]
 fn a_request_that_the_program_sets_up_has_no_deadline() {
     let now = Instant::now();
-    let mut passive = Passive::new(8, TIMEOUT);
+    let mut passive = Passive::new(8, 0, TIMEOUT);
     passive.request(key(1));
     assert_eq!((passive.deadline(), passive.expired(now + 10 * TIMEOUT)), (None, None));
 }
 
 #[test]
-fn requests_beyond_the_limit_are_refused_until_one_has_ended() {
+fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused() {
     let now = Instant::now();
-    let mut passive = Passive::new(2, TIMEOUT);
-    assert!(passive.request(key(1)) && passive.request(key(2)));
-    assert!(!passive.request(key(3)));
+    let mut passive = Passive::new(2, 2, TIMEOUT);
+    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number)));
+    assert_eq!(places, [Place::Pending, Place::Pending, Place::Waiting, Place::Waiting, Place::None]);
+    assert_eq!(passive.next_waiting(), None);
     passive.dropped(key(1));
-    assert!(passive.request(key(3)));
+    assert!(passive.has_next_waiting());
+    assert_eq!(passive.request(key(6)), Place::None, "no place of those that wait");
+    assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(3)), None));
     passive.accepted(key(2), now);
     passive.event(established(2));
-    assert!(passive.request(key(4)));
-    assert!(!passive.request(key(5)));
+    assert_eq!(passive.request(key(7)), Place::Waiting, "behind the one that came before");
+    assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(4)), None));
+    assert_eq!(passive.accepted(key(3), now), None);
+}
+
+#[test]
+fn a_request_that_waits_may_end() {
+    let mut passive = Passive::new(1, 8, TIMEOUT);
+    for number in [1, 2, 3] {
+        passive.request(key(number));
+    }
+    assert_eq!(passive.event(event(2, EventKind::AddrChange)), None);
+    let (ended, outcome) = passive.event(rejected(2)).expect("an outcome");
+    assert_eq!(ended, key(2));
+    assert!(reason(outcome).contains("the peer gave up"));
+    passive.dropped(key(1));
+    assert_eq!(passive.next_waiting(), Some(key(3)));
+}
+
+#[test]
+fn a_listener_without_places_has_one() {
+    let mut passive = Passive::new(0, 0, TIMEOUT);
+    assert_eq!([1, 2].map(|number| passive.request(key(number))), [Place::Pending, Place::None]);
 }
 
 #[test]
@@ -157,7 +181,7 @@ fn events_of_strangers_and_events_without_meaning_change_nothing() {
 #[test]
 fn a_request_that_the_program_dropped_has_no_outcome() {
     let now = Instant::now();
-    let mut passive = Passive::new(8, TIMEOUT);
+    let mut passive = Passive::new(8, 0, TIMEOUT);
     passive.request(key(1));
     passive.dropped(key(1));
     assert_eq!(passive.event(rejected(1)), None);
@@ -167,7 +191,7 @@ fn a_request_that_the_program_dropped_has_no_outcome() {
 #[test]
 fn a_timeout_beyond_the_clock_is_no_deadline() {
     let now = Instant::now();
-    let mut passive = Passive::new(8, Duration::MAX);
+    let mut passive = Passive::new(8, 0, Duration::MAX);
     passive.request(key(1));
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
     assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));

@@ -128,27 +128,51 @@ fn a_slow_peer_delays_no_other_one_and_expires() {
 }
 
 #[test]
-fn requests_beyond_those_that_may_be_pending_are_rejected() {
+fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
+    let host = Host::new();
+    let init = ListenerInit { max_pending: 1, backlog: 1, ..ListenerInit::default() };
+    let listener = listener_that_answers(&host, &init);
+    let slow = |number: u32| {
+        let peer = Slow::new(listener.local_addr(), 0xff_ff00 + number);
+        readable(&listener);
+        (peer, listener.next_incoming(Duration::ZERO).unwrap())
+    };
+    let (first, is_pending) = slow(1);
+    first.is_accepted();
+    let (second, waits) = slow(2);
+    assert!(is_pending.is_none() && waits.is_none(), "{is_pending:?} {waits:?}");
+    let (third, refused) = slow(3);
+    assert!(
+        matches!(&refused, Some(Incoming::Failed { error, .. }) if error.errno == Errno::AGAIN),
+        "{refused:?}"
+    );
+    assert!(matches!(next(&third.channel).kind, EventKind::Rejected(_)));
+    let next_incoming = || listener.next_incoming(PATIENCE).unwrap().expect("an outcome in time");
+    thread::scope(|scope| {
+        // The thread that reads the end of the first returns with it. The other one, which waits,
+        // has to set the second one up.
+        let readers = [(); 2].map(|()| scope.spawn(next_incoming));
+        drop(first);
+        second.is_accepted();
+        drop(second);
+        for reader in readers {
+            let incoming = reader.join().unwrap();
+            assert!(matches!(incoming, Incoming::Failed { .. }), "{incoming:?}");
+        }
+    });
+    pair(&listener);
+}
+
+#[test]
+fn a_burst_of_peers_is_served_one_after_the_other() {
+    const PEERS: u32 = 16;
     let host = Host::new();
     let init = ListenerInit { max_pending: 1, ..ListenerInit::default() };
     let listener = listener_that_answers(&host, &init);
-    let first = Slow::new(listener.local_addr(), 0xff_ff07);
-    let second = thread::scope(|scope| {
-        let reader = scope.spawn(|| listener.next_incoming(PATIENCE).unwrap().expect("a failure"));
-        first.is_accepted();
-        let second = client(listener.local_addr());
-        let incoming = reader.join().unwrap();
-        assert!(
-            matches!(&incoming, Incoming::Failed { error, .. } if error.errno == Errno::AGAIN),
-            "{incoming:?}"
-        );
-        second
-    });
-    assert!(second.join().unwrap().unwrap_err().rejection.is_some());
-    drop(first);
-    let incoming = listener.next_incoming(PATIENCE).unwrap();
-    assert!(matches!(incoming, Some(Incoming::Failed { .. })), "{incoming:?}");
-    pair(&listener);
+    let clients = [(); PEERS as usize].map(|()| client(listener.local_addr()));
+    let accepted = [(); PEERS as usize].map(|()| accept(&listener));
+    let connected = clients.map(|client| client.join().unwrap().unwrap());
+    drop((accepted, connected));
 }
 
 /// A slow peer, and the descriptor of its listener, in the hands of the listener's setup.
