@@ -126,7 +126,7 @@ pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
         *place = byte as libc::c_char;
     }
     // SAFETY: the kernel reads and writes one `ifreq`, which `request` is.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) })?;
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as libc::Ioctl, &raw mut request) })?;
     // SAFETY: the kernel has written the MTU; before, the bytes were zeros.
     Ok(unsafe { request.ifr_ifru.ifru_mtu })
 }
