@@ -6,8 +6,10 @@
 //!   apt/SERIES/          private apt state for one kernel series, and for QEMU
 //!   kernels/SERIES/VER/  unpacked kernel packages; complete, because renamed into place
 //!   qemu/VERSION/        a QEMU with its libraries, where the host's QEMU is too old
+//!   qemu-arm/VERSION/    the same for guests of aarch64
+//!   debian/ARCH-SUITE-H/ Debian's programs of another architecture, unpacked
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
-//!   aarch64/             cargo's results for aarch64, mostly its standard library
+//!   aarch64/             what cargo builds on the way to programs for aarch64
 //!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
 //!   run/PID-N/           one running guest: its job, its console log, its device model's files

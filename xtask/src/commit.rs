@@ -6,15 +6,15 @@
 //! | turn | on the host |
 //! |---|---|
 //! | 0 | fuzz target `guest` |
-//! | 1 | fuzz targets `packet` and `responder`, aarch64, the shipped library |
+//! | 1 | fuzz targets `packet` and `responder`, barriers, units on aarch64, the shipped library |
 //! | 2 | fuzz target `cm`, the model checker, AddressSanitizer |
-//! | 3 | fuzz target `ucma`, ThreadSanitizer, the shipped library |
+//! | 3 | fuzz target `ucma`, ThreadSanitizer, suites and programs on aarch64, the shipped library |
 //!
 //! | turn | guests on rxe | guests on ConnectX |
 //! |---|---|---|
-//! | 0 | one half, without ioctls, named provider | differential, pyverbs |
+//! | 0 | one half, without ioctls, named provider, aarch64 on 6.12 | differential, pyverbs |
 //! | 1 | other half, pyverbs | perftest, other forms of queues, named provider |
-//! | 2 | one half, without ioctls, named provider | differential |
+//! | 2 | one half, without ioctls, named provider, aarch64 on 7.2 | differential |
 //! | 3 | other half, flags of tools by address | perftest, other forms of queues, named provider |
 //!
 //! `cargo xtask test --whole` does it all.

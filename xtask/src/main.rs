@@ -12,7 +12,7 @@
 //! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
-//! | `aarch64` | [`aarch64`] | unit tests of another architecture, in an emulator |
+//! | `aarch64` | [`aarch64`] | tests and programs of another architecture, in an emulator |
 //! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
@@ -22,6 +22,7 @@
 mod aarch64;
 mod abi;
 mod apt;
+mod arch;
 mod bench;
 mod c_abi;
 mod cache;
@@ -65,7 +66,7 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Find mutants that no test detects, in the files that a change touches or of a list
     Mutants(mutants::Args),
-    /// Run unit tests for aarch64 in an emulator
+    /// Run tests and programs for aarch64 in an emulator
     Aarch64(aarch64::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),

@@ -1,50 +1,171 @@
-//! `cargo xtask aarch64`: unit tests built for aarch64 and run by QEMU's user emulation.
+//! `cargo xtask aarch64`: programs built for aarch64 and run by QEMU's user emulation.
 //!
-//! The standard library is built with the tests, because the target is not a part of every
+//! | part | what runs |
+//! |---|---|
+//! | `units` | the unit tests of every library |
+//! | `sites` | the order of barriers in the built code (docs/barriers.md) |
+//! | `conformance` | the suites that need no kernel, on soft devices |
+//! | `programs` | the tools, and Debian's on our `libibverbs.so.1` ([`programs`]) |
+//!
+//! The standard library is built with the programs, because the target is not a part of every
 //! toolchain ([`toolchain`]). Emulation executes each instruction, and shows that the code of this
 //! architecture is right on one processor. It orders all accesses to memory, so that a missing
 //! barrier stays hidden. Barriers are argued in docs/barriers.md, and the benchmark `paper_queues`
 //! checks their order in the built code.
+//!
+//! `cargo xtask vm --arch aarch64` boots a kernel of this architecture.
+
+pub(crate) mod debian;
+pub(crate) mod programs;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{apt, cache, toolchain};
+use crate::{apt, cache, cargo, toolchain};
 
-/// Runs unit tests for aarch64.
+/// Runs tests and programs for aarch64.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of cargo, such as `test -p roce --lib` [default: the tests of `cargo xtask test`]
+    /// Parts to run [default: all]
+    #[arg(value_enum, value_name = "PART", conflicts_with = "arguments")]
+    parts: Vec<Part>,
+
+    /// Arguments of cargo instead, such as `test -p roce --lib`
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
 
+/// A part of the tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Unit tests of every library
+    Units,
+    /// The order of barriers in the built code
+    Sites,
+    /// The suites that need no kernel, on soft devices
+    Conformance,
+    /// The tools, and Debian's on our libibverbs.so.1
+    Programs,
+}
+
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// The tests that `cargo xtask test` runs: those of the package whose queues a device reads.
-/// Optimised, because the standard library and the provider are then built once for these and for
-/// [`SITES`], and because the emulator is slow.
-pub(crate) const TESTS: &[&str] = &["test", "--release", "--lib", "--package", "provider-mlx5"];
+/// The whole workspace for each program, with the guests' programs: for another set of packages,
+/// cargo would build their dependencies with other features once more. It would as well without a
+/// test among the targets, because tests have dependencies of their own.
+const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
+
+/// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs. Only
+/// the suites themselves, which take minutes to optimise, are not ([`command`]).
+const PROFILE: &[&str] = &["--profile", cargo::GUEST_PROFILE];
+
+/// The packages whose unit tests run: the libraries. The others depend on the suites, which take
+/// longest to build.
+const LIBRARIES: &[&str] = &[
+    "uverbs-abi",
+    "verbs-core",
+    "provider-rxe",
+    "provider-mlx5",
+    "roce",
+    "ib-cm",
+    "provider-soft",
+    "libibverbs-rs",
+    "rdma-cm",
+];
 
 /// The check of barriers in the built code, on any architecture.
 pub(crate) const SITES: &[&str] =
     &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--sites"];
 
-/// Runs `aarch64`. Its status is cargo's.
+impl Part {
+    const ALL: [Part; 4] = [Part::Units, Part::Sites, Part::Conformance, Part::Programs];
+
+    /// Runs the part, and hands each step of it to `each`.
+    ///
+    /// # Errors
+    /// As [`command`] and [`programs::check`].
+    pub(crate) fn run(self, mut each: impl FnMut(Step<'_>)) -> Result<()> {
+        let mut command = command()?;
+        match self {
+            Part::Units => {
+                command.args(["test", "--no-fail-fast", "--lib"]).args(PROFILE);
+                command.args(LIBRARIES.iter().flat_map(|package| ["--package", *package]))
+            }
+            Part::Sites => command.args(SITES),
+            Part::Conformance => {
+                // Without these, the suites' program would start itself again, natively.
+                command.envs([("VERBS_SOFT", "auto"), ("VERBS_TEST_DEVICE", "soft0")]);
+                // The threads of the emulator, beside the program's only one.
+                command.env("VERBS_EMULATOR_THREADS", "1");
+                command.arg("test").args(WORKSPACE).args(PROFILE).args(["--test", "soft"])
+            }
+            Part::Programs => return programs::check(|name, result| each(Step::Case(name, result))),
+        };
+        each(Step::Cargo(&mut command));
+        Ok(())
+    }
+}
+
+/// A step of a part.
+pub(crate) enum Step<'a> {
+    /// A command that runs tests and reports their results, to be started.
+    Cargo(&'a mut Command),
+    /// A case that has run.
+    Case(&'a str, Result<()>),
+}
+
+/// Runs `aarch64`.
 ///
 /// # Errors
 /// As [`command`].
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let mut command = command()?;
-    if args.arguments.is_empty() {
-        command.args(TESTS);
+    let mut has_failed = false;
+    if !args.arguments.is_empty() {
+        has_failed = !succeeds(command()?.args(&args.arguments))?;
     } else {
-        command.args(&args.arguments);
+        let all = &Part::ALL as &[Part];
+        for part in if args.parts.is_empty() { all } else { &args.parts } {
+            part.run(|step| match step {
+                Step::Cargo(command) => has_failed |= !succeeds(command).unwrap_or(false),
+                Step::Case(name, Ok(())) => println!("ok {name}"),
+                Step::Case(name, Err(why)) => {
+                    println!("FAIL {name}: {why:#}");
+                    has_failed = true;
+                }
+            })?;
+        }
     }
-    let status = command.status().context("cannot run the nightly toolchain's cargo")?;
-    Ok(ExitCode::from(u8::from(!status.success())))
+    Ok(ExitCode::from(u8::from(has_failed)))
+}
+
+fn succeeds(command: &mut Command) -> Result<bool> {
+    Ok(command.status().context("cannot run the nightly toolchain's cargo")?.success())
+}
+
+/// Targets of [`build`]: this program, which is process 1 of a guest.
+pub(crate) const XTASK: &[&str] = &["--bin", "xtask", "--test", "soft"];
+
+/// Targets of [`build`]: every program and library.
+pub(crate) const PROGRAMS: &[&str] = &["--bins", "--lib", "--test", "soft"];
+
+/// Builds the targets that options of `cargo build` name, and returns their folder.
+///
+/// # Errors
+/// As [`command`]; the build fails, and cargo has printed the reason on stderr.
+pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
+    let mut command = command()?;
+    command.args(["build", "--quiet"]).args(WORKSPACE).args(PROFILE).args(targets);
+    ensure!(succeeds(&mut command)?, "building for aarch64 failed: {}", targets.join(" "));
+    Ok(target_directory()?.join(TARGET).join(cargo::GUEST_PROFILE))
+}
+
+/// The folder of programs and libraries. Everything in between, mostly the standard library, is
+/// shared by all clones of the project.
+fn target_directory() -> Result<PathBuf> {
+    Ok(cargo::target_directory()?.join("aarch64"))
 }
 
 /// Returns a command of cargo that builds for aarch64 and runs programs in the emulator; the caller
@@ -56,15 +177,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
     let toolchain = toolchain::with_source(&toolchain::nightly()?)?;
-    apt::ensure_tools(&[apt::AARCH64_TOOLS], |line| println!("{line}"))?;
+    apt::ensure_tools(&[apt::AARCH64_TOOLS], |line| eprintln!("{line}"))?;
     let mut command = toolchain::cargo_of(&toolchain);
     command
+        .args(["--config", "profile.guest.package.verbs-tests.opt-level=0"])
         .env_remove("RUSTFLAGS")
         .env("CARGO_BUILD_TARGET", TARGET)
-        .env("CARGO_TARGET_DIR", cache::dir()?.join("aarch64"))
+        .env("CARGO_BUILD_BUILD_DIR", cache::dir()?.join("aarch64"))
+        .env("CARGO_TARGET_DIR", target_directory()?)
         .env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .env("CARGO_PROFILE_BENCH_DEBUG", "0")
+        .env("CARGO_PROFILE_GUEST_DEBUG", "0")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc")
         .env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",

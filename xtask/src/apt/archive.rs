@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::to_stderr;
+use crate::arch::Arch;
 
 /// One of Debian's archives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +45,21 @@ pub(crate) struct PrivateApt {
 }
 
 impl PrivateApt {
-    /// Writes the configuration for `suites` into `dir`, with the mirrors of the machine's own apt.
+    /// Writes the configuration for `suites` into `dir`, with the mirrors of the machine's own apt,
+    /// for packages of amd64.
     ///
     /// # Errors
     /// The directory cannot be written, or apt's sources name no mirror of Debian.
     pub(crate) fn new(dir: PathBuf, suites: &[(Archive, &str)]) -> Result<Self> {
+        Self::of(Arch::X86_64, dir, suites)
+    }
+
+    /// The same for packages of an architecture, which need not be this machine's: apt only
+    /// downloads them.
+    ///
+    /// # Errors
+    /// As [`PrivateApt::new`].
+    pub(crate) fn of(arch: Arch, dir: PathBuf, suites: &[(Archive, &str)]) -> Result<Self> {
         for sub in ["empty", "state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
         }
@@ -61,7 +72,7 @@ impl PrivateApt {
         }
         fs::write(dir.join("sources.list"), sources)?;
         fs::write(dir.join("status"), "")?;
-        fs::write(dir.join("apt.conf"), private_configuration(&dir))?;
+        fs::write(dir.join("apt.conf"), private_configuration(&dir, arch))?;
         Ok(PrivateApt { dir })
     }
 
@@ -109,17 +120,19 @@ impl PrivateApt {
         Ok(parse_depends(&text))
     }
 
-    /// Returns a package of a suite with all its dependencies, down to the C library, and without
+    /// Returns packages of a suite with all their dependencies, down to the C library, and without
     /// recommended packages: the packages that apt would install on an empty machine.
     ///
     /// # Errors
-    /// apt-get fails, or finds nothing to install.
-    pub(crate) fn with_dependencies(&self, name: &str, suite: &str) -> Result<Vec<PackageVersion>> {
+    /// apt-get fails, or would leave one of them out.
+    pub(crate) fn with_dependencies(&self, names: &[&str], suite: &str) -> Result<Vec<PackageVersion>> {
         let mut command = self.command("apt-get");
         command.args(["-q", "-y", "--simulate", "--no-install-recommends"]);
-        let text = self.output(command.args(["--target-release", suite, "install", name]))?;
+        let text = self.output(command.args(["--target-release", suite, "install"]).args(names))?;
         let packages = parse_installs(&text);
-        ensure!(packages.iter().any(|p| p.name == name), "apt-get would not install {name}:\n{text}");
+        for name in names {
+            ensure!(packages.iter().any(|p| p.name == *name), "apt-get would not install {name}:\n{text}");
+        }
         Ok(packages)
     }
 
@@ -176,8 +189,8 @@ fn shortened(command: &str) -> String {
 
 /// Returns the private configuration. apt reads it after the machine's own (proxies stay in force),
 /// so it clears or sets every hook and directory that must not apply.
-fn private_configuration(dir: &Path) -> String {
-    let dir = dir.display();
+fn private_configuration(dir: &Path, arch: Arch) -> String {
+    let (dir, arch) = (dir.display(), arch.debian());
     format!(
         r#"Dir::Etc::sourcelist "{dir}/sources.list";
 Dir::Etc::sourceparts "{dir}/empty";
@@ -189,9 +202,9 @@ Dir::State::status "{dir}/status";
 Dir::Cache "{dir}/cache";
 Dir::Cache::archives "{dir}/cache/archives";
 Dir::Log "{dir}/state";
-APT::Architecture "amd64";
+APT::Architecture "{arch}";
 #clear APT::Architectures;
-APT::Architectures {{ "amd64"; }};
+APT::Architectures {{ "{arch}"; }};
 APT::Sandbox::User "root";
 APT::Default-Release "";
 Acquire::Languages "none";

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::link::Linking;
+use super::link::{Binutils, Linking};
 use super::{LIBRARIES, link, say, verify};
 use crate::{apt, cargo};
 
@@ -43,7 +43,7 @@ pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::C_ABI_TOOLS, apt::DEB_TOOLS], say)?;
     let work = cargo::target_directory()?.join(super::PROFILE).join("deb");
     let (stripped, root) = (work.join("stripped"), work.join("root"));
-    Linking { archive, out: &stripped, strip: true }.link()?;
+    Linking { binutils: Binutils::NATIVE, archive, out: &stripped, strip: true }.link()?;
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }

@@ -19,7 +19,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::symbols::{EFA, MLX5, Node, RDMACM};
 use super::{LIBRARIES, say, script, verify};
-use crate::apt;
+use crate::apt::{self, HostTool};
 
 /// The libraries that consist of nodes.
 const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
@@ -36,8 +36,31 @@ const IMAGE: &[&str] =
 /// Libraries of C, for the standard library of Rust (`--print native-static-libs`).
 const SYSTEM: &[&str] = &["-Wl,--as-needed", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
+/// The compiler that links, and the programs that look at the result.
+#[derive(Clone, Copy)]
+pub(super) struct Binutils {
+    /// The beginning of the names of programs for another architecture.
+    prefix: &'static str,
+    compiler: &'static str,
+    tools: &'static [HostTool],
+}
+
+impl Binutils {
+    /// Those of this machine.
+    pub(super) const NATIVE: Self = Self { prefix: "", compiler: "cc", tools: apt::C_ABI_TOOLS };
+    /// Those for aarch64.
+    pub(super) const AARCH64: Self =
+        Self { prefix: "aarch64-linux-gnu-", compiler: "gcc", tools: apt::AARCH64_TOOLS };
+
+    /// Returns the name of a program.
+    pub(super) fn program(self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
 /// The libraries of one build.
 pub(super) struct Linking<'a> {
+    pub(super) binutils: Binutils,
     /// The static library.
     pub(super) archive: &'a Path,
     /// The folder of the libraries.
@@ -63,10 +86,10 @@ impl Linking<'_> {
         if self.is_done(&record, &inputs) {
             return Ok(());
         }
-        apt::ensure_tools(&[apt::C_ABI_TOOLS], say)?;
+        apt::ensure_tools(&[self.binutils.tools], say)?;
         // Without it, the next run links again if this one fails.
         let _ = fs::remove_file(&record);
-        verify::archive(self.archive)?;
+        verify::archive(self.binutils, self.archive)?;
         self.image(&work)?;
         for (name, nodes) in FACADES {
             self.facade(&work, name, nodes)?;
@@ -112,8 +135,8 @@ impl Linking<'_> {
 
     fn image(&self, work: &Path) -> Result<()> {
         let name = LIBRARIES[0];
-        let linked = cc(work, name, &script::of_image(), &self.image_arguments())?;
-        verify::image(&linked)?;
+        let linked = self.cc(work, name, &script::of_image(), &self.image_arguments())?;
+        verify::image(self.binutils, &linked)?;
         install(&linked, &self.out.join(name))
     }
 
@@ -127,29 +150,30 @@ impl Linking<'_> {
     }
 
     fn facade(&self, work: &Path, name: &str, nodes: &[Node]) -> Result<()> {
-        let linked = cc(work, name, &script::of_facade(nodes), &self.facade_arguments())?;
-        verify::facade(&linked, nodes)?;
+        let linked = self.cc(work, name, &script::of_facade(nodes), &self.facade_arguments())?;
+        verify::facade(self.binutils, &linked, nodes)?;
         install(&linked, &self.out.join(name))
     }
-}
 
-/// Links a library with a version script in the folder `work`.
-fn cc(work: &Path, name: &str, script: &str, arguments: &[OsString]) -> Result<PathBuf> {
-    let (map, linked) = (work.join(format!("{name}.map")), work.join(name));
-    fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
-    let mut version_script = OsString::from("-Wl,--version-script,");
-    version_script.push(&map);
-    let status = Command::new("cc")
-        .arg("-o")
-        .arg(&linked)
-        .arg(format!("-Wl,-soname,{name}"))
-        .arg(version_script)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .status()
-        .context("cannot run cc")?;
-    ensure!(status.success(), "cannot link {name}: cc failed ({status})");
-    Ok(linked)
+    /// Links a library with a version script in the folder `work`.
+    fn cc(&self, work: &Path, name: &str, script: &str, arguments: &[OsString]) -> Result<PathBuf> {
+        let (map, linked) = (work.join(format!("{name}.map")), work.join(name));
+        fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
+        let mut version_script = OsString::from("-Wl,--version-script,");
+        version_script.push(&map);
+        let compiler = self.binutils.program(self.binutils.compiler);
+        let status = Command::new(&compiler)
+            .arg("-o")
+            .arg(&linked)
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg(version_script)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .status()
+            .with_context(|| format!("cannot run {compiler}"))?;
+        ensure!(status.success(), "cannot link {name}: {compiler} failed ({status})");
+        Ok(linked)
+    }
 }
 
 /// Returns the SHA-256 sums of files, a line each with the path.
@@ -207,7 +231,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("verbs-link-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (archive, record) = (dir.join("archive.a"), dir.join("record"));
-        let linking = Linking { archive: &archive, out: &dir, strip: false };
+        let linking = Linking { binutils: Binutils::NATIVE, archive: &archive, out: &dir, strip: false };
         let inputs = || linking.recipe() + &sums(std::slice::from_ref(&archive)).unwrap();
         fs::write(&archive, "new").unwrap();
         for path in linking.results() {

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use self::link::Binutils;
 use crate::cargo;
 
 /// Command line of `cargo xtask c-abi`.
@@ -82,14 +83,28 @@ fn say(line: &str) {
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let archive = archive(profile)?;
     let out = folder(&cargo::target_directory()?, profile);
-    link::Linking { archive: &archive, out: &out, strip: false }.link()?;
+    link::Linking { binutils: Binutils::NATIVE, archive: &archive, out: &out, strip: false }.link()?;
+    Ok(out)
+}
+
+/// The name of the static library that is linked to `libibverbs.so.1`.
+pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
+
+/// Links and checks libraries for aarch64 from a static library that is built, and returns their
+/// folder.
+///
+/// # Errors
+/// The libraries do not agree with the table of symbols, or cannot be linked.
+pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
+    let out = archive.with_file_name(PROFILE);
+    link::Linking { binutils: Binutils::AARCH64, archive, out: &out, strip: false }.link()?;
     Ok(out)
 }
 
 /// Builds the static library with a Cargo profile.
 fn archive(profile: &str) -> Result<PathBuf> {
     const PACKAGE: &str = "libibverbs-c-image";
-    let archive = cargo::profile_directory(profile)?.join("libibverbs_c_image.a");
+    let archive = cargo::profile_directory(profile)?.join(ARCHIVE);
     if !archive.exists() {
         say(&format!("building {PACKAGE} with the profile {profile}"));
     }

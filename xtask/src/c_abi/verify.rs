@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::link::Binutils;
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 
 /// Libraries that the image may need at run time: those of C and of the language.
@@ -18,8 +19,8 @@ const NEEDED: &[&str] =
 ///
 /// # Errors
 /// A row of the table has no function, or a function has no row; the error names all of them.
-pub(super) fn archive(path: &Path) -> Result<()> {
-    let text = words("nm", &["--defined-only", "--extern-only", "--format=posix"], path)?;
+pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
+    let text = words(&binutils.program("nm"), &["--defined-only", "--extern-only", "--format=posix"], path)?;
     // Private nodes name the function that the directives `.symver` refer to.
     let expected: BTreeSet<_> =
         [IBVERBS, RDMACM, MLX5, EFA].into_iter().flatten().flat_map(names).map(str::to_owned).collect();
@@ -32,7 +33,7 @@ pub(super) fn archive(path: &Path) -> Result<()> {
 /// # Errors
 /// A symbol or a node is missing, one is there that the table lacks, or a library is needed that is
 /// none of C's.
-pub(super) fn image(path: &Path) -> Result<()> {
+pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()
         .flat_map(|node| {
@@ -41,7 +42,7 @@ pub(super) fn image(path: &Path) -> Result<()> {
             names(node).map(move |name| format!("{name}{}{}", if hidden { "@" } else { "@@" }, node.name))
         })
         .collect();
-    compare("libibverbs.so.1", &expected, &exported(path)?)?;
+    compare("libibverbs.so.1", &expected, &exported(binutils, path)?)?;
     nodes(path, symbols::nodes())?;
     let dynamic = words("readelf", &["--wide", "--dynamic"], path)?;
     let foreign: Vec<_> = bracketed(&dynamic, "(NEEDED)")
@@ -55,9 +56,9 @@ pub(super) fn image(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// It exports a symbol, a node is missing or one too many, or it does not need `libibverbs.so.1`.
-pub(super) fn facade(path: &Path, expected: &[Node]) -> Result<()> {
+pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    compare(&name, &BTreeSet::new(), &exported(path)?)?;
+    compare(&name, &BTreeSet::new(), &exported(binutils, path)?)?;
     nodes(path, expected)?;
     let dynamic = words("readelf", &["--wide", "--dynamic"], path)?;
     ensure!(
@@ -80,9 +81,9 @@ fn names(node: &'static Node) -> impl Iterator<Item = &'static str> {
     node.symbols.iter().map(|symbol| symbol.name)
 }
 
-fn exported(path: &Path) -> Result<BTreeSet<String>> {
+fn exported(binutils: Binutils, path: &Path) -> Result<BTreeSet<String>> {
     let text = words(
-        "nm",
+        &binutils.program("nm"),
         &["--dynamic", "--defined-only", "--extern-only", "--with-symbol-versions", "--format=posix"],
         path,
     )?;

@@ -11,6 +11,7 @@
 //! | rxe, conformance, every ioctl refused | 6.1 | 6.1 |
 //! | mlx5 | 6.1 InfiniBand, 7.2 RoCE, each a part | 6.1, 6.12 and 7.2, both ports, all suites |
 
+pub(super) mod aarch64;
 mod lines;
 mod programs;
 mod shares;
@@ -26,6 +27,7 @@ use self::shares::{Usual, turn};
 use super::stage::{StageResult, stage};
 use super::table::UNNAMED;
 use super::{Args, Kernels};
+use crate::arch::Arch;
 use crate::vm::connectx::Port;
 use crate::vm::kernel::{Choice, SERIES};
 use crate::{apt, cargo, vm};
@@ -220,7 +222,9 @@ pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
             result
         });
         ready.push(shared.and_then(|()| {
-            vm::Boot::prepare(&guest.kernel, device, vm::Accel::Auto, &progress).map(|_| ()).map_err(text)
+            vm::Boot::prepare(&guest.kernel, Arch::X86_64, device, vm::Accel::Auto, &progress)
+                .map(|_| ())
+                .map_err(text)
         }));
     }
     ready

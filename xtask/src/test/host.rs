@@ -48,6 +48,14 @@ const WORKSPACE: &[Stage] = &[
     }),
 ];
 
+/// The stages in the emulator of another architecture.
+const UNITS_ON_AARCH64: Stage =
+    ("unit tests on aarch64", &[1], |result| on_aarch64(aarch64::Part::Units, result));
+const SUITES_ON_AARCH64: Stage = ("conformance and programs on aarch64", &[3], |result| {
+    on_aarch64(aarch64::Part::Conformance, result);
+    on_aarch64(aarch64::Part::Programs, result);
+});
+
 /// The stages that build elsewhere, except one small program. They run beside those of the
 /// workspace, which leave a processor idle while they link, and while a test waits.
 const BESIDE: &[Stage] = &[
@@ -64,16 +72,12 @@ const BESIDE: &[Stage] = &[
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
     }),
-    ("barriers in the built code, and aarch64", &[1], |result| {
+    ("barriers in the built code", &[1], |result| {
         host_tests(cargo::command().args(aarch64::SITES), result);
-        // Twice the same toolchain, which is prepared once.
-        for arguments in [aarch64::TESTS, aarch64::SITES] {
-            match aarch64::command() {
-                Ok(mut command) => host_tests(command.args(arguments), result),
-                Err(error) => result.skip(format!("aarch64, cargo {}: {error:#}", arguments.join(" "))),
-            }
-        }
+        on_aarch64(aarch64::Part::Sites, result);
     }),
+    UNITS_ON_AARCH64,
+    SUITES_ON_AARCH64,
     ("instructions of the ConnectX data path", EVERY, |result| {
         if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
             return result.skip(format!("callgrind: {error:#}"));
@@ -171,6 +175,13 @@ pub(super) fn stages(last: impl FnOnce() + Send) -> Vec<StageResult> {
     results
 }
 
+/// Runs the stages of another architecture in the emulator.
+pub(super) fn aarch64() -> Vec<StageResult> {
+    let sites: Stage =
+        ("barriers in the built code of aarch64", EVERY, |result| on_aarch64(aarch64::Part::Sites, result));
+    run(&[sites, UNITS_ON_AARCH64, SUITES_ON_AARCH64], "")
+}
+
 /// Runs the stages that need no build.
 pub(super) fn text() -> Vec<StageResult> {
     run(TEXT, "")
@@ -191,6 +202,21 @@ fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
         })
     };
     stages.iter().map(one).collect()
+}
+
+/// Runs a part of the tests for another architecture, in an emulator.
+fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
+    let ran = part.run(|each| match each {
+        aarch64::Step::Cargo(command) => host_tests(command, result),
+        aarch64::Step::Case(name, Ok(())) => {
+            result.say(&format!("ok {name}"));
+            result.counts.passed += 1;
+        }
+        aarch64::Step::Case(name, Err(why)) => result.fail(format!("{name}: {why:#}")),
+    });
+    if let Err(error) = ran {
+        result.skip(format!("{part:?} on aarch64: {error:#}"));
+    }
 }
 
 /// Runs cargo: a check that its status tells.

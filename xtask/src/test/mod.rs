@@ -92,6 +92,8 @@ enum Part {
     Host,
     /// The guest suites
     Vm,
+    /// Everything for aarch64, which QEMU emulates
+    Aarch64,
 }
 
 /// Runs `ci`: `test`, which fails if no VM is available.
@@ -112,10 +114,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
     let started = Instant::now();
-    if args.whole {
+    if args.whole || args.only == Some(Part::Aarch64) {
         commit::take_all_turns();
     }
     let guests = if matches!(args.only, None | Some(Part::Vm)) { guest::plan(args) } else { Vec::new() };
+    // A command line that names guests gets those.
+    let names_guests = !args.kernel.is_empty() || args.device.is_some() || !args.suites.is_empty();
+    let emulate = || if names_guests { Vec::new() } else { guest::aarch64::stages(args, vm_required) };
     let results = thread::scope(|scope| -> Result<Vec<StageResult>> {
         let prepared = {
             let guests = &guests;
@@ -128,12 +133,24 @@ fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
             guest::build(args, &guests, &ready, vm_required)
         };
         let (mut results, built) = match args.only {
-            Some(Part::Vm) => (Vec::new(), build()),
+            Some(Part::Vm) => {
+                let built = build();
+                (emulate(), built)
+            }
             Some(Part::Text) => (host::text(), guest::Built::default()),
+            Some(Part::Aarch64) => {
+                (host::aarch64().into_iter().chain(emulate()).collect(), guest::Built::default())
+            }
             Some(Part::Host) | None => {
                 // A processor is idle while a test waits: the guests' programs are built beside.
-                let mut built = guest::Built::default();
-                let results = host::stages(|| built = build());
+                let (mut built, mut emulated) = (guest::Built::default(), Vec::new());
+                let mut results = host::stages(|| {
+                    built = build();
+                    if args.only.is_none() {
+                        emulated = emulate();
+                    }
+                });
+                results.extend(emulated);
                 (results, built)
             }
         };
@@ -141,7 +158,7 @@ fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
         Ok(results)
     })?;
     let mut results = results;
-    if args.only != Some(Part::Text) {
+    if !matches!(args.only, Some(Part::Text | Part::Aarch64)) {
         results.push(stage::stage("table of conformance results", |result| {
             table::check(&results, args.write_table, result);
         }));

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 
 use super::child;
 use super::progress::Progress;
+use crate::arch::Arch;
 use crate::cache;
 
 /// The accelerator of a guest's processors.
@@ -32,12 +33,18 @@ pub(crate) enum Accel {
 /// such as longer registers and protection of the kernel from itself, is slower to emulate.
 const EMULATED: &str = "qemu64,+rdrand,+rdseed";
 
+/// The same of aarch64: with atomic instructions, which cost less than loops of exclusive loads and
+/// stores, with pages of 4, 16 and 64 KiB, and without signed pointers, which cost much.
+const EMULATED_AARCH64: &str = "neoverse-n1";
+
 impl Accel {
     /// QEMU's arguments.
-    pub(crate) fn arguments(self) -> [&'static str; 4] {
-        match self {
-            Accel::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            Accel::Auto | Accel::Tcg => ["-accel", "tcg,thread=multi,tb-size=512", "-cpu", EMULATED],
+    pub(crate) fn arguments(self, arch: Arch) -> [&'static str; 4] {
+        const TCG: &str = "tcg,thread=multi,tb-size=512";
+        match (self, arch) {
+            (Accel::Kvm, _) => ["-accel", "kvm", "-cpu", "host"],
+            (Accel::Auto | Accel::Tcg, Arch::X86_64) => ["-accel", TCG, "-cpu", EMULATED],
+            (Accel::Auto | Accel::Tcg, Arch::Aarch64) => ["-accel", TCG, "-cpu", EMULATED_AARCH64],
         }
     }
 
@@ -97,7 +104,7 @@ fn probe(image: &Path, initramfs: &Path) -> Result<bool> {
     let (mut console, theirs) = UnixStream::pair()?;
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(Accel::Kvm.arguments())
+        .args(Accel::Kvm.arguments(Arch::X86_64))
         .args(["-m", "512", "-nodefaults", "-display", "none", "-no-reboot"])
         .arg("-kernel")
         .arg(image)

@@ -21,9 +21,17 @@ for module in /modules/*.ko; do
 done
 options=trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro
 $bb mount -t 9p -o $options hostroot /host || fail "cannot mount the host's root over 9p"
+lower=/host
+case " $($bb cat /proc/cmdline) " in
+*" xtask.debian "*)
+    # Programs of this architecture, over the host's.
+    $bb mount -t 9p -o $options debian /debian || fail "cannot mount Debian's programs over 9p"
+    lower=/debian:/host
+    ;;
+esac
 $bb mount -t tmpfs -o mode=755 tmpfs /rw || fail "no tmpfs"
 $bb mkdir /rw/upper /rw/work
-$bb mount -t overlay -o lowerdir=/host,upperdir=/rw/upper,workdir=/rw/work overlay /new || fail "no overlay"
+$bb mount -t overlay -o lowerdir=$lower,upperdir=/rw/upper,workdir=/rw/work overlay /new || fail "no overlay"
 $bb mkdir -p /new/proc /new/sys /new/dev /new/run
 for dir in proc sys dev; do
     $bb mount --move /$dir /new/$dir || fail "cannot move /$dir"

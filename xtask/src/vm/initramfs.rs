@@ -48,13 +48,22 @@ const MLX5: &str = "mlx5_ib";
 
 const INIT: &str = include_str!("init.sh");
 
-/// Returns the initramfs for a kernel and a device, and builds it if the cache has none.
+/// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
+/// busybox is the host's, or that of a folder of Debian's programs.
 ///
 /// # Errors
 /// busybox or a module cannot be read or unpacked, the kernel has no driver for the device, or the
 /// cache cannot be written.
-pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress) -> Result<PathBuf> {
-    let busybox = apt::static_busybox().context("busybox-static is missing")?;
+pub(crate) fn find_or_build(
+    kernel: &Kernel,
+    device: Device,
+    debian: Option<&Path>,
+    progress: &Progress,
+) -> Result<PathBuf> {
+    let busybox = match debian {
+        Some(root) => root.join("usr/bin/busybox"),
+        None => apt::static_busybox().context("busybox-static is missing")?,
+    };
     let modules = kernel.modules.join(&kernel.release);
     let modules_dep = fs::read_to_string(modules.join("modules.dep"))
         .with_context(|| format!("cannot read {}/modules.dep", modules.display()))?;
@@ -71,7 +80,7 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress
             (list, rest)
         }
     };
-    let busybox = fs::read(busybox)?;
+    let busybox = fs::read(&busybox).with_context(|| format!("cannot read {}", busybox.display()))?;
 
     // A module's size and modification time stand for its content: hashing all of them would cost
     // more than building.
@@ -97,7 +106,7 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, progress: &Progress
     fs::create_dir_all(&home)?;
     progress.say(&format!("building an initramfs of {} modules", list.len() + of_device.len()));
     let mut cpio = Cpio::default();
-    for dir in ["bin", "dev", "device", "host", "modules", "new", "proc", "rw", "sys"] {
+    for dir in ["bin", "debian", "dev", "device", "host", "modules", "new", "proc", "rw", "sys"] {
         cpio.directory(dir);
     }
     cpio.file("bin/busybox", 0o755, &busybox);

@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::progress::Progress;
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
+use crate::arch::Arch;
 use crate::cache;
 
 /// Values of `--kernel`.
@@ -107,9 +108,9 @@ impl Kernel {
     ///
     /// # Errors
     /// The suite carries no such kernel, the download fails, or the directory holds no kernel.
-    pub(crate) fn find(choice: &Choice, progress: &Progress) -> Result<Kernel> {
+    pub(crate) fn find(choice: &Choice, arch: Arch, progress: &Progress) -> Result<Kernel> {
         match choice {
-            Choice::Series(series) => find_in_cache_or_download(series, progress),
+            Choice::Series(series) => find_in_cache_or_download(series, arch, progress),
             Choice::Path(path) => {
                 let mut kernel = Kernel::in_directory(path, None)?;
                 if !kernel.modules.join(&kernel.release).join("modules.dep").exists() {
@@ -142,19 +143,20 @@ impl Kernel {
     }
 }
 
-fn find_in_cache_or_download(series: &Series, progress: &Progress) -> Result<Kernel> {
-    let home = cache::dir()?.join("kernels").join(series.name);
+fn find_in_cache_or_download(series: &Series, arch: Arch, progress: &Progress) -> Result<Kernel> {
+    let name = series.cache_name(arch);
+    let home = cache::dir()?.join("kernels").join(&name);
     fs::create_dir_all(&home)?;
     if let Some(kernel) = newest_in_cache(&home)? {
         return Ok(kernel);
     }
-    let _lock = cache::lock(&format!("kernel-{}", series.name), || {
-        progress.say(&format!("another xtask is downloading kernel {}, waiting for it", series.name));
+    let _lock = cache::lock(&format!("kernel-{name}"), || {
+        progress.say(&format!("another xtask is downloading kernel {name}, waiting for it"));
     })?;
     if let Some(kernel) = newest_in_cache(&home)? {
         return Ok(kernel);
     }
-    download(series, &home, progress)
+    download(series, arch, &home, progress)
 }
 
 /// Returns the newest kernel in a series' directory. Incomplete ones have a name with a leading
@@ -165,16 +167,17 @@ fn newest_in_cache(home: &Path) -> Result<Option<Kernel>> {
     versions.pop().map(|version| Kernel::in_directory(&home.join(&version), Some(&version))).transpose()
 }
 
-fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel> {
+fn download(series: &Series, arch: Arch, home: &Path, progress: &Progress) -> Result<Kernel> {
     let started = Instant::now();
+    let name = series.cache_name(arch);
     let suites: Vec<_> = series.suites.iter().map(|(_, suite)| *suite).collect();
-    progress.say(&format!("kernel {}: reading the package lists of {}", series.name, suites.join(", ")));
-    let apt = PrivateApt::new(cache::dir()?.join("apt").join(series.name), series.suites)?;
+    progress.say(&format!("kernel {name}: reading the package lists of {}", suites.join(", ")));
+    let apt = PrivateApt::of(arch, cache::dir()?.join("apt").join(&name), series.suites)?;
     apt.update()?;
-    let image = newest_image(series, &apt)?;
+    let image = newest_image(series, arch, &apt)?;
     let packages = with_kernel_dependencies(&apt, image.clone())?;
     let names: Vec<_> = packages.iter().map(|p| p.name.as_str()).collect();
-    progress.say(&format!("kernel {}: downloading {} {}", series.name, names.join(", "), image.version));
+    progress.say(&format!("kernel {name}: downloading {} {}", names.join(", "), image.version));
 
     let temporary = home.join(format!(".{}-{}", image.version, std::process::id()));
     let (debs, root) = (temporary.join("debs"), temporary.join("root"));
@@ -182,7 +185,7 @@ fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel>
         fs::create_dir_all(&debs)?;
         fs::create_dir_all(&root)?;
         apt.download(&packages, &debs, progress.is_quiet())?;
-        progress.say(&format!("kernel {}: unpacking", series.name));
+        progress.say(&format!("kernel {name}: unpacking"));
         apt::unpack(&debs, &root)?;
         let kernel = Kernel::in_directory(&root, Some(&image.version))?;
         depmod(&root, &kernel)?;
@@ -194,19 +197,18 @@ fn download(series: &Series, home: &Path, progress: &Progress) -> Result<Kernel>
     let _ = fs::remove_dir_all(&temporary);
     let kernel = result?;
     progress.say(&format!(
-        "kernel {}: {} ready after {:.1} s",
-        series.name,
+        "kernel {name}: {} ready after {:.1} s",
         kernel.version,
         started.elapsed().as_secs_f64()
     ));
     Ok(kernel)
 }
 
-/// Returns the newest version of the series among the plain amd64 image packages.
-fn newest_image(series: &Series, apt: &PrivateApt) -> Result<PackageVersion> {
+/// Returns the newest version of the series among the plain image packages of an architecture.
+fn newest_image(series: &Series, arch: Arch, apt: &PrivateApt) -> Result<PackageVersion> {
     let mut candidates = Vec::new();
     for name in apt.names("linux-image-")? {
-        if is_plain_image(&name) {
+        if is_plain_image(&name, arch) {
             candidates.extend(apt.versions(&name)?.into_iter().filter(|p| series.carries(&p.version)));
         }
     }
@@ -222,6 +224,14 @@ fn newest_image(series: &Series, apt: &PrivateApt) -> Result<PackageVersion> {
 }
 
 impl Series {
+    /// Its name in the cache.
+    fn cache_name(&self, arch: Arch) -> String {
+        match arch {
+            Arch::X86_64 => self.name.to_owned(),
+            Arch::Aarch64 => format!("{}-{}", self.name, arch.debian()),
+        }
+    }
+
     /// Returns whether a Debian version such as `5.10.262-1` belongs to the series.
     fn carries(&self, version: &str) -> bool {
         let mut numbers = version.split(['.', '-', '~', '+']).map(str::parse::<u32>);
@@ -232,10 +242,11 @@ impl Series {
     }
 }
 
-/// Returns whether a package is a plain kernel image, `linux-image-<digit...>-amd64`: no flavour
-/// (cloud, rt), no unsigned or debug variant.
-fn is_plain_image(name: &str) -> bool {
-    let Some(middle) = name.strip_prefix("linux-image-").and_then(|rest| rest.strip_suffix("-amd64")) else {
+/// Returns whether a package is a plain kernel image, such as `linux-image-<digit...>-amd64`: no
+/// flavour (cloud, rt), no unsigned or debug variant.
+fn is_plain_image(name: &str, arch: Arch) -> bool {
+    let middle = name.strip_prefix("linux-image-").and_then(|rest| rest.strip_suffix(arch.debian()));
+    let Some(middle) = middle.and_then(|rest| rest.strip_suffix('-')) else {
         return false;
     };
     middle.starts_with(|c: char| c.is_ascii_digit())
@@ -331,8 +342,9 @@ mod tests {
 
     #[test]
     fn flavours_and_twins_of_the_image_package_are_left_out() {
-        assert!(is_plain_image("linux-image-6.1.0-56-amd64"));
-        assert!(is_plain_image("linux-image-7.2.13+deb14-amd64"));
+        assert!(is_plain_image("linux-image-6.1.0-56-amd64", Arch::X86_64));
+        assert!(is_plain_image("linux-image-7.2.13+deb14-amd64", Arch::X86_64));
+        assert!(is_plain_image("linux-image-7.2.13+deb14-arm64", Arch::Aarch64));
         for name in [
             "linux-image-amd64",
             "linux-image-6.1-amd64-signed-template",
@@ -343,8 +355,10 @@ mod tests {
             "linux-image-rt-amd64",
             "linux-image-6.1.0-56-arm64",
         ] {
-            assert!(!is_plain_image(name), "{name}");
+            assert!(!is_plain_image(name, Arch::X86_64), "{name}");
         }
+        // With pages of 16 KiB.
+        assert!(!is_plain_image("linux-image-7.2.13+deb14-arm64-16k", Arch::Aarch64));
     }
 
     #[test]

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 pub(crate) use self::accel::Accel;
 pub(crate) use self::device::Device;
@@ -55,7 +55,8 @@ use self::qemu::{Machine, Qemu};
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
 use self::supervise::Ended;
-use crate::apt;
+use crate::arch::Arch;
+use crate::{aarch64, apt};
 
 /// Exit status if the command did not end in time.
 pub(crate) const STATUS_TIMEOUT: u8 = 124;
@@ -79,6 +80,11 @@ pub(crate) struct Args {
     /// Kernel: 5.10, 6.1, 6.12, 7.2, or a directory with an unpacked kernel package
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL")]
     pub(crate) kernel: kernel::Choice,
+
+    /// Architecture of the guest; programs for aarch64 are built with `cargo xtask aarch64`, and
+    /// Debian's are there
+    #[arg(long, value_enum, default_value_t = Arch::X86_64)]
+    pub(crate) arch: Arch,
 
     /// RDMA device that exists when the command starts
     #[arg(long, value_enum, default_value_t = Device::Rxe)]
@@ -134,6 +140,7 @@ impl Args {
     pub(crate) fn new(kernel: kernel::Choice, command: Vec<OsString>) -> Self {
         Args {
             kernel,
+            arch: Arch::X86_64,
             device: Device::Rxe,
             connectx: connectx::Options::default(),
             timeout: 600,
@@ -165,6 +172,8 @@ pub(crate) struct Boot {
     kernel: Kernel,
     image: PathBuf,
     initramfs: PathBuf,
+    /// Programs of the guest's architecture, if it is not the host's.
+    debian: Option<PathBuf>,
     accel: Accel,
 }
 
@@ -176,13 +185,28 @@ impl Boot {
     /// The kernel or a QEMU for the device is not available, or the cache cannot be written.
     pub(crate) fn prepare(
         choice: &kernel::Choice,
+        arch: Arch,
         device: Device,
         accel: Accel,
         progress: &Progress,
     ) -> Result<Boot> {
-        let ready = release(device, progress)?;
-        let kernel = Kernel::find(choice, progress)?;
-        let initramfs = initramfs::find_or_build(&kernel, device, progress)?;
+        let ready = release(arch, device, progress)?;
+        let kernel = Kernel::find(choice, arch, progress)?;
+        if arch == Arch::Aarch64 {
+            ensure!(accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
+            let debian = aarch64::debian::root(&|line| progress.say(line))?;
+            let initramfs = initramfs::find_or_build(&kernel, device, Some(&debian), progress)?;
+            let image = kernel.image.clone();
+            return Ok(Boot {
+                release: ready,
+                kernel,
+                image,
+                initramfs,
+                debian: Some(debian),
+                accel: Accel::Tcg,
+            });
+        }
+        let initramfs = initramfs::find_or_build(&kernel, device, None, progress)?;
         let image = image::find_or_unpack(&kernel)?;
         let accel = match device {
             // The probe does not test this QEMU, and the model takes most of the time in any case.
@@ -193,7 +217,7 @@ impl Boot {
             (Device::Mlx5, _) | (_, Accel::Kvm) => ready,
             _ => ready.or_newer()?,
         };
-        Ok(Boot { release, kernel, image, initramfs, accel })
+        Ok(Boot { release, kernel, image, initramfs, debian: None, accel })
     }
 }
 
@@ -202,13 +226,14 @@ impl Boot {
 /// # Errors
 /// The device needs a newer QEMU than the host's, and none can be downloaded.
 pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
-    release(device, progress).map(|_| ())
+    release(Arch::X86_64, device, progress).map(|_| ())
 }
 
-fn release(device: Device, progress: &Progress) -> Result<Release> {
-    match device {
-        Device::Mlx5 => Release::with_vfio_user(progress),
-        Device::Rxe | Device::None => Ok(Release::of_this_machine()),
+fn release(arch: Arch, device: Device, progress: &Progress) -> Result<Release> {
+    match (arch, device) {
+        (Arch::X86_64, Device::Rxe | Device::None) => Ok(Release::of_this_machine(arch)),
+        // For aarch64, the newest emulates fastest, and hosts rarely have any.
+        (Arch::X86_64, Device::Mlx5) | (Arch::Aarch64, _) => Release::with_vfio_user(arch, progress),
     }
 }
 
@@ -221,8 +246,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
     args.connectx.check(args.device == Device::Mlx5)?;
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
-    let Boot { release, kernel, image, initramfs, accel } =
-        Boot::prepare(&args.kernel, args.device, args.accel, &progress)?;
+    let Boot { release, kernel, image, initramfs, debian, accel } =
+        Boot::prepare(&args.kernel, args.arch, args.device, args.accel, &progress)?;
 
     let run_dir = RunDir::new()?;
     let connectx = match args.device {
@@ -235,8 +260,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let share = run_dir.path.join("job");
     fs::create_dir(&share)?;
     fs::write(share.join("job"), job(args, &kernel)?.encode())?;
+    let program = match args.arch {
+        Arch::X86_64 => "/proc/self/exe".into(),
+        Arch::Aarch64 => aarch64::build(aarch64::XTASK)?.join("xtask"),
+    };
     // A copy: the original may be rebuilt while the guest runs.
-    fs::copy("/proc/self/exe", share.join("xtask")).context("cannot copy this program for the guest")?;
+    fs::copy(program, share.join("xtask")).context("cannot copy this program for the guest")?;
 
     let (mut started, mut boots) = (Instant::now(), 0);
     let (ended, console, verdict) = loop {
@@ -246,6 +275,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             None => None,
         };
         let (mut qemu, streams) = Qemu::start(Machine {
+            arch: args.arch,
             release: &release,
             image: &image,
             initramfs: &initramfs,
@@ -253,6 +283,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             memory_mb: args.memory,
             cpus: args.cpus,
             job: &share,
+            debian: debian.as_deref(),
             connectx: connectx.as_ref().map(|(_, sockets)| sockets),
             verbose: args.console,
             log: File::create(run_dir.path.join("qemu.log"))?,

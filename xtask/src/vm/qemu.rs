@@ -13,9 +13,11 @@ use anyhow::{Context as _, Result};
 use super::accel::Accel;
 use super::qemu_release::Release;
 use super::{child, connectx};
+use crate::arch::Arch;
 
 /// The machine to start.
 pub(crate) struct Machine<'a> {
+    pub(crate) arch: Arch,
     pub(crate) release: &'a Release,
     pub(crate) image: &'a Path,
     pub(crate) initramfs: &'a Path,
@@ -24,6 +26,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) cpus: u32,
     /// A directory, shared as "job".
     pub(crate) job: &'a Path,
+    /// Programs of the guest's architecture, shared as "debian".
+    pub(crate) debian: Option<&'a Path>,
     /// The ConnectX model's sockets, if the machine has its functions.
     pub(crate) connectx: Option<&'a connectx::Sockets>,
     /// Whether the console shows all kernel messages instead of warnings and worse.
@@ -104,19 +108,28 @@ impl Drop for Qemu {
 fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-    add(&machine.accel.arguments());
+    add(&machine.accel.arguments(machine.arch));
     add(&["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    add(&["-append", &command_line(machine.verbose, machine.accel)]);
+    let board = match (machine.arch, machine.connectx) {
+        (Arch::X86_64, None) => None,
+        (Arch::X86_64, Some(_)) => Some("q35"),
+        (Arch::Aarch64, _) => Some("virt,gic-version=3"),
+    };
+    // PCI Express, and memory that the model can map.
+    let memory = if machine.connectx.is_some() { ",memory-backend=memory" } else { "" };
+    if let Some(board) = board {
+        add(&["-machine", &format!("{board}{memory}")]);
+    }
+    add(&["-append", &command_line(machine)]);
     add(&["-chardev", &chardev("console", console), "-serial", "chardev:console"]);
     add(&["-device", "virtio-serial-pci"]);
     for (name, fd) in ports {
         add(&["-chardev", &chardev(name, *fd), "-device", &serial_port(name)]);
     }
     if let Some(sockets) = machine.connectx {
-        // PCI Express, and memory that the model can map.
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", machine.memory_mb);
-        add(&["-machine", "q35,memory-backend=memory", "-object", &memory]);
+        add(&["-object", &memory]);
         for (function, socket) in (0u8..).zip(&sockets.functions) {
             add(&["-device", &function_device(function, socket)]);
         }
@@ -130,6 +143,9 @@ fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> 
         ("-virtfs", share("job", machine.job)),
     ] {
         arguments.extend([option.into(), value]);
+    }
+    if let Some(debian) = machine.debian {
+        arguments.extend(["-virtfs".into(), share("debian", debian)]);
     }
     arguments
 }
@@ -169,14 +185,19 @@ fn serial_port(name: &str) -> String {
 /// without `tsc=reliable`, each look at a clock is a system call and an emulated access to the
 /// HPET. Security modules and cleared memory have no part in the tests. Together, these options
 /// halve the time of the conformance suite on the ConnectX model.
-fn command_line(verbose: bool, accel: Accel) -> String {
-    let level = if verbose { 7 } else { 5 };
-    // The host's processors say themselves whether their counters agree.
-    let clock = if accel == Accel::Kvm { "" } else { " tsc=reliable" };
+fn command_line(machine: &Machine<'_>) -> String {
+    let level = if machine.verbose { 7 } else { 5 };
+    let of_arch = match (machine.arch, machine.accel) {
+        // The host's processors say themselves whether their counters agree.
+        (Arch::X86_64, Accel::Kvm) => "console=ttyS0 no_timer_check no5lvl",
+        (Arch::X86_64, Accel::Auto | Accel::Tcg) => "console=ttyS0 no_timer_check no5lvl tsc=reliable",
+        (Arch::Aarch64, _) => "console=ttyAMA0",
+    };
+    let debian = if machine.debian.is_some() { " xtask.debian" } else { "" };
     format!(
-        "console=ttyS0 loglevel={level} panic=-1 oops=panic mitigations=off nowatchdog \
-         rcupdate.rcu_cpu_stall_suppress=1 no_timer_check random.trust_cpu=on net.ifnames=0 audit=0 \
-         no5lvl lsm= init_on_alloc=0{clock}"
+        "{of_arch} loglevel={level} panic=-1 oops=panic mitigations=off nowatchdog \
+         rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on net.ifnames=0 audit=0 \
+         lsm= init_on_alloc=0{debian}"
     )
 }
 
@@ -218,20 +239,30 @@ mod tests {
         assert!(option.to_string_lossy().starts_with("local,path=/a,,b/c,mount_tag=job,"));
     }
 
-    fn words(connectx: Option<&connectx::Sockets>) -> Vec<String> {
-        let machine = Machine {
-            release: &Release::of_this_machine(),
+    /// Calls `of` with a machine that has defaults.
+    fn with_machine<T>(of: impl FnOnce(Machine<'_>) -> T) -> T {
+        of(Machine {
+            arch: Arch::X86_64,
+            release: &Release::of_this_machine(Arch::X86_64),
             image: Path::new("/k"),
             initramfs: Path::new("/i"),
             accel: Accel::Tcg,
             memory_mb: 1024,
             cpus: 2,
             job: Path::new("/job"),
-            connectx,
+            debian: None,
+            connectx: None,
             verbose: false,
             log: File::open("/dev/null").unwrap(),
-        };
-        let words = arguments(&machine, 3, &[("control", 4), ("out", 5)]);
+        })
+    }
+
+    fn words(connectx: Option<&connectx::Sockets>) -> Vec<String> {
+        with_machine(|machine| words_of(&Machine { connectx, ..machine }))
+    }
+
+    fn words_of(machine: &Machine<'_>) -> Vec<String> {
+        let words = arguments(machine, 3, &[("control", 4), ("out", 5)]);
         words.into_iter().map(|word| word.into_string().unwrap()).collect()
     }
 
@@ -268,15 +299,29 @@ mod tests {
     #[test]
     fn the_counters_of_emulated_processors_alone_are_declared_equal() {
         for (accel, is_declared) in [(Accel::Tcg, true), (Accel::Kvm, false)] {
-            assert_eq!(command_line(false, accel).split(' ').any(|word| word == "tsc=reliable"), is_declared);
+            let line = with_machine(|machine| command_line(&Machine { accel, ..machine }));
+            assert_eq!(line.split(' ').any(|word| word == "tsc=reliable"), is_declared);
         }
+    }
+
+    #[test]
+    fn a_machine_of_another_architecture_has_its_board_console_and_programs() {
+        let words = with_machine(|machine| {
+            words_of(&Machine { arch: Arch::Aarch64, debian: Some(Path::new("/d")), ..machine })
+        });
+        assert!(
+            words.contains(&"virt,gic-version=3".to_owned()) && words.contains(&"neoverse-n1".to_owned())
+        );
+        let line = words.iter().find(|word| word.contains("loglevel=")).unwrap();
+        assert!(line.starts_with("console=ttyAMA0 ") && line.ends_with(" xtask.debian"), "{line}");
+        assert!(words.iter().any(|word| word.starts_with("local,path=/d,mount_tag=debian,")));
     }
 
     #[test]
     fn warnings_reach_the_console_in_both_modes() {
         // KERN_WARNING is 4, and the console shows levels below its own.
         for verbose in [false, true] {
-            let line = command_line(verbose, Accel::Tcg);
+            let line = with_machine(|machine| command_line(&Machine { verbose, ..machine }));
             let level = line.split(' ').find_map(|w| w.strip_prefix("loglevel=")).unwrap();
             assert!(level.parse::<u32>().unwrap() > 4);
         }

@@ -4,7 +4,8 @@
 //! QEMU 10.1 is the first with `vfio-user-pci`. If the host's is older, Debian's from
 //! trixie-backports is downloaded like a kernel ([`super::kernel`]) and unpacked with all its
 //! dependencies. It runs with its own program interpreter and C library, and so does not depend on
-//! the host's libraries.
+//! the host's libraries. Guests of aarch64 take the same version, because hosts rarely have a QEMU
+//! for them.
 //!
 //! Invariant: a copy in the cache is used as long as it is there; `packages` in it lists the
 //! version of every package in it.
@@ -20,11 +21,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::progress::Progress;
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
+use crate::arch::Arch;
 use crate::cache;
 
 /// A QEMU that can be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Release {
+    arch: Arch,
     program: PathBuf,
     /// Arguments that precede QEMU's own.
     arguments: Vec<OsString>,
@@ -34,14 +37,13 @@ pub(crate) struct Release {
 
 /// The first version with `vfio-user-pci`.
 const FIRST: (u32, u32) = (10, 1);
-const PACKAGE: &str = "qemu-system-x86";
 const SUITES: &[(Archive, &str)] = &[(Archive::Main, "trixie"), (Archive::Main, "trixie-backports")];
 const SUITE: &str = "trixie-backports";
 
 impl Release {
-    /// The QEMU in PATH, of any version.
-    pub(crate) fn of_this_machine() -> Release {
-        Release { program: PROGRAM.into(), arguments: Vec::new(), modules: None }
+    /// The QEMU in PATH for guests of an architecture, of any version.
+    pub(crate) fn of_this_machine(arch: Arch) -> Release {
+        Release { arch, program: program(arch).into(), arguments: Vec::new(), modules: None }
     }
 
     /// The newest of this one and those in the cache: QEMU 11 emulates processors in less than
@@ -53,8 +55,8 @@ impl Release {
         if self.check().is_ok() {
             return Ok(self);
         }
-        let home = cache::dir()?.join("qemu");
-        Ok(if home.exists() { newest_in_cache(&home)?.unwrap_or(self) } else { self })
+        let home = home(self.arch)?;
+        Ok(if home.exists() { newest_in_cache(self.arch, &home)?.unwrap_or(self) } else { self })
     }
 
     /// A QEMU with devices over vfio-user: the host's, else one from the cache, which is downloaded
@@ -63,27 +65,28 @@ impl Release {
     /// # Errors
     /// The host's QEMU is too old, and Debian's cannot be downloaded or does not run here; the
     /// message says how to get one.
-    pub(crate) fn with_vfio_user(progress: &Progress) -> Result<Release> {
-        let own = Release::of_this_machine();
+    pub(crate) fn with_vfio_user(arch: Arch, progress: &Progress) -> Result<Release> {
+        let own = Release::of_this_machine(arch);
         let Err(why_not) = own.check() else { return Ok(own) };
-        find_in_cache_or_download(progress).with_context(|| {
-            let (major, minor) = FIRST;
+        find_in_cache_or_download(arch, progress).with_context(|| {
+            let ((major, minor), program) = (FIRST, program(arch));
             format!(
-                "an mlx5 device needs QEMU {major}.{minor} or newer ({why_not:#}), and Debian's from {SUITE} is not available; \
-                 install a newer {PROGRAM}, or make a mirror of Debian reachable that carries {SUITE}"
+                "an mlx5 device, or a guest of aarch64, needs QEMU {major}.{minor} or newer ({why_not:#}), \
+                 and Debian's from {SUITE} is not available; install a newer {program}, or make a mirror of Debian reachable that carries {SUITE}"
             )
         })
     }
 
     /// The QEMU unpacked below `root`, as `dpkg-deb -x` leaves it.
-    fn unpacked(root: &Path) -> Release {
+    fn unpacked(arch: Arch, root: &Path) -> Release {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut arguments: Vec<OsString> = vec!["--library-path".into(), libraries.clone().into()];
-        arguments.push(root.join("usr/bin").join(PROGRAM).into());
+        arguments.push(root.join("usr/bin").join(program(arch)).into());
         for firmware in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
             arguments.extend(["-L".into(), root.join(firmware).into()]);
         }
         Release {
+            arch,
             program: libraries.join("ld-linux-x86-64.so.2"),
             arguments,
             modules: Some(libraries.join("qemu")),
@@ -104,7 +107,7 @@ impl Release {
     fn check(&self) -> Result<()> {
         let said = self.ask(&["--version"])?;
         let version = parse_version(&said).with_context(|| format!("no version in {said:?}"))?;
-        ensure!(version >= FIRST, "{PROGRAM} here is version {}.{}", version.0, version.1);
+        ensure!(version >= FIRST, "{} here is version {}.{}", program(self.arch), version.0, version.1);
         self.ask(&["-device", "vfio-user-pci,help"]).context("it was built without vfio-user-pci")?;
         Ok(())
     }
@@ -118,46 +121,65 @@ impl Release {
             .with_context(|| format!("cannot run {}", self.program.display()))?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            bail!("{PROGRAM} {}: {}: {}", arguments.join(" "), output.status, stderr.trim_end());
+            bail!("{} {}: {}: {}", program(self.arch), arguments.join(" "), output.status, stderr.trim_end());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-const PROGRAM: &str = "qemu-system-x86_64";
+/// Returns the name of QEMU's program for guests of an architecture.
+fn program(arch: Arch) -> String {
+    format!("qemu-system-{}", arch.name())
+}
 
-fn find_in_cache_or_download(progress: &Progress) -> Result<Release> {
-    let home = cache::dir()?.join("qemu");
+/// Returns the name of its package.
+fn package(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "qemu-system-x86",
+        Arch::Aarch64 => "qemu-system-arm",
+    }
+}
+
+fn home(arch: Arch) -> Result<PathBuf> {
+    let name = match arch {
+        Arch::X86_64 => "qemu",
+        Arch::Aarch64 => "qemu-arm",
+    };
+    Ok(cache::dir()?.join(name))
+}
+
+fn find_in_cache_or_download(arch: Arch, progress: &Progress) -> Result<Release> {
+    let home = home(arch)?;
     fs::create_dir_all(&home)?;
-    if let Some(release) = newest_in_cache(&home)? {
+    if let Some(release) = newest_in_cache(arch, &home)? {
         return Ok(release);
     }
     let _lock = cache::lock("qemu", || progress.say("another xtask is downloading QEMU, waiting for it"))?;
-    if let Some(release) = newest_in_cache(&home)? {
+    if let Some(release) = newest_in_cache(arch, &home)? {
         return Ok(release);
     }
-    download(&home, progress)
+    download(arch, &home, progress)
 }
 
 /// Returns the newest version in the cache's directory. Incomplete ones have a name with a leading
 /// dot.
-fn newest_in_cache(home: &Path) -> Result<Option<Release>> {
+fn newest_in_cache(arch: Arch, home: &Path) -> Result<Option<Release>> {
     let mut versions: Vec<String> =
         fs::read_dir(home)?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     versions.retain(|version| !version.starts_with('.'));
     versions.sort_by(|a, b| apt::compare_versions(a, b));
-    Ok(versions.pop().map(|version| Release::unpacked(&home.join(version))))
+    Ok(versions.pop().map(|version| Release::unpacked(arch, &home.join(version))))
 }
 
-fn download(home: &Path, progress: &Progress) -> Result<Release> {
+fn download(arch: Arch, home: &Path, progress: &Progress) -> Result<Release> {
     let started = Instant::now();
     progress.say(&format!("QEMU: reading the package lists of {SUITE}"));
     let apt = PrivateApt::new(cache::dir()?.join("apt/qemu"), SUITES)?;
     apt.update()?;
-    let packages = apt.with_dependencies(PACKAGE, SUITE)?;
+    let packages = apt.with_dependencies(&[package(arch)], SUITE)?;
     let version = packages
         .iter()
-        .find(|package| package.name == PACKAGE)
+        .find(|package| package.name == self::package(arch))
         .map(|package| directory_name(&package.version))
         .context("apt-get would install everything but QEMU")?;
     progress.say(&format!("QEMU: downloading {version} in {} packages", packages.len()));
@@ -170,10 +192,10 @@ fn download(home: &Path, progress: &Progress) -> Result<Release> {
         apt.download(&packages, &debs, progress.is_quiet())?;
         apt::unpack(&debs, &root)?;
         fs::write(root.join("packages"), list(&packages))?;
-        Release::unpacked(&root).check().context("the unpacked QEMU does not run here")?;
+        Release::unpacked(arch, &root).check().context("the unpacked QEMU does not run here")?;
         let complete = home.join(&version);
         fs::rename(&root, &complete).with_context(|| format!("cannot rename to {}", complete.display()))?;
-        Ok(Release::unpacked(&complete))
+        Ok(Release::unpacked(arch, &complete))
     })();
     // Best effort: a leftover costs space, and its name keeps it from being used as a QEMU.
     let _ = fs::remove_dir_all(&temporary);
@@ -224,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_unpacked_qemu_runs_with_its_own_interpreter_libraries_and_firmware() {
-        let release = Release::unpacked(Path::new("/c/11.1.3"));
+        let release = Release::unpacked(Arch::X86_64, Path::new("/c/11.1.3"));
         assert_eq!(release.program, Path::new("/c/11.1.3/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         let command = release.command();
         let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
@@ -232,7 +254,7 @@ mod tests {
         assert_eq!(arguments[2], "/c/11.1.3/usr/bin/qemu-system-x86_64");
         assert!(arguments[3..].iter().any(|a| a == "/c/11.1.3/usr/share/seabios"));
         assert_eq!(command.get_envs().count(), 1);
-        assert_eq!(Release::of_this_machine().command().get_args().count(), 0);
+        assert_eq!(Release::of_this_machine(Arch::X86_64).command().get_args().count(), 0);
     }
 
     #[test]
@@ -247,8 +269,8 @@ mod tests {
         for version in ["10.1.0-1", "11.1.3+ds-1~bpo13+1", "9.9", ".12.0-1-77"] {
             fs::create_dir_all(home.join(version)).unwrap();
         }
-        let newest = newest_in_cache(&home);
+        let newest = newest_in_cache(Arch::X86_64, &home);
         fs::remove_dir_all(&home).unwrap();
-        assert_eq!(newest.unwrap(), Some(Release::unpacked(&home.join("11.1.3+ds-1~bpo13+1"))));
+        assert_eq!(newest.unwrap(), Some(Release::unpacked(Arch::X86_64, &home.join("11.1.3+ds-1~bpo13+1"))));
     }
 }

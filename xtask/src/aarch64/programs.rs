@@ -1,0 +1,213 @@
+//! Programs for aarch64 on soft devices, in the emulator: our tools, and Debian's on our libraries.
+//!
+//! | programs | on |
+//! |---|---|
+//! | ours | this project's crates |
+//! | Debian's, of `ibverbs-utils` and `rdmacm-utils` | our `libibverbs.so.1` and `librdmacm.so.1` |
+//!
+//! C's own library has no soft devices, so that a program that shows one runs on ours.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::debian;
+use crate::{apt, c_abi, demo};
+
+/// The place of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Ours,
+    Debian,
+}
+
+impl Origin {
+    fn name(self) -> &'static str {
+        match self {
+            Origin::Ours => "our",
+            Origin::Debian => "Debian's",
+        }
+    }
+}
+
+/// A program, its arguments, and a part of its output.
+type Alone = (Origin, &'static str, &'static [&'static str], &'static str);
+
+const ALONE: &[Alone] = &[
+    (Origin::Ours, "ibv_devices", &[], "soft0"),
+    (Origin::Ours, "ibv_devinfo", &["-v", "-d", "soft0"], "PORT_ACTIVE (4)"),
+    (Origin::Debian, "ibv_devices", &[], "soft0"),
+    (Origin::Debian, "ibv_devinfo", &["-v", "-d", "soft0"], "PORT_ACTIVE (4)"),
+];
+
+/// Two processes of a program: arguments of both and of the client, and a part of the output of
+/// each.
+struct Pair {
+    origin: Origin,
+    program: &'static str,
+    both: &'static [&'static str],
+    server: &'static [&'static str],
+    client: &'static [&'static str],
+    prints: [&'static str; 2],
+    listens: fn(u16) -> bool,
+    /// Whether the server exits with 0: rping's reports the end of its connection as an error.
+    succeeds: bool,
+}
+
+const PING_PONG: Pair = Pair {
+    origin: Origin::Debian,
+    program: "ibv_rc_pingpong",
+    both: &["-d", "soft0", "-g", "0", "-n", "500", "-c"],
+    server: &[],
+    client: &["127.0.0.1"],
+    prints: ["500 iters in", "500 iters in"],
+    listens: demo::is_listening,
+    succeeds: true,
+};
+
+const RPING: Pair = Pair {
+    origin: Origin::Debian,
+    program: "rping",
+    both: &["-C", "10", "-v", "-V", "-a", "127.0.0.1"],
+    server: &["-s"],
+    client: &["-c"],
+    prints: ["server ping data: rdma-ping-9: ", "ping data: rdma-ping-9: "],
+    listens: is_listening_by_address,
+    succeeds: false,
+};
+
+const PAIRS: &[Pair] = &[
+    Pair { origin: Origin::Ours, both: &["-d", "soft0", "-g", "0", "-n", "500", "--verify"], ..PING_PONG },
+    Pair { origin: Origin::Ours, ..RPING },
+    PING_PONG,
+    RPING,
+];
+
+/// The time limit of each case. None takes more than a few seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Builds the programs, runs each case, and calls `each` with its name and its result.
+///
+/// # Errors
+/// The programs cannot be built, or Debian's cannot be had.
+pub(crate) fn check(mut each: impl FnMut(&str, Result<()>)) -> Result<()> {
+    let places = Places::prepare()?;
+    for (origin, program, arguments, expected) in ALONE {
+        let result = places.start(*origin, program, arguments).and_then(|program| {
+            let (has_succeeded, output) = program.finish(Instant::now() + LIMIT)?;
+            ensure!(has_succeeded && output.contains(expected), "it does not print {expected:?}: {output}");
+            Ok(())
+        });
+        each(format!("{} {program} {}", origin.name(), arguments.join(" ")).trim_end(), result);
+    }
+    for pair in PAIRS {
+        each(&format!("{} {} in two processes", pair.origin.name(), pair.program), pair.run(&places));
+    }
+    Ok(())
+}
+
+/// The folders of the programs and of the libraries.
+struct Places {
+    debian: PathBuf,
+    ours: PathBuf,
+    libraries: PathBuf,
+}
+
+impl Places {
+    fn prepare() -> Result<Places> {
+        let debian = debian::root(&|line| println!("{line}"))?;
+        let ours = super::build(super::PROGRAMS)?;
+        let libraries = c_abi::link_for_aarch64(&ours.join(c_abi::ARCHIVE))?;
+        Ok(Places { debian, ours, libraries })
+    }
+
+    /// Starts a program in the emulator.
+    fn start(&self, origin: Origin, program: &str, arguments: &[&str]) -> Result<Running> {
+        let path = match origin {
+            Origin::Ours => self.ours.join(program),
+            Origin::Debian => self.debian.join("usr/bin").join(program),
+        };
+        let mut command = Command::new(apt::find_program("qemu-aarch64-static").context("no emulator")?);
+        command.arg("-L").arg(&self.debian);
+        if origin == Origin::Debian {
+            command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()));
+        }
+        command.arg(&path).args(arguments).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map(Running).with_context(|| format!("cannot run {}", path.display()))
+    }
+}
+
+impl Pair {
+    fn run(&self, places: &Places) -> Result<()> {
+        // A port that is free now; the server binds it shortly after.
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let number = port.to_string();
+        let start = |own: &[&str]| {
+            places.start(self.origin, self.program, &[self.both, &["-p", &number], own].concat())
+        };
+        let mut server = start(self.server)?;
+        let deadline = Instant::now() + LIMIT;
+        while !(self.listens)(port) {
+            ensure!(server.0.try_wait()?.is_none(), "the server ended early: {}", server.output());
+            ensure!(Instant::now() < deadline, "the server does not listen on port {port}");
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        let (client_succeeded, client) = start(self.client)?.finish(deadline)?;
+        ensure!(client_succeeded, "the client failed: {client}");
+        let (server_succeeded, server) = server.finish(deadline)?;
+        ensure!(server_succeeded || !self.succeeds, "the server failed: {server}");
+        for (output, expected) in [server, client].iter().zip(self.prints) {
+            ensure!(output.contains(expected), "no {expected:?} in {output:?}");
+            ensure!(!output.contains("invalid data"), "what arrived is not what was sent: {output:?}");
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a program on soft devices listens for connections by address: it has a socket of
+/// that name.
+fn is_listening_by_address(port: u16) -> bool {
+    let name = format!("/cm/2/106/{port}/");
+    fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name))
+}
+
+/// A program that runs. Dropping it kills it.
+struct Running(Child);
+
+impl Running {
+    /// Waits for its end; returns whether it succeeded, and its output.
+    fn finish(mut self, deadline: Instant) -> Result<(bool, String)> {
+        let status = loop {
+            if let Some(status) = self.0.try_wait()? {
+                break status;
+            }
+            ensure!(Instant::now() < deadline, "it did not end within {LIMIT:?}");
+            thread::park_timeout(Duration::from_millis(10));
+        };
+        Ok((status.success(), self.output()))
+    }
+
+    /// Returns the output of a program that has ended. These print less than a pipe holds.
+    fn output(&mut self) -> String {
+        let mut bytes = Vec::new();
+        // A program whose output cannot be read has not printed what is expected.
+        let _ = self.0.stdout.take().map(|mut pipe| pipe.read_to_end(&mut bytes));
+        let _ = self.0.stderr.take().map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is the normal case.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

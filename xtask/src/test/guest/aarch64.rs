@@ -1,0 +1,66 @@
+//! A chosen part of the suites on rxe of kernels for aarch64, which QEMU emulates.
+//!
+//! The programs are built for aarch64, and rdma-core's are Debian's. Cases name no provider, which
+//! takes minutes to build.
+
+use std::process::{Command, Stdio};
+
+use super::lines::{SuiteLines, follow_guest};
+use crate::arch::Arch;
+use crate::test::Args;
+use crate::test::stage::{StageResult, stage};
+use crate::vm::kernel::{Choice, SERIES};
+use crate::{aarch64, apt, c_abi, cargo, commit, vm};
+
+/// The kernels, each with the turn of the commits that run it.
+const KERNELS: &[(&str, usize)] = &[("6.12", 0), ("7.2", 2)];
+
+/// The cases by default: our tools beside rdma-core's, ping-pongs of both, and the conformance
+/// suite's first groups. `cargo xtask vm --arch aarch64` runs any.
+const SUITES: &[&str] = &["interop.devinfo", "interop.rc pingpong", "conformance.rc"];
+
+/// Runs the guests of this commit's turn.
+pub(in crate::test) fn stages(args: &Args, vm_required: bool) -> Vec<StageResult> {
+    let turn = commit::turn();
+    let one = |&(kernel, its): &(&str, usize)| {
+        stage(&format!("guest suites on {kernel} aarch64"), |result| {
+            if turn.is_some_and(|turn| turn != its) {
+                return result.skip("other commits have it (cargo xtask test --only aarch64)");
+            }
+            if let Err(error) = run(args, kernel, result) {
+                let why = format!("no guest of aarch64: {error:#}");
+                if vm_required { result.fail(why) } else { result.skip(why) }
+            }
+        })
+    };
+    KERNELS.iter().map(one).collect()
+}
+
+/// Prepares a guest and runs the suites in it.
+///
+/// # Errors
+/// There can be no guest, or its programs cannot be built.
+fn run(args: &Args, kernel: &str, result: &mut StageResult) -> anyhow::Result<()> {
+    let progress = vm::Progress::new(false);
+    apt::ensure_tools(&[apt::VM_TOOLS, apt::AARCH64_TOOLS], |line| progress.say(line))?;
+    let choice = SERIES.iter().find(|series| series.name == kernel).map(Choice::Series);
+    if let Some(choice) = choice {
+        vm::Boot::prepare(&choice, Arch::Aarch64, vm::Device::Rxe, vm::Accel::Auto, &progress)?;
+    }
+    let programs = aarch64::build(aarch64::PROGRAMS)?;
+    let libraries = c_abi::link_for_aarch64(&programs.join(c_abi::ARCHIVE))?;
+    // Through /proc, because the file may have been rebuilt since this process started.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["vm", "--arch", Arch::Aarch64.name(), "--kernel", kernel, "--device", "rxe"]);
+    command.args(["--timeout", &args.timeout.to_string()]);
+    command.arg("--env").arg(format!("VERBS_BIN_DIR={}", programs.display()));
+    command.arg("--env").arg(format!("VERBS_C_ABI_DIR={}", libraries.display()));
+    command.arg("--").arg(programs.join("guest")).args(["--form", "erased"]).args(SUITES);
+    command.current_dir(cargo::root()).stdin(Stdio::null());
+    let mut seen = SuiteLines::default();
+    let status = follow_guest(&mut command, &format!("{kernel} aarch64"), |line| seen.take(line, result))?;
+    seen.finish(status, result);
+    // The table of conformance results has no column of this architecture.
+    result.conformance.clear();
+    Ok(())
+}
