@@ -8,9 +8,10 @@ use super::{clmul, tables};
 pub enum Backend {
     /// Look-ups in 16 KiB of tables, 16 bytes a step. Available everywhere.
     Tables,
-    /// Carry-less multiplication of 64 bits (PCLMULQDQ), 64 bytes a step.
+    /// Carry-less multiplication of 64 bits (PCLMULQDQ, on aarch64 PMULL), 64 bytes a step.
     Clmul,
-    /// Carry-less multiplication in 512 bit registers (VPCLMULQDQ and AVX-512), 256 bytes a step.
+    /// Carry-less multiplication in 512 bit registers (VPCLMULQDQ and AVX-512, on x86-64), 256
+    /// bytes a step.
     Clmul512,
 }
 
@@ -22,7 +23,8 @@ impl Backend {
     /// cached.
     #[inline]
     pub fn best() -> Self {
-        // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables, 12.3 µs by multiplication.
+        // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables and 12.3 µs by multiplication on
+        // x86-64, 4.8 and 46 µs on aarch64.
         if clmul::is_emulated() {
             Backend::Tables
         } else if clmul::has_clmul512() {

@@ -1,0 +1,59 @@
+//! CRC-32 by carry-less multiplication: PCLMULQDQ, VPCLMULQDQ with AVX-512, PMULL.
+//!
+//! Blocks are folded: a block of 128 bits that lies D bits ahead of another is multiplied by x^D
+//! modulo the polynomial and added to it, which leaves the CRC as it was. Several blocks are folded
+//! side by side, then into one, and that one is reduced to 32 bits.
+//!
+//! Bits are mirrored, as the CRC has them: the low half of a register holds the higher powers, and
+//! a product of two mirrored numbers comes out one bit short, hence the doubled constants.
+//!
+//! | module | blocks | the last block, and what does not fill one |
+//! |---|---|---|
+//! | `x86_64` | four of 128 or of 512 bits side by side | Barrett's division, and a shuffle |
+//! | `aarch64` | four of 128 bits side by side | the instructions CRC32 of Armv8, 8 bytes a step |
+//! | `elsewhere` | none: the tables do it all | |
+//!
+//! # Safety
+//! Three things are unsafe here. A function with a target feature may only run on a CPU that has
+//! it: the safe entries check first. Vector loads read through a pointer: they are wrapped in
+//! functions that take arrays of exactly their size. An identification register of aarch64 is read
+//! where the kernel allows it.
+//!
+//! # References
+//! V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
+//! Intel, 2009; Arm ARM, C7.2 (PMULL, PMULL2), C6.2 (CRC32B, CRC32W, CRC32X), D19.2 (MIDR_EL1);
+//! Linux `Documentation/arch/arm64/cpu-feature-registers.rst`
+#![allow(unsafe_code)]
+
+use super::poly::x_to;
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod elsewhere;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as machine;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use elsewhere as machine;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as machine;
+
+pub(super) use machine::{has_clmul, has_clmul512, is_emulated, multiply, update, update512};
+
+/// The factors that carry a register ahead: one for its low half, one for its high half.
+type Factors = (u64, u64);
+
+/// Returns the factors that carry a register `bits` ahead.
+const fn ahead(bits: u64) -> Factors {
+    ((x_to(bits + 32) as u64) << 1, (x_to(bits - 32) as u64) << 1)
+}
+
+const AHEAD_128: Factors = ahead(128);
+const AHEAD_512: Factors = ahead(512);
+/// The polynomial with its x³², 33 bits.
+const P: u64 = 0x1_db71_0641;
+/// x⁶⁴ divided by the polynomial, 33 bits.
+const MU: u64 = 0x1_f701_1641;
