@@ -75,6 +75,12 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(target_pointer_width = "16", target_pointer_width = "32", target_endian = "big"))]
+compile_error!(
+    "ib-cm supports 64-bit little-endian processors only: it is tested on x86-64 and aarch64, and \
+     nothing has shown that it is right elsewhere (ARCHITECTURE.md, \"Platforms\")"
+);
+
 pub mod cm;
 mod random;
 pub mod sim;
