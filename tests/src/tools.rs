@@ -31,6 +31,9 @@ pub enum Maker {
     Static,
 }
 
+/// The variable that names the folder of rdma-core's newest programs.
+const RDMA_CORE: &str = "VERBS_RDMA_CORE_DIR";
+
 impl fmt::Display for Maker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -66,6 +69,34 @@ impl Maker {
         let mut command = Command::new(path);
         command.arg0(name).env("LC_ALL", "C");
         self.prepare(&mut command)?;
+        Ok(command)
+    }
+
+    /// As [`tool`](Self::tool), but rdma-core's is of the newest release that Debian has, for
+    /// programs that have changed: it runs with its own C library.
+    ///
+    /// # Errors
+    /// It is not there, as [`tool`](Self::tool) says it; a skip if rdma-core's was not downloaded.
+    pub fn newest_tool(&self, name: &str) -> CaseResult<Command> {
+        if *self != Self::Theirs {
+            return self.tool(name);
+        }
+        let Some(root) = std::env::var_os(RDMA_CORE).map(PathBuf::from) else {
+            return skip(format_args!("rdma-core's newest programs are not there ({RDMA_CORE})"));
+        };
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        let mut paths = libraries.clone().into_os_string();
+        paths.push(":");
+        // Providers, which libibverbs looks for at this machine's place first.
+        paths.push(libraries.join("libibverbs"));
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command
+            .arg("--library-path")
+            .arg(paths)
+            .arg("--argv0")
+            .arg(name)
+            .arg(root.join("usr/bin").join(name));
+        command.env("LC_ALL", "C");
         Ok(command)
     }
 

@@ -6,6 +6,7 @@
 //! a missing host package as root.
 
 mod archive;
+mod root;
 mod version;
 
 use std::fs;
@@ -16,6 +17,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 pub(crate) use self::archive::{Archive, PackageVersion, PrivateApt, unpack};
+pub(crate) use self::root::Programs;
 pub(crate) use self::version::compare_versions;
 use crate::cache;
 

@@ -316,6 +316,7 @@ fn run(args: &Args, guest: &Guest, programs: &Programs, result: &mut StageResult
     for (name, dir) in [
         ("VERBS_STATIC_DIR", &programs.static_dir),
         ("VERBS_MUSL_DIR", &programs.musl_dir),
+        ("VERBS_RDMA_CORE_DIR", &programs.rdma_core_dir),
         ("VERBS_C_ABI_DIR", &programs.c_abi_dir),
     ] {
         if let Some(dir) = dir {

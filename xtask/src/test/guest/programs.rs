@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::{Guest, shares};
-use crate::c_abi;
+use crate::arch::Arch;
 use crate::cargo::{self, GUEST_PROFILE};
 use crate::test::Args;
 use crate::test::stage::{StageResult, stage};
 use crate::vm::connectx;
+use crate::{apt, c_abi};
 
 /// Programs of the guest suites.
 pub(super) struct Programs {
@@ -18,6 +19,8 @@ pub(super) struct Programs {
     pub(super) static_dir: Option<PathBuf>,
     /// The same with musl, if its standard library is installed.
     pub(super) musl_dir: Option<PathBuf>,
+    /// rdma-core's newest programs, with a C library of their own.
+    pub(super) rdma_core_dir: Option<PathBuf>,
     /// `libibverbs.so.1` and its companions.
     pub(super) c_abi_dir: Option<PathBuf>,
     /// The ConnectX model.
@@ -53,8 +56,14 @@ pub(super) fn build(
     }
     let exists = |guest: &Guest| bin_dir.as_ref().is_some_and(|dir| dir.join(guest.program()).exists());
     give_up(waiting, results, |guest| !exists(guest));
-    let mut programs =
-        Programs { bin_dir: bin_dir?, static_dir: None, musl_dir: None, c_abi_dir: None, model: None };
+    let mut programs = Programs {
+        bin_dir: bin_dir?,
+        static_dir: None,
+        musl_dir: None,
+        rdma_core_dir: None,
+        c_abi_dir: None,
+        model: None,
+    };
     if waiting.iter().any(|(_, guest)| guest.has_model()) {
         let model = stage("building the ConnectX model", |result| match connectx::build() {
             Ok(dir) => programs.model = Some(dir.join("connectx-model")),
@@ -75,6 +84,11 @@ pub(super) fn build(
         results.push(builds.stage);
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
+    // Cases that need them are skipped without.
+    programs.rdma_core_dir = RDMA_CORE
+        .root(&|line| println!("{line}"))
+        .inspect_err(|error| println!("{} are not available: {error:#}", RDMA_CORE.name))
+        .ok();
     if !waiting.is_empty() {
         results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(GUEST_PROFILE) {
             Ok(dir) => {
@@ -86,6 +100,15 @@ pub(super) fn build(
     }
     (!waiting.is_empty()).then_some(programs)
 }
+
+/// Programs of rdma-core that are newer than this machine's: the `cmtime` of Debian 12 is another
+/// program.
+const RDMA_CORE: apt::Programs = apt::Programs {
+    name: "rdma-core's newest programs",
+    arch: Arch::X86_64,
+    suite: "sid",
+    packages: &["ibverbs-providers", "rdmacm-utils"],
+};
 
 /// Removes guests whose programs could not be built, which has been counted as a failure, from the
 /// queue.
