@@ -6,7 +6,7 @@
 //!
 //! # Safety
 //! The child calls `ptrace(PTRACE_TRACEME)` between fork and exec, a system call that takes no
-//! address. The union of a `ptrace_syscall_info` is read by the member that its `op` selects.
+//! address. The tracer calls `ptrace(PTRACE_GET_SYSCALL_INFO)`, which writes one structure.
 //!
 //! # References
 //! `ptrace(2)`, `process_vm_readv(2)`
@@ -133,29 +133,60 @@ impl Tracer {
 
     /// Handles a stop at the entry or the exit of a system call.
     fn at_call(&mut self, pid: Pid) -> io::Result<()> {
-        let info = match ptrace::syscall_info(pid) {
+        let info = match SyscallInfo::of(pid) {
             Ok(info) => info,
             Err(Errno::ESRCH) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
         match info.op {
-            libc::PTRACE_SYSCALL_INFO_ENTRY => {
-                // SAFETY: this is the member of an entry.
-                let entry = unsafe { info.u.entry };
-                if let Some(call) = entered(pid, entry.nr, entry.args) {
+            SyscallInfo::ENTRY => {
+                let [number, args @ .., _] = info.data;
+                if let Some(call) = entered(pid, number, args) {
                     self.pending.insert(pid, call);
                 }
             }
-            libc::PTRACE_SYSCALL_INFO_EXIT => {
-                // SAFETY: this is the member of an exit.
-                let result = unsafe { info.u.exit }.sval;
+            SyscallInfo::EXIT => {
                 if let Some(call) = self.pending.remove(&pid) {
-                    self.calls.push(left(pid, call, result));
+                    self.calls.push(left(pid, call, info.data[0].cast_signed()));
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The kernel's `struct ptrace_syscall_info`, which the headers of some C libraries lack.
+#[derive(zerocopy::FromBytes)]
+#[repr(C)]
+struct SyscallInfo {
+    op: u8,
+    /// The architecture, and the pointers to instructions and to the stack.
+    _rest: [u8; 23],
+    /// The union: of an entry, the call's number and its arguments; of an exit, its result.
+    data: [u64; 8],
+}
+
+impl SyscallInfo {
+    const ENTRY: u8 = 1;
+    const EXIT: u8 = 2;
+
+    /// Returns the reason for which a thread has stopped.
+    fn of(pid: Pid) -> Result<Self, Errno> {
+        /// `PTRACE_GET_SYSCALL_INFO`
+        const REQUEST: libc::c_long = 0x420e;
+        let mut info = Self::new_zeroed();
+        // SAFETY: the kernel writes at most `size_of::<Self>()` bytes to `info`.
+        let length = unsafe {
+            libc::syscall(
+                libc::SYS_ptrace,
+                REQUEST,
+                libc::c_long::from(pid.as_raw()),
+                size_of::<Self>(),
+                &raw mut info,
+            )
+        };
+        Errno::result(length).map(|_| info)
     }
 }
 
