@@ -96,22 +96,22 @@ fn host_devices() -> Vec<String> {
 }
 
 /// The time limit of each program. Under emulation the ping-pong takes a second.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Port 1 of the device that the ping-pong uses.
-struct Port {
+pub(crate) struct Port {
     device: String,
     /// The GID index to pass, where the port needs one.
     gid_index: Option<u32>,
     /// The address at which programs of this machine reach the port; `None` where it has none.
     address: Option<Ipv4Addr>,
     /// The environment variable that adds the device to the programs' list.
-    env: Option<(&'static str, &'static str)>,
+    pub(crate) env: Option<(&'static str, &'static str)>,
 }
 
 impl Port {
     /// A soft device in each program, with an address of its own.
-    fn soft() -> Port {
+    pub(crate) fn soft() -> Port {
         Port {
             device: "soft0".into(),
             gid_index: Some(0),
@@ -183,7 +183,7 @@ fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
     }
     println!("\nserver$ {prefix}ibv_rc_pingpong {}", arguments.join(" "));
     let mut server = Program::start("server", &pingpong, &arguments, port)?;
-    server.wait_until_it_listens(tcp_port)?;
+    server.wait_until("listen", || is_listening(tcp_port))?;
     arguments.push("127.0.0.1".into());
     println!("client$ {prefix}ibv_rc_pingpong {}\n", arguments.join(" "));
     let client = Program::start("client", &pingpong, &arguments, port)?;
@@ -238,7 +238,7 @@ fn address_of(gid: &str) -> Option<Ipv4Addr> {
 }
 
 /// A running program whose output is shown line by line, prefixed with its name.
-struct Program {
+pub(crate) struct Program {
     name: &'static str,
     child: Child,
     output: Vec<thread::JoinHandle<bool>>,
@@ -247,7 +247,16 @@ struct Program {
 }
 
 impl Program {
-    fn start(name: &'static str, path: &Path, arguments: &[String], port: &Port) -> Result<Program> {
+    /// Starts a program with the port's environment.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub(crate) fn start(
+        name: &'static str,
+        path: &Path,
+        arguments: &[String],
+        port: &Port,
+    ) -> Result<Program> {
         let mut child = Command::new(path)
             .args(arguments)
             .envs(port.env)
@@ -269,19 +278,27 @@ impl Program {
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
-    fn wait_until_it_listens(&mut self, port: u16) -> Result<()> {
+    /// Waits until something is true, which no event announces.
+    ///
+    /// # Errors
+    /// The program ends before, or [`LIMIT`] passes; the message has `verb`.
+    pub(crate) fn wait_until(&mut self, verb: &str, is_true: impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        while !is_listening(port) {
+        while !is_true() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the {} ended early: {status}", self.name);
             }
-            ensure!(Instant::now() < deadline, "the {} does not listen on port {port}", self.name);
+            ensure!(Instant::now() < deadline, "the {} does not {verb}", self.name);
             thread::park_timeout(Duration::from_millis(10));
         }
         Ok(())
     }
 
-    fn finish(mut self, deadline: Instant) -> Result<()> {
+    /// Waits for the end of the program.
+    ///
+    /// # Errors
+    /// It has not ended at the deadline, failed, or received wrong data.
+    pub(crate) fn finish(mut self, deadline: Instant) -> Result<()> {
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;

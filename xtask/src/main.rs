@@ -13,6 +13,7 @@
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
 //! | `aarch64` | [`aarch64`] | tests and programs of another architecture, in an emulator |
+//! | `musl` | [`musl`] | static programs and their tests, also in an empty root |
 //! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
@@ -30,6 +31,7 @@ mod cargo;
 mod commit;
 mod demo;
 mod fuzz;
+mod musl;
 mod mutants;
 mod soak;
 mod test;
@@ -68,6 +70,8 @@ enum Command {
     Mutants(mutants::Args),
     /// Run tests and programs for aarch64 in an emulator
     Aarch64(aarch64::Args),
+    /// Run tests of static programs with musl, and the programs in an empty root
+    Musl(musl::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
     /// Write the golden files of uverbs-abi and c-abi from Debian's headers
@@ -109,6 +113,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Mutants(args) => mutants::run(&args),
         Command::Aarch64(args) => aarch64::run(&args),
+        Command::Musl(args) => musl::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
         Command::CAbi(args) => c_abi::run(&args),

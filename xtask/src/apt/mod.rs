@@ -115,6 +115,13 @@ pub(crate) const AARCH64_TOOLS: &[HostTool] = &[
     tool("qemu-aarch64-static", "qemu-user-static"),
 ];
 
+/// Tools that link static programs with musl, where rustup has no standard library for it.
+pub(crate) const MUSL_TOOLS: &[HostTool] =
+    &[tool("musl-gcc", "musl-tools"), tool(LIBUNWIND, "libunwind-14-dev")];
+
+/// LLVM's unwinder.
+pub(crate) const LIBUNWIND: &str = "/usr/lib/llvm-14/lib/libunwind.a";
+
 /// Tools that build the fuzz targets: libFuzzer is C++.
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
 
@@ -155,7 +162,8 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
     Ok(())
 }
 
-fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
+/// Returns the packages of tools that do not exist.
+pub(crate) fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
     let mut packages = Vec::new();
     for tool in tools.iter().copied().flatten() {
         let present = match tool.program {

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
-use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, mutants};
+use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, musl, mutants};
 
 /// A stage: its name, the turns of commits that run it, and what it does.
 type Stage = (&'static str, &'static [usize], fn(&mut StageResult));
@@ -78,6 +78,21 @@ const BESIDE: &[Stage] = &[
     }),
     UNITS_ON_AARCH64,
     SUITES_ON_AARCH64,
+    ("static programs with musl", &[0], |result| {
+        for arguments in musl::TESTS {
+            match musl::command() {
+                Ok(mut command) => host_tests(command.args(arguments), result),
+                Err(error) => return result.skip(format!("static programs with musl: {error:#}")),
+            }
+        }
+        if let Some(why) = musl::bare_root::obstacle() {
+            return result.skip(format!("static programs in an empty root: {why}"));
+        }
+        match musl::build_tools().and_then(|tools| musl::bare_root::check(&tools)) {
+            Ok(checks) => result.counts.passed += checks,
+            Err(error) => result.fail(format!("{error:#}")),
+        }
+    }),
     ("instructions of the ConnectX data path", EVERY, |result| {
         if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
             return result.skip(format!("callgrind: {error:#}"));

@@ -10,14 +10,14 @@ use crate::cargo::{self, GUEST_PROFILE};
 use crate::test::Args;
 use crate::test::stage::{StageResult, stage};
 use crate::vm::connectx;
-use crate::{apt, c_abi};
+use crate::{apt, c_abi, musl};
 
 /// Programs of the guest suites.
 pub(super) struct Programs {
     pub(super) bin_dir: PathBuf,
     /// The tools with the C library inside.
     pub(super) static_dir: Option<PathBuf>,
-    /// The same with musl, if its standard library is installed.
+    /// The same with musl, where it is to be had.
     pub(super) musl_dir: Option<PathBuf>,
     /// rdma-core's newest programs, with a C library of their own.
     pub(super) rdma_core_dir: Option<PathBuf>,
@@ -142,20 +142,17 @@ fn static_builds() -> StaticBuilds {
             }
             Err(error) => result.fail(format!("{error:#}")),
         }
-        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        if !cargo::has_std(&target) {
-            result.skip(format!(
-                "static tools with musl: the std of {target} is not installed (rustup target add {target})"
-            ));
-            return;
-        }
-        match cargo::build_static(&target, "dev") {
-            Ok(dir) => {
-                result.counts.passed += 1;
-                musl = Some(dir);
+        let Err(why) = musl::command() else {
+            match musl::build_tools() {
+                Ok(dir) => {
+                    result.counts.passed += 1;
+                    musl = Some(dir);
+                }
+                Err(error) => result.fail(format!("{error:#}")),
             }
-            Err(error) => result.fail(format!("{error:#}")),
-        }
+            return;
+        };
+        result.skip(format!("static tools with musl: {why:#}"));
     });
     StaticBuilds { stage, glibc, musl }
 }

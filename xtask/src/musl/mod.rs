@@ -1,0 +1,174 @@
+//! `cargo xtask musl`: programs and tests linked statically with musl, as containers without a C
+//! library want them.
+//!
+//! If rustup has no standard library for the target, it is built with the program ([`toolchain`]),
+//! musl comes from Debian, and LLVM's libunwind unwinds: that of gcc asks the C library for tables
+//! that musl does not have.
+//!
+//! Programs also run [in a root without any other file](bare_root).
+
+pub(crate) mod bare_root;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{apt, cache, cargo, toolchain};
+
+/// Runs tests of static programs with musl, and the programs in an empty root.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Arguments of cargo, such as `build --release -p rdma-tools --bins` [default: the tests of
+    /// `cargo xtask test`]
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+/// The tests that `cargo xtask test` runs, as arguments of cargo: units, the programs of both ends
+/// on soft devices, and conformance there. The second command finds all packages built by the
+/// first.
+pub(crate) const TESTS: [&[&str]; 2] = [
+    &[
+        "test",
+        "--no-fail-fast",
+        "--package=uverbs-abi",
+        "--package=verbs-core",
+        "--package=roce",
+        "--package=ib-cm",
+        "--package=provider-rxe",
+        "--package=provider-soft",
+        "--package=libibverbs-rs",
+        "--package=rdma-cm",
+        "--package=rdma-tools",
+        "--lib",
+        "--test=soft",
+        "--test=soft_cm",
+    ],
+    &["test", "--package=verbs-tests", "--test=soft"],
+];
+
+/// Runs `musl`. Its status is 0 if all tests pass.
+///
+/// # Errors
+/// As [`command`], and those of [`build_tools`] and [`bare_root::check`].
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let runs = |command: &mut Command| -> Result<bool> {
+        Ok(command.status().context("cannot run cargo")?.success())
+    };
+    if !args.arguments.is_empty() {
+        let succeeds = runs(command()?.args(&args.arguments))?;
+        return Ok(ExitCode::from(u8::from(!succeeds)));
+    }
+    let mut succeed = true;
+    for arguments in TESTS {
+        succeed &= runs(command()?.args(arguments))?;
+    }
+    match bare_root::obstacle() {
+        Some(why) => println!("the tools do not run in an empty root: {why}"),
+        None => drop(bare_root::check(&build_tools()?)?),
+    }
+    Ok(ExitCode::from(u8::from(!succeed)))
+}
+
+/// The target triple: the host's processor, with musl.
+pub(crate) fn target() -> String {
+    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+}
+
+/// Builds the tools, and returns their directory.
+///
+/// # Errors
+/// As [`command`], or the build fails; cargo has printed the reason on stderr.
+pub(crate) fn build_tools() -> Result<PathBuf> {
+    let mut command = command()?;
+    command.args(["build", "--quiet", "--package", "rdma-tools", "--bins"]);
+    let status = command.status().context("cannot run cargo")?;
+    ensure!(status.success(), "the tools do not build for {}", target());
+    Ok(directory()?.join(target()).join("debug"))
+}
+
+/// The folder of cargo's results: its own, so that no other build waits for these.
+fn directory() -> Result<PathBuf> {
+    Ok(cargo::target_directory()?.join("musl"))
+}
+
+/// Returns a command of cargo that builds static programs with musl; the caller adds arguments.
+///
+/// # Errors
+/// rustup has no standard library for the target, and the toolchain that builds one or a package of
+/// Debian is not available; the message names what is missing.
+pub(crate) fn command() -> Result<Command> {
+    let target = target();
+    let (mut command, flags) = if cargo::has_std(&target) {
+        (cargo::command(), STATIC.to_owned())
+    } else {
+        let toolchain = toolchain::with_source(&toolchain::nightly()?)
+            .with_context(|| format!("the std of {target} is not installed (rustup target add {target})"))?;
+        apt::ensure_tools(&[apt::MUSL_TOOLS], |line| println!("{line}"))?;
+        let mut command = toolchain::cargo_of(&toolchain);
+        command.env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD).env(variable(&target, "LINKER"), "musl-gcc");
+        let flags = format!("{STATIC} {LINKED_BY_GCC} -Lnative={}", unwinder()?.display());
+        (command, flags)
+    };
+    command
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("CARGO_BUILD_TARGET", &target)
+        .env("CARGO_TARGET_DIR", directory()?)
+        .env(variable(&target, "RUSTFLAGS"), flags)
+        .env("CARGO_PROFILE_DEV_DEBUG", "0");
+    Ok(command)
+}
+
+const STATIC: &str = "-Ctarget-feature=+crt-static";
+
+/// Flags with which musl's own compiler wrapper links, instead of the files that rustup's standard
+/// library brings. Debian's libunwind names glibc's `__fprintf_chk`, with which it prints a line
+/// before it aborts: it aborts without that line.
+const LINKED_BY_GCC: &str =
+    "-Clink-self-contained=no -Crelocation-model=static -Clink-arg=-Wl,--defsym=__fprintf_chk=abort";
+
+/// Returns the variable of cargo's configuration for a target.
+fn variable(target: &str, name: &str) -> String {
+    format!("CARGO_TARGET_{}_{name}", target.to_uppercase().replace('-', "_"))
+}
+
+/// Returns a folder in which the linker finds LLVM's libunwind and no library that belongs to
+/// glibc.
+fn unwinder() -> Result<PathBuf> {
+    let folder = cache::dir()?.join("musl");
+    fs::create_dir_all(&folder)?;
+    let (link, library) = (folder.join("libunwind.a"), Path::new(apt::LIBUNWIND));
+    if !fs::read_link(&link).is_ok_and(|leads_to| leads_to == library) {
+        let making = folder.join(format!("libunwind.a.{}", std::process::id()));
+        let _ = fs::remove_file(&making);
+        symlink(library, &making)?;
+        fs::rename(&making, &link)?;
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_its_own_variables_of_cargo() {
+        let name = variable("x86_64-unknown-linux-musl", "LINKER");
+        assert_eq!(name, "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER");
+    }
+
+    #[test]
+    fn the_tests_are_of_packages_that_exist() {
+        let lock = fs::read_to_string(cargo::root().join("Cargo.lock")).unwrap();
+        for package in
+            TESTS.iter().copied().flatten().filter_map(|argument| argument.strip_prefix("--package="))
+        {
+            assert!(lock.contains(&format!("name = \"{package}\"\n")), "{package}");
+        }
+    }
+}
