@@ -14,6 +14,7 @@
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
 //! | `aarch64` | [`aarch64`] | tests and programs of another architecture, in an emulator |
 //! | `musl` | [`musl`] | static programs and their tests, also in an empty root |
+//! | `sanitizer` | [`sanitizer`] | tests of the libraries under a sanitizer |
 //! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
@@ -33,6 +34,7 @@ mod demo;
 mod fuzz;
 mod musl;
 mod mutants;
+mod sanitizer;
 mod soak;
 mod test;
 mod toolchain;
@@ -72,6 +74,8 @@ enum Command {
     Aarch64(aarch64::Args),
     /// Run tests of static programs with musl, and the programs in an empty root
     Musl(musl::Args),
+    /// Run tests under AddressSanitizer or ThreadSanitizer
+    Sanitizer(sanitizer::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
     /// Write the golden files of uverbs-abi and c-abi from Debian's headers
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         Command::Mutants(args) => mutants::run(&args),
         Command::Aarch64(args) => aarch64::run(&args),
         Command::Musl(args) => musl::run(&args),
+        Command::Sanitizer(args) => sanitizer::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
         Command::CAbi(args) => c_abi::run(&args),

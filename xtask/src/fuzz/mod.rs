@@ -3,7 +3,7 @@
 //! public API (`api`: a program's calls).
 //!
 //! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
-//! soft devices, with `--device rxe` in a guest, and under sanitizers ([`sanitizer`]).
+//! soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
 //! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
@@ -15,15 +15,13 @@
 //! New inputs go to `target/fuzz/corpus`; the committed ones are only read. An input that crashes a
 //! target is kept, and its path is printed.
 
-mod sanitizer;
-
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-pub(crate) use self::sanitizer::Sanitizer;
+use crate::sanitizer::{SANITIZERS, Sanitizer};
 use crate::vm::connectx::Port;
 use crate::vm::{self, kernel};
 use crate::{apt, cargo};
@@ -108,9 +106,6 @@ fn workspace(target: &str) -> &'static str {
         _ => "roce/fuzz",
     }
 }
-
-/// Every sanitizer that the target api runs under.
-pub(crate) const SANITIZERS: [Sanitizer; 2] = [Sanitizer::Address, Sanitizer::Thread];
 
 /// Runs the target api under a sanitizer for `seconds`, and returns what failed.
 ///

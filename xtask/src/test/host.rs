@@ -8,6 +8,7 @@ use std::thread;
 
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, packages, prose};
+use crate::sanitizer::SANITIZERS;
 use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, musl, mutants};
 
 /// A stage: its name, the turns of commits that run it, and what it does.
@@ -139,9 +140,9 @@ const BESIDE: &[Stage] = &[
         }
     }),
     ("random calls under sanitizers, for a moment", &[2, 3], |result| {
-        let turn = commit::turn().map(|turn| turn % fuzz::SANITIZERS.len());
+        let turn = commit::turn().map(|turn| turn % SANITIZERS.len());
         let mut has_run = false;
-        for (its, sanitizer) in fuzz::SANITIZERS.into_iter().enumerate() {
+        for (its, sanitizer) in SANITIZERS.into_iter().enumerate() {
             if turn.is_some_and(|turn| its != turn) {
                 let (name, command) = (sanitizer.name(), "cargo xtask fuzz --sanitizer");
                 result.skip(format!("the {name} sanitizer: other commits have it ({command}={name})"));
@@ -298,8 +299,8 @@ fn is_of(line: &str, case: &str) -> bool {
 /// others.
 const MUTANTS: usize = 2;
 
-/// Short, because few calls show that a sanitizer works, although it slows them down.
-const SANITIZER_SECONDS: u64 = 10;
+/// Twice as long as without a sanitizer, which slows the calls down.
+const SANITIZER_SECONDS: u64 = 20;
 
 /// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` runs
 /// longer.

@@ -1,0 +1,150 @@
+//! `cargo xtask sanitizer`: tests under a sanitizer, with a standard library that it instruments as
+//! well. `cargo xtask fuzz --sanitizer` runs random calls.
+//!
+//! Only nightly toolchains have sanitizers. ThreadSanitizer has to see the standard library's own
+//! accesses: otherwise a lock in it orders nothing, and every `Arc` that is dropped looks like a
+//! race. AddressSanitizer would miss what the standard library reads and writes for a caller. It is
+//! therefore built with the program ([`toolchain`]).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{cargo, toolchain};
+
+/// Runs tests under a sanitizer.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The sanitizer
+    #[arg(value_enum)]
+    sanitizer: Sanitizer,
+
+    /// Arguments of cargo, such as `test --release -p roce --lib` [default: tests with threads]
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+/// Every sanitizer that random calls run under.
+pub(crate) const SANITIZERS: [Sanitizer; 2] = [Sanitizer::Address, Sanitizer::Thread];
+
+/// A sanitizer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Sanitizer {
+    /// AddressSanitizer: accesses to memory that is out of bounds or freed
+    Address,
+    /// ThreadSanitizer: accesses that race
+    Thread,
+}
+
+/// The tests of the libraries whose objects threads share.
+const TESTS: &[&str] = &[
+    "test",
+    "--release",
+    "--no-fail-fast",
+    "--package=libibverbs-rs",
+    "--package=provider-soft",
+    "--package=rdma-cm",
+    "--lib",
+    "--test=api",
+    "--test=device",
+    "--test=lifetime",
+    "--test=objects",
+    "--test=parts",
+    "--test=soft",
+];
+
+/// Runs `sanitizer`. Its status is cargo's.
+///
+/// # Errors
+/// As [`Sanitizer::cargo`].
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let mut command = args.sanitizer.cargo()?;
+    if args.arguments.is_empty() {
+        command.args(TESTS);
+    } else {
+        command.args(&args.arguments);
+    }
+    let status = command.status().context("cannot run the nightly toolchain's cargo")?;
+    Ok(ExitCode::from(u8::from(!status.success())))
+}
+
+impl Sanitizer {
+    /// The compiler's name of it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Sanitizer::Address => "address",
+            Sanitizer::Thread => "thread",
+        }
+    }
+
+    /// Environment variable for programs under it. Leaks are not reported, because tests forget
+    /// handles on purpose.
+    pub(crate) const fn environment(self) -> (&'static str, &'static str) {
+        match self {
+            Sanitizer::Address => ("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1"),
+            Sanitizer::Thread => ("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1"),
+        }
+    }
+
+    /// The compiler's flags. Copies are made without assembly, which sanitizers do not see.
+    fn flags(self) -> String {
+        format!(
+            "-Zsanitizer={} --cfg verbs_portable_copies -Cdebug-assertions -Coverflow-checks",
+            self.name()
+        )
+    }
+
+    /// Returns a command of cargo that builds with the sanitizer, and runs programs with its
+    /// options; the caller adds arguments.
+    ///
+    /// # Errors
+    /// There is no nightly toolchain, or its standard library's source is not available.
+    pub(crate) fn cargo(self) -> Result<Command> {
+        let toolchain = toolchain::with_source(&toolchain::nightly()?)?;
+        let mut command = toolchain::cargo_of(&toolchain);
+        command
+            .env("CARGO_BUILD_TARGET", cargo::host_target())
+            .env("CARGO_TARGET_DIR", self.directory()?)
+            .env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD)
+            // Its checks take most of the time of a run, and the optimiser most of a build.
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("RUSTFLAGS", self.flags())
+            .envs([self.environment()]);
+        Ok(command)
+    }
+
+    fn directory(self) -> Result<PathBuf> {
+        Ok(cargo::target_directory()?.join("sanitizer").join(self.name()))
+    }
+
+    /// Builds a program of a package with the sanitizer, and returns the program's path.
+    ///
+    /// # Errors
+    /// As [`Sanitizer::cargo`], or the build fails.
+    pub(crate) fn build(self, package: &str, program: &str) -> Result<PathBuf> {
+        let mut command = self.cargo()?;
+        command
+            .args(["build", "--quiet", "--release", "--package", package, "--bin", program])
+            // The rest of the tests takes minutes to build.
+            .arg("--no-default-features");
+        let status = command.status().context("cannot run the nightly toolchain's cargo")?;
+        ensure!(status.success(), "{program} does not build with the {} sanitizer: {status}", self.name());
+        Ok(self.directory()?.join(cargo::host_target()).join("release").join(program))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_on_purpose_is_no_leak_and_copies_are_seen() {
+        assert!(Sanitizer::Address.environment().1.contains("detect_leaks=0"));
+        for sanitizer in SANITIZERS {
+            assert!(sanitizer.flags().contains("--cfg verbs_portable_copies"));
+            assert!(sanitizer.flags().contains(&format!("-Zsanitizer={}", sanitizer.name())));
+        }
+    }
+}
