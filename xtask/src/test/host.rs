@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use super::stage::{Counts, StageResult, follow, stage};
-use super::{commits, features, packages, prose};
+use super::{commits, features, msrv, packages, prose};
 use crate::sanitizer::SANITIZERS;
 use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, musl, mutants};
 
@@ -60,6 +60,7 @@ const SUITES_ON_AARCH64: Stage = ("conformance and programs on aarch64", &[3], |
 /// The stages that build elsewhere, except one small program. They run beside those of the
 /// workspace, which leave a processor idle while they link, and while a test waits.
 const BESIDE: &[Stage] = &[
+    ("the oldest Rust that is stated", EVERY, msrv::check),
     ("rings and tables under the model checker", &[2], |result| {
         for arguments in [
             &["--package", "verbs-core", "--test", "loom"] as &[&str],

@@ -15,6 +15,7 @@ mod commits;
 mod features;
 mod guest;
 mod host;
+mod msrv;
 mod packages;
 mod prose;
 mod stage;
