@@ -15,6 +15,7 @@
 //! | `aarch64` | [`aarch64`] | tests and programs of another architecture, in an emulator |
 //! | `musl` | [`musl`] | static programs and their tests, also in an empty root |
 //! | `sanitizer` | [`sanitizer`] | tests of the libraries under a sanitizer |
+//! | `toolchain` | [`toolchain`] | makes the toolchain that builds std, and reports its use |
 //! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
 //! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
@@ -76,6 +77,8 @@ enum Command {
     Musl(musl::Args),
     /// Run tests under AddressSanitizer or ThreadSanitizer
     Sanitizer(sanitizer::Args),
+    /// Make the toolchain that builds its standard library, and report what it serves
+    Toolchain(toolchain::Args),
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
     /// Write the golden files of uverbs-abi and c-abi from Debian's headers
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Aarch64(args) => aarch64::run(&args),
         Command::Musl(args) => musl::run(&args),
         Command::Sanitizer(args) => sanitizer::run(&args),
+        Command::Toolchain(args) => toolchain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Abi(args) => abi::run(&args),
         Command::CAbi(args) => c_abi::run(&args),

@@ -79,6 +79,14 @@ impl Sanitizer {
         }
     }
 
+    /// The compiler's library of it.
+    pub(crate) const fn runtime(self) -> &'static str {
+        match self {
+            Sanitizer::Address => "librustc-nightly_rt.asan.a",
+            Sanitizer::Thread => "librustc-nightly_rt.tsan.a",
+        }
+    }
+
     /// Environment variable for programs under it. Leaks are not reported, because tests forget
     /// handles on purpose.
     pub(crate) const fn environment(self) -> (&'static str, &'static str) {

@@ -1,8 +1,14 @@
 //! The nightly toolchain with the source of the standard library, which some programs are built
-//! with: those under ThreadSanitizer, and those for another architecture.
+//! with: those under sanitizers, those with musl, and those for another architecture.
+//! `cargo xtask toolchain` makes it and [reports](report) it.
 //!
 //! The source comes from rustup's component rust-src, else from Debian's package of that name,
 //! which is unpacked beside a copy of the toolchain in the cache.
+//!
+//! Invariant: the toolchain of the user is only read. The copy shares the files' contents by hard
+//! links, so that its files are replaced, and never opened for writing.
+
+mod report;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +16,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+pub(crate) use self::report::{Args, run};
 use crate::apt::{self, Archive, PrivateApt};
 use crate::{cache, cargo};
 
@@ -43,20 +50,22 @@ pub(crate) fn cargo_of(toolchain: &Path) -> Command {
     command
 }
 
-/// The place of the standard library's source in a toolchain.
+/// The place of sources in a toolchain, and in it that of the standard library's.
+const SOURCES: &str = "lib/rustlib/src";
 const SOURCE: &str = "lib/rustlib/src/rust";
+
+/// The file in a copied toolchain that holds the version of Debian's rust-src.
+const PACKAGE_VERSION: &str = "rust-src.version";
 
 /// Returns the toolchain if it has the source, else a copy of it with the source.
 ///
 /// # Errors
 /// The source is neither installed nor to be had from Debian, or the toolchain cannot be copied.
 pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
-    let is_complete = |toolchain: &Path| toolchain.join(SOURCE).join("library/Cargo.lock").exists();
     if is_complete(toolchain) {
         return Ok(toolchain.to_owned());
     }
-    let version = Command::new(toolchain.join("bin/rustc")).arg("--version").output()?;
-    let version = String::from_utf8_lossy(&version.stdout).trim().replace([' ', '(', ')'], "_");
+    let version = compiler(toolchain)?.replace([' ', '(', ')'], "_");
     let _lock = cache::lock("toolchain", || println!("waiting for another xtask that prepares a toolchain"))?;
     let dir = cache::dir()?.join("toolchain").join(version);
     if is_complete(&dir) {
@@ -67,6 +76,20 @@ pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
          (rustup component add rust-src --toolchain nightly), and Debian's rust-src is not available",
     )?;
     Ok(dir)
+}
+
+/// Returns whether a toolchain has the source of its standard library.
+fn is_complete(toolchain: &Path) -> bool {
+    toolchain.join(SOURCE).join("library/Cargo.lock").exists()
+}
+
+/// Returns the version of a toolchain's compiler, as the compiler prints it.
+fn compiler(toolchain: &Path) -> Result<String> {
+    let rustc = toolchain.join("bin/rustc");
+    let output = Command::new(&rustc).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {}", rustc.display()))?;
+    ensure!(output.status.success(), "{} --version: {}", rustc.display(), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Copies a toolchain, and adds Debian's newest source of the standard library.
@@ -83,26 +106,100 @@ fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     let mut versions = apt.versions("rust-src")?;
     versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
     let newest = versions.pop().context("Debian's sid has no rust-src")?;
+    let version = newest.version.clone();
     apt.download(&[newest], &debs, false)?;
     apt::unpack(&debs, &root)?;
-    // Links where possible: a toolchain has more than a gigabyte.
-    if !run("cp", &["-rl".as_ref(), toolchain, &copy])? {
-        let _ = fs::remove_dir_all(&copy);
-        ensure!(run("cp", &["-r".as_ref(), toolchain, &copy])?, "the toolchain cannot be copied");
-    }
     let sources = fs::read_dir(root.join("usr/src"))?.next().context("the package holds no source")??.path();
-    fs::create_dir_all(copy.join(SOURCE))?;
-    for part in ["library", "Cargo.lock"] {
-        let copied = run("cp", &["-r".as_ref(), &sources.join(part), &copy.join(SOURCE)])?;
-        ensure!(copied, "{part} cannot be copied");
-    }
+    copy_beside(toolchain, &sources, &copy)?;
+    fs::write(copy.join(PACKAGE_VERSION), version)?;
     fs::create_dir_all(dir.parent().unwrap_or(dir))?;
     fs::rename(&copy, dir)?;
     let _ = fs::remove_dir_all(&making);
     Ok(())
 }
 
-fn run(program: &str, arguments: &[&Path]) -> Result<bool> {
+/// Copies a toolchain without its sources, and adds others.
+fn copy_beside(toolchain: &Path, sources: &Path, copy: &Path) -> Result<()> {
+    // Links where possible: a toolchain has more than a gigabyte.
+    if !run_quietly("cp", &["-rl".as_ref(), toolchain, copy])? {
+        let _ = fs::remove_dir_all(copy);
+        ensure!(run_quietly("cp", &["-r".as_ref(), toolchain, copy])?, "the toolchain cannot be copied");
+    }
+    // A file that is there already is the user's own by another name, and a symbolic link may lead
+    // out of the copy.
+    let theirs = copy.join(SOURCES);
+    match fs::symlink_metadata(&theirs) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(&theirs)?,
+        Ok(_) => fs::remove_file(&theirs)?,
+        Err(_) => {}
+    }
+    fs::create_dir_all(copy.join(SOURCE))?;
+    for part in ["library", "Cargo.lock"] {
+        let copied = run_quietly("cp", &["-r".as_ref(), &sources.join(part), &copy.join(SOURCE)])?;
+        ensure!(copied, "{part} cannot be copied");
+    }
+    Ok(())
+}
+
+fn run_quietly(program: &str, arguments: &[&Path]) -> Result<bool> {
     let status = Command::new(program).args(arguments).stderr(Stdio::null()).status();
     Ok(status.with_context(|| format!("cannot run {program}"))?.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory that goes away with the value.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("xtask-toolchain-{name}-{}", std::process::id()));
+            fs::create_dir_all(dir.join("sources/library")).unwrap();
+            fs::write(dir.join("sources/library/Cargo.lock"), "new").unwrap();
+            fs::write(dir.join("sources/Cargo.lock"), "new").unwrap();
+            fs::create_dir_all(dir.join("theirs/bin")).unwrap();
+            fs::write(dir.join("theirs/bin/rustc"), "compiler").unwrap();
+            Scratch(dir)
+        }
+
+        fn copy(&self) -> PathBuf {
+            let copy = self.0.join("copy");
+            copy_beside(&self.0.join("theirs"), &self.0.join("sources"), &copy).unwrap();
+            assert!(is_complete(&copy));
+            assert_eq!(fs::read_to_string(copy.join("bin/rustc")).unwrap(), "compiler");
+            copy
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_copy_writes_through_no_hard_link_of_the_users_toolchain() {
+        let scratch = Scratch::new("links");
+        let theirs = scratch.0.join("theirs").join(SOURCE);
+        fs::create_dir_all(&theirs).unwrap();
+        fs::write(theirs.join("Cargo.lock"), "theirs").unwrap();
+        let copy = scratch.copy();
+        assert_eq!(fs::read_to_string(copy.join(SOURCE).join("Cargo.lock")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(theirs.join("Cargo.lock")).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn a_copy_follows_no_symbolic_link_of_the_users_toolchain() {
+        let scratch = Scratch::new("symlink");
+        let elsewhere = scratch.0.join("elsewhere");
+        fs::create_dir_all(&elsewhere).unwrap();
+        fs::create_dir_all(scratch.0.join("theirs/lib/rustlib")).unwrap();
+        symlink(&elsewhere, scratch.0.join("theirs").join(SOURCES)).unwrap();
+        scratch.copy();
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
 }
