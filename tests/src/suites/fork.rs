@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use verbs::{Buf, Cause, Errno, ForkStatus, SendFlags, SendOp, fork_init, is_fork_initialized};
+use verbs_core::ring::page_size;
 
 use crate::cases;
 use crate::fabric::{self, Pair, Shape, next_completed, pattern, rxe_is_before};
@@ -181,12 +182,12 @@ fn a_child_lacks_protected_pages_until_they_are_deregistered() -> CaseResult {
     fork_init()?;
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
-    let map = MmapMut::map_anon(3 * 4096)?;
+    let map = MmapMut::map_anon(3 * page_size())?;
     let start = map.as_ptr();
     assert!(child_can_read(start)?);
     let mut first = pd.register(map)?;
     // A second region of the same pages.
-    let second = pd.expose(first.split_off(4096), verbs::RemoteAccess::READ)?;
+    let second = pd.expose(first.split_off(page_size()), verbs::RemoteAccess::READ)?;
     assert!(!child_can_read(start)?, "a registered page is in the child");
     drop(second);
     assert!(!child_can_read(start)?, "a page with one of two regions is in the child");
@@ -202,19 +203,19 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     }
     fork_init()?;
     let pd = fabric::open()?.alloc_pd()?;
-    let mut map = MmapMut::map_anon(3 * 4096)?;
+    let mut map = MmapMut::map_anon(3 * page_size())?;
     let start = map.as_ptr();
-    let (read, written) = map.split_at_mut(4096);
+    let (read, written) = map.split_at_mut(page_size());
     let (result, _) = pd.scope(no_queue_pairs(), |scope, _| {
         let _read = scope.register(read)?;
         // A part of a page excludes all of it.
         let _written = scope.register_mut(&mut written[100..200])?;
-        CaseResult::Ok([0, 1, 2].map(|page| child_can_read(start.wrapping_add(page * 4096))))
+        CaseResult::Ok([0, 1, 2].map(|page| child_can_read(start.wrapping_add(page * page_size()))))
     });
     let [read, written, other] = result?;
     assert_eq!([read?, written?, other?], [false, false, true], "pages that the child has");
     for page in 0..3 {
-        assert!(child_can_read(start.wrapping_add(page * 4096))?, "page {page} is not in the child");
+        assert!(child_can_read(start.wrapping_add(page * page_size()))?, "page {page} is not in the child");
     }
     Ok(())
 }

@@ -173,9 +173,8 @@ impl Region {
     /// # Panics
     /// `len` is longer than the address space.
     pub fn plain(len: usize) -> Self {
-        const PAGE: usize = 4096;
         let len = len.next_multiple_of(size_of::<u128>()).max(size_of::<u128>());
-        let layout = Layout::from_size_align(len, PAGE).expect("a length in memory");
+        let layout = Layout::from_size_align(len, page_size()).expect("a length in memory");
         // SAFETY: the length is not 0.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };

@@ -21,6 +21,7 @@ const PROGRAMS: apt::Programs = apt::Programs {
         "busybox-static",
         "coreutils",
         "dash",
+        "grep",
         "iproute2",
         "kmod",
         // rdma-core's library, and programs of it that run on ours as well.

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::*;
 use crate::channel::{Attr, Uhw, Uverbs};
+use crate::ring::page_size;
 use crate::{Cause, cmd};
 
 fn framed(command: &WriteCmd<'_>, address: u64) -> Vec<u8> {
@@ -76,12 +77,14 @@ fn dev_null() -> FdChannel {
 fn pipe() -> (FdChannel, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: changes the size of a pipe's buffer.
-    let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PAGE) };
-    assert_eq!(size, PAGE);
+    let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, page()) };
+    assert_eq!(size, page());
     (over(writer), reader)
 }
 
-const PAGE: i32 = 4096;
+fn page() -> i32 {
+    i32::try_from(page_size()).unwrap()
+}
 
 #[test]
 fn a_file_without_verbs_refuses_the_ioctl() {
@@ -137,10 +140,10 @@ fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
         let (channel, mut reader) = pipe();
         // Longer than the pipe: the channel waits for the reader, which plays the kernel, in the
         // middle of the command.
-        let core_in = vec![0; 2 * PAGE as usize];
+        let core_in = vec![0; 2 * page_size()];
         let (mut core_out, mut driver_out) = (vec![0; len], [0; 16]);
         let kernel = std::thread::spawn(move || {
-            let mut head = vec![0; PAGE as usize];
+            let mut head = vec![0; page_size()];
             reader.read_exact(&mut head).unwrap();
             let address = u64::from_ne_bytes(*head[8..].first_chunk().unwrap());
             let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(address as usize);
@@ -149,7 +152,7 @@ fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
                 // the command is read.
                 unsafe { reply.add(at).write(at as u8) };
             }
-            let mut rest = vec![0; 8 + PAGE as usize];
+            let mut rest = vec![0; 8 + page_size()];
             reader.read_exact(&mut rest).unwrap();
         });
         channel.write(&mut WriteCmd::new(1, &core_in, &mut core_out, Uhw::reply(&mut driver_out))).unwrap();
@@ -165,7 +168,7 @@ fn a_command_that_is_taken_in_part_is_an_error() {
     // SAFETY: sets a flag of the pipe.
     let result = unsafe { libc::fcntl(channel.fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     assert_eq!(result, 0);
-    let core_in = vec![0; 2 * PAGE as usize];
+    let core_in = vec![0; 2 * page_size()];
     assert_eq!(channel.write(&mut WriteCmd::new(1, &core_in, &mut [], Uhw::none())), Err(Errno::IO));
     assert_eq!(channel.write(&mut WriteCmd::new(1, &[], &mut [], Uhw::none())), Err(Errno::AGAIN));
 }

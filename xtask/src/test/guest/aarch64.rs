@@ -15,9 +15,16 @@ use crate::{aarch64, apt, c_abi, cargo, commit, vm};
 /// The kernels, each with the turn of the commits that run it.
 const KERNELS: &[(&str, usize)] = &[("6.12", 0), ("7.2", 2)];
 
-/// The cases by default: our tools beside rdma-core's, ping-pongs of both, and the conformance
-/// suite's first groups. `cargo xtask vm --arch aarch64` runs any.
-const SUITES: &[&str] = &["interop.devinfo", "interop.rc pingpong", "conformance.rc"];
+/// The cases: our tools beside rdma-core's, ping-pongs of both, and two groups of the conformance
+/// suite. `cargo xtask vm --arch aarch64` runs any.
+const SUITES: &[&str] = &[
+    "interop.output",
+    "interop.pingpong ours serves ours -c",
+    "interop.pingpong ours serves theirs -c",
+    "interop.pingpong theirs serves ours -c",
+    "conformance.device",
+    "conformance.rc",
+];
 
 /// Runs the guests of this commit's turn.
 pub(in crate::test) fn stages(args: &Args, vm_required: bool) -> Vec<StageResult> {
