@@ -79,8 +79,14 @@ const LIBRARIES: &[&str] = &[
 /// The groups of conformance cases that run. Those with datagrams cannot: QEMU's user emulation
 /// does not know `IP_MULTICAST_ALL`, and a soft device then refuses such a queue pair with
 /// `ENOPROTOOPT`.
-const CONFORMANCE: &[&str] =
-    &["conformance.device", "conformance.rc.", "conformance.uc.", "conformance.atomics"];
+const CONFORMANCE: &[&str] = &[
+    "conformance.device",
+    "conformance.rc.",
+    "conformance.uc.uc_message",
+    "conformance.uc.uc_send",
+    "conformance.uc.uc_write",
+    "conformance.atomics",
+];
 
 /// The check of barriers in the built code, on any architecture.
 pub(crate) const SITES: &[&str] =
