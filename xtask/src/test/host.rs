@@ -230,6 +230,7 @@ fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
             result.counts.passed += 1;
         }
         aarch64::Step::Case(name, Err(why)) => result.fail(format!("{name}: {why:#}")),
+        aarch64::Step::Skipped(name, why) => result.skip(format!("{name}: {why}")),
     });
     if let Err(error) = ran {
         result.skip(format!("{part:?} on aarch64: {error:#}"));
