@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit};
 use verbs::{Cause, Errno, Error, Result};
@@ -41,8 +42,9 @@ pub struct ListenerInit {
     /// largest number ([`CmId::listen`]).
     pub backlog: u32,
     /// The number of requests that the program has taken, and whose connections are not established
-    /// yet. Further ones wait until there is a place, as many as the backlog; the listener rejects
-    /// what is beyond. By default, as many as take half of the files that the process may open
+    /// yet; at least 1. Further ones wait until there is a place, as many as the backlog and for as
+    /// long as [`establish_timeout`](Self::establish_timeout); the listener rejects what is beyond.
+    /// By default, as many as take half of the files that the process may open
     /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
     pub max_pending: usize,
     /// The time from the program's accept to the peer's message of establishment, after which the
@@ -110,6 +112,8 @@ pub struct Listener<T = Resources> {
     channel: EventChannel,
     /// Readable once the listener is closed, and while [`State::is_woken`].
     wake: EventFd,
+    /// Readable while one of both is.
+    ready: Epoll,
     address: SocketAddr,
     setup: Box<Setup<T>>,
     /// Whether the setup is the listener's own.
@@ -242,14 +246,20 @@ impl<T> Listener<T> {
         let addresses = lookup(address)?;
         let channel = EventChannel::new()?;
         let (id, address) = listen(&channel, addresses, init)?;
-        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| Error::new("listen", "", errno.into()))?;
-        let max_waiting = usize::try_from(init.backlog).ok().filter(|backlog| *backlog > 0);
-        let passive =
-            Passive::new(init.max_pending, max_waiting.unwrap_or(MAX_WAITING), init.establish_timeout);
+        let refused = |errno: nix::errno::Errno| Error::new("listen", "", errno.into());
+        let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(refused)?;
+        let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(refused)?;
+        for file in [channel.as_fd(), wake.as_fd()] {
+            ready.add(file, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(refused)?;
+        }
+        let max_waiting = match usize::try_from(init.backlog) {
+            Ok(backlog @ 1..MAX_WAITING) => backlog,
+            _ => MAX_WAITING,
+        };
+        let passive = Passive::new(init.max_pending, max_waiting, init.establish_timeout);
         let (held, waiting) = (BTreeMap::new(), BTreeMap::new());
         let state = Mutex::new(State { id: Some(id), passive, held, waiting, is_woken: false });
-        Ok(Self { state, channel, wake, address, setup: Box::new(setup), is_own: false })
+        Ok(Self { state, channel, wake, ready, address, setup: Box::new(setup), is_own: false })
     }
 
     /// Returns the address and port at which it listens.
@@ -346,35 +356,37 @@ impl<T> Listener<T> {
             let Some(event) = event else {
                 let now = Instant::now();
                 if let Some((key, outcome)) = state.passive.expired(now) {
-                    let waiting = state.waiting.remove(&key);
+                    let incoming = state.ended(key, outcome);
                     self.wake_others(&mut state);
                     drop(state);
-                    return waiting.map(|waiting| waiting.ended(outcome)).transpose();
+                    return incoming;
                 }
                 let until = deadline.into_iter().chain(state.passive.deadline()).min();
                 drop(state);
                 if is_over(now) {
                     return Ok(None);
                 }
-                wait::until_readable(VERB, [self.channel.as_fd(), self.wake.as_fd()], until)?;
+                wait::until_readable(VERB, [self.as_fd()], until)?;
                 continue;
             };
             state.passive.has_read();
             let incoming = match event.kind {
-                EventKind::ConnectRequest(request) => match state.passive.request(request.id.key()) {
-                    Place::Pending => {
-                        drop(state);
-                        self.set_up(request)?
+                EventKind::ConnectRequest(request) => {
+                    match state.passive.request(request.id.key(), Instant::now()) {
+                        Place::Pending => {
+                            drop(state);
+                            self.set_up(request)?
+                        }
+                        Place::Waiting => {
+                            state.held.insert(request.id.key(), request);
+                            None
+                        }
+                        Place::None => {
+                            drop(state);
+                            Some(too_many(&request.id))
+                        }
                     }
-                    Place::Waiting => {
-                        state.held.insert(request.id.key(), request);
-                        None
-                    }
-                    Place::None => {
-                        drop(state);
-                        Some(too_many(&request.id))
-                    }
-                },
+                }
                 EventKind::DeviceRemoval if event.id == listener => {
                     event.ok()?;
                     None
@@ -500,10 +512,11 @@ impl<T> Drop for Setting<'_, T> {
 
 /// The descriptor is readable when there may be a connection, for event loops, which then call
 /// [`accept_within`](Listener::accept_within) without time until it returns `None`. It stays
-/// readable while events wait, of which such a call handles a bounded number.
+/// readable while events wait, of which such a call handles a bounded number, and while a request
+/// that has waited for others can be set up; and once the listener is closed.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.ready.0.as_fd()
     }
 }
 
@@ -595,7 +608,7 @@ fn is_closed() -> Error {
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
 }
 
-/// The number of requests that wait for a place by default: the largest backlog of Linux.
+/// The largest number of requests that wait for a place, and the default: Linux' largest backlog.
 const MAX_WAITING: usize = 1024;
 
 /// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and

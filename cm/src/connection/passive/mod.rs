@@ -28,8 +28,8 @@ use crate::id::IdKey;
 #[derive(Debug)]
 pub(super) struct Passive {
     pending: BTreeMap<IdKey, Stage>,
-    /// Requests that wait for a place among the pending ones, in their order.
-    waiting: VecDeque<IdKey>,
+    /// Requests that wait for a place among the pending ones, and their deadlines, in their order.
+    waiting: VecDeque<(IdKey, Option<Instant>)>,
     /// The deadlines of accepted requests, the earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
@@ -82,13 +82,14 @@ impl Passive {
         }
     }
 
-    /// Enters a request.
-    pub(super) fn request(&mut self, key: IdKey) -> Place {
+    /// Enters a request that has arrived now.
+    pub(super) fn request(&mut self, key: IdKey, now: Instant) -> Place {
         if self.waiting.is_empty() && self.pending.len() < self.max_pending {
             self.pending.insert(key, Stage::SettingUp(None));
             Place::Pending
         } else if self.waiting.len() < self.max_waiting {
-            self.waiting.push_back(key);
+            // Its peer does not wait for longer, and a flood of requests ends.
+            self.waiting.push_back((key, now.checked_add(self.timeout)));
             Place::Waiting
         } else {
             Place::None
@@ -106,7 +107,7 @@ impl Passive {
         if !self.has_next_waiting() {
             return None;
         }
-        let key = self.waiting.pop_front()?;
+        let (key, _) = self.waiting.pop_front()?;
         self.pending.insert(key, Stage::SettingUp(None));
         Some(key)
     }
@@ -138,7 +139,7 @@ impl Passive {
     pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
         let key = event.id;
         let Some(stage) = self.pending.get_mut(&key) else {
-            let at = self.waiting.iter().position(|waiting| *waiting == key)?;
+            let at = self.waiting.iter().position(|(waiting, _)| *waiting == key)?;
             let outcome = outcome(event)?;
             self.waiting.remove(at);
             return Some((key, outcome));
@@ -170,20 +171,29 @@ impl Passive {
     /// Returns a request whose deadline is over, and its failure. Without one, the next look is due
     /// after [`READS`] further events.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
-        let due = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now);
-        let Some((_, key)) = due else {
-            self.read = 0;
-            return None;
-        };
-        self.dropped(key);
-        let reason = format!("the peer did not confirm the connection within {:?}", self.timeout);
         let error = Error::new("accept", "", Errno::TIMEDOUT);
-        Some((key, Outcome::Failed(error.because(Cause::Other { reason: reason.into() }))))
+        let failed = |reason: String| Outcome::Failed(error.because(Cause::Other { reason: reason.into() }));
+        if let Some((_, key)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.dropped(key);
+            return Some((
+                key,
+                failed(format!("the peer did not confirm the connection within {:?}", self.timeout)),
+            ));
+        }
+        let is_over = |(_, deadline): &mut (IdKey, Option<Instant>)| deadline.is_some_and(|at| at <= now);
+        if let Some((key, _)) = self.waiting.pop_front_if(is_over) {
+            return Some((key, failed(format!("other requests kept it waiting for {:?}", self.timeout))));
+        }
+        self.read = 0;
+        None
     }
 
     /// Returns the time at which the next request expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        let of_pending = self.deadlines.first().map(|(deadline, _)| *deadline);
+        // All have one time-out, so that the first one is the earliest.
+        let of_waiting = self.waiting.front().and_then(|(_, deadline)| *deadline);
+        of_pending.into_iter().chain(of_waiting).min()
     }
 }
 

@@ -29,7 +29,7 @@ fn rejected(number: u64) -> Event {
 fn accepted(numbers: &[u64], now: Instant) -> Passive {
     let mut passive = Passive::new(8, 0, TIMEOUT);
     for number in numbers {
-        assert_eq!(passive.request(key(*number)), Place::Pending);
+        assert_eq!(passive.request(key(*number), now), Place::Pending);
         assert_eq!(passive.accepted(key(*number), now), None);
     }
     passive
@@ -55,11 +55,11 @@ fn a_request_is_established_after_it_was_accepted() {
 fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1));
+    passive.request(key(1), now);
     assert_eq!(passive.event(established(1)), None);
     assert_eq!(passive.accepted(key(1), now), Some(Outcome::Established));
 
-    passive.request(key(2));
+    passive.request(key(2), now);
     assert_eq!(passive.event(rejected(2)), None);
     assert_eq!(passive.event(established(2)), None, "a failure stays");
     let outcome = passive.accepted(key(2), now).expect("the outcome");
@@ -68,7 +68,7 @@ fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
         "accept: the peer gave up before the connection was established (ECONNREFUSED)"
     );
 
-    passive.request(key(3));
+    passive.request(key(3), now);
     passive.event(established(3));
     passive.event(event(3, EventKind::Disconnected));
     let outcome = passive.accepted(key(3), now).expect("the outcome");
@@ -110,7 +110,7 @@ fn a_slow_peer_delays_no_other_one() {
 fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
     let (first, second) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     let mut passive = accepted(&[1], first);
-    passive.request(key(2));
+    passive.request(key(2), second);
     passive.accepted(key(2), second);
     assert_eq!(passive.deadline(), Some(first + TIMEOUT));
     passive.event(established(1));
@@ -124,7 +124,7 @@ fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
 fn a_request_that_the_program_sets_up_has_no_deadline() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1));
+    passive.request(key(1), now);
     assert_eq!((passive.deadline(), passive.expired(now + 10 * TIMEOUT)), (None, None));
 }
 
@@ -132,25 +132,26 @@ fn a_request_that_the_program_sets_up_has_no_deadline() {
 fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused() {
     let now = Instant::now();
     let mut passive = Passive::new(2, 2, TIMEOUT);
-    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number)));
+    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number), now));
     assert_eq!(places, [Place::Pending, Place::Pending, Place::Waiting, Place::Waiting, Place::None]);
     assert_eq!(passive.next_waiting(), None);
     passive.dropped(key(1));
     assert!(passive.has_next_waiting());
-    assert_eq!(passive.request(key(6)), Place::None, "no place of those that wait");
+    assert_eq!(passive.request(key(6), now), Place::None, "no place of those that wait");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(3)), None));
     passive.accepted(key(2), now);
     passive.event(established(2));
-    assert_eq!(passive.request(key(7)), Place::Waiting, "behind the one that came before");
+    assert_eq!(passive.request(key(7), now), Place::Waiting, "behind the one that came before");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(4)), None));
     assert_eq!(passive.accepted(key(3), now), None);
 }
 
 #[test]
 fn a_request_that_waits_may_end() {
+    let now = Instant::now();
     let mut passive = Passive::new(1, 8, TIMEOUT);
     for number in [1, 2, 3] {
-        passive.request(key(number));
+        passive.request(key(number), now);
     }
     assert_eq!(passive.event(event(2, EventKind::AddrChange)), None);
     let (ended, outcome) = passive.event(rejected(2)).expect("an outcome");
@@ -161,9 +162,26 @@ fn a_request_that_waits_may_end() {
 }
 
 #[test]
+fn a_request_waits_no_longer_than_for_an_establishment() {
+    let now = Instant::now();
+    let mut passive = Passive::new(1, 8, TIMEOUT);
+    passive.request(key(1), now);
+    passive.request(key(2), now);
+    passive.request(key(3), now + TICK);
+    assert_eq!((passive.deadline(), passive.expired(now + TIMEOUT - TICK)), (Some(now + TIMEOUT), None));
+    let (of, outcome) = passive.expired(now + TIMEOUT).expect("it has expired");
+    assert_eq!(of, key(2));
+    assert!(reason(outcome).contains("other requests kept it waiting"));
+    assert_eq!((passive.deadline(), passive.expired(now + TIMEOUT)), (Some(now + TIMEOUT + TICK), None));
+    passive.dropped(key(1));
+    assert_eq!((passive.next_waiting(), passive.deadline()), (Some(key(3)), None));
+}
+
+#[test]
 fn a_listener_without_places_has_one() {
+    let now = Instant::now();
     let mut passive = Passive::new(0, 0, TIMEOUT);
-    assert_eq!([1, 2].map(|number| passive.request(key(number))), [Place::Pending, Place::None]);
+    assert_eq!([1, 2].map(|number| passive.request(key(number), now)), [Place::Pending, Place::None]);
 }
 
 #[test]
@@ -182,7 +200,7 @@ fn events_of_strangers_and_events_without_meaning_change_nothing() {
 fn a_request_that_the_program_dropped_has_no_outcome() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1));
+    passive.request(key(1), now);
     passive.dropped(key(1));
     assert_eq!(passive.event(rejected(1)), None);
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
@@ -192,7 +210,7 @@ fn a_request_that_the_program_dropped_has_no_outcome() {
 fn a_timeout_beyond_the_clock_is_no_deadline() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, Duration::MAX);
-    passive.request(key(1));
+    passive.request(key(1), now);
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
     assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
 }

@@ -164,6 +164,39 @@ fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
 }
 
 #[test]
+fn the_descriptor_tells_of_requests_that_wait_behind_one_that_fails() {
+    let host = Host::new();
+    let init = ListenerInit { max_pending: 1, ..ListenerInit::default() };
+    let count = AtomicU32::new(0);
+    let listener = Listener::bind_with(host.at(0), &init, move |request| {
+        if count.fetch_add(1, Ordering::Relaxed) == 1 {
+            return Err(verbs::Error::new("alloc_pd", "", Errno::NOMEM));
+        }
+        let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+        request.id.accept(qp, &ConnParam::default())?;
+        Ok(Some(resources))
+    })
+    .unwrap();
+    let handle = || {
+        readable(&listener);
+        listener.next_incoming(Duration::ZERO)
+    };
+    let peers = [1, 2, 3].map(|number| {
+        let peer = Slow::new(listener.local_addr(), 0xff_ff00 + number);
+        assert!(handle().unwrap().is_none(), "it is pending, or waits");
+        peer
+    });
+    let [first, _second, third] = peers;
+    drop(first);
+    assert!(matches!(handle(), Ok(Some(Incoming::Failed { .. }))), "the peer has gone");
+    assert!(handle().is_err(), "the second one's setup fails");
+    assert!(handle().unwrap().is_none(), "the third one is pending");
+    third.is_accepted();
+    listener.close();
+    assert!(handle().is_err(), "it is closed");
+}
+
+#[test]
 fn a_burst_of_peers_is_served_one_after_the_other() {
     const PEERS: u32 = 16;
     let host = Host::new();
