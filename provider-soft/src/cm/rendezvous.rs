@@ -223,7 +223,7 @@ pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
 }
 
 /// The most addresses in an answer.
-const MAX_ADDRESSES: usize = 64;
+pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// The clients that one call answers.
 const CLIENTS: u32 = 64;

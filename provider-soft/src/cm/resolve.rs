@@ -24,7 +24,7 @@ use verbs_core::{Errno, neighbour};
 
 use super::answers::{Answer, Answers};
 use super::port::Port;
-use super::rendezvous::Token;
+use super::rendezvous::{MAX_ADDRESSES, Token};
 use crate::io::address::address_of;
 use crate::link::Interface;
 
@@ -176,7 +176,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
     let (count, rest) = answer.split_first()?;
     let (gids, token) = rest.split_last_chunk::<TOKEN>()?;
     let (gids, []) = gids.as_chunks::<16>() else { return None };
-    if gids.len() != usize::from(*count) {
+    if gids.len() != usize::from(*count) || gids.len() > MAX_ADDRESSES {
         return None;
     }
     let all = gids.iter().map(|gid| address_of(*gid));

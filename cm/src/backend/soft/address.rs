@@ -113,6 +113,13 @@ impl State {
         Ok(())
     }
 
+    /// Forgets a lookup, if the id has one.
+    pub(super) fn cancel_lookup(&mut self, key: Key) {
+        if let Some(pending) = self.lookups.remove(&key) {
+            let _ = self.epoll.delete(&pending.lookup);
+        }
+    }
+
     /// Ends a lookup with its outcome.
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
         let Some(pending) = self.lookups.remove(&key) else { return };

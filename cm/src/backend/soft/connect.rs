@@ -30,6 +30,7 @@ impl State {
             return Err(Errno::INVAL);
         }
         let request = Request::new(id, param, ece)?;
+        id.responder_resources = param.responder_resources;
         if !id.is_local {
             return self.request(key, &request);
         }
@@ -87,7 +88,6 @@ impl State {
                 adapter.cm.sidr_request(now, &SidrParams { to: id.messages(gid), ..params })
             }
             Request::Connection(params) => {
-                id.responder_resources = params.responder_resources;
                 let params = ConnectParams { path: id.path(gid), path_mtu: id.path_mtu, ..params };
                 adapter.cm.connect(now, &params)
             }
@@ -195,10 +195,15 @@ impl State {
         }
     }
 
-    /// Ends a connection, or confirms its end. Where neither is possible any more, nothing is left
-    /// to do: Linux returns no error either.
+    /// Ends a connection, or confirms its end. Where neither is possible any more, or a request was
+    /// not sent yet, nothing is left to do: Linux returns no error either.
     pub(super) fn disconnect(&mut self, key: Key) -> Result<()> {
         let now = self.now();
+        let id = self.id(key)?;
+        if id.state == IdState::Connect && id.connection.is_none() {
+            self.cancel_lookup(key);
+            return Ok(());
+        }
         let (adapter, connection) = self.connection(key)?;
         let _ = adapter.cm.disconnect(now, connection, dreq::Data::default());
         Ok(())

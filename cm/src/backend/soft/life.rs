@@ -22,9 +22,7 @@ impl State {
     pub(super) fn destroy(&mut self, key: Key) {
         self.unlisten(key);
         let now = self.now();
-        if let Some(pending) = self.lookups.remove(&key) {
-            let _ = self.epoll.delete(&pending.lookup);
-        }
+        self.cancel_lookup(key);
         let Some(id) = self.ids.remove(&key) else { return };
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);

@@ -93,9 +93,7 @@ impl State {
     /// Ends an id whose device is gone, with the event. No peer can be told.
     fn remove_id(&mut self, key: Key) {
         self.unlisten(key);
-        if let Some(pending) = self.lookups.remove(&key) {
-            let _ = self.epoll.delete(&pending.lookup);
-        }
+        self.cancel_lookup(key);
         let Some(id) = self.ids.get_mut(&key) else { return };
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
         if let Some(local) = id.local {

@@ -75,7 +75,12 @@ impl State {
             if qp_state != QpState::INIT {
                 return Err(Errno::INVAL);
             }
-            return Ok((common, mask | QpAttrMask::ACCESS_FLAGS));
+            // Before the request, and while its listener is asked where it is.
+            let qp_access_flags = match id.state {
+                IdState::Connect => access(id.responder_resources),
+                _ => common.qp_access_flags,
+            };
+            return Ok((QpAttr { qp_access_flags, ..common }, mask | QpAttrMask::ACCESS_FLAGS));
         };
         let state = adapter.cm.state(connection).ok_or(Errno::INVAL)?;
         let is_waiting = matches!(state, CmState::ReqSent | CmState::MraReqRcvd);

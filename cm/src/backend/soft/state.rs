@@ -20,7 +20,7 @@ use super::record::{Id, IdState, Key};
 use super::wait::Token;
 use crate::types::{EventType, PortSpace};
 
-/// A lookup of a listener's addresses.
+/// A question to a listener or a neighbour, for whose answer an id waits.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) lookup: Lookup,

@@ -7,6 +7,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use verbs::AccessFlags;
 use verbs::soft::cm::Port;
 
 use super::record::Key;
@@ -58,7 +59,7 @@ impl Asking {
         let name = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap();
         let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
         state.connect(id, &depths, Ece::default()).unwrap();
-        assert!(queue.next().is_none(), "the listener is asked first");
+        assert!(queue.next().is_none() && state.lookups.len() == 1, "the listener is asked first");
         Self { _device: device, host, name, state, queue, id }
     }
 
@@ -120,6 +121,19 @@ fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
         assert_eq!((event.event, event.status), (EventType::REJECTED, 8), "{answer:?}");
         assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
     }
+}
+
+#[test]
+fn a_disconnection_while_the_listener_is_asked_takes_the_request_back() {
+    let mut asking = Asking::new();
+    let (attr, _) = asking.state.init_qp_attr(asking.id, QpState::INIT).unwrap();
+    assert!(attr.qp_access_flags.contains(AccessFlags::REMOTE_READ), "as asked for: {attr:?}");
+    asking.state.disconnect(asking.id).unwrap();
+    assert!(asking.state.lookups.is_empty());
+    asking.state.disconnect(asking.id).unwrap();
+    asking.state.advance(Duration::from_secs(61));
+    asking.state.on_time();
+    assert!(asking.queue.next().is_none());
 }
 
 #[test]
