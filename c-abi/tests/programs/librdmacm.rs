@@ -233,7 +233,7 @@ fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let mut client = command()?;
     client.arg(ADDRESS);
     if flags.contains(&"-R") {
-        client.env("LD_PRELOAD", next_listener()?).env("LISTENER", listener(TCP, port));
+        client.env("LD_PRELOAD", next_listener()?).env("LISTENER", listener(TCP, port) + "0.0.0.0");
     }
     let ends = both(server, Running::start(&mut client)?, LIMIT)?;
     // A rate may be 0.00: a busy machine is not a fault.

@@ -4,7 +4,7 @@
  * test; its client connects again at once. Which of them is first is chance, with rdma-core's library
  * as well. Loaded before librdmacm, this makes the order certain.
  *
- *   LISTENER  the part of a name in /proc/net/unix that tells the listener, such as /cm/2/106/7471/
+ *   LISTENER  the end of the listener's name in /proc/net/unix, such as /cm/2/106/7471/0.0.0.0
  */
 #include <dlfcn.h>
 #include <stdio.h>

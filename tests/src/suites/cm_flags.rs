@@ -2,7 +2,8 @@
 //! the connection, beyond those of [`cm_tools`] and [`cm_rates`]. One commit of four runs it on
 //! rxe; on ConnectX it is left to runs that name a kernel.
 //!
-//! All flags of rdma-core's tools, and the cases that try them with ours and theirs in either role:
+//! All flags of rdma-core's tools, and the cases that try them, with ours and theirs in either role
+//! unless it says "ours":
 //!
 //! | tool | flags of its `getopt` | cases |
 //! |---|---|---|
@@ -22,7 +23,7 @@
 //! | | `-C -S -c -o` | one each |
 //! | | `-M`, `-l`, `-p` | compared: Linux refuses them on rxe |
 //! | `cmtime` | `-C -L -b -c -p -q` | every case, by each kind of address |
-//! | | `-P -m -n -r -t` | one each |
+//! | | `-P -m -n -r -t` | one each; `-P`, `-r`, `-t` ours |
 //! | | `-B`, `-S` | tests on soft devices |
 
 use super::{cm_rates, cm_tools, soft};
