@@ -9,7 +9,6 @@
 //!   qemu-arm/VERSION/    the same for guests of aarch64
 //!   debian/ARCH-SUITE-H/ Debian's programs of another architecture, unpacked
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
-//!   aarch64/             what cargo builds on the way to programs for aarch64
 //!   musl/                a link to the unwinder of static programs
 //!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs

@@ -5,7 +5,7 @@
 //!
 //! | turn | on the host |
 //! |---|---|
-//! | 0 | fuzz target `guest`, musl |
+//! | 0 | fuzz target `guest`, musl, the oldest Rust if it is not this run's |
 //! | 1 | fuzz targets `packet` and `responder`, barriers, units on aarch64, the shipped library |
 //! | 2 | fuzz target `cm`, the model checker, AddressSanitizer |
 //! | 3 | fuzz target `ucma`, ThreadSanitizer, suites and programs on aarch64, the shipped library |

@@ -73,7 +73,7 @@ pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
     }
     copy_with_source(toolchain, &dir).context(
         "the source of the standard library is not installed \
-         (rustup component add rust-src --toolchain nightly), and Debian's rust-src is not available",
+         (rustup component add rust-src --toolchain nightly), and Debian's rust-src does not serve",
     )?;
     Ok(dir)
 }
@@ -106,7 +106,9 @@ fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     let mut versions = apt.versions("rust-src")?;
     versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
     let newest = versions.pop().context("Debian's sid has no rust-src")?;
-    let version = newest.version.clone();
+    let (version, compiler) = (newest.version.clone(), compiler(toolchain)?);
+    let releases = [&*version, compiler.trim_start_matches("rustc ")].map(release);
+    ensure!(releases[0] == releases[1], "Debian's is {version}, and the compiler {compiler}");
     apt.download(&[newest], &debs, false)?;
     apt::unpack(&debs, &root)?;
     let sources = fs::read_dir(root.join("usr/src"))?.next().context("the package holds no source")??.path();
@@ -118,20 +120,24 @@ fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the first two numbers of a version.
+fn release(version: &str) -> Option<(&str, &str)> {
+    let (major, rest) = version.split_once('.')?;
+    Some((major, rest.split(|c: char| !c.is_ascii_digit()).next()?))
+}
+
 /// Copies a toolchain without its sources, and adds others.
 fn copy_beside(toolchain: &Path, sources: &Path, copy: &Path) -> Result<()> {
-    // Links where possible: a toolchain has more than a gigabyte.
-    if !run_quietly("cp", &["-rl".as_ref(), toolchain, copy])? {
+    // Links to files where possible: a toolchain has more than a gigabyte. No symbolic link is
+    // copied, because it may lead to the user's folders.
+    if !run_quietly("cp", &["-rlL".as_ref(), toolchain, copy])? {
         let _ = fs::remove_dir_all(copy);
-        ensure!(run_quietly("cp", &["-r".as_ref(), toolchain, copy])?, "the toolchain cannot be copied");
+        ensure!(run_quietly("cp", &["-rL".as_ref(), toolchain, copy])?, "the toolchain cannot be copied");
     }
-    // A file that is there already is the user's own by another name, and a symbolic link may lead
-    // out of the copy.
+    // A file that is there already is the user's own by another name.
     let theirs = copy.join(SOURCES);
-    match fs::symlink_metadata(&theirs) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(&theirs)?,
-        Ok(_) => fs::remove_file(&theirs)?,
-        Err(_) => {}
+    if theirs.exists() {
+        fs::remove_dir_all(&theirs)?;
     }
     fs::create_dir_all(copy.join(SOURCE))?;
     for part in ["library", "Cargo.lock"] {

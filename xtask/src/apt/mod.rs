@@ -115,12 +115,19 @@ pub(crate) const AARCH64_TOOLS: &[HostTool] = &[
     tool("qemu-aarch64-static", "qemu-user-static"),
 ];
 
-/// Tools that link static programs with musl, where rustup has no standard library for it.
+/// Tools that link static programs with musl, where rustup has no standard library for it. The
+/// unwinder's package is that of Debian 12; that of any LLVM serves.
 pub(crate) const MUSL_TOOLS: &[HostTool] =
-    &[tool("musl-gcc", "musl-tools"), tool(LIBUNWIND, "libunwind-14-dev")];
+    &[tool("musl-gcc", "musl-tools"), tool("libunwind.a", "libunwind-14-dev")];
 
-/// LLVM's unwinder.
-pub(crate) const LIBUNWIND: &str = "/usr/lib/llvm-14/lib/libunwind.a";
+/// Returns the place of LLVM's unwinder.
+pub(crate) fn libunwind() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let libraries = versions
+        .filter(|version| version.file_name().as_encoded_bytes().starts_with(b"llvm-"))
+        .map(|version| version.path().join("lib/libunwind.a"));
+    libraries.filter(|library| library.exists()).max()
+}
 
 /// Tools that build the fuzz targets: libFuzzer is C++.
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
@@ -168,6 +175,7 @@ pub(crate) fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
     for tool in tools.iter().copied().flatten() {
         let present = match tool.program {
             "busybox" => static_busybox().is_some(),
+            "libunwind.a" => libunwind().is_some(),
             program => find_program(program).is_some(),
         };
         if !present && !packages.contains(&tool.package) {

@@ -40,6 +40,7 @@ impl Programs {
         if !root.exists() {
             fs::create_dir_all(&home)?;
             let temporary = home.join(format!(".{}", std::process::id()));
+            let _ = fs::remove_dir_all(&temporary);
             let made = self.download(&temporary, &root, say);
             // Best effort: a leftover costs space, and its name keeps it from being used.
             let _ = fs::remove_dir_all(&temporary);

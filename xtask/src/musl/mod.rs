@@ -12,7 +12,7 @@ pub(crate) mod bare_root;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
@@ -142,7 +142,8 @@ fn variable(target: &str, name: &str) -> String {
 fn unwinder() -> Result<PathBuf> {
     let folder = cache::dir()?.join("musl");
     fs::create_dir_all(&folder)?;
-    let (link, library) = (folder.join("libunwind.a"), Path::new(apt::LIBUNWIND));
+    let link = folder.join("libunwind.a");
+    let library = apt::libunwind().context("there is no libunwind.a of LLVM")?;
     if !fs::read_link(&link).is_ok_and(|leads_to| leads_to == library) {
         let making = folder.join(format!("libunwind.a.{}", std::process::id()));
         let _ = fs::remove_file(&making);

@@ -149,15 +149,18 @@ const BESIDE: &[Stage] = &[
                 result.skip(format!("the {name} sanitizer: other commits have it ({command}={name})"));
                 continue;
             }
-            let checked = fuzz::check_under(sanitizer, SANITIZER_SECONDS);
-            has_run |= checked.is_ok();
-            match checked {
+            if let Err(error) = sanitizer.cargo() {
+                result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name()));
+                continue;
+            }
+            has_run = true;
+            match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
                 Ok(None) => result.counts.passed += 1,
                 Ok(Some(failed)) => {
                     let name = sanitizer.name();
                     result.fail(format!("random calls failed under the {name} sanitizer: {failed}"));
                 }
-                Err(error) => result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name())),
+                Err(error) => result.fail(format!("the {} sanitizer: {error:#}", sanitizer.name())),
             }
         }
         if !has_run {
@@ -223,6 +226,10 @@ fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
 
 /// Runs a part of the tests for another architecture, in an emulator.
 fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
+    // What is not to be had is skipped; what is there has to build and to run.
+    if let Err(error) = part.prepare() {
+        return result.skip(format!("{part:?} on aarch64: {error:#}"));
+    }
     let ran = part.run(|each| match each {
         aarch64::Step::Cargo(command) => host_tests(command, result),
         aarch64::Step::Case(name, Ok(())) => {
@@ -233,7 +240,7 @@ fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
         aarch64::Step::Skipped(name, why) => result.skip(format!("{name}: {why}")),
     });
     if let Err(error) = ran {
-        result.skip(format!("{part:?} on aarch64: {error:#}"));
+        result.fail(format!("{part:?} on aarch64: {error:#}"));
     }
 }
 

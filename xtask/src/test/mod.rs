@@ -119,9 +119,7 @@ fn run_with(args: &Args, vm_required: bool) -> Result<ExitCode> {
         commit::take_all_turns();
     }
     let guests = if matches!(args.only, None | Some(Part::Vm)) { guest::plan(args) } else { Vec::new() };
-    // A command line that names guests gets those.
-    let names_guests = !args.kernel.is_empty() || args.device.is_some() || !args.suites.is_empty();
-    let emulate = || if names_guests { Vec::new() } else { guest::aarch64::stages(args, vm_required) };
+    let emulate = || guest::aarch64::stages(args, vm_required);
     let results = thread::scope(|scope| -> Result<Vec<StageResult>> {
         let prepared = {
             let guests = &guests;

@@ -22,7 +22,7 @@ pub(super) fn check(result: &mut StageResult) {
     let said = said_by(Command::new(rustc).arg("--version"));
     let (Some(stated), Some(running)) = (stated(&manifest), version(said.trim_start_matches("rustc ")))
     else {
-        return result.fail("neither Cargo.toml's rust-version nor rustc's version can be missing");
+        return result.fail("Cargo.toml's rust-version or rustc's version cannot be read");
     };
     if running == stated {
         result.counts.passed += 1;

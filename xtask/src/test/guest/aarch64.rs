@@ -29,31 +29,47 @@ const SUITES: &[&str] = &[
 /// Runs the guests of this commit's turn.
 pub(in crate::test) fn stages(args: &Args, vm_required: bool) -> Vec<StageResult> {
     let turn = commit::turn();
+    let names_guests = !args.kernel.is_empty() || args.device.is_some() || !args.suites.is_empty();
     let one = |&(kernel, its): &(&str, usize)| {
         stage(&format!("guest suites on {kernel} aarch64"), |result| {
+            if names_guests {
+                return result.skip("the command line names other guests (cargo xtask test --only aarch64)");
+            }
             if turn.is_some_and(|turn| turn != its) {
                 return result.skip("other commits have it (cargo xtask test --only aarch64)");
             }
-            if let Err(error) = run(args, kernel, result) {
+            // What is not to be had is skipped; what is there has to build and to run.
+            if let Err(error) = prepare(kernel) {
                 let why = format!("no guest of aarch64: {error:#}");
                 if vm_required { result.fail(why) } else { result.skip(why) }
+            } else if let Err(error) = run(args, kernel, result) {
+                result.fail(format!("{error:#}"));
             }
         })
     };
     KERNELS.iter().map(one).collect()
 }
 
-/// Prepares a guest and runs the suites in it.
+/// Makes sure of what a guest needs and this project does not build.
 ///
 /// # Errors
-/// There can be no guest, or its programs cannot be built.
-fn run(args: &Args, kernel: &str, result: &mut StageResult) -> anyhow::Result<()> {
+/// There can be no guest, or nothing is built for it.
+fn prepare(kernel: &str) -> anyhow::Result<()> {
     let progress = vm::Progress::new(false);
-    apt::ensure_tools(&[apt::VM_TOOLS, apt::AARCH64_TOOLS], |line| progress.say(line))?;
+    apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
+    aarch64::Part::Programs.prepare()?;
     let choice = SERIES.iter().find(|series| series.name == kernel).map(Choice::Series);
     if let Some(choice) = choice {
         vm::Boot::prepare(&choice, Arch::Aarch64, vm::Device::Rxe, vm::Accel::Auto, &progress)?;
     }
+    Ok(())
+}
+
+/// Builds the programs and runs the suites in a guest.
+///
+/// # Errors
+/// The programs cannot be built, or the guest's program cannot be started.
+fn run(args: &Args, kernel: &str, result: &mut StageResult) -> anyhow::Result<()> {
     let programs = aarch64::build(aarch64::PROGRAMS)?;
     let libraries = c_abi::link_for_aarch64(&programs.join(c_abi::ARCHIVE))?;
     // Through /proc, because the file may have been rebuilt since this process started.

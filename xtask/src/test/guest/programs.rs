@@ -84,11 +84,15 @@ pub(super) fn build(
         results.push(builds.stage);
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
-    // Cases that need them are skipped without.
-    programs.rdma_core_dir = RDMA_CORE
-        .root(&|line| println!("{line}"))
-        .inspect_err(|error| println!("{} are not available: {error:#}", RDMA_CORE.name))
-        .ok();
+    if !waiting.is_empty() {
+        results.push(stage(RDMA_CORE.name, |result| match RDMA_CORE.root(&|line| println!("{line}")) {
+            Ok(root) => {
+                result.counts.passed += 1;
+                programs.rdma_core_dir = Some(root);
+            }
+            Err(error) => result.skip(format!("{error:#}")),
+        }));
+    }
     if !waiting.is_empty() {
         results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(GUEST_PROFILE) {
             Ok(dir) => {
@@ -142,17 +146,14 @@ fn static_builds() -> StaticBuilds {
             }
             Err(error) => result.fail(format!("{error:#}")),
         }
-        let Err(why) = musl::command() else {
-            match musl::build_tools() {
-                Ok(dir) => {
-                    result.counts.passed += 1;
-                    musl = Some(dir);
-                }
-                Err(error) => result.fail(format!("{error:#}")),
+        match musl::command().map(|_| musl::build_tools()) {
+            Ok(Ok(dir)) => {
+                result.counts.passed += 1;
+                musl = Some(dir);
             }
-            return;
-        };
-        result.skip(format!("static tools with musl: {why:#}"));
+            Ok(Err(error)) => result.fail(format!("{error:#}")),
+            Err(why) => result.skip(format!("static tools with musl: {why:#}")),
+        }
     });
     StaticBuilds { stage, glibc, musl }
 }
