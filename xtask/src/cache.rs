@@ -7,7 +7,7 @@
 //!   kernels/SERIES/VER/  unpacked kernel packages; complete, because renamed into place
 //!   qemu/VERSION/        a QEMU with its libraries, where the host's QEMU is too old
 //!   qemu-arm/VERSION/    the same for guests of aarch64
-//!   debian/ARCH-SUITE-H/ Debian's programs of another architecture, unpacked
+//!   debian/ARCH-SUITE-H/ Debian's programs of another architecture or suite, unpacked
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
 //!   musl/                a link to the unwinder of static programs
 //!   cargo-mutants/       cargo-mutants, where the host has none
