@@ -16,6 +16,11 @@ use crate::runner::{CaseResult, fail};
 /// The lengths of messages, in turn.
 const LENGTHS: [usize; 5] = [1, 100, 1024, 5000, 60_000];
 
+/// Returns the length of the messages of a round.
+pub const fn length_of(round: u64) -> usize {
+    LENGTHS[round as usize % LENGTHS.len()]
+}
+
 /// The length of receives.
 pub const LONGEST: usize = 60_000;
 
@@ -27,7 +32,7 @@ pub const LONGEST: usize = 60_000;
 pub fn exchange(parts: &mut Parts, qp: &mut Qp<Rts>, begins: bool, rounds: u64) -> CaseResult {
     let mut sends = 0;
     for round in 0..rounds {
-        let len = LENGTHS[round as usize % LENGTHS.len()];
+        let len = length_of(round);
         let seed = |of_beginner: bool| pattern::seed_of(&[round, u64::from(of_beginner)]);
         if begins {
             parts.send(qp, &pattern::filled(seed(true), len))?;

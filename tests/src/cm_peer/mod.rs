@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`steps`] | connections, rejects and lookups, one after the other |
 //! | [`exchange`] | verified messages and datagrams |
+//! | [`high_level`] | a `Listener` and a `Connector` |
 //! | [`outlive`] | the end of a connection whose peer is killed |
 //!
 //! The side that listens has a listener for connections and one for datagrams. Between the steps
@@ -13,6 +14,7 @@
 //! All of it is safe code.
 
 pub mod exchange;
+pub mod high_level;
 pub mod outlive;
 pub mod steps;
 

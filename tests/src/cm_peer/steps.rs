@@ -11,6 +11,7 @@
 //! | `datagrams` | a datagram service is looked up, and answers |
 //! | `datagrams rejected` | a lookup is refused, in words |
 //! | `nobody for datagrams` | a port without a service refuses, in words |
+//! | [`high_level`] | a listener rejects a client, and returns the messages of the next one |
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use rdmacm::{
 use verbs::{Errno, Qp, QpInit, QpType};
 
 use super::exchange::{LONGEST, answer, ask, exchange, post_receives};
-use super::{Connects, Listens, Step};
+use super::{Connects, Listens, Step, high_level};
 use crate::cm_fabric::{Client, Parts, Server, accept_many, connect_many, expect, next, take};
 use crate::pattern;
 use crate::peer::link::Link;
@@ -45,6 +46,7 @@ pub const ALL: &[Step] = &[
     Step { name: DATAGRAMS, listens: serve, connects: look_up },
     Step { name: DATAGRAMS_REJECTED, listens: refuse, connects: is_refused },
     Step { name: "nobody for datagrams", listens: |_| Ok(()), connects: no_service },
+    high_level::STEP,
 ];
 
 const MESSAGES: &str = "messages";

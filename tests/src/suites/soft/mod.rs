@@ -7,7 +7,7 @@
 //! | [`multicast`] | both as members of one group |
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
 //! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, netem |
-//! | [`tools`] | tools for connections by address, by IPv6 |
+//! | [`tools`] | tools for connections by address, by IPv6 and under netem |
 
 mod connections;
 mod multicast;

@@ -1,5 +1,6 @@
-//! Tools for connections by address, ours on soft and rdma-core's on rxe, by IPv6 and by IPv6 of
-//! the link. They belong to the suite [`cm_flags`](crate::suites::cm_flags).
+//! Tools for connections by address, ours on soft and rdma-core's on rxe, by IPv6, by IPv6 of the
+//! link, and by IPv4 where packets are lost and doubled. They belong to the suite
+//! [`cm_flags`](crate::suites::cm_flags).
 
 use std::fs;
 use std::process::Command;
@@ -35,14 +36,36 @@ const TOOLS: &[Tool] = &[
     Tool { name: "udaddy", port: 7174, space: "111", serve: &["-b"], connect: &["-s"] },
 ];
 
+/// A way between both ends.
+struct Way {
+    name: &'static str,
+    family: Family,
+    /// netem, at both ends.
+    netem: Option<&'static str>,
+    tools: &'static [Tool],
+}
+
+const WAYS: &[Way] = &[
+    Way { name: "over IPv6", family: Family::V6, netem: None, tools: TOOLS },
+    Way { name: "over IPv6 of the link", family: Family::Link, netem: None, tools: TOOLS },
+    // Without udaddy, whose server ends as soon as it has sent its only reply, which may be lost.
+    Way {
+        name: "over IPv4 under loss and duplication",
+        family: Family::V4,
+        netem: Some("loss 2% duplicate 20%"),
+        tools: TOOLS.split_at(2).0,
+    },
+];
+
 /// The cases.
 pub(in crate::suites) fn cases() -> impl Iterator<Item = Case> {
-    [(Family::V6, "IPv6"), (Family::Link, "IPv6 of the link")].into_iter().flat_map(|(family, words)| {
+    WAYS.iter().flat_map(|way| {
         [true, false].into_iter().map(move |soft_listens| {
             let ends = if soft_listens { "ours on soft serve theirs" } else { "theirs serve ours on soft" };
-            Case::new(SUITE, format!("tools over {words}, {ends}"), move || {
+            Case::new(SUITE, format!("tools {}, {ends}", way.name), move || {
                 let wire = Wire::new(1500)?;
-                TOOLS.iter().try_for_each(|tool| tool.run(&wire, family, soft_listens))
+                way.netem.map_or(Ok(()), |netem| wire.disturb(netem))?;
+                way.tools.iter().try_for_each(|tool| tool.run(&wire, way.family, soft_listens))
             })
         })
     })
