@@ -23,7 +23,7 @@
 //! | | `-C -S -c -o` | one each |
 //! | | `-M`, `-l`, `-p` | compared: Linux refuses them on rxe |
 //! | `cmtime` | `-C -L -b -c -p -q` | every case, by each kind of address |
-//! | | `-P -m -n -r -t` | one each; `-P`, `-r`, `-t` ours |
+//! | | `-P -m -n -r -t` | one each |
 //! | | `-B`, `-S` | tests on soft devices |
 
 use super::{cm_rates, cm_tools, soft};

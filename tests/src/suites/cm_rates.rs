@@ -70,8 +70,8 @@ const MORE: &[Tool] = &[
     ("mckey", &[&["-c", "3"]], mckey),
 ];
 
-/// Those of `cmtime`, ours alone.
-const OURS: &[Tool] = &[(
+/// Those of `cmtime`, for every pair.
+const CMTIME: &[Tool] = &[(
     "cmtime",
     &[&["-c", "10", "-6"], &["-c", "10", "-l"], &["-c", "10", "-r", "3", "-t", "4000"]],
     cmtime,
@@ -79,14 +79,16 @@ const OURS: &[Tool] = &[(
 
 /// The suite on rxe.
 pub fn cases() -> Vec<Case> {
-    let cases: [(&str, Run); 7] = [
+    let cases: [(&str, Run); 9] = [
         ("ucmatose without a listener is rejected as theirs is", no_listener),
         ("ucmatose at an address of no host ends as theirs does", nobody),
         ("ucmatose ends when the peer that it waits for is killed", survivor),
         ("udaddy refuses a message that is longer than a packet as theirs does", long_message),
         ("mckey says of a queue pair without loopback what theirs says", no_loopback),
         ("mckey says of an address that is no group what theirs says", no_group),
-        ("cmtime connects to two listeners", two_listeners),
+        ("cmtime connects to two listeners", || two_listeners([Maker::Ours, Maker::Ours])),
+        ("cmtime connects to two listeners of theirs", || two_listeners([Maker::Theirs, Maker::Ours])),
+        ("cmtime of theirs connects to two listeners", || two_listeners([Maker::Ours, Maker::Theirs])),
     ];
     of_two_functions().into_iter().chain(cases.map(|(name, run)| Case::new(SUITE, name, run))).collect()
 }
@@ -99,15 +101,13 @@ pub fn of_two_functions() -> Vec<Case> {
 /// The cases of the suite `cm_flags`.
 pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
     // Ours with ours does not meet what theirs would refuse.
-    let [ours, mixed @ ..] = &PAIRS;
+    let [_, mixed @ ..] = &PAIRS;
     let case = |name, run: Run| Case::new(cm_flags::SUITE, name, run);
-    each_pair(cm_flags::SUITE, mixed, MORE)
-        .chain(each_pair(cm_flags::SUITE, std::slice::from_ref(ours), OURS))
-        .chain([
-            case("ucmatose -f gid is refused as theirs is", by_gid),
-            case("mckey is refused groups of IPv6 and by GID as theirs is", other_groups),
-            case("udaddy and mckey are refused the space of IP over InfiniBand as theirs are", of_ipoib),
-        ])
+    each_pair(cm_flags::SUITE, mixed, MORE).chain(each_pair(cm_flags::SUITE, &PAIRS, CMTIME)).chain([
+        case("ucmatose -f gid is refused as theirs is", by_gid),
+        case("mckey is refused groups of IPv6 and by GID as theirs is", other_groups),
+        case("udaddy and mckey are refused the space of IP over InfiniBand as theirs are", of_ipoib),
+    ])
 }
 
 fn each_pair(
@@ -351,8 +351,8 @@ fn no_group() -> CaseResult {
     both("mckey", &["-m", V4, "-b", V4]).map(drop)
 }
 
-fn two_listeners() -> CaseResult {
-    cmtime(&[Maker::Ours, Maker::Ours], &["-c", "10", "-P", "3"])
+fn two_listeners(ends: Ends) -> CaseResult {
+    cmtime(&ends, &["-c", "10", "-P", "3"])
 }
 
 fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
