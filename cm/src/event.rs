@@ -218,7 +218,7 @@ impl Event {
                 ("resolve_route", Errno::IO, format!("no route: {}", self.status.words()))
             }
             EventKind::ConnectError => {
-                ("connect", Errno::IO, format!("the connection failed: {}", self.status.words()))
+                ("connect", Errno::IO, format!("the connection failed: {}", self.of_failure()))
             }
             EventKind::Unreachable => ("connect", Errno::HOSTUNREACH, self.of_silence()),
             EventKind::Rejected(rejection) => ("connect", Errno::CONNREFUSED, rejection.to_string()),
@@ -251,7 +251,17 @@ impl Event {
                     .into()
             }
             Some(Errno::HOSTUNREACH | Errno::NETUNREACH) => "no route leads to the address".into(),
+            Some(Errno::AFNOSUPPORT) => OTHER_FAMILY.into(),
             _ => format!("the address was not resolved: {}", self.status.words()),
+        }
+    }
+
+    /// Returns the reason why a connection failed.
+    fn of_failure(&self) -> String {
+        match self.status.errno() {
+            Some(Errno::AFNOSUPPORT) => OTHER_FAMILY.into(),
+            Some(Errno::NODEV) => "no device of this process reaches the listener's devices".into(),
+            _ => self.status.words(),
         }
     }
 
@@ -277,6 +287,10 @@ impl fmt::Display for Rejection {
         }
     }
 }
+
+/// The reason why a listener of this machine is not reached by the devices of this process.
+const OTHER_FAMILY: &str = "a program listens, with soft devices of another address family (IPv4 or IPv6) than \
+                            those of this process: VERBS_SOFT takes addresses of both";
 
 #[cfg(test)]
 mod tests {
@@ -308,6 +322,17 @@ mod tests {
                  the program that listens is stopped) (ETIMEDOUT)",
             ),
             (EventKind::Unreachable, -110, "connect: the peer did not reply (ETIMEDOUT)"),
+            (
+                EventKind::AddrError,
+                -97,
+                "resolve_addr: a program listens, with soft devices of another address family (IPv4 or IPv6) than \
+                 those of this process: VERBS_SOFT takes addresses of both (EAFNOSUPPORT)",
+            ),
+            (
+                EventKind::ConnectError,
+                -19,
+                "connect: the connection failed: no device of this process reaches the listener's devices (ENODEV)",
+            ),
             (EventKind::Unreachable, 2, "connect: the peer's program rejected the request (EHOSTUNREACH)"),
             (EventKind::RouteError, -22, "resolve_route: no route: Invalid argument (EINVAL)"),
         ] {

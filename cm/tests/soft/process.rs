@@ -3,7 +3,7 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,10 +15,12 @@ use rdmacm::{
 use verbs::state::Rts;
 use verbs::{Errno, Qp};
 
-use crate::support::{End as Objects, Host, PATIENCE, Server, established, next, request, resolved};
+use crate::support::{
+    End as Objects, Host, PATIENCE, RESOLVE, Server, established, is_inside, next, request, resolved,
+};
 
-/// The variable that says which part a process has: `device`, `none`, `short`, or one with a
-/// port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
+/// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, or one with
+/// a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -26,9 +28,11 @@ fn start(part: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "process::a_part", "--nocapture"]);
     command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
-    if matches!(part, "none" | "short") {
-        command.env_remove("VERBS_SOFT");
-    }
+    match part {
+        "none" | "short" => command.env_remove("VERBS_SOFT"),
+        "ipv6" => command.env("VERBS_SOFT", Ipv6Addr::LOCALHOST.to_string()),
+        _ => &mut command,
+    };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts again")
 }
 
@@ -69,6 +73,7 @@ fn a_part() {
         (Some("device"), None) => device(),
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
+        (Some("ipv6"), None) => ipv6(),
         other => panic!("{other:?}"),
     }
 }
@@ -89,6 +94,13 @@ fn occupied(port: u16) {
 fn device() {
     let host = Host::new();
     println!("\ndevice {}", host.address);
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Listens on all addresses of both families, with a device of IPv6, until its parent has seen it.
+fn ipv6() {
+    let server = Server::on((Ipv6Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    println!("\nlistening {}", server.address.port());
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
@@ -305,6 +317,32 @@ fn a_request_finds_a_listener_that_came_behind_the_resolution_of_its_address() {
         assert!(matches!(next(&channel).kind, EventKind::Disconnected));
         assert!(next_one.0.wait().unwrap().success());
     }
+}
+
+#[test]
+fn a_listener_with_devices_of_another_family_is_reported_as_that() {
+    const TEST: &str = "process::a_listener_with_devices_of_another_family_is_reported_as_that";
+    if !is_inside(TEST, "true") {
+        return;
+    }
+    let _host = Host::new();
+    let mut process = Process(start("ipv6"));
+    let port: u16 =
+        line(&mut BufReader::new(process.0.stdout.take().unwrap()), "listening ").parse().unwrap();
+    let channel = EventChannel::new().unwrap();
+    // The second time, the answer is known.
+    for _ in 0..2 {
+        for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+            let to = SocketAddr::new(ip, port);
+            let id = channel.create_id(PortSpace::TCP).unwrap();
+            id.resolve_addr(None, to, RESOLVE).unwrap();
+            let error = next(&channel).ok().unwrap_err();
+            assert_eq!(error.errno, Errno::AFNOSUPPORT, "{to}: {error}");
+            assert!(error.to_string().contains("another address family"), "{to}: {error}");
+        }
+    }
+    let error = Connector::default().connect((Ipv4Addr::LOCALHOST, port)).unwrap_err().to_string();
+    assert!(error.contains(&format!("127.0.0.1:{port}: a program listens")), "{error}");
 }
 
 #[test]

@@ -43,6 +43,9 @@ pub enum Found {
     Moved(Route),
     /// A listener that has not answered before is asked for its devices.
     Asked(Lookup),
+    /// A program listens, and no device of this process reaches its devices: the errno of
+    /// [`resolve`](super::resolve()).
+    Unreached(Errno),
     /// Nothing listens.
     Nobody,
 }
@@ -132,31 +135,41 @@ impl Answers {
     /// ended since, and another one may listen. `source` is the address of the port that the
     /// resolution has chosen.
     ///
-    /// An own device listens as long as its queue pair 1 is in use. What cannot be told is as it
-    /// was.
-    pub fn find(&mut self, space: u16, source: IpAddr, destination: SocketAddr, remote: IpAddr) -> Found {
+    /// An own device listens as long as its queue pair 1 is in use.
+    ///
+    /// # Errors
+    /// The listener cannot be asked: `EAGAIN` while thousands of clients wait for its answer;
+    /// `EPERM` or `EACCES` if this process may not connect to its name; any other errno of
+    /// `socket(2)` and `connect(2)`, notably `EMFILE`.
+    pub fn find(
+        &mut self,
+        space: u16,
+        source: IpAddr,
+        destination: SocketAddr,
+        remote: IpAddr,
+    ) -> Result<Found, Errno> {
         let (destination, remote) = (canonical(destination), remote.to_canonical());
         if let Some(port) = Port::with_address(remote).filter(|_| destination.ip() == remote) {
-            return if port.has_gsi() { Found::Same } else { Found::Nobody };
+            return Ok(if port.has_gsi() { Found::Same } else { Found::Nobody });
         }
         let source = Some(source.to_canonical());
         for ip in names_of(destination.ip()) {
             let name = name(space, ip, destination.port());
             match self.known(&name) {
-                Some(answer) if answer.addresses.contains(&remote) => return Found::Same,
-                Some(answer) if answer.addresses.is_empty() => return Found::Nobody,
+                Some(answer) if answer.addresses.contains(&remote) => return Ok(Found::Same),
+                Some(answer) if answer.addresses.is_empty() => return Ok(Found::Nobody),
                 Some(answer) => {
                     let route = best_route(&Port::all(), source, destination, &answer.addresses);
-                    return route.map_or(Found::Nobody, Found::Moved);
+                    return Ok(route.map_or_else(Found::Unreached, Found::Moved));
                 }
-                None => match self.ask(&name) {
-                    Ok(Some(stream)) => return Found::Asked(Lookup::new(stream, name, source, destination)),
-                    Ok(None) => {}
-                    Err(_) => return Found::Same,
-                },
+                None => {
+                    if let Some(stream) = self.ask(&name)? {
+                        return Ok(Found::Asked(Lookup::new(stream, name, source, destination)));
+                    }
+                }
             }
         }
-        Found::Nobody
+        Ok(Found::Nobody)
     }
 
     /// Returns what the listener with a name has answered, if it still exists.

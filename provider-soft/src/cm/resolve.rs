@@ -93,7 +93,9 @@ struct Listener {
 /// # Errors
 /// - `ENODEV`: no device of this process has the source address, or an address of the interface by
 ///   which the kernel sends to the destination.
+/// - `EAFNOSUPPORT`: the devices of the process that listens have addresses of another family.
 /// - `EAGAIN`: thousands of clients wait for the listener's answer.
+/// - `EPERM`, `EACCES`: this process may not connect to the listener's name.
 /// - `ENETUNREACH`, `EHOSTUNREACH`: no route leads to the destination.
 /// - any other errno of `socket(2)`, notably `EMFILE`.
 pub fn resolve(space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Resolution, Errno> {
@@ -202,10 +204,21 @@ pub(super) fn best_route(
     for address in preferred.chain(others).chain(none) {
         reached = route(ports, source, SocketAddr::new(*address, UDP_PORT), true);
         if reached.is_ok() {
-            break;
+            return reached;
         }
     }
-    reached
+    if is_other_family(ports, source, addresses) { Err(Errno::AFNOSUPPORT) } else { reached }
+}
+
+/// Returns whether the family of the addresses is what keeps the ports that a source address
+/// stands for from reaching any of them.
+fn is_other_family(ports: &[Port], source: Option<IpAddr>, addresses: &[IpAddr]) -> bool {
+    let stands_for =
+        |port: &&Port| source.is_none_or(|source| source == port.address() || source.is_loopback());
+    let mut ports = ports.iter().filter(stands_for).peekable();
+    ports.peek().is_some()
+        && !addresses.is_empty()
+        && ports.all(|port| addresses.iter().all(|address| address.is_ipv4() != port.address().is_ipv4()))
 }
 
 /// Returns the route to an address.

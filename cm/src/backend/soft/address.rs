@@ -94,6 +94,8 @@ impl State {
                 self.id(key)?.state = IdState::AddrQuery;
             }
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
+            // A listener that has answered before has an event as one that is asked.
+            Err(Errno::AFNOSUPPORT) => self.resolved(key, destination, Err(Errno::AFNOSUPPORT)),
             Err(errno) => return Err(errno),
         }
         Ok(())

@@ -37,7 +37,7 @@ impl State {
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
-        match self.answers.find(space, source, peer, remote) {
+        match self.answers.find(space, source, peer, remote)? {
             Found::Same => self.request(key, &request),
             Found::Moved(route) => {
                 self.move_to(key, &route)?;
@@ -48,6 +48,11 @@ impl State {
                 self.id(key)?.state = IdState::Connect;
                 Ok(())
             }
+            Found::Unreached(errno) => {
+                self.id(key)?.state = IdState::Connect;
+                self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
+                Ok(())
+            }
             Found::Nobody => self.refuse(key),
         }
     }
@@ -55,9 +60,10 @@ impl State {
     /// Continues a request whose listener was asked for its devices.
     pub(super) fn found(&mut self, key: Key, request: &Request, outcome: Result<Route>, has_devices: bool) {
         let requested = match outcome {
-            Ok(route) if has_devices => self.move_to(key, &route).and_then(|()| self.request(key, request)),
             Err(Errno::TIMEDOUT) => Err(Errno::TIMEDOUT),
-            _ => self.refuse(key),
+            _ if !has_devices => self.refuse(key),
+            Ok(route) => self.move_to(key, &route).and_then(|()| self.request(key, request)),
+            Err(errno) => Err(errno),
         };
         match requested {
             Ok(()) => {}

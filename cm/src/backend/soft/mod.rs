@@ -195,7 +195,7 @@ impl Backend for SoftId {
             (Err(error), Some(kernel)) if error.errno == Errno::NODEV && error.cause == Cause::Unknown => {
                 Err(kernel)
             }
-            (called, _) => called,
+            (called, _) => called.map_err(of_names),
         }
     }
 
@@ -217,7 +217,7 @@ impl Backend for SoftId {
     }
 
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
-        self.manager.call("connect", |state| state.connect(self.key, param, ece))
+        self.manager.call("connect", |state| state.connect(self.key, param, ece)).map_err(of_names)
     }
 
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
@@ -320,6 +320,21 @@ impl Drop for SoftId {
             Ok(())
         });
     }
+}
+
+/// Returns an error with its reason if the listener at an address of this machine could not be
+/// asked for its devices.
+fn of_names(error: Error) -> Error {
+    let reason = match error.errno {
+        _ if error.cause != Cause::Unknown => return error,
+        Errno::AGAIN => "too many clients wait for the answer of the program that listens: try again later",
+        Errno::PERM | Errno::ACCESS => {
+            "this process may not connect to abstract Unix sockets, by which it finds listeners of this machine: \
+             its sandbox (Landlock, AppArmor, SELinux) forbids it"
+        }
+        _ => return error,
+    };
+    error.because(Cause::Other { reason: reason.into() })
 }
 
 /// The reason why services cannot be looked up.

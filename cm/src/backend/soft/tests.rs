@@ -1,12 +1,13 @@
 //! Time-outs that no test can wait for: the state has a clock that the test moves.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use nix::sys::socket::{Backlog, listen};
 use verbs::AccessFlags;
 use verbs::soft::cm::Port;
 
@@ -29,6 +30,15 @@ fn silent_host() -> UdpSocket {
     socket
 }
 
+/// Returns the name of a listener.
+fn name_of(listener: SocketAddr) -> String {
+    format!("verbs-soft/cm/2/{:x}/{}/{}", PortSpace::TCP.0, listener.port(), listener.ip())
+}
+
+fn abstract_name(name: &str) -> UnixAddress {
+    UnixAddress::from_abstract_name(name).unwrap()
+}
+
 /// An id whose request waits for the answer of the process that has the listener's name.
 struct Asking {
     _device: verbs::Device,
@@ -37,30 +47,45 @@ struct Asking {
     state: State,
     queue: Arc<Queue>,
     id: Key,
+    /// Another id to which the address was resolved, and that has asked for nothing.
+    other: Key,
 }
 
 impl Asking {
-    /// Resolves the address of a silent host, and requests a connection behind that. Only then the
-    /// host has a name, or it would be asked before.
+    /// Resolves the address of a silent host, and requests a connection behind that.
     fn new() -> Self {
+        let mut asking = Self::resolved();
+        asking.connect(asking.id).unwrap();
+        let Self { state, queue, .. } = &asking;
+        assert!(queue.next().is_none() && state.lookups.len() == 1, "the listener is asked first");
+        asking
+    }
+
+    /// Resolves the address of a silent host. Only then the host has a name, or it would be asked
+    /// before.
+    fn resolved() -> Self {
         let device = verbs::soft::auto().unwrap();
         let own = Port::of(device.info()).expect("a soft device").address();
         let host = silent_host();
         let to = SocketAddr::new(host.local_addr().unwrap().ip(), 1);
         let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
         let queue = Queue::new().unwrap();
-        let id = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();
-        state.resolve_addr(id, Some(&(own, 0).into()), &to.into(), 0, false).unwrap();
-        state.resolve_route(id).unwrap();
-        for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED] {
-            assert_eq!(queue.next().map(|event| event.event), Some(kind));
-        }
-        let name = format!("verbs-soft/cm/2/{:x}/1/{}", PortSpace::TCP.0, to.ip());
-        let name = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap();
+        let [id, other] = [(); 2].map(|()| {
+            let id = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();
+            state.resolve_addr(id, Some(&(own, 0).into()), &to.into(), 0, false).unwrap();
+            state.resolve_route(id).unwrap();
+            for kind in [EventType::ADDR_RESOLVED, EventType::ROUTE_RESOLVED] {
+                assert_eq!(queue.next().map(|event| event.event), Some(kind));
+            }
+            id
+        });
+        let name = UnixListener::bind_addr(&abstract_name(&name_of(to))).unwrap();
+        Self { _device: device, host, name, state, queue, id, other }
+    }
+
+    fn connect(&mut self, id: Key) -> core::result::Result<(), Errno> {
         let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-        state.connect(id, &depths, Ece::default()).unwrap();
-        assert!(queue.next().is_none() && state.lookups.len() == 1, "the listener is asked first");
-        Self { _device: device, host, name, state, queue, id }
+        self.state.connect(id, &depths, Ece::default())
     }
 
     /// Answers as the process with the name, and handles that.
@@ -121,6 +146,48 @@ fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
         assert_eq!((event.event, event.status), (EventType::REJECTED, 8), "{answer:?}");
         assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
     }
+}
+
+#[test]
+fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_nobody() {
+    const TOKEN: u64 = 0x0706_0504_0302_0100;
+    let mut asking = Asking::resolved();
+    // As long as this name exists, the answer is known.
+    let alive = abstract_name(&format!("verbs-soft/cm/2/alive/{TOKEN:016x}"));
+    let _alive = UnixDatagram::bind_addr(&alive).unwrap();
+    asking.connect(asking.id).unwrap();
+    asking.answer(&[&[1][..], &Ipv6Addr::LOCALHOST.octets(), &TOKEN.to_ne_bytes()].concat());
+    let failed = (EventType::CONNECT_ERROR, -Errno::AFNOSUPPORT.raw());
+    let event = asking.queue.next().expect("an event of the id that has asked");
+    assert_eq!((event.event, event.status), failed);
+    asking.connect(asking.other).unwrap();
+    let event = asking.queue.next().expect("an event of the id that need not ask");
+    assert_eq!((event.event, event.status), failed);
+    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+}
+
+#[test]
+fn a_listener_that_cannot_be_asked_fails_the_call_which_may_be_tried_again() {
+    let mut asking = Asking::resolved();
+    // One client fills the queue.
+    listen(&asking.name, Backlog::new(0).unwrap()).unwrap();
+    let _first = UnixStream::connect_addr(&asking.name.local_addr().unwrap()).unwrap();
+    assert_eq!(asking.connect(asking.id), Err(Errno::AGAIN));
+    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+    drop(asking.name.accept().unwrap());
+    asking.connect(asking.id).unwrap();
+    asking.answer_with_the_host();
+    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
+}
+
+#[test]
+fn the_errors_of_asking_a_listener_have_words() {
+    for (errno, words) in [(Errno::AGAIN, "too many clients"), (Errno::PERM, "sandbox")] {
+        let error = of_names(Error::new("connect", "", errno));
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let other = Error::new("connect", "", Errno::NOMEM);
+    assert_eq!(of_names(other.clone()), other);
 }
 
 #[test]
