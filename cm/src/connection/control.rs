@@ -93,7 +93,7 @@ impl Control {
                 return Ok(None);
             }
             let until = deadline.into_iter().chain(self.lock().deadline()).min();
-            wait::until_readable(VERB, [self.channel.as_fd(), ended.as_fd()], until)?;
+            wait::until_readable(VERB, &[self.channel.as_fd(), ended.as_fd()], until)?;
         }
     }
 

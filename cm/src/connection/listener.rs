@@ -366,7 +366,7 @@ impl<T> Listener<T> {
                 if is_over(now) {
                     return Ok(None);
                 }
-                wait::until_readable(VERB, [self.as_fd()], until)?;
+                wait::until_readable(VERB, &[self.as_fd()], until)?;
                 continue;
             };
             state.passive.has_read();
