@@ -2,16 +2,19 @@
 
 mod common;
 
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, is_taken, ports_of,
-    resolve,
+    Answers, Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, is_taken,
+    ports_of, resolve,
 };
 use provider_soft::{Soft, SoftDevice};
 use roce::wire::icrc::{Flow, Icrc, compute};
@@ -403,6 +406,44 @@ fn a_listener_that_ends_without_an_answer_leaves_the_address_itself() {
     drop(listening);
     await_readable(&lookup);
     assert_eq!(lookup.finish().unwrap().expect("it ended").destination, to.ip());
+}
+
+/// Returns the name of a listener on all addresses.
+fn name_on_all(number: u16) -> UnixAddress {
+    UnixAddress::from_abstract_name(format!("verbs-soft/cm/2/{TCP:x}/{number}/0.0.0.0")).unwrap()
+}
+
+#[test]
+fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
+    let [client, first, second] = [(); 3].map(|()| new_port());
+    let [number, other] = [(); 2].map(|()| free_number());
+    let any = |number| (Ipv4Addr::UNSPECIFIED, number).into();
+    let listening = Listening::bind(TCP, any(other), from_ref(&first)).unwrap().expect("nobody has the name");
+    let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(other)).unwrap());
+    listening.answer().unwrap();
+    stream.read_to_end(&mut answer).unwrap();
+
+    // A process repeats under its name what it was answered under another, which exists on.
+    let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
+    let mut answers = Answers::default();
+    let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
+    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
+    repeats.accept().unwrap().0.write_all(&answer).unwrap();
+    await_readable(&lookup);
+    assert_eq!(lookup.finish().unwrap().expect("answered").destination, first.address());
+    assert!(answers.keep(lookup));
+    assert!(!answers.is_known(TCP, to), "it may be over at any time");
+    drop(repeats);
+
+    let next = Listening::bind(TCP, any(number), from_ref(&second)).unwrap().expect("nobody has the name");
+    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
+    next.answer().unwrap();
+    assert_eq!(lookup.finish().unwrap().expect("answered").destination, second.address());
+    assert!(answers.keep(lookup) && answers.is_known(TCP, to));
+    let route = done(answers.resolve(TCP, Some(client.address()), to).unwrap());
+    assert_eq!(route.destination, second.address(), "without a question");
+    drop(next);
+    assert!(!answers.is_known(TCP, to));
 }
 
 #[test]

@@ -175,15 +175,15 @@ impl Answers {
     /// Returns what the listener with a name has answered, if it still exists.
     fn known(&mut self, name: &str) -> Option<Answer> {
         let answer = self.known.get(name)?.clone();
-        if self.exists(answer.token) {
+        if self.exists(name, answer.token) {
             return Some(answer);
         }
         self.known.remove(name);
         None
     }
 
-    /// Returns whether the listener with a token exists.
-    fn exists(&mut self, token: Token) -> bool {
+    /// Returns whether the listener with a name and a token exists.
+    fn exists(&mut self, name: &str, token: Token) -> bool {
         let socket = match self.looking.take() {
             Some(socket) => socket,
             None => match UnixDatagram::unbound() {
@@ -191,7 +191,7 @@ impl Answers {
                 Err(_) => return false,
             },
         };
-        let exists = token.name().is_ok_and(|name| socket.connect_addr(&name).is_ok());
+        let exists = token.name(name).is_ok_and(|name| socket.connect_addr(&name).is_ok());
         self.looking = Some(socket);
         exists
     }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, answer those who connect
-//!              bind \0verbs-soft/cm/2/alive/TOKEN, a datagram socket that nothing is sent to
+//!              bind \0verbs-soft/cm/2/106/7174/0.0.0.0/TOKEN, a datagram socket that receives
+//!              nothing
 //!   client:    connect to \0verbs-soft/cm/2/106/7174/127.0.0.1, then to the one above
 //!              read the addresses of the listener's devices: their number as a byte, then GIDs,
 //!              then the token
@@ -15,7 +16,8 @@
 //!
 //! The token, 64 random bits, is that of one listener. While its name exists, the answer is true: a
 //! client asks each listener once ([`Answers`](super::Answers)), and then looks at the name, which
-//! costs the listener nothing.
+//! costs the listener nothing. The token's name has the listener's in it: the token of a listener
+//! under another name, which any client may have learned, says nothing about this one.
 //!
 //! Any process of the namespace can take a name, as it can take a TCP port. Clients use only
 //! addresses of this machine from an answer, and connect to them with the checks of the protocol.
@@ -42,6 +44,7 @@ use crate::io::address::gid_of;
 #[derive(Debug)]
 pub struct Listening {
     listener: UnixListener,
+    name: String,
     /// The socket with the token's name.
     _alive: UnixDatagram,
     /// The number of its devices, their GIDs, and the token.
@@ -71,22 +74,23 @@ impl Listening {
             return Err(Errno::INVAL);
         }
         let ip = address.ip().to_canonical();
-        let name = UnixAddress::from_abstract_name(name(space, ip, address.port())).map_err(errno)?;
+        let name = name(space, ip, address.port());
         let known = ports.iter().all(|port| !port.is_auto());
         let reached = ports.iter().any(|port| port.address() == ip);
-        let listener = match UnixListener::bind_addr(&name).map_err(errno) {
-            Ok(listener) => listener,
-            Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
-            Err(other) => return Err(other),
-        };
+        let listener =
+            match abstract_name(&name).and_then(|name| UnixListener::bind_addr(&name)).map_err(errno) {
+                Ok(listener) => listener,
+                Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
+                Err(other) => return Err(other),
+            };
         // Behind the own name: of two processes that come at once, one sees the other.
         let by_name = if ip.is_unspecified() { !known } else { !reached };
         if by_name && exists(space, other_side(ip), address.port())? {
             return Err(Errno::ADDRINUSE);
         }
         listener.set_nonblocking(true).map_err(errno)?;
-        let (alive, answer) = promise(ports)?;
-        Ok(Some(Self { listener, _alive: alive, answer }))
+        let (alive, answer) = promise(&name, ports)?;
+        Ok(Some(Self { listener, name, _alive: alive, answer }))
     }
 
     /// Changes the devices whose addresses clients get. Those who have asked already ask again,
@@ -95,7 +99,7 @@ impl Listening {
     /// # Errors
     /// Any errno of `socket(2)`, notably `EMFILE`: the answer is as before.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
-        (self._alive, self.answer) = promise(ports)?;
+        (self._alive, self.answer) = promise(&self.name, ports)?;
         Ok(())
     }
 
@@ -172,9 +176,9 @@ pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
 }
 
 /// Returns an answer, and the socket with its token's name, while which exists the answer is true.
-fn promise(ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
+fn promise(name: &str, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let token = Token::draw()?;
-    let alive = UnixDatagram::bind_addr(&token.name().map_err(errno)?).map_err(errno)?;
+    let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
     let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
     Ok((alive, answer_of(addresses, token).into()))
 }
@@ -204,16 +208,20 @@ impl Token {
         Ok(Self((u64::from(high) << 32 | u64::from(low)).to_ne_bytes()))
     }
 
-    /// Returns the name that exists as long as the listener.
-    pub(super) fn name(self) -> io::Result<UnixAddress> {
+    /// Returns the name that exists as long as the listener with a name.
+    pub(super) fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
-        UnixAddress::from_abstract_name(format!("verbs-soft/cm/2/alive/{number:016x}"))
+        abstract_name(&format!("{listener}/{number:016x}"))
     }
 }
 
 /// Returns the answer with these addresses.
 pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
+}
+
+fn abstract_name(name: &str) -> io::Result<UnixAddress> {
+    UnixAddress::from_abstract_name(name)
 }
 
 /// Returns the abstract name of a listener, without its leading zero byte.

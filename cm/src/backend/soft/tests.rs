@@ -153,7 +153,8 @@ fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_n
     const TOKEN: u64 = 0x0706_0504_0302_0100;
     let mut asking = Asking::resolved();
     // As long as this name exists, the answer is known.
-    let alive = abstract_name(&format!("verbs-soft/cm/2/alive/{TOKEN:016x}"));
+    let at = SocketAddr::new(asking.host.local_addr().unwrap().ip(), 1);
+    let alive = abstract_name(&format!("{}/{TOKEN:016x}", name_of(at)));
     let _alive = UnixDatagram::bind_addr(&alive).unwrap();
     asking.connect(asking.id).unwrap();
     asking.answer(&[&[1][..], &Ipv6Addr::LOCALHOST.octets(), &TOKEN.to_ne_bytes()].concat());
