@@ -1,7 +1,10 @@
 //! Devices that are removed, and devices that appear.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, IdKey, PortSpace};
 use verbs::Errno;
@@ -66,6 +69,47 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     drop(client);
     assert!(matches!(next(&everywhere.channel).kind, EventKind::Rejected(_)));
     drop(asked);
+}
+
+/// A process with the name of a listener at 127.0.0.1, which has not answered.
+fn silent_listener(port: u16) -> UnixListener {
+    let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
+    UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap()
+}
+
+#[test]
+fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
+    const TEST: &str = "removal::a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it";
+    if !is_inside(TEST, NETWORK) {
+        return;
+    }
+    let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
+    let channel = EventChannel::new().unwrap();
+    let to = |port| (Ipv4Addr::LOCALHOST, port);
+    // An id whose request asks, one whose address does, and one of those that has no device yet.
+    let connects = resolved(&channel, PortSpace::TCP, to(1));
+    let listeners = [1, 2, 3].map(silent_listener);
+    connects.connect_with(&ConnParam::default()).unwrap();
+    let bound = channel.create_id(PortSpace::TCP).unwrap();
+    bound.resolve_addr(Some((ADDRESS, 0).into()), to(2), RESOLVE).unwrap();
+    let unbound = channel.create_id(PortSpace::TCP).unwrap();
+    unbound.resolve_addr(None, to(3), RESOLVE).unwrap();
+    let clients = listeners.each_ref().map(|listener| listener.accept().unwrap().0);
+
+    ip("address delete 10.78.0.1/32 dev lo");
+    removed(&channel, [&connects, &bound]);
+    for mut client in clients {
+        // Of an id that has ended, the question is taken back.
+        let _ =
+            client.write_all(&[&[1][..], &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), &[7; 8]].concat());
+    }
+    let event = next(&channel);
+    assert_eq!(event.id, unbound.key());
+    let error = event.ok().unwrap_err();
+    assert!(error.verb == "resolve_addr" && error.errno == Errno::NODEV, "{error}");
+    assert_eq!(connects.disconnect().unwrap_err().errno, Errno::NXIO);
+    drop((connects, bound, unbound));
+    assert!(channel.try_next_event().unwrap().is_none());
 }
 
 #[test]

@@ -205,6 +205,35 @@ fn a_disconnection_while_the_listener_is_asked_takes_the_request_back() {
 }
 
 #[test]
+fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_channel() {
+    for (is_answered, expected) in [(true, EventType::REJECTED), (false, EventType::UNREACHABLE)] {
+        let (mut asking, moved) = (Asking::new(), Queue::new().unwrap());
+        asking.state.migrate(asking.id, &moved).unwrap();
+        if is_answered {
+            asking.answer(&[]);
+        } else {
+            asking.state.advance(Duration::from_secs(61));
+            asking.state.on_time();
+        }
+        assert_eq!(moved.next().map(|event| event.event), Some(expected));
+        assert!(moved.next().is_none() && asking.queue.next().is_none());
+    }
+    // Its request is that of a connection, whose end follows it as well.
+    let (mut asking, [first, second]) = (Asking::new(), [(); 2].map(|()| Queue::new().unwrap()));
+    asking.state.migrate(asking.id, &first).unwrap();
+    asking.answer_with_the_host();
+    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
+    asking.state.migrate(asking.id, &second).unwrap();
+    for _ in 0..16 {
+        asking.state.advance(Duration::from_millis(4608));
+        asking.state.on_time();
+        asking.state.flush();
+    }
+    assert_eq!(second.next().map(|event| event.event), Some(EventType::UNREACHABLE));
+    assert!(first.next().is_none() && asking.queue.next().is_none());
+}
+
+#[test]
 fn an_id_ends_while_its_listener_is_asked() {
     let mut asking = Asking::new();
     asking.state.destroy(asking.id);

@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::{Connector, EventKind, Listener};
+use rdmacm::{Connector, EventKind, Listener, ListenerInit};
 use verbs::Errno;
 
-use super::{Slow, accept, client, pair, send};
+use super::{Slow, accept, client, listener_that_answers, pair, send};
 use crate::support::{Host, PATIENCE, is_free, next, readable};
 
 /// Waits until a thread of this process sleeps.
@@ -98,4 +98,36 @@ fn a_wait_without_time_returns_at_once() {
     let (client, server) = pair(&listener);
     assert_eq!(client.control.wait(Duration::ZERO).unwrap(), None);
     assert_eq!(server.control.end().unwrap(), None);
+}
+
+#[test]
+fn a_listener_that_is_closed_or_dropped_rejects_the_requests_that_wait_for_a_place() {
+    for is_dropped in [false, true] {
+        let host = Host::new();
+        let init = ListenerInit { max_pending: 1, backlog: 2, ..ListenerInit::default() };
+        let listener = listener_that_answers(&host, &init);
+        let peers = [1, 2, 3].map(|number| {
+            let peer = Slow::new(listener.local_addr(), 0xff_ff00 + number);
+            readable(&listener);
+            let incoming = listener.next_incoming(Duration::ZERO).unwrap();
+            assert!(incoming.is_none(), "{number} is pending, or waits: {incoming:?}");
+            peer
+        });
+        peers[0].is_accepted();
+        let _closed = if is_dropped {
+            drop(listener);
+            None
+        } else {
+            listener.close();
+            Some(listener)
+        };
+        for peer in &peers {
+            let event = next(&peer.channel);
+            let is_rejected = event.id == peer.id.key() && matches!(event.kind, EventKind::Rejected(_));
+            assert!(is_rejected, "dropped: {is_dropped}: {event:?}");
+        }
+        let address = host.address;
+        drop((peers, host));
+        is_free(address);
+    }
 }
