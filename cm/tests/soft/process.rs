@@ -15,12 +15,13 @@ use rdmacm::{
 use verbs::state::Rts;
 use verbs::{Errno, Qp};
 
+use crate::listener::peers;
 use crate::support::{
     End as Objects, Host, PATIENCE, RESOLVE, Server, established, is_inside, next, request, resolved,
 };
 
-/// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, or one with
-/// a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
+/// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
+/// one with a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -29,7 +30,7 @@ fn start(part: &str) -> Child {
     command.args(["--exact", "process::a_part", "--nocapture"]);
     command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
     match part {
-        "none" | "short" => command.env_remove("VERBS_SOFT"),
+        "none" | "short" | "crowd" => command.env_remove("VERBS_SOFT"),
         "ipv6" => command.env("VERBS_SOFT", Ipv6Addr::LOCALHOST.to_string()),
         _ => &mut command,
     };
@@ -74,6 +75,7 @@ fn a_part() {
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
         (Some("ipv6"), None) => ipv6(),
+        (Some("crowd"), None) => peers::beyond_the_default(),
         other => panic!("{other:?}"),
     }
 }
@@ -343,6 +345,12 @@ fn a_listener_with_devices_of_another_family_is_reported_as_that() {
     }
     let error = Connector::default().connect((Ipv4Addr::LOCALHOST, port)).unwrap_err().to_string();
     assert!(error.contains(&format!("127.0.0.1:{port}: a program listens")), "{error}");
+}
+
+#[test]
+fn two_hundred_and_fifty_six_peers_connect_to_a_listener_of_a_process_with_1024_files() {
+    let mut process = Process(start("crowd"));
+    assert!(process.0.wait().unwrap().success());
 }
 
 #[test]

@@ -11,7 +11,7 @@
 mod closing;
 mod connector;
 mod ending;
-mod peers;
+pub(crate) mod peers;
 mod setup;
 
 use std::net::SocketAddr;
