@@ -1,12 +1,12 @@
 //! Addresses, ports and options.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use rdmacm::{ConnParam, EventChannel, EventKind, IbAddress, PortSpace, Service};
+use rdmacm::{ConnParam, EventChannel, EventKind, IbAddress, PortSpace, RejectReason, Service};
 use verbs::{Errno, Gid, QpState};
 
-use crate::support::{Host, RESOLVE, Server, connect, next, request, resolved};
+use crate::support::{Host, RESOLVE, Server, connect, is_inside, next, request, resolved};
 
 #[test]
 fn a_port_has_one_listener_at_an_address() {
@@ -165,6 +165,54 @@ fn a_listener_on_any_address_of_ipv6_takes_ipv4_too_unless_it_is_told_not_to() {
             EventKind::ConnectRequest(_) => assert!(!af_only && event.id == listener.key()),
             EventKind::Rejected(_) => assert!(af_only && event.id == client.key()),
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_listener_takes_the_addresses_that_its_own_stands_for_and_no_others() {
+    const TEST: &str = "address::a_listener_takes_the_addresses_that_its_own_stands_for_and_no_others";
+    if !is_inside(TEST, "true") {
+        return;
+    }
+    let host = Host::new();
+    let _v6 = verbs::soft::bind(Ipv6Addr::LOCALHOST.into()).unwrap();
+    let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
+    let (any_v4, any_v6) = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
+    // The address of the device, and one of loopback that leads to it by the listener's name.
+    for (listens, af_only, taken) in [
+        (any_v6, None, &[host.address, v4, v6] as &[IpAddr]),
+        (any_v6, Some(false), &[host.address, v4, v6]),
+        (any_v6, Some(true), &[v6]),
+        (any_v4, None, &[host.address, v4]),
+        (v6, None, &[v6]),
+        (v4, None, &[v4]),
+        (host.address, None, &[host.address]),
+    ] {
+        let channel = EventChannel::new().unwrap();
+        let listener = channel.create_id(PortSpace::TCP).unwrap();
+        if let Some(af_only) = af_only {
+            listener.set_af_only(af_only).unwrap();
+        }
+        listener.bind_addr((listens, 0)).unwrap();
+        listener.listen(8).unwrap();
+        let port = listener.local_addr().unwrap().unwrap().port();
+        for (qp_num, to) in (0xff_ff00..).zip([host.address, v4, v6]) {
+            let client = resolved(&channel, PortSpace::TCP, (to, port));
+            client.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();
+            let event = next(&channel);
+            match event.kind {
+                EventKind::ConnectRequest(request) if taken.contains(&to) => {
+                    assert_eq!(request.id.local_addr().unwrap(), Some((to, port).into()));
+                    drop(request);
+                    assert!(matches!(next(&channel).kind, EventKind::Rejected(_)));
+                }
+                EventKind::Rejected(rejection) if !taken.contains(&to) => {
+                    let reason = rejection.reason;
+                    assert_eq!(reason, Some(RejectReason::INVALID_SERVICE_ID), "{listens}, from {to}");
+                }
+                other => panic!("{listens}, {af_only:?}, from {to}: {other:?}"),
+            }
         }
     }
 }

@@ -1,23 +1,34 @@
-//! Connections by IPv6 addresses. `conformance` has those of IPv4, and what all of them carry.
+//! Connections by IPv6 addresses, and the options of queue pairs that messages carry. `conformance`
+//! has connections by IPv4, and what else all of them carry.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use rdmacm::EventType;
-use verbs::Gid;
+use rdmacm::{ConnParam, EventChannel, EventKind, EventType, PortSpace, RejectReason};
+use verbs::{Ece, Gid};
 
-use super::{SUITE, at};
+use super::{SUITE, at, here, server};
 use crate::cases;
-use crate::cm_fabric::{Connected, connect, expect};
+use crate::cm_fabric::{Client, Connected, RESOLVING, connect, expect, next};
 use crate::cm_sides::netdev;
 use crate::fabric::{self, PATIENCE};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::run;
 
+/// Cases for any device.
+pub(super) fn of_any_device() -> Vec<Case> {
+    cases!(SUITE, options_of_queue_pairs_go_from_connect_to_accept_and_back)
+}
+
 /// Cases of devices with a network interface, which they change.
 pub(super) fn of_interface() -> Vec<Case> {
-    cases!(SUITE, a_connection_by_ipv6_address_carries_messages_both_ways)
+    cases!(
+        SUITE,
+        a_connection_by_ipv6_address_carries_messages_both_ways,
+        a_listener_takes_the_addresses_that_its_own_stands_for,
+    )
 }
 
 /// An address that the cases of IPv6 give the netdev.
@@ -40,8 +51,12 @@ fn both_ways(ip: IpAddr) -> CaseResult {
     Ok(())
 }
 
-/// Gives the netdev an IPv6 address, and waits until the device has its GID.
 fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
+    with_ipv6(|| both_ways(V6))
+}
+
+/// Gives the netdev an IPv6 address, and waits until the device has its GID.
+fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     let netdev = netdev()?;
     let change = |what: &str| {
         run(Command::new("ip").args(["-6", "addr", what, &format!("{V6}/64"), "dev", &netdev, "nodad"]))
@@ -56,7 +71,99 @@ fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
     if !process::wait_until(PATIENCE, has_gid) {
         return fail(format_args!("the device has no GID for {V6}"));
     }
-    let result = both_ways(V6);
+    let result = run_with();
     change("del")?;
     result
+}
+
+/// A listener on one device, requests to it by both of its addresses, and what becomes of them:
+/// none is a request that arrives.
+fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
+    let v4 = here()?;
+    let (any_v4, any_v6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let (taken, rejected) = (None, Some(RejectReason::CONSUMER_DEFINED));
+    let expected = [
+        (any_v6, None, v4, taken),
+        (any_v6, None, V6, taken),
+        (any_v6, Some(false), v4, taken),
+        (any_v6, Some(true), v4, rejected),
+        (any_v6, Some(true), V6, taken),
+        (any_v4, None, v4, taken),
+        (any_v4, None, V6, rejected),
+        (V6, None, v4, rejected),
+        (v4, None, V6, rejected),
+    ];
+    with_ipv6(|| {
+        let mut seen = Vec::new();
+        for (listens, af_only, to, _) in expected {
+            seen.push((listens, af_only, to, outcome(listens, af_only, to)?));
+        }
+        assert_eq!(seen, expected);
+        Ok(())
+    })
+}
+
+/// Requests a connection of a listener. Returns the reason if it is rejected.
+fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Option<RejectReason>> {
+    let channel = EventChannel::new()?;
+    let listener = channel.create_id(PortSpace::TCP)?;
+    if let Some(af_only) = af_only {
+        listener.set_af_only(af_only)?;
+    }
+    listener.bind_addr(at(listens))?;
+    listener.listen(1)?;
+    let Some(local) = listener.local_addr()? else { return fail("a listener without an address") };
+    let id = channel.create_id(PortSpace::TCP)?;
+    id.resolve_addr(None, SocketAddr::new(to, local.port()), RESOLVING)?;
+    expect(&channel, EventType::ADDR_RESOLVED)?;
+    id.resolve_route(RESOLVING)?;
+    expect(&channel, EventType::ROUTE_RESOLVED)?;
+    id.connect_with(&foreign())?;
+    let event = next(&channel)?;
+    match event.kind {
+        EventKind::ConnectRequest(_) if event.id == listener.key() => Ok(None),
+        EventKind::Rejected(rejection) if event.id == id.key() => Ok(rejection.reason),
+        other => fail(format_args!("{other:?}")),
+    }
+}
+
+/// Returns the parameters of a queue pair that the program has elsewhere. No two have one number,
+/// because the connection manager takes that for an earlier connection of the queue pair.
+fn foreign() -> ConnParam<'static> {
+    static LAST: AtomicU32 = AtomicU32::new(0xff_2000);
+    let qp_num = LAST.fetch_add(1, Ordering::Relaxed);
+    ConnParam { qp_num, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
+}
+
+/// The options are data of the messages, whatever device the queue pairs are on.
+fn options_of_queue_pairs_go_from_connect_to_accept_and_back() -> CaseResult {
+    const OFFERED: Ece = Ece { vendor_id: 0x15b3, options: 0x8003_0105 };
+    const REPLIED: Ece = Ece { options: 0x8001_0101, ..OFFERED };
+    let server = server(PortSpace::TCP)?;
+    let request = || -> CaseResult<_> {
+        let client = Client::new(server.address, PortSpace::TCP)?;
+        client.id.set_local_ece(OFFERED);
+        client.id.connect_with(&foreign())?;
+        let (asked, _) = server.request()?;
+        assert_eq!(asked.remote_ece(), OFFERED);
+        Ok((client, asked))
+    };
+    let (client, asked) = request()?;
+    asked.reject_ece(b"")?;
+    let event = expect(&client.channel, EventType::REJECTED)?;
+    let EventKind::Rejected(rejection) = event.kind else { return fail("no reject") };
+    assert_eq!(rejection.reason, Some(RejectReason::VENDOR_OPTION_NOT_SUPPORTED));
+    drop((client, asked));
+
+    let (client, accepted) = request()?;
+    accepted.set_local_ece(REPLIED);
+    accepted.accept_with(&foreign())?;
+    expect(&client.channel, EventType::CONNECT_RESPONSE)?;
+    assert_eq!(client.id.remote_ece(), REPLIED);
+    client.id.establish()?;
+    expect(&server.channel, EventType::ESTABLISHED)?;
+    client.id.disconnect()?;
+    expect(&server.channel, EventType::DISCONNECTED)?;
+    accepted.disconnect()?;
+    expect(&client.channel, EventType::DISCONNECTED).map(drop)
 }

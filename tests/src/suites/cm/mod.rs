@@ -3,7 +3,7 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | [`connect`] | connections by IPv6 addresses |
+//! | [`connect`] | connections by IPv6 addresses, and options of queue pairs |
 //! | [`refuse`] | backlogs and unreachable addresses |
 //! | [`life`] | the ends of ids, and what they leave; many connections |
 //! | [`killed`] | peers that are killed in every state |
@@ -55,10 +55,16 @@ pub fn of_interface() -> Vec<Case> {
 
 /// The part of the suite that runs on devices that providers bring, too.
 pub fn of_any_device() -> Vec<Case> {
-    [refuse::of_any_device(), life::of_any_device(), process::of_any_device(), threads::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        connect::of_any_device(),
+        refuse::of_any_device(),
+        life::of_any_device(),
+        process::of_any_device(),
+        threads::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Returns the IPv4 address of the device under test.
