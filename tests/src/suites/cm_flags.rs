@@ -11,7 +11,7 @@
 //! | | `-I -P -S -V -d -q` | one each, `-q` also on one side |
 //! | | `-t` | misuse, as in C (tests of the command line) |
 //! | `rdma_server`, `rdma_client` | `-s -p` | every case; `-s` by each kind of address |
-//! | `rdma_xserver`, `rdma_xclient` | `-s -p`, `-c r` | every case |
+//! | `rdma_xserver`, `rdma_xclient` | `-s -p`, `-c r` | every case; `-s` by each kind of address |
 //! | | `-c x` | connects on ConnectX; rxe has no XRC, and both refuse |
 //! | `ucmatose` | `-s -b` | every case, by each kind of address; `-b` also of the client |
 //! | | `-C -S -a -c -m -p -t` | one each |

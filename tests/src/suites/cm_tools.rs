@@ -45,11 +45,12 @@ const RPINGS: &[(&str, &[&str], &[&str])] = &[
 
 /// The suite on rxe.
 pub fn cases() -> Vec<Case> {
-    let others: [(&str, Run); 5] = [
+    let others: [(&str, Run); 6] = [
         ("rping ends as theirs where no server listens", without_a_server),
         ("rping ends as theirs with a size that the server has no room for", no_room),
         ("rdma_xclient -c x is refused for lack of XRC as theirs is", xclient_without_xrc),
         ("rdma_xserver -c x is refused for lack of XRC as theirs is", xserver_without_xrc),
+        ("rdma_xclient by IPv6 is rejected by rdma_xserver as theirs is", xclient_without_an_address),
         ("rdma_server and rping report a port that is taken as theirs do", port_taken),
     ];
     let others = others.map(|(name, run)| Case::new(SUITE, name, run));
@@ -81,6 +82,8 @@ const MORE: &[(&str, Ends)] = &[
     ("rping IPv6 of the link", |ends| rping(ends, Family::Link, [&[], &["-V"]])),
     ("rdma_client IPv6", |ends| rdma_client(ends, Family::V6)),
     ("rdma_client IPv6 of the link", |ends| rdma_client(ends, Family::Link)),
+    ("rdma_xclient -c r IPv6 to rdma_server", |ends| rdma_xclient_by_ipv6(ends, Family::V6)),
+    ("rdma_xclient -c r IPv6 of the link to rdma_server", |ends| rdma_xclient_by_ipv6(ends, Family::Link)),
 ];
 
 fn pairs(
@@ -230,6 +233,24 @@ fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
     }
 }
 
+/// `rdma_xserver` has no flag for an address, and listens on 0.0.0.0; `rdma_server` takes the
+/// message as well. Its reply finds no receive, and it may wait without limit.
+fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseResult {
+    let sides = Sides::of(family)?;
+    let port = port::free()?;
+    let number = port.to_string();
+    let mut serves = server.tool("rdma_server")?;
+    let mut serves = Running::start(serves.args(["-s", &sides.server, "-p", &number]))?;
+    wait_for_listening_id(port, &mut serves)?;
+    let args = ["-c", "r", "-s", &sides.to, "-p", &number];
+    let ended = process::run(&mut client_command(client, "rdma_xclient", &sides, &args)?, LIMIT)?;
+    let (Ok(serves) | Err(serves)) = serves.finish(Duration::ZERO)?;
+    match ended {
+        Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => Ok(()),
+        ended => fail(format_args!("client {}; server {serves:?}", told(&ended))),
+    }
+}
+
 /// A connection of two XRC queue pairs, of which the server's has a shared receive queue.
 fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
@@ -323,6 +344,31 @@ fn xserver_without_xrc() -> CaseResult {
     assert_eq!(seen[0].stderr, "rdma_get_request: Operation not supported\n");
     assert!(seen[1].stderr.contains("open_xrcd"), "the reason is missing: {:?}", seen[1]);
     same("rdma_xserver", &seen[1], &seen[0])
+}
+
+/// The server listens on 0.0.0.0, which stands for no address of IPv6.
+fn xclient_without_an_address() -> CaseResult {
+    let sides = Sides::of(Family::V6)?;
+    let rejected = |[server, client]: [&Maker; 2]| -> CaseResult<Finished> {
+        let port = port::free()?;
+        let number = port.to_string();
+        let mut serves = Running::start(server.tool("rdma_xserver")?.args(["-c", "r", "-p", &number]))?;
+        wait_for_listening_id(port, &mut serves)?;
+        let args = ["-c", "r", "-s", &sides.to, "-p", &number];
+        let ended = process::run(&mut client_command(client, "rdma_xclient", &sides, &args)?, LIMIT)?;
+        match (ended, serves.finish(Duration::ZERO)?) {
+            (Ok(ended), Err(_)) => Ok(ended),
+            (ended, serves) => fail(format_args!("client {}; server {}", told(&ended), told(&serves))),
+        }
+    };
+    let theirs = rejected([&Maker::Theirs, &Maker::Theirs])?;
+    assert!(!theirs.status.success() && theirs.stderr.contains("Connection refused"), "{theirs:?}");
+    for [server, client] in &PAIRS {
+        let ended = rejected([server, client])?;
+        same("rdma_xclient", &ended, &theirs)
+            .map_err(|stop| stop.of(format_args!("{server} serves {client}")))?;
+    }
+    Ok(())
 }
 
 /// Sends a request for an XRC connection, and waits until it is rejected.
