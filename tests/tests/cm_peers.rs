@@ -2,9 +2,12 @@
 //! network.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use verbs_tests::cm_peer::outlive::State;
 use verbs_tests::cm_peer::steps::ALL;
 use verbs_tests::port;
 use verbs_tests::process::{Finished, Running};
@@ -28,4 +31,63 @@ fn two_processes_find_each_other_by_an_address_of_this_machine() {
         assert!(status.success() && stderr.is_empty(), "{status}: {stderr}\n{stdout}");
         assert!(stdout.ends_with(&format!("{} steps\n", ALL.len())), "{stdout}");
     }
+}
+
+/// A pair of processes, one of which kills itself.
+struct Pair {
+    name: String,
+    state: State,
+    dies: Running,
+    outlives: Running,
+}
+
+impl Pair {
+    fn start(state: State, listener_dies: bool) -> Self {
+        let address = (Ipv4Addr::LOCALHOST, port::free().expect("a port")).into();
+        let side = |option: &str, dies: bool| {
+            let mut command = peer(option, address);
+            command.args(["--step", "outlive", if dies { "--dies" } else { "--outlives" }, state.name()]);
+            Running::start(&mut command).expect("cm-peer")
+        };
+        let [listens, connects] = [side("--listen", listener_dies), side("--connect", !listener_dies)];
+        let [dies, outlives] = if listener_dies { [listens, connects] } else { [connects, listens] };
+        let side = if listener_dies { "listener" } else { "client" };
+        Self { name: format!("{side} killed when {state}"), state, dies, outlives }
+    }
+
+    /// Returns the survivor's line about the end.
+    fn end(self) -> String {
+        let Self { name, dies, outlives, .. } = self;
+        let survivor = outlives.finish(SILENCE).expect("it ran");
+        let dead = dies.finish(LIMIT).expect("it ran").expect("it ended");
+        assert_eq!(dead.status.signal(), Some(Signal::SIGKILL as i32), "{name}: {dead:?}");
+        let Finished { status, stdout, stderr } = survivor.unwrap_or_else(|end| panic!("{name}: {end:?}"));
+        assert!(status.success() && stderr.is_empty(), "{name}: {status}: {stderr}\n{stdout}");
+        let line = stdout.lines().find(|line| line.starts_with("ended after "));
+        line.unwrap_or_else(|| panic!("{name}: the survivor does not say how it ended: {stdout}")).to_owned()
+    }
+}
+
+/// Beyond the time after which a `cm-peer` fails because nothing has ended its connection.
+const SILENCE: Duration = Duration::from_secs(300);
+
+#[test]
+fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
+    let ways = State::ALL.into_iter().flat_map(|state| [true, false].map(|listens| (state, listens)));
+    let ways = ways.filter(|(state, listens)| state.is_of(*listens));
+    // All at once, because most survivors wait until the protocol gives up: a minute and more.
+    let pairs: Vec<_> = ways.map(|(state, listens)| Pair::start(state, listens)).collect();
+    assert_eq!(pairs.len(), 8);
+    for pair in pairs {
+        let (name, state) = (pair.name.clone(), pair.state);
+        let line = pair.end();
+        println!("{name}: {line}");
+        if state == State::Listening {
+            assert!(line.contains("no program listens"), "{name}: {line}");
+        }
+    }
+    println!(
+        "SKIP 1 state: connected, with a survivor that sends nothing. A soft device dies with its process, and \
+         without a message nothing tells its peer (docs/connecting.md, \"The end\")"
+    );
 }
