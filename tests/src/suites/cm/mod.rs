@@ -8,6 +8,7 @@
 //! | [`life`] | the ends of ids, and what they leave; many connections |
 //! | [`killed`] | peers that are killed in every state |
 //! | [`removed`] | devices that are removed in every state |
+//! | [`moved`] | a bond that fails over |
 //! | [`process`] | forks and signals |
 //! | [`threads`] | several threads at one channel |
 //!
@@ -19,6 +20,7 @@
 mod connect;
 pub(super) mod killed;
 mod life;
+mod moved;
 mod process;
 mod refuse;
 mod removed;
@@ -35,7 +37,7 @@ const SUITE: &str = "cm";
 
 /// The suite on rxe.
 pub fn cases() -> Vec<Case> {
-    [of_interface(), removed::cases()].into_iter().flatten().collect()
+    [of_interface(), removed::cases(), moved::cases()].into_iter().flatten().collect()
 }
 
 /// The part of the suite for kernel devices with a network interface of 10.9.9.1.
