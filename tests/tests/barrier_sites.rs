@@ -151,6 +151,21 @@ fn each_place_of_the_sources_is_in_a_row_of_the_page() {
     );
 }
 
+/// The last columns say what rdma-core and the kernel have there, or that they have nothing.
+#[test]
+fn no_row_has_an_empty_cell() {
+    let page = fs::read_to_string(root().join("docs/barriers.md")).expect("docs/barriers.md exists");
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("| `") && line.contains(".rs`")).collect();
+    assert!(rows.len() > 100, "only {} rows", rows.len());
+    let has_empty = |row: &&&str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        cells.len() < 7 || cells[1..cells.len() - 1].contains(&"")
+    };
+    let empty: Vec<&&str> = rows.iter().filter(has_empty).collect();
+    assert!(empty.is_empty(), "a cell is empty, or there are less than five: {empty:#?}");
+}
+
 #[test]
 fn orders_are_counted_by_function_outside_of_comments_and_tests() {
     let text = "
