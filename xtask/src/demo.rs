@@ -6,15 +6,16 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::process::{Process, free_port, is_listening};
 use crate::{cargo, vm};
 
 /// Shows a device, a verified ping-pong and a connection by address.
@@ -174,8 +175,7 @@ fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
         .with_context(|| format!("cannot run {}", devinfo.display()))?;
     ensure!(status.success(), "ibv_devinfo failed: {status}");
 
-    // A port that is free now; the server binds it shortly after.
-    let tcp_port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+    let tcp_port = free_port()?;
     let mut arguments: Vec<String> =
         ["-d", &port.device, "-p", &tcp_port.to_string(), "--verify"].map(Into::into).into();
     if let Some(index) = port.gid_index {
@@ -239,8 +239,7 @@ fn address_of(gid: &str) -> Option<Ipv4Addr> {
 
 /// A running program whose output is shown line by line, prefixed with its name.
 pub(crate) struct Program {
-    name: &'static str,
-    child: Child,
+    process: Process,
     output: Vec<thread::JoinHandle<bool>>,
     /// The lines that it prints on stdout.
     lines: mpsc::Receiver<String>,
@@ -257,25 +256,19 @@ impl Program {
         arguments: &[String],
         port: &Port,
     ) -> Result<Program> {
-        let mut child = Command::new(path)
-            .args(arguments)
-            .envs(port.env)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot run {}", path.display()))?;
+        let mut process = Process::start(name, Command::new(path).args(arguments).envs(port.env))?;
+        let (stdout, stderr) = process.output();
         let (sender, lines) = mpsc::channel();
         let mut output = Vec::new();
-        output.extend(child.stdout.take().map(|pipe| show_lines(name, pipe, Some(sender))));
-        output.extend(child.stderr.take().map(|pipe| show_lines(name, pipe, None)));
-        Ok(Program { name, child, output, lines })
+        output.extend(stdout.map(|pipe| show_lines(name, pipe, Some(sender))));
+        output.extend(stderr.map(|pipe| show_lines(name, pipe, None)));
+        Ok(Program { process, output, lines })
     }
 
     /// Returns the next line of its stdout.
     fn line(&self, deadline: Instant) -> Result<String> {
         let left = deadline.saturating_duration_since(Instant::now());
-        self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
+        self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.process.name()))
     }
 
     /// Waits until something is true, which no event announces.
@@ -283,15 +276,7 @@ impl Program {
     /// # Errors
     /// The program ends before, or [`LIMIT`] passes; the message has `verb`.
     pub(crate) fn wait_until(&mut self, verb: &str, is_true: impl Fn() -> bool) -> Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        while !is_true() {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the {} ended early: {status}", self.name);
-            }
-            ensure!(Instant::now() < deadline, "the {} does not {verb}", self.name);
-            thread::park_timeout(Duration::from_millis(10));
-        }
-        Ok(())
+        self.process.wait_until(Instant::now() + LIMIT, verb, is_true)
     }
 
     /// Waits for the end of the program.
@@ -299,26 +284,12 @@ impl Program {
     /// # Errors
     /// It has not ended at the deadline, failed, or received wrong data.
     pub(crate) fn finish(mut self, deadline: Instant) -> Result<()> {
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            ensure!(Instant::now() < deadline, "the {} did not end", self.name);
-            thread::park_timeout(Duration::from_millis(10));
-        };
+        let (name, status) = (self.process.name(), self.process.wait(deadline)?);
         // A thread that panicked has checked nothing.
         let valid = self.output.drain(..).all(|thread| thread.join().unwrap_or(false));
-        ensure!(status.success(), "the {} failed: {status}", self.name);
-        ensure!(valid, "the {} received bytes that differ from those sent", self.name);
+        ensure!(status.success(), "the {name} failed: {status}");
+        ensure!(valid, "the {name} received bytes that differ from those sent");
         Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is the normal case.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -340,21 +311,6 @@ fn show_lines(
             }
         }
         valid
-    })
-}
-
-pub(crate) fn is_listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| fs::read_to_string(table).is_ok_and(|text| lists_listener(&text, port)))
-}
-
-/// Returns whether a table such as /proc/net/tcp has a socket in state LISTEN (0A) on the port.
-fn lists_listener(table: &str, port: u16) -> bool {
-    table.lines().any(|line| {
-        let mut fields = line.split_whitespace();
-        let local = fields.nth(1).and_then(|address| address.rsplit(':').next());
-        local == Some(&format!("{port:04X}")) && fields.nth(1) == Some("0A")
     })
 }
 
@@ -385,15 +341,5 @@ mod tests {
     fn an_address_is_that_of_a_mapped_gid() {
         assert_eq!(address_of(&format!("{IPV4}\n")), Some(Ipv4Addr::new(10, 9, 9, 1)));
         assert_eq!((address_of(LINK_LOCAL), address_of(EMPTY), address_of("")), (None, None, None));
-    }
-
-    #[test]
-    fn only_a_listening_socket_on_the_port_counts() {
-        let text = "  sl  local_address rem_address   st tx_queue\n\
-                    0: 00000000:4853 00000000:0000 0A 00000000\n\
-                    1: 0100007F:1F90 0100007F:4854 01 00000000\n";
-        assert!(lists_listener(text, 0x4853));
-        assert!(!lists_listener(text, 0x1f90));
-        assert!(!lists_listener(text, 0x4854));
     }
 }

@@ -35,6 +35,7 @@ mod demo;
 mod fuzz;
 mod musl;
 mod mutants;
+mod process;
 mod sanitizer;
 mod soak;
 mod test;

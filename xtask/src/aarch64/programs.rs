@@ -7,18 +7,16 @@
 //!
 //! C's own library has no soft devices, so that a program that shows one runs on ours.
 
-use std::fs;
 use std::io::Read as _;
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::debian;
-use crate::{apt, c_abi, demo};
+use crate::process::{Process, free_port, is_listening, is_listening_by_address};
+use crate::{apt, c_abi};
 
 /// The place of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +65,7 @@ const PING_PONG: Pair = Pair {
     server: &[],
     client: &["127.0.0.1"],
     prints: ["500 iters in", "500 iters in"],
-    listens: demo::is_listening,
+    listens: is_listening,
     succeeds: true,
 };
 
@@ -99,8 +97,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) fn check(mut each: impl FnMut(&str, Result<()>)) -> Result<()> {
     let places = Places::prepare()?;
     for (origin, program, arguments, expected) in ALONE {
-        let result = places.start(*origin, program, arguments).and_then(|program| {
-            let (has_succeeded, output) = program.finish(Instant::now() + LIMIT)?;
+        let result = places.start("program", *origin, program, arguments).and_then(|process| {
+            let (has_succeeded, output) = finish(process, Instant::now() + LIMIT)?;
             ensure!(has_succeeded && output.contains(expected), "it does not print {expected:?}: {output}");
             Ok(())
         });
@@ -128,7 +126,13 @@ impl Places {
     }
 
     /// Starts a program in the emulator.
-    fn start(&self, origin: Origin, program: &str, arguments: &[&str]) -> Result<Running> {
+    fn start(
+        &self,
+        name: &'static str,
+        origin: Origin,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Process> {
         let path = match origin {
             Origin::Ours => self.ours.join(program),
             Origin::Debian => self.debian.join("usr/bin").join(program),
@@ -139,29 +143,25 @@ impl Places {
             command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()));
         }
         command.arg(&path).args(arguments).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map(Running).with_context(|| format!("cannot run {}", path.display()))
+        Process::start(name, &mut command)
     }
 }
 
 impl Pair {
     fn run(&self, places: &Places) -> Result<()> {
-        // A port that is free now; the server binds it shortly after.
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let number = port.to_string();
-        let start = |own: &[&str]| {
-            places.start(self.origin, self.program, &[self.both, &["-p", &number], own].concat())
+        let start = |name, own: &[&str]| {
+            places.start(name, self.origin, self.program, &[self.both, &["-p", &number], own].concat())
         };
-        let mut server = start(self.server)?;
+        let mut server = start("server", self.server)?;
         let deadline = Instant::now() + LIMIT;
-        while !(self.listens)(port) {
-            ensure!(server.0.try_wait()?.is_none(), "the server ended early: {}", server.output());
-            ensure!(Instant::now() < deadline, "the server does not listen on port {port}");
-            thread::park_timeout(Duration::from_millis(10));
+        if let Err(error) = server.wait_until(deadline, "listen", || (self.listens)(port)) {
+            return Err(error.context(output(server)));
         }
-        let (client_succeeded, client) = start(self.client)?.finish(deadline)?;
+        let (client_succeeded, client) = finish(start("client", self.client)?, deadline)?;
         ensure!(client_succeeded, "the client failed: {client}");
-        let (server_succeeded, server) = server.finish(deadline)?;
+        let (server_succeeded, server) = finish(server, deadline)?;
         ensure!(server_succeeded || !self.succeeds, "the server failed: {server}");
         for (output, expected) in [server, client].iter().zip(self.prints) {
             ensure!(output.contains(expected), "no {expected:?} in {output:?}");
@@ -171,43 +171,19 @@ impl Pair {
     }
 }
 
-/// Returns whether a program on soft devices listens for connections by address: it has a socket of
-/// that name.
-fn is_listening_by_address(port: u16) -> bool {
-    let name = format!("/cm/2/106/{port}/");
-    fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name))
+/// Waits for the end of a program; returns whether it succeeded, and its output.
+fn finish(mut process: Process, deadline: Instant) -> Result<(bool, String)> {
+    let status = process.wait(deadline)?;
+    Ok((status.success(), output(process)))
 }
 
-/// A program that runs. Dropping it kills it.
-struct Running(Child);
-
-impl Running {
-    /// Waits for its end; returns whether it succeeded, and its output.
-    fn finish(mut self, deadline: Instant) -> Result<(bool, String)> {
-        let status = loop {
-            if let Some(status) = self.0.try_wait()? {
-                break status;
-            }
-            ensure!(Instant::now() < deadline, "it did not end within {LIMIT:?}");
-            thread::park_timeout(Duration::from_millis(10));
-        };
-        Ok((status.success(), self.output()))
-    }
-
-    /// Returns the output of a program that has ended. These print less than a pipe holds.
-    fn output(&mut self) -> String {
-        let mut bytes = Vec::new();
-        // A program whose output cannot be read has not printed what is expected.
-        let _ = self.0.stdout.take().map(|mut pipe| pipe.read_to_end(&mut bytes));
-        let _ = self.0.stderr.take().map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is the normal case.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Ends a program, and returns its output. These print less than a pipe holds.
+fn output(mut process: Process) -> String {
+    let (stdout, stderr) = process.output();
+    drop(process);
+    let mut bytes = Vec::new();
+    // A program whose output cannot be read has not printed what is expected.
+    let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }

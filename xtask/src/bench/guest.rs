@@ -2,14 +2,13 @@
 
 use std::fmt;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::demo;
+use crate::process::{Process, free_port, is_listening};
 
 /// The programs to compare, and the number of runs.
 pub(super) struct Plan<'a> {
@@ -308,37 +307,28 @@ fn with_space(flags: &[&str]) -> String {
     flags.iter().map(|flag| format!(" {flag}")).collect()
 }
 
+/// The time limit of the start of a server, and of its end behind its client's.
+const LIMIT: Duration = Duration::from_secs(30);
+
 /// Returns the seconds that `rounds` rounds between two instances of a program took.
 fn ping_pong(program: &Path, rounds: u32, flags: &[&str]) -> Result<f64> {
-    let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
-    let rounds = rounds.to_string();
-    let arguments: Vec<&str> = ["-g", "1", "-p", &port, "-n", &rounds].iter().chain(flags).copied().collect();
-    let mut server = Command::new(program).args(&arguments).stdout(Stdio::null()).spawn()?;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !demo::is_listening(port.parse()?) {
-        if let Some(status) = server.try_wait()? {
-            bail!("the server, {}, ended early: {status}", program.display());
-        }
-        if Instant::now() > deadline {
-            server.kill()?;
-            bail!("the server, {}, does not listen on port {port}", program.display());
-        }
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
+    let port = free_port()?;
+    let (number, rounds) = (port.to_string(), rounds.to_string());
+    let arguments: Vec<&str> =
+        ["-g", "1", "-p", &number, "-n", &rounds].iter().chain(flags).copied().collect();
+    let mut server = Process::start("server", Command::new(program).args(&arguments))?;
+    server.wait_until(Instant::now() + LIMIT, "listen", || is_listening(port))?;
     let client = Command::new(program).args(&arguments).arg("127.0.0.1").output()?;
-    if !client.status.success() {
-        // Without a client the server would wait for ever.
-        server.kill()?;
-    }
-    let status = server.wait()?;
     let said = String::from_utf8_lossy(&client.stdout);
     ensure!(
-        client.status.success() && status.success(),
-        "{} failed: server {status}, client {}\n{said}{}",
+        client.status.success(),
+        "the client, {}, failed: {}\n{said}{}",
         program.display(),
         client.status,
         String::from_utf8_lossy(&client.stderr)
     );
+    let status = server.wait(Instant::now() + LIMIT)?;
+    ensure!(status.success(), "the server, {}, failed: {status}", program.display());
     seconds(&said).with_context(|| format!("no time in what {} printed:\n{said}", program.display()))
 }
 

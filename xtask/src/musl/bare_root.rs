@@ -2,7 +2,6 @@
 //! configuration, none of `/dev`, `/proc` and `/sys`.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -10,7 +9,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::find_program;
-use crate::demo::{self, LIMIT, Port, Program};
+use crate::demo::{LIMIT, Port, Program};
+use crate::process::{free_port, is_listening, is_listening_by_address};
 
 /// The tools that are run.
 const TOOLS: &[&str] = &["ibv_devinfo", "ibv_rc_pingpong", "rping"];
@@ -98,7 +98,7 @@ fn ping_pong(root: &Root) -> Result<()> {
     let port = free_port()?;
     let words = ["-d", "soft0", "-g", "0", "-p", &port.to_string(), "--verify", "-e"].map(str::to_owned);
     let mut server = root.start("server", "ibv_rc_pingpong", &words)?;
-    server.wait_until("listen", || demo::is_listening(port))?;
+    server.wait_until("listen", || is_listening(port))?;
     let client =
         root.start("client", "ibv_rc_pingpong", &[&words[..], &["127.0.0.1".to_owned()]].concat())?;
     both_end(client, server)
@@ -109,11 +109,7 @@ fn rping(root: &Root) -> Result<()> {
     let words =
         |role: &str| ["-v", "-C", "10", "-a", "127.0.0.1", "-p", &port.to_string(), role].map(str::to_owned);
     let mut server = root.start("server", "rping", &words("-s"))?;
-    // The name by which clients find it.
-    let name = format!("@verbs-soft/cm/2/106/{port}/");
-    server.wait_until("listen", || {
-        fs::read_to_string("/proc/net/unix").is_ok_and(|names| names.contains(&name))
-    })?;
+    server.wait_until("listen", || is_listening_by_address(port))?;
     let client = root.start("client", "rping", &words("-c"))?;
     both_end(client, server)
 }
@@ -122,9 +118,4 @@ fn both_end(client: Program, server: Program) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     client.finish(deadline)?;
     server.finish(deadline)
-}
-
-/// Returns a port that is free now; a server binds it shortly after.
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
