@@ -13,6 +13,7 @@ use verbs_core::fork::Excluded;
 use verbs_core::provider::{
     ContextOps as _, Destroy, MrChange, MrInitAttr, MrMemory, MrOps as _, Provider, RegionState,
 };
+use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 use verbs_core::{Errno, Error};
 
@@ -542,9 +543,8 @@ struct Buf {
 /// `pd` is live, and `buf` points to a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
-    const PAGE: usize = 4096;
     not_null_or_null!(pd, buf);
-    let Ok(layout) = Layout::from_size_align(size.max(1), PAGE) else {
+    let Ok(layout) = Layout::from_size_align(size.max(1), page_size()) else {
         return errno::refuse_null(Errno::NOMEM);
     };
     // SAFETY: the layout has at least one byte.

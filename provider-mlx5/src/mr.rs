@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use verbs_core::kernel::{KernelMr, KernelPd};
 use verbs_core::provider::{Destroy, MrOps, RegionState, ReregError};
+use verbs_core::ring::page_size;
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
@@ -118,7 +119,8 @@ impl Mr {
 /// | `EINVAL` | the core, for a change that it refuses; else from any step |
 fn state_after(errno: Errno, (memory, pd, access): Change<'_>) -> RegionState {
     let no_change = memory.is_none() && pd.is_none() && access.is_none();
-    let is_shifted = memory.is_some_and(|(addr, _, iova)| (addr.addr() as u64 ^ iova) & 0xfff != 0);
+    let in_page = page_size() as u64 - 1;
+    let is_shifted = memory.is_some_and(|(addr, _, iova)| (addr.addr() as u64 ^ iova) & in_page != 0);
     let needs_local = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let is_without_local = access
         .is_some_and(|access| access.intersects(needs_local) && !access.contains(AccessFlags::LOCAL_WRITE));
@@ -220,7 +222,8 @@ mod tests {
     fn a_region_is_unchanged_only_after_errors_before_the_first_step() {
         let (unchanged, unusable) = (RegionState::Unchanged, RegionState::Unusable);
         let rights = Some(AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
-        let memory = Some((ptr::without_provenance_mut(0x5010), 64, 0x10));
+        let memory_at = |iova| Some((ptr::without_provenance_mut(page_size() + 0x10), 64, iova));
+        let memory = memory_at(0x10);
         for (errno, change, state) in [
             (Errno::OPNOTSUPP, (memory, None, rights), unchanged),
             (Errno::FAULT, (memory, None, None), unchanged),
@@ -229,7 +232,8 @@ mod tests {
             (Errno::INVAL, (None, None, None), unchanged),
             (Errno::INVAL, (None, None, Some(AccessFlags::REMOTE_WRITE)), unchanged),
             (Errno::INVAL, (None, None, rights), unusable),
-            (Errno::INVAL, (Some((ptr::without_provenance_mut(0x5010), 64, 0)), None, None), unchanged),
+            (Errno::INVAL, (memory_at(0), None, None), unchanged),
+            (Errno::INVAL, (memory_at(page_size() as u64 / 2 + 0x10), None, None), unchanged),
             (Errno::IO, (None, None, rights), unusable),
         ] {
             assert_eq!(state_after(errno, change), state, "{errno:?} after {change:?}");

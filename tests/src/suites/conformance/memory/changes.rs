@@ -4,8 +4,8 @@ use verbs::{AccessFlags, Context, Errno, MrChange, Provider, RegionState};
 
 use super::super::SUITE;
 use super::{
-    ALL, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, allowed, exchange, in_use, read, receive_refused, refused,
-    write,
+    ALL, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, allowed, exchange, in_page, in_use, read, receive_refused,
+    refused, write,
 };
 use crate::both;
 use crate::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg};
@@ -103,7 +103,7 @@ fn mr_change_of_memory_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     assert_eq!((new.read(64..192), old.read(0..64)), (pattern(1, 128), vec![0; 64]));
     assert_eq!((new.read(0..64), new.read(192..256)), (vec![0; 64], vec![0; 64]));
     // At an address of the program's choice.
-    let iova = (1 << 40) | (start.addr() as u64 & 0xfff);
+    let iova = (1 << 40) | (start.addr() as u64 & in_page());
     rereg(&mut mr, &MrChange::new().memory(start, 8).iova(iova))?;
     local.write(0, &pattern(2, 128));
     allowed(&mut pair, write(iova, mr.rkey()), local.sge(0..8))?;

@@ -17,6 +17,7 @@ pub mod regions;
 use verbs::{
     AccessFlags, Cause, Errno, Error, HandleError, Pd, Provider, RecvWr, SendOp, Sge, WcOpcode, WcStatus,
 };
+use verbs_core::ring::page_size;
 
 use crate::fabric::{
     Pair, in_error, is_local_key_error, post_recv, post_send, signalled, wait_for, wait_one,
@@ -27,6 +28,11 @@ use crate::runner::{Case, CaseResult, fail, skip};
 pub(super) fn cases() -> Vec<Case> {
     let files = [domains::cases(), regions::cases(), changes::cases(), kinds::cases(), dm::cases()];
     files.into_iter().flatten().collect()
+}
+
+/// The bits of an address within a page: an iova has those of its memory.
+fn in_page() -> u64 {
+    page_size() as u64 - 1
 }
 
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;

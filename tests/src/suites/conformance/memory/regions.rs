@@ -6,7 +6,7 @@ use verbs::{AccessFlags, Cause, Context, Errno, Mr, MrInit, Provider, SendOp, Sg
 
 use super::super::SUITE;
 use super::{
-    ALL, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, allowed, cas, exchange, faa, read,
+    ALL, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, allowed, cas, exchange, faa, in_page, read,
     receive_refused, refused, write,
 };
 use crate::both;
@@ -287,7 +287,7 @@ fn addressed_by<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>, mr: &Mr<P>) -
 fn mr_is_addressed_by_its_iova_alone<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
-    let iova = (1 << 40) | (arena.addr() & 0xfff);
+    let iova = (1 << 40) | (arena.addr() & in_page());
     let mr = arena.register(&pair.pd, 0..64, Some(iova), ALL)?;
     assert_eq!((mr.addr(), mr.length()), (iova, 64));
     addressed_by(&mut pair, &arena, &mr)
@@ -296,7 +296,7 @@ fn mr_is_addressed_by_its_iova_alone<P: Provider>(context: &Context<P>) -> CaseR
 fn mr_with_iova_is_registered_in_the_extended_form<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
-    let iova = (1 << 40) | (arena.addr() & 0xfff);
+    let iova = (1 << 40) | (arena.addr() & in_page());
     let (start, length) = arena.part(0..64);
     let mr = reg_mr_ex(&pair.pd, &MrInit::new(start, length, ALL).iova(iova))?;
     assert_eq!(mr.addr(), iova);

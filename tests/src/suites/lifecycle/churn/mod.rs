@@ -40,6 +40,7 @@ use verbs::{
     AccessFlags, Context, CqInit, DeviceAttrEx, Errno, Gid, GidEntry, NamedProvider, Pd, Provider, QpInit,
     QpType, SrqInit,
 };
+use verbs_core::ring::page_size;
 
 use super::{Resources, SUITE, back_to, fds, resources};
 use crate::fabric::{self, Arena, PORT, is_mlx5, is_soft, rxe_is_before};
@@ -160,10 +161,9 @@ fn device_maps() -> CaseResult<usize> {
 
 /// Returns the bytes of address space that the process has.
 fn mapped_bytes() -> CaseResult<u64> {
-    const PAGE: u64 = 4096;
     let text = fs::read_to_string("/proc/self/statm")?;
     match text.split_ascii_whitespace().next().map(str::parse::<u64>) {
-        Some(Ok(pages)) => Ok(pages * PAGE),
+        Some(Ok(pages)) => Ok(pages * page_size() as u64),
         _ => fail(format_args!("{text:?} has no size")),
     }
 }
