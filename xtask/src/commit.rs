@@ -6,16 +6,23 @@
 //! | turn | on the host |
 //! |---|---|
 //! | 0 | fuzz target `guest`, musl, the oldest Rust if it is not this run's |
-//! | 1 | fuzz targets `packet` and `responder`, barriers, units on aarch64, the shipped library |
+//! | 1 | fuzz targets `packet` and `responder`, barriers, the shipped library |
 //! | 2 | fuzz target `cm`, the model checker, AddressSanitizer |
-//! | 3 | fuzz target `ucma`, ThreadSanitizer, suites and programs on aarch64, the shipped library |
+//! | 3 | fuzz target `ucma`, ThreadSanitizer, the shipped library |
 //!
 //! | turn | guests on rxe | guests on ConnectX |
 //! |---|---|---|
-//! | 0 | one half, without ioctls, named provider, aarch64 on 6.12 | differential, pyverbs |
+//! | 0 | one half, without ioctls, named provider | differential, pyverbs |
 //! | 1 | other half, pyverbs | perftest, other forms of queues, named provider |
-//! | 2 | one half, without ioctls, named provider, aarch64 on 7.2 | differential |
+//! | 2 | one half, without ioctls, named provider | differential |
 //! | 3 | other half, flags of tools by address | perftest, other forms of queues, named provider |
+//!
+//! | turn | on aarch64, which is emulated |
+//! |---|---|
+//! | 0 | guest with rxe on 6.12 |
+//! | 1 | barriers, units |
+//! | 2 | guest with rxe on 7.2 |
+//! | 3 | suites and programs; guests with rxe on 7.2-16k, with ConnectX on 6.12 |
 //!
 //! `cargo xtask test --whole` does it all.
 

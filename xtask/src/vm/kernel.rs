@@ -31,7 +31,7 @@ impl FromStr for Choice {
     type Err = String;
 
     fn from_str(s: &str) -> Result<Self, String> {
-        if let Some(series) = SERIES.iter().find(|k| k.name == s) {
+        if let Some(series) = SERIES.iter().chain(&LARGE_PAGES).find(|k| k.name == s) {
             return Ok(Choice::Series(series));
         }
         let path = Path::new(s);
@@ -39,7 +39,7 @@ impl FromStr for Choice {
             let path = path.canonicalize().map_err(|e| format!("{s}: {e}"))?;
             return Ok(Choice::Path(path));
         }
-        let names: Vec<_> = SERIES.iter().map(|k| k.name).collect();
+        let names: Vec<_> = SERIES.iter().chain(&LARGE_PAGES).map(|k| k.name).collect();
         Err(format!("neither one of {} nor a directory", names.join(", ")))
     }
 }
@@ -61,6 +61,8 @@ pub(crate) struct Series {
     suites: &'static [(Archive, &'static str)],
     major: u32,
     minors: std::ops::RangeInclusive<u32>,
+    /// The end of its packages' names behind the architecture.
+    flavour: &'static str,
 }
 
 /// Every series the project is tested on, oldest first.
@@ -70,22 +72,31 @@ pub(crate) static SERIES: [Series; 4] = [
         suites: &[(Archive::Main, "bullseye"), (Archive::Security, "bullseye-security")],
         major: 5,
         minors: 10..=10,
+        flavour: "",
     },
     Series {
         name: "6.1",
         suites: &[(Archive::Main, "bookworm"), (Archive::Security, "bookworm-security")],
         major: 6,
         minors: 1..=1,
+        flavour: "",
     },
     Series {
         name: "6.12",
         suites: &[(Archive::Main, "trixie"), (Archive::Security, "trixie-security")],
         major: 6,
         minors: 12..=12,
+        flavour: "",
     },
     // sid moves on, so any 7.x that it carries from 7.2 on.
-    Series { name: "7.2", suites: &[(Archive::Main, "sid")], major: 7, minors: 2..=u32::MAX },
+    Series { name: "7.2", suites: SID, major: 7, minors: 2..=u32::MAX, flavour: "" },
 ];
+
+/// The same with pages of 16 KiB, which Debian has for arm64 alone.
+pub(crate) static LARGE_PAGES: [Series; 1] =
+    [Series { name: "7.2-16k", suites: SID, major: 7, minors: 2..=u32::MAX, flavour: "-16k" }];
+
+const SID: &[(Archive, &str)] = &[(Archive::Main, "sid")];
 
 /// The series that `--kernel` defaults to.
 pub(crate) const DEFAULT: &str = "6.1";
@@ -204,11 +215,11 @@ fn download(series: &Series, arch: Arch, home: &Path, progress: &Progress) -> Re
     Ok(kernel)
 }
 
-/// Returns the newest version of the series among the plain image packages of an architecture.
+/// Returns the newest version of the series among the image packages of an architecture.
 fn newest_image(series: &Series, arch: Arch, apt: &PrivateApt) -> Result<PackageVersion> {
     let mut candidates = Vec::new();
     for name in apt.names("linux-image-")? {
-        if is_plain_image(&name, arch) {
+        if is_image(&name, arch, series.flavour) {
             candidates.extend(apt.versions(&name)?.into_iter().filter(|p| series.carries(&p.version)));
         }
     }
@@ -242,10 +253,11 @@ impl Series {
     }
 }
 
-/// Returns whether a package is a plain kernel image, such as `linux-image-<digit...>-amd64`: no
-/// flavour (cloud, rt), no unsigned or debug variant.
-fn is_plain_image(name: &str, arch: Arch) -> bool {
-    let middle = name.strip_prefix("linux-image-").and_then(|rest| rest.strip_suffix(arch.debian()));
+/// Returns whether a package is a kernel image of a flavour, such as `linux-image-<digit...>-amd64`
+/// of the plain one: no other flavour (cloud, rt), no unsigned or debug variant.
+fn is_image(name: &str, arch: Arch, flavour: &str) -> bool {
+    let middle = name.strip_prefix("linux-image-").and_then(|rest| rest.strip_suffix(flavour));
+    let middle = middle.and_then(|rest| rest.strip_suffix(arch.debian()));
     let Some(middle) = middle.and_then(|rest| rest.strip_suffix('-')) else {
         return false;
     };
@@ -342,6 +354,7 @@ mod tests {
 
     #[test]
     fn flavours_and_twins_of_the_image_package_are_left_out() {
+        let is_plain_image = |name: &str, arch| is_image(name, arch, "");
         assert!(is_plain_image("linux-image-6.1.0-56-amd64", Arch::X86_64));
         assert!(is_plain_image("linux-image-7.2.13+deb14-amd64", Arch::X86_64));
         assert!(is_plain_image("linux-image-7.2.13+deb14-arm64", Arch::Aarch64));
@@ -357,15 +370,17 @@ mod tests {
         ] {
             assert!(!is_plain_image(name, Arch::X86_64), "{name}");
         }
-        // With pages of 16 KiB.
-        assert!(!is_plain_image("linux-image-7.2.13+deb14-arm64-16k", Arch::Aarch64));
+        let with_large_pages = "linux-image-7.2.13+deb14-arm64-16k";
+        assert!(!is_plain_image(with_large_pages, Arch::Aarch64));
+        assert!(is_image(with_large_pages, Arch::Aarch64, "-16k"));
+        assert!(!is_image("linux-image-7.2.13+deb14-arm64", Arch::Aarch64, "-16k"));
     }
 
     #[test]
     fn an_unknown_kernel_name_is_answered_with_the_known_ones() {
         assert_eq!("6.12".parse::<Choice>().map(|c| c.to_string()), Ok("6.12".to_owned()));
         let error = "4.19".parse::<Choice>().unwrap_err();
-        assert!(error.contains("5.10, 6.1, 6.12, 7.2"), "{error}");
+        assert!(error.contains("5.10, 6.1, 6.12, 7.2, 7.2-16k"), "{error}");
     }
 
     #[test]

@@ -77,7 +77,8 @@ Exit status:
 #[derive(clap::Args)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
-    /// Kernel: 5.10, 6.1, 6.12, 7.2, or a directory with an unpacked kernel package
+    /// Kernel: 5.10, 6.1, 6.12, 7.2, 7.2-16k (aarch64 with pages of 16 KiB), or a directory with an
+    /// unpacked kernel package
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL")]
     pub(crate) kernel: kernel::Choice,
 

@@ -20,10 +20,13 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         }
     }
     if setup.functions > 1 {
-        for way in TRANSPORTS {
-            let name = format!("{}, ours from {} serve theirs from {}", way.name(), device(0), device(1));
-            let makers = [Maker::Ours, Maker::Theirs];
-            cases.push(Case::new(SUITE, name, move || way.run(setup, makers.clone(), [0, 1], None)));
+        for client in [Maker::Theirs, Maker::Ours] {
+            for way in TRANSPORTS {
+                let (name, functions) = (way.name(), [0, 1].map(device));
+                let name = format!("{name}, ours from {} serve {client} from {}", functions[0], functions[1]);
+                let makers = [Maker::Ours, client.clone()];
+                cases.push(Case::new(SUITE, name, move || way.run(setup, makers.clone(), [0, 1], None)));
+            }
         }
     }
     cases.push(Case::new(SUITE, "output of ibv_devices", || outputs("ibv_devices", &[])));
