@@ -5,13 +5,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::unistd::{chdir, chroot};
 use rdma_tools::PROGRAMS;
 
+use crate::pair::both;
+use crate::port;
+use crate::process::Running;
 use crate::runner::{Case, CaseResult, skip};
 use crate::sandbox::{bind, cover, private_mounts};
-use crate::tools::{DEVICE, Maker, PingPong, run};
+use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::tools::{DEVICE, LIMIT, Maker, PingPong, run};
 
 const SUITE: &str = "empty_root";
 
@@ -25,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         ("no tool needs a loader", no_tool_needs_a_loader),
         ("ibv_devinfo tells all", ibv_devinfo_tells_all),
         ("pingpong runs", pingpong_runs),
+        ("rping connects by an address", rping_connects),
     ];
     let all = BUILDS.iter().flat_map(|build| CASES.iter().map(move |case| (build, case)));
     all.map(|(&(libc, variable), &(name, case))| {
@@ -61,6 +67,25 @@ fn pingpong_runs(dir: &Path) -> CaseResult {
     Ok(())
 }
 
+/// Both programs are in the root; this process stays outside, where the kernel's listeners are
+/// listed.
+fn rping_connects(dir: &Path) -> CaseResult {
+    let (root, port) = (make(dir)?, port::free()?);
+    let rping = |role: &str| {
+        let mut command = Command::new("chroot");
+        command.arg(root).args(["/rping", role, "-a", "10.9.9.1", "-p", &port.to_string()]);
+        command.args(["-C", "10", "-v", "-V"]);
+        command
+    };
+    let mut server = Running::start(&mut rping("-s"))?;
+    wait_for_listening_id(port, &mut server)?;
+    let ended = both(server, Running::start(&mut rping("-c"))?, LIMIT)?;
+    for (end, last) in ended.iter().zip(["server ping data: rdma-ping-9: ", "ping data: rdma-ping-9: "]) {
+        assert!(end.stdout.lines().any(|line| line.starts_with(last)), "no {last:?}: {ended:?}");
+    }
+    Ok(())
+}
+
 fn dir_of(variable: &str) -> CaseResult<PathBuf> {
     match std::env::var_os(variable) {
         Some(dir) => Ok(dir.into()),
@@ -68,8 +93,8 @@ fn dir_of(variable: &str) -> CaseResult<PathBuf> {
     }
 }
 
-/// Makes an empty root and moves this process into it, with a mount namespace of its own.
-fn enter(static_dir: &Path) -> CaseResult {
+/// Makes an empty root in a mount namespace of this process' own, and returns its path.
+fn make(static_dir: &Path) -> CaseResult<&'static Path> {
     private_mounts()?;
     let root = Path::new("/run/empty-root");
     fs::create_dir_all(root)?;
@@ -82,7 +107,12 @@ fn enter(static_dir: &Path) -> CaseResult {
     for tool in PROGRAMS {
         fs::copy(static_dir.join(tool), root.join(tool))?;
     }
-    chroot(root)?;
+    Ok(root)
+}
+
+/// Makes an empty root and moves this process into it.
+fn enter(static_dir: &Path) -> CaseResult {
+    chroot(make(static_dir)?)?;
     chdir("/")?;
     let mut names: Vec<_> = fs::read_dir("/")?.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
