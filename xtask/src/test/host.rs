@@ -81,11 +81,9 @@ const BESIDE: &[Stage] = &[
     UNITS_ON_AARCH64,
     SUITES_ON_AARCH64,
     ("static programs with musl", &[0], |result| {
-        for arguments in musl::TESTS {
-            match musl::command() {
-                Ok(mut command) => host_tests(command.args(arguments), result),
-                Err(error) => return result.skip(format!("static programs with musl: {error:#}")),
-            }
+        match musl::command() {
+            Ok(mut command) => host_tests(command.args(musl::TESTS), result),
+            Err(error) => return result.skip(format!("static programs with musl: {error:#}")),
         }
         if let Some(why) = musl::bare_root::obstacle() {
             return result.skip(format!("static programs in an empty root: {why}"));
