@@ -24,8 +24,8 @@
 //!
 //! Without the feature `suites`, on by default, there is only what `api-fuzz` needs: it is built
 //! for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5` choose the providers
-//! that cases name: `soft`, the default, for programs of the host; `rxe`, `mlx5`, or both, which is
-//! `kernel`, for those of guests.
+//! that cases and random calls name: `soft`, the default, for programs of the host; `rxe`, `mlx5`
+//! or both for those of guests, which the feature `guest` adds. `kernel` is all three.
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]

@@ -1,14 +1,20 @@
 //! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that a thread can
 //! make random calls on any handle it holds. A call that the typestate does not offer returns its
 //! arguments.
+//!
+//! The features `soft`, `rxe` and `mlx5` choose the providers that handles name. Handles of other
+//! providers keep theirs hidden: each that is named takes as long to build as the hidden form.
 #![forbid(unsafe_code)]
 // The methods are named as the library's, and give back what was not taken as the library's do.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
 
 use std::ops::Bound;
 
+#[cfg(feature = "mlx5")]
 use verbs::mlx5::Mlx5;
+#[cfg(feature = "rxe")]
 use verbs::rxe::Rxe;
+#[cfg(feature = "soft")]
 use verbs::soft::Soft;
 use verbs::state::{Errored, Init, Reset, Rtr, Rts, Sqd};
 use verbs::{
@@ -252,86 +258,139 @@ impl<P: Provider> Handle<P> {
     }
 
     /// Runs something with a new raw batch, where the handle's state has such a method.
-    fn wr_start<T>(&mut self, run: impl FnOnce(WrBatch<'_, P::Sq>) -> T) -> Option<T> {
+    fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
         match self {
-            Self::Rts(qp) => Some(run(qp.wr_start())),
-            Self::Sqd(qp) => Some(run(qp.wr_start())),
-            Self::Errored(qp) => Some(run(qp.wr_start())),
+            Self::Rts(qp) => Some(run.run::<P>(qp.wr_start())),
+            Self::Sqd(qp) => Some(run.run::<P>(qp.wr_start())),
+            Self::Errored(qp) => Some(run.run::<P>(qp.wr_start())),
             _ => None,
         }
     }
 }
 
 impl Handle<Erased> {
-    fn downcast<P: verbs::NamedProvider>(self) -> Result<Handle<P>, Self> {
-        each!(self, qp => qp.downcast::<P>().map(Handle::from).map_err(|failed| Self::from(failed.handle)))
+    fn downcast<P: verbs::NamedProvider>(self) -> Result<Handle<P>, HandleError<Self>> {
+        each!(self, qp => qp.downcast::<P>().map(Handle::from).map_err(refused))
     }
 }
 
-/// A queue pair of any provider, hidden or named.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)]
-pub(super) enum AnyQp {
-    Erased(Handle<Erased>),
-    Mlx5(Handle<Mlx5>),
-    Rxe(Handle<Rxe>),
-    Soft(Handle<Soft>),
+/// Defines the type of handles of any provider, hidden or named.
+macro_rules! of_any_provider {
+    ($(#[$attribute:meta])* $name:ident: $handle:ident) => {
+        $(#[$attribute])*
+        #[derive(Debug)]
+        #[allow(clippy::large_enum_variant)]
+        pub(super) enum $name {
+            Erased($handle<Erased>),
+            #[cfg(feature = "mlx5")]
+            Mlx5($handle<Mlx5>),
+            #[cfg(feature = "rxe")]
+            Rxe($handle<Rxe>),
+            #[cfg(feature = "soft")]
+            Soft($handle<Soft>),
+        }
+
+        from_provider!($name: $handle, Erased);
+        #[cfg(feature = "mlx5")]
+        from_provider!($name: $handle, Mlx5);
+        #[cfg(feature = "rxe")]
+        from_provider!($name: $handle, Rxe);
+        #[cfg(feature = "soft")]
+        from_provider!($name: $handle, Soft);
+    };
 }
 
-/// A completion queue of any provider, hidden or named.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)]
-pub(super) enum AnyCq {
-    Erased(Cq),
-    Mlx5(Cq<Mlx5>),
-    Rxe(Cq<Rxe>),
-    Soft(Cq<Soft>),
+macro_rules! from_provider {
+    ($name:ident: $handle:ident, $provider:ident) => {
+        impl From<$handle<$provider>> for $name {
+            fn from(handle: $handle<$provider>) -> Self {
+                Self::$provider(handle)
+            }
+        }
+    };
 }
 
-/// A protection domain of any provider, hidden or named.
-#[derive(Clone, Debug)]
-pub(super) enum AnyPd {
-    Erased(Pd),
-    Mlx5(Pd<Mlx5>),
-    Rxe(Pd<Rxe>),
-    Soft(Pd<Soft>),
+of_any_provider! {
+    /// A queue pair.
+    AnyQp: Handle
+}
+
+of_any_provider! {
+    /// A completion queue.
+    AnyCq: Cq
+}
+
+of_any_provider! {
+    /// A name of a completion queue.
+    #[derive(Clone)]
+    AnyCqHandle: CqHandle
+}
+
+of_any_provider! {
+    /// A protection domain.
+    #[derive(Clone)]
+    AnyPd: Pd
+}
+
+of_any_provider! {
+    /// Both halves of a queue pair.
+    AnyHalves: Halves
 }
 
 /// Runs the same on a handle of any provider.
 macro_rules! any {
-    ($type:ident, $any:expr, $handle:ident => $body:expr) => {
+    ($type:ident, $any:expr, $handle:pat => $body:expr) => {
         match $any {
             $type::Erased($handle) => $body,
+            #[cfg(feature = "mlx5")]
             $type::Mlx5($handle) => $body,
+            #[cfg(feature = "rxe")]
             $type::Rxe($handle) => $body,
+            #[cfg(feature = "soft")]
             $type::Soft($handle) => $body,
         }
     };
 }
 pub(super) use any;
 
-/// Maps a handle and puts it back under the name of its provider.
-macro_rules! map_any {
-    ($type:ident, $any:expr, $handle:ident => $body:expr) => {
-        match $any {
-            $type::Erased($handle) => {
-                let (handle, rest) = $body;
-                ($type::Erased(handle), rest)
-            }
-            $type::Mlx5($handle) => {
-                let (handle, rest) = $body;
-                ($type::Mlx5(handle), rest)
-            }
-            $type::Rxe($handle) => {
-                let (handle, rest) = $body;
-                ($type::Rxe(handle), rest)
-            }
-            $type::Soft($handle) => {
-                let (handle, rest) = $body;
-                ($type::Soft(handle), rest)
-            }
-        }
+/// Maps a queue pair's handle, and hides its provider in the same type again.
+macro_rules! step {
+    ($any:expr, $handle:ident => $body:expr) => {
+        any!(AnyQp, $any, $handle => {
+            let (handle, error) = $body;
+            (handle.into(), error)
+        })
     };
+}
+
+/// Returns a hidden handle from the function, with its provider named if this program names it.
+macro_rules! named {
+    ($hidden:expr) => {{
+        let hidden = $hidden;
+        #[cfg(feature = "mlx5")]
+        let hidden = match hidden.downcast::<Mlx5>() {
+            Ok(named) => return named.into(),
+            Err(failed) => failed.handle,
+        };
+        #[cfg(feature = "rxe")]
+        let hidden = match hidden.downcast::<Rxe>() {
+            Ok(named) => return named.into(),
+            Err(failed) => failed.handle,
+        };
+        #[cfg(feature = "soft")]
+        let hidden = match hidden.downcast::<Soft>() {
+            Ok(named) => return named.into(),
+            Err(failed) => failed.handle,
+        };
+        return hidden.into();
+    }};
+}
+
+/// Returns whether this program names a provider.
+pub(super) fn is_named(provider: &str) -> bool {
+    let features =
+        [("mlx5", cfg!(feature = "mlx5")), ("rxe", cfg!(feature = "rxe")), ("soft", cfg!(feature = "soft"))];
+    features.contains(&(provider, true))
 }
 
 impl AnyQp {
@@ -344,19 +403,24 @@ impl AnyQp {
         cap: QpCap,
         sq_sig_all: bool,
     ) -> Option<verbs::Result<Self>> {
+        let with = (qp_type, cap, sq_sig_all);
         Some(match (pd, send_cq, recv_cq) {
-            (AnyPd::Erased(pd), AnyCqHandle::Erased(send_cq), AnyCqHandle::Erased(recv_cq)) => pd
-                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
-                .map(|qp| Self::Erased(qp.into())),
-            (AnyPd::Mlx5(pd), AnyCqHandle::Mlx5(send_cq), AnyCqHandle::Mlx5(recv_cq)) => pd
-                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
-                .map(|qp| Self::Mlx5(qp.into())),
-            (AnyPd::Rxe(pd), AnyCqHandle::Rxe(send_cq), AnyCqHandle::Rxe(recv_cq)) => pd
-                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
-                .map(|qp| Self::Rxe(qp.into())),
-            (AnyPd::Soft(pd), AnyCqHandle::Soft(send_cq), AnyCqHandle::Soft(recv_cq)) => pd
-                .create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })
-                .map(|qp| Self::Soft(qp.into())),
+            (AnyPd::Erased(pd), AnyCqHandle::Erased(send_cq), AnyCqHandle::Erased(recv_cq)) => {
+                create(pd, send_cq, recv_cq, with)
+            }
+            #[cfg(feature = "mlx5")]
+            (AnyPd::Mlx5(pd), AnyCqHandle::Mlx5(send_cq), AnyCqHandle::Mlx5(recv_cq)) => {
+                create(pd, send_cq, recv_cq, with)
+            }
+            #[cfg(feature = "rxe")]
+            (AnyPd::Rxe(pd), AnyCqHandle::Rxe(send_cq), AnyCqHandle::Rxe(recv_cq)) => {
+                create(pd, send_cq, recv_cq, with)
+            }
+            #[cfg(feature = "soft")]
+            (AnyPd::Soft(pd), AnyCqHandle::Soft(send_cq), AnyCqHandle::Soft(recv_cq)) => {
+                create(pd, send_cq, recv_cq, with)
+            }
+            #[cfg(any(feature = "mlx5", feature = "rxe", feature = "soft"))]
             _ => return None,
         })
     }
@@ -395,31 +459,31 @@ impl AnyQp {
     }
 
     pub(super) fn to_init(self, attr: &InitAttr) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_init(attr))
+        step!(self, handle => handle.to_init(attr))
     }
 
     pub(super) fn to_rtr(self, attr: &RtrAttr) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_rtr(attr))
+        step!(self, handle => handle.to_rtr(attr))
     }
 
     pub(super) fn to_rts(self, attr: &RtsAttr) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_rts(attr))
+        step!(self, handle => handle.to_rts(attr))
     }
 
     pub(super) fn to_sqd(self) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_sqd())
+        step!(self, handle => handle.to_sqd())
     }
 
     pub(super) fn back_to_rts(self) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.back_to_rts())
+        step!(self, handle => handle.back_to_rts())
     }
 
     pub(super) fn to_reset(self) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_reset())
+        step!(self, handle => handle.to_reset())
     }
 
     pub(super) fn to_error(self) -> Stepped<Self> {
-        map_any!(AnyQp, self, handle => handle.to_error())
+        step!(self, handle => handle.to_error())
     }
 
     /// Returns the memory in flight; `None` unless the handle is in RESET.
@@ -436,21 +500,11 @@ impl AnyQp {
     }
 
     pub(super) fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
-        match self {
-            Self::Erased(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Erased)),
-            Self::Mlx5(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Mlx5)),
-            Self::Rxe(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Rxe)),
-            Self::Soft(handle) => handle.dismantle().map_err(|failed| rewrap(failed, Self::Soft)),
-        }
+        any!(AnyQp, self, handle => handle.dismantle().map_err(refused))
     }
 
     pub(super) fn close(self) -> Result<(), HandleError<Self>> {
-        match self {
-            Self::Erased(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Erased)),
-            Self::Mlx5(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Mlx5)),
-            Self::Rxe(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Rxe)),
-            Self::Soft(handle) => handle.close().map_err(|failed| rewrap(failed, Self::Soft)),
-        }
+        any!(AnyQp, self, handle => handle.close().map_err(refused))
     }
 
     pub(super) fn post_recv<M: PostMemory>(
@@ -503,45 +557,37 @@ impl AnyQp {
 
     /// Runs something with a new raw batch; `None` where the handle's state has no such method.
     pub(super) fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
-        match self {
-            Self::Erased(handle) => handle.wr_start(|batch| run.run::<Erased>(batch)),
-            Self::Mlx5(handle) => handle.wr_start(|batch| run.run::<Mlx5>(batch)),
-            Self::Rxe(handle) => handle.wr_start(|batch| run.run::<Rxe>(batch)),
-            Self::Soft(handle) => handle.wr_start(|batch| run.run::<Soft>(batch)),
-        }
+        any!(AnyQp, self, handle => handle.wr_start(run))
     }
 
-    /// The same queue pair with its provider named, where it is hidden.
+    /// The same queue pair with its provider named, where it is hidden and this program names it.
     pub(super) fn downcast(self) -> Self {
         match self {
-            Self::Erased(handle) => match handle.downcast::<Soft>() {
-                Ok(handle) => Self::Soft(handle),
-                Err(handle) => match handle.downcast::<Mlx5>() {
-                    Ok(handle) => Self::Mlx5(handle),
-                    Err(handle) => handle.downcast::<Rxe>().map_or_else(Self::Erased, Self::Rxe),
-                },
-            },
+            Self::Erased(handle) => named!(handle),
+            #[cfg(any(feature = "mlx5", feature = "rxe", feature = "soft"))]
             other => other,
         }
     }
 
     /// Both halves, or the queue pair where it does not both send and receive.
     pub(super) fn split(self) -> Result<AnyHalves, Self> {
-        match self {
-            Self::Erased(handle) => {
-                handle.split().map(|(send, recv)| AnyHalves::Erased(send, recv)).map_err(Self::Erased)
-            }
-            Self::Mlx5(handle) => {
-                handle.split().map(|(send, recv)| AnyHalves::Mlx5(send, recv)).map_err(Self::Mlx5)
-            }
-            Self::Rxe(handle) => {
-                handle.split().map(|(send, recv)| AnyHalves::Rxe(send, recv)).map_err(Self::Rxe)
-            }
-            Self::Soft(handle) => {
-                handle.split().map(|(send, recv)| AnyHalves::Soft(send, recv)).map_err(Self::Soft)
-            }
-        }
+        any!(AnyQp, self, handle => handle.split().map(AnyHalves::from).map_err(Self::from))
     }
+}
+
+/// Creates a queue pair of the type, the sizes and the signaling `with`.
+fn create<P: Provider>(
+    pd: &Pd<P>,
+    send_cq: CqHandle<P>,
+    recv_cq: CqHandle<P>,
+    with: (QpType, QpCap, bool),
+) -> verbs::Result<AnyQp>
+where
+    AnyQp: From<Handle<P>>,
+{
+    let (qp_type, cap, sq_sig_all) = with;
+    let qp = pd.create_qp(&QpInit { recv_cq, cap, sq_sig_all, ..QpInit::new(qp_type, send_cq) })?;
+    Ok(Handle::from(qp).into())
 }
 
 /// An operation on a batch of any provider.
@@ -560,62 +606,28 @@ pub(super) trait WithWr {
     fn run<P: Provider>(self, batch: WrBatch<'_, P::Sq>) -> Self::Output;
 }
 
-/// The same error, of a wrapped handle.
-fn rewrap<A, B>(failed: HandleError<A>, wrap: impl FnOnce(A) -> B) -> HandleError<B> {
-    HandleError { handle: wrap(failed.handle), error: failed.error }
-}
-
 /// Both halves of a queue pair.
 pub(super) type Halves<P> = (SendHalf<Rts, P>, RecvHalf<Rts, P>);
-
-/// Both halves of a queue pair of any provider.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant)]
-pub(super) enum AnyHalves {
-    Erased(SendHalf<Rts, Erased>, RecvHalf<Rts, Erased>),
-    Mlx5(SendHalf<Rts, Mlx5>, RecvHalf<Rts, Mlx5>),
-    Rxe(SendHalf<Rts, Rxe>, RecvHalf<Rts, Rxe>),
-    Soft(SendHalf<Rts, Soft>, RecvHalf<Rts, Soft>),
-}
-
-/// Runs the same on the halves of any provider.
-macro_rules! any_halves {
-    ($any:expr, $send:ident, $recv:ident => $body:expr) => {
-        match $any {
-            AnyHalves::Erased($send, $recv) => $body,
-            AnyHalves::Mlx5($send, $recv) => $body,
-            AnyHalves::Rxe($send, $recv) => $body,
-            AnyHalves::Soft($send, $recv) => $body,
-        }
-    };
-}
 
 impl AnyHalves {
     /// The queue pair again; the halves where they are of two.
     pub(super) fn join(self) -> Result<AnyQp, Self> {
-        match self {
-            Self::Erased(send, recv) => Qp::from_halves(send, recv)
-                .map(|qp| AnyQp::Erased(qp.into()))
-                .map_err(|HandleError { handle: (send, recv), .. }| Self::Erased(send, recv)),
-            Self::Mlx5(send, recv) => Qp::from_halves(send, recv)
-                .map(|qp| AnyQp::Mlx5(qp.into()))
-                .map_err(|HandleError { handle: (send, recv), .. }| Self::Mlx5(send, recv)),
-            Self::Rxe(send, recv) => Qp::from_halves(send, recv)
-                .map(|qp| AnyQp::Rxe(qp.into()))
-                .map_err(|HandleError { handle: (send, recv), .. }| Self::Rxe(send, recv)),
-            Self::Soft(send, recv) => Qp::from_halves(send, recv)
-                .map(|qp| AnyQp::Soft(qp.into()))
-                .map_err(|HandleError { handle: (send, recv), .. }| Self::Soft(send, recv)),
-        }
+        any!(AnyHalves, self, (send, recv) => Qp::from_halves(send, recv)
+            .map(|qp| Handle::from(qp).into())
+            .map_err(|failed| failed.handle.into()))
     }
 
     /// Exchanges the receive halves of two queue pairs, where their providers are named alike.
     pub(super) fn swap_recv(&mut self, other: &mut Self) -> bool {
         match (self, other) {
-            (Self::Erased(_, one), Self::Erased(_, other)) => std::mem::swap(one, other),
-            (Self::Mlx5(_, one), Self::Mlx5(_, other)) => std::mem::swap(one, other),
-            (Self::Rxe(_, one), Self::Rxe(_, other)) => std::mem::swap(one, other),
-            (Self::Soft(_, one), Self::Soft(_, other)) => std::mem::swap(one, other),
+            (Self::Erased((_, one)), Self::Erased((_, other))) => std::mem::swap(one, other),
+            #[cfg(feature = "mlx5")]
+            (Self::Mlx5((_, one)), Self::Mlx5((_, other))) => std::mem::swap(one, other),
+            #[cfg(feature = "rxe")]
+            (Self::Rxe((_, one)), Self::Rxe((_, other))) => std::mem::swap(one, other),
+            #[cfg(feature = "soft")]
+            (Self::Soft((_, one)), Self::Soft((_, other))) => std::mem::swap(one, other),
+            #[cfg(any(feature = "mlx5", feature = "rxe", feature = "soft"))]
             _ => return false,
         }
         true
@@ -623,7 +635,7 @@ impl AnyHalves {
 
     /// Drops one half before the other.
     pub(super) fn drop_in_order(self, send_first: bool) {
-        any_halves!(self, send, recv => if send_first {
+        any!(AnyHalves, self, (send, recv) => if send_first {
             drop(send);
             drop(recv);
         } else {
@@ -631,15 +643,6 @@ impl AnyHalves {
             drop(send);
         });
     }
-}
-
-/// A name of a completion queue of any provider, hidden or named.
-#[derive(Clone, Debug)]
-pub(super) enum AnyCqHandle {
-    Erased(CqHandle),
-    Mlx5(CqHandle<Mlx5>),
-    Rxe(CqHandle<Rxe>),
-    Soft(CqHandle<Soft>),
 }
 
 impl AnyCqHandle {
@@ -658,12 +661,7 @@ impl AnyCq {
     }
 
     pub(super) fn handle(&self) -> AnyCqHandle {
-        match self {
-            Self::Erased(cq) => AnyCqHandle::Erased(cq.handle()),
-            Self::Mlx5(cq) => AnyCqHandle::Mlx5(cq.handle()),
-            Self::Rxe(cq) => AnyCqHandle::Rxe(cq.handle()),
-            Self::Soft(cq) => AnyCqHandle::Soft(cq.handle()),
-        }
+        any!(AnyCq, self, cq => cq.handle().into())
     }
 
     pub(super) fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
@@ -671,46 +669,24 @@ impl AnyCq {
     }
 
     pub(super) fn close(self) -> Result<(), HandleError<Self>> {
-        match self {
-            Self::Erased(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Erased)),
-            Self::Mlx5(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Mlx5)),
-            Self::Rxe(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Rxe)),
-            Self::Soft(cq) => cq.close().map_err(|failed| rewrap(failed, Self::Soft)),
-        }
+        any!(AnyCq, self, cq => cq.close().map_err(refused))
     }
 
-    /// Returns the same queue with its provider named, if the provider is hidden and the queue
-    /// holds no fetched completions.
+    /// Returns the same queue with its provider named, if the provider is hidden, this program
+    /// names it, and the queue holds no fetched completions.
     pub(super) fn downcast(self) -> Self {
         match self {
-            Self::Erased(cq) => match cq.downcast::<Soft>() {
-                Ok(cq) => Self::Soft(cq),
-                Err(failed) => match failed.handle.downcast::<Mlx5>() {
-                    Ok(cq) => Self::Mlx5(cq),
-                    Err(failed) => match failed.handle.downcast::<Rxe>() {
-                        Ok(cq) => Self::Rxe(cq),
-                        Err(failed) => Self::Erased(failed.handle),
-                    },
-                },
-            },
+            Self::Erased(cq) => named!(cq),
+            #[cfg(any(feature = "mlx5", feature = "rxe", feature = "soft"))]
             other => other,
         }
     }
 }
 
 impl AnyPd {
-    /// The same domain with its provider named.
+    /// The same domain with its provider named, if this program names it.
     pub(super) fn named(pd: Pd) -> Self {
-        match pd.downcast::<Soft>() {
-            Ok(pd) => Self::Soft(pd),
-            Err(failed) => match failed.handle.downcast::<Mlx5>() {
-                Ok(pd) => Self::Mlx5(pd),
-                Err(failed) => match failed.handle.downcast::<Rxe>() {
-                    Ok(pd) => Self::Rxe(pd),
-                    Err(failed) => Self::Erased(failed.handle),
-                },
-            },
-        }
+        named!(pd)
     }
 
     pub(super) fn alloc_buf(&self, len: usize) -> verbs::Result<Buf> {

@@ -15,7 +15,7 @@ use verbs::{
     Returned, RtrAttr, SendFlags, SendOp, Wc,
 };
 
-use super::handle::{AnyCq, AnyCqHandle, AnyQp};
+use super::handle::{self, AnyCq, AnyCqHandle, AnyQp};
 use super::memory::{Frozen, Held, Outcome, Posted, Region, Target, message, take_chain};
 use super::tally::{Kind, Tally};
 use crate::runner::{CaseResult, Stop, fail};
@@ -299,6 +299,11 @@ impl World {
     /// Returns whether the devices are those of ConnectX.
     pub(super) fn is_mlx5(&self) -> bool {
         self.contexts[0].provider_name() == "mlx5"
+    }
+
+    /// Returns whether this program names the devices' provider.
+    pub(super) fn is_named(&self) -> bool {
+        handle::is_named(self.contexts[0].provider_name())
     }
 
     /// Returns whether a completion queue that overran, a fault of the program, is of no use any

@@ -178,10 +178,16 @@ fn api(
     const PROGRAM: &str = "api-fuzz";
     /// The program says first what failed, and a sanitizer where; stacks follow.
     const REPORT: usize = 12;
+    // The provider that the program names is a feature.
+    let provider = guest.map_or("soft", |guest| guest.device);
     let program = match sanitizer {
-        Some(sanitizer) => sanitizer.build("verbs-tests", PROGRAM)?,
+        // The rest of the tests, and other providers, take minutes to build.
+        Some(sanitizer) => sanitizer.build("verbs-tests", PROGRAM, &[provider])?,
         // With debug assertions, and mostly built already.
-        None => cargo::build(&["--quiet", "--package", "verbs-tests", "--bin", PROGRAM])?.join(PROGRAM),
+        None => {
+            let program = ["--quiet", "--package", "verbs-tests", "--bin", PROGRAM, "--features", provider];
+            cargo::build(&program)?.join(PROGRAM)
+        }
     };
     let environment = sanitizer.map(Sanitizer::environment);
     let mut command = match guest {

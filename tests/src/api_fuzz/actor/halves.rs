@@ -119,16 +119,8 @@ impl Actor<'_> {
             Ok(halves) => halves,
             Err(_) => return fail("a queue pair in RTS has no halves"),
         };
-        let done = match halves {
-            AnyHalves::Erased(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
-                .map(|((send, recv), did, pollers)| (AnyHalves::Erased(send, recv), did, pollers)),
-            AnyHalves::Mlx5(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
-                .map(|((send, recv), did, pollers)| (AnyHalves::Mlx5(send, recv), did, pollers)),
-            AnyHalves::Rxe(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
-                .map(|((send, recv), did, pollers)| (AnyHalves::Rxe(send, recv), did, pollers)),
-            AnyHalves::Soft(send, recv) => on_threads((send, recv), jobs, pollers, ahs, tally)
-                .map(|((send, recv), did, pollers)| (AnyHalves::Soft(send, recv), did, pollers)),
-        };
+        let done = any!(AnyHalves, halves, halves => on_threads(halves, jobs, pollers, ahs, tally)
+            .map(|(halves, did, pollers)| (AnyHalves::from(halves), did, pollers)));
         let Some((halves, did, pollers)) = done else { return fail("a half's thread panicked") };
         self.pollers.extend(pollers.into_iter().flatten());
         let Ok(qp) = halves.join() else { return fail("two halves of one queue pair are not joined") };

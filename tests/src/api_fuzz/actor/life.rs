@@ -233,7 +233,7 @@ impl Actor<'_> {
             max_inline_data: self.choices.below(128) as u32,
         };
         let pd = self.world.pds[context].clone();
-        let pd = if let AnyCqHandle::Erased(_) = cqs[0] { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
+        let pd = if matches!(cqs[0], AnyCqHandle::Erased(_)) { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
         let ids = [cqs[0].id(), cqs[1].id()];
         let sq_sig_all = self.choices.below(4) == 0;
         let made = AnyQp::create(&pd, cqs, qp_type, cap, sq_sig_all);
@@ -343,7 +343,7 @@ impl Actor<'_> {
     /// No queue pair is created on a queue that was closed or dropped.
     fn is_closed(&mut self, context: usize, handle: AnyCqHandle) -> CaseResult {
         let pd = self.world.pds[context].clone();
-        let pd = if let AnyCqHandle::Erased(_) = handle { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
+        let pd = if matches!(handle, AnyCqHandle::Erased(_)) { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
         let cap =
             QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
         match AnyQp::create(&pd, [handle.clone(), handle], QpType::RC, cap, false) {
@@ -375,7 +375,7 @@ impl Actor<'_> {
             if cq.id() != id {
                 return fail("a completion queue is another one by its provider's name");
             }
-            if !matches!(cq, AnyCq::Erased(_)) {
+            if !matches!(cq, AnyCq::Erased(_)) || !self.world.is_named() {
                 self.tally.add(Kind::CqDowncast);
             }
             self.pollers.push(Poller { cq, id, context, polled, spent });

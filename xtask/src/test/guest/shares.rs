@@ -124,11 +124,11 @@ pub(super) fn is_named_in(turn: usize, has_model: bool) -> bool {
     (turn % 2 == 1) == has_model
 }
 
-/// Returns the feature that names providers in the guests' programs.
+/// Returns the features of the guests' programs, among them those of the providers that they name.
 pub(super) fn named(args: &Args) -> &'static str {
     match turn(args) {
-        Some(turn) if is_named_in(turn, true) => "verbs-tests/mlx5",
-        Some(_) => "verbs-tests/rxe",
+        Some(turn) if is_named_in(turn, true) => "verbs-tests/guest,verbs-tests/mlx5",
+        Some(_) => "verbs-tests/guest,verbs-tests/rxe",
         None => "verbs-tests/kernel",
     }
 }
