@@ -185,20 +185,30 @@ impl Actor<'_> {
             _ => {
                 let Some(at) = self.place(self.held.len()) else { return Ok(()) };
                 let held = self.held.swap_remove(at);
-                self.checked(&held)?;
-                match held.into_plain() {
-                    Ok(plain) => {
-                        self.tally.add(Kind::IntoMemory);
-                        self.keep_plain(plain)
-                    }
-                    Err(held) => {
-                        self.tally.add(Kind::IntoMemoryRefused);
-                        self.checked(&held)?;
-                        self.keep(held)
-                    }
-                }
+                self.unregister(held)
             }
         }
+    }
+
+    /// Asks for the program's memory below a buffer.
+    fn unregister(&mut self, held: Held) -> CaseResult {
+        self.checked(&held)?;
+        match held.into_plain() {
+            Ok(plain) => {
+                self.tally.add(Kind::IntoMemory);
+                self.keep_plain(plain)
+            }
+            Err(held) => {
+                self.tally.add(Kind::IntoMemoryRefused);
+                self.checked(&held)?;
+                self.keep(held)
+            }
+        }
+    }
+
+    /// Keeps a buffer of registered memory, or takes the memory back at once: few buffers are such.
+    fn keep_registered(&mut self, held: Held) -> CaseResult {
+        if self.rarely(4) { self.unregister(held) } else { self.keep(held) }
     }
 
     fn register(&mut self) -> CaseResult {
@@ -231,14 +241,14 @@ impl Actor<'_> {
             PlainBytes::Vec(bytes) => match pd.register(bytes) {
                 Ok(buf) => {
                     self.tally.add(Kind::Register);
-                    self.keep(Held::new(buf, context, seed))
+                    self.keep_registered(Held::new(buf, context, seed))
                 }
                 Err(HandleError { handle, .. }) => self.keep_plain(Plain::new(PlainBytes::Vec(handle), true)),
             },
             PlainBytes::Box(bytes) => match pd.register(bytes) {
                 Ok(buf) => {
                     self.tally.add(Kind::Register);
-                    self.keep(Held::new(buf, context, seed))
+                    self.keep_registered(Held::new(buf, context, seed))
                 }
                 Err(HandleError { handle, .. }) => self.keep_plain(Plain::new(PlainBytes::Box(handle), true)),
             },
