@@ -7,8 +7,8 @@
 //! |---|---|
 //! | 0 | fuzz target `guest`, musl, the oldest Rust if it is not this run's |
 //! | 1 | fuzz targets `packet` and `responder`, barriers, the shipped library |
-//! | 2 | fuzz target `cm`, the model checker, AddressSanitizer |
-//! | 3 | fuzz target `ucma`, ThreadSanitizer, the shipped library |
+//! | 2 | fuzz target `cm`, the model checker |
+//! | 3 | fuzz target `ucma`, the shipped library |
 //!
 //! | turn | guests on rxe | guests on ConnectX |
 //! |---|---|---|

@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use tally::{Tally, missing};
+pub use tally::{Tally, missing, steps};
 
 use crate::pattern::{Choices, seed_of};
 use crate::runner::{CaseResult, fail};

@@ -20,6 +20,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    Step = "random step",
     ContextOpen = "context opened",
     ContextCloseRefused = "context close refused",
     PdAlloc = "domain made",
@@ -212,6 +213,11 @@ impl Tally {
 
 pub(super) fn status_name(status: WcStatus) -> String {
     format!("status {status}")
+}
+
+/// Returns the number of random steps, each of which makes a call or several.
+pub fn steps(counts: &BTreeMap<String, u64>) -> u64 {
+    counts.get(NAMES[Kind::Step as usize]).copied().unwrap_or(0)
 }
 
 /// The kinds and the statuses that every run has to reach, and that are missing.

@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use verbs_tests::api_fuzz::Fuzz;
 use verbs_tests::api_fuzz::rounds::{ROUND, Rounds, be_round, table};
+use verbs_tests::api_fuzz::{Fuzz, steps};
 use verbs_tests::runner::{CaseResult, Stop};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
@@ -68,8 +68,10 @@ fn run(seconds: u64, seed: u64, device: Option<String>) -> CaseResult {
         round: Duration::from_secs(ROUND_SECONDS.min(seconds.max(1))),
         seed,
     };
+    let started = Instant::now();
     let (counts, count) = rounds.run(|_, _| ())?;
     print!("{}", table(&counts));
-    println!("{count} rounds, nothing wrong");
+    let elapsed = started.elapsed().as_secs();
+    println!("{} random steps in {elapsed} s, {count} rounds, nothing wrong", steps(&counts));
     Ok(())
 }

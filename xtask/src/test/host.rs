@@ -138,27 +138,21 @@ const BESIDE: &[Stage] = &[
             }
         }
     }),
-    ("random calls under sanitizers, for a moment", &[2, 3], |result| {
-        let turn = commit::turn().map(|turn| turn % SANITIZERS.len());
+    ("random calls under sanitizers, for a moment", EVERY, |result| {
         let mut has_run = false;
-        for (its, sanitizer) in SANITIZERS.into_iter().enumerate() {
-            if turn.is_some_and(|turn| its != turn) {
-                let (name, command) = (sanitizer.name(), "cargo xtask fuzz --sanitizer");
-                result.skip(format!("the {name} sanitizer: other commits have it ({command}={name})"));
-                continue;
-            }
+        for sanitizer in SANITIZERS {
+            let name = sanitizer.name();
             if let Err(error) = sanitizer.cargo() {
-                result.skip(format!("the {} sanitizer: {error:#}", sanitizer.name()));
+                result.skip(format!("the {name} sanitizer: {error:#}"));
                 continue;
             }
             has_run = true;
             match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
                 Ok(None) => result.counts.passed += 1,
                 Ok(Some(failed)) => {
-                    let name = sanitizer.name();
                     result.fail(format!("random calls failed under the {name} sanitizer: {failed}"));
                 }
-                Err(error) => result.fail(format!("the {} sanitizer: {error:#}", sanitizer.name())),
+                Err(error) => result.fail(format!("the {name} sanitizer: {error:#}")),
             }
         }
         if !has_run {

@@ -162,6 +162,7 @@ impl<'w> Actor<'w> {
             });
             if let Some((_, action)) = action {
                 action(&mut self).map_err(|stop| stop.of(format_args!("step {step}")))?;
+                self.tally.add(Kind::Step);
             }
         }
         self.world.give_strays(&mut self.strays);
