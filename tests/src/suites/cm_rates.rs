@@ -375,7 +375,15 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let serve = || -> CaseResult<Running> {
         Ok(Running::start(command(server, &sides.server, &control.server, "100000")?.arg("-L"))?)
     };
-    let mut ends = (0..servers).map(|_| serve()).collect::<CaseResult<Vec<_>>>()?;
+    // C's connects to the first one, the root, only once.
+    let mut root = serve()?;
+    if !process::wait_for_listener_of(root.pid(), port.parse()?, LIMIT, || !root.has_ended()) {
+        return fail(format_args!("the root does not listen on port {port}"));
+    }
+    let mut ends = vec![root];
+    for _ in 1..servers {
+        ends.push(serve()?);
+    }
     let connects = command(client, &sides.client, &control.to, "200000")?;
     ends.push(Running::start(&mut sides.at_client(connects))?);
     // The client first: a listener waits for one that has failed.

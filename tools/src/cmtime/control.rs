@@ -2,6 +2,8 @@
 //! go from step to step in unison.
 //!
 //! The peer that can bind to the controller's address is the root, and the others connect to it.
+//! Between a root's bind and its listen, others find the address taken and are refused. They try
+//! again for a moment, bind included: of two that begin together, both may be refused.
 //!
 //! ```text
 //!   leaf ── its PeerInfo ──► root      in the order in which the leaves came, after the root's own
@@ -16,6 +18,8 @@
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::libc::{AF_INET, AF_INET6};
 use rdmacm::{AddrInfo, Family, Hints};
@@ -107,25 +111,41 @@ impl Control {
     /// # Errors
     /// The address is not known, or the root cannot be reached; the failure has been reported.
     pub fn meet(options: &Options, console: &mut Console) -> Result<Self, Failed> {
-        match bind(options, console)? {
-            Some(listener) => {
-                console.say("Running as OOB root\n");
-                console.flush();
-                let leaves = (1..options.peers).map(|_| accept(&listener)).collect::<io::Result<_>>();
-                leaves.map(Self::Root).map_err(|error| console.because(describe(&error)))
-            }
-            None => {
-                let address = lookup(options, false).map_err(|(text, reason)| {
-                    console.say(format_args!("getaddrinfo error: {text}\n"));
-                    console.because(reason)
-                })?;
-                let connected = TcpStream::connect(address).and_then(|stream| {
-                    stream.set_nodelay(true)?;
-                    Ok(stream)
-                });
-                connected.map(Self::Leaf).map_err(|error| {
-                    console.because(format_args!("cannot connect to {address}: {}", describe(&error)))
-                })
+        /// The time that a peer has between its bind and its listen.
+        const ELECTION: Duration = Duration::from_secs(5);
+        let deadline = Instant::now() + ELECTION;
+        loop {
+            let is_taken = match bind(options, console)? {
+                Bound::Root(listener) => {
+                    console.say("Running as OOB root\n");
+                    console.flush();
+                    let leaves = (1..options.peers).map(|_| accept(&listener)).collect::<io::Result<_>>();
+                    return leaves.map(Self::Root).map_err(|error| console.because(describe(&error)));
+                }
+                Bound::Taken => true,
+                Bound::Elsewhere => false,
+            };
+            let address = lookup(options, false).map_err(|(text, reason)| {
+                console.say(format_args!("getaddrinfo error: {text}\n"));
+                console.because(reason)
+            })?;
+            let connected = TcpStream::connect(address).and_then(|stream| {
+                stream.set_nodelay(true)?;
+                Ok(stream)
+            });
+            match connected {
+                Ok(stream) => return Ok(Self::Leaf(stream)),
+                Err(error)
+                    if is_taken
+                        && error.kind() == ErrorKind::ConnectionRefused
+                        && Instant::now() < deadline =>
+                {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => {
+                    let reason = format_args!("cannot connect to {address}: {}", describe(&error));
+                    return Err(console.because(reason));
+                }
             }
         }
     }
@@ -191,16 +211,27 @@ fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidData, text))
 }
 
-/// Binds to the controller's address; `None` where another peer has it, or another machine.
-fn bind(options: &Options, console: &mut Console) -> Result<Option<TcpListener>, Failed> {
+/// The controller's address, for a peer that wants to be the root.
+enum Bound {
+    /// It is this peer's.
+    Root(TcpListener),
+    /// Another program of this machine has it.
+    Taken,
+    /// It is another machine's.
+    Elsewhere,
+}
+
+/// Binds to the controller's address.
+fn bind(options: &Options, console: &mut Console) -> Result<Bound, Failed> {
     let address = lookup(options, true).map_err(|(text, reason)| {
         console.complain(format_args!("getaddrinfo error: {text}"));
         console.complain("oob_try_bind: Success");
         console.because(reason)
     })?;
     match TcpListener::bind(address) {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => Ok(None),
+        Ok(listener) => Ok(Bound::Root(listener)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(Bound::Taken),
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => Ok(Bound::Elsewhere),
         Err(error) => {
             let errno = Errno::from_io(&error);
             let text = errno.description();
@@ -237,7 +268,8 @@ pub fn ip(host: &OsStr, port: &OsStr, hints: Hints) -> Result<SocketAddr, (&'sta
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::ffi::OsString;
+    use std::os::fd::AsRawFd as _;
 
     use super::*;
 
@@ -288,5 +320,24 @@ mod tests {
         drop(root);
         let (theirs, ended) = leaf.join().expect("the leaf");
         assert_eq!((theirs, ended), (peers, Err(ErrorKind::UnexpectedEof)));
+    }
+
+    #[test]
+    fn a_peer_that_meets_a_root_before_it_listens_joins_it() {
+        use nix::sys::socket::{
+            AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket,
+        };
+        let root = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+        let root = root.expect("a socket");
+        bind(root.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).expect("a free port");
+        let bound: SockaddrIn = getsockname(root.as_raw_fd()).expect("an address");
+        let args = ["-b", "127.0.0.1", "-C", "127.0.0.1", "-p", &bound.port().to_string()];
+        let mut console = Console::new("cmtime".into());
+        let options = Options::parse(args.map(OsString::from).to_vec(), &mut console).expect("options");
+        let leaf = thread::spawn(move || {
+            Control::meet(&options, &mut console).is_ok_and(|it| matches!(it, Control::Leaf(_)))
+        });
+        listen(&root, Backlog::MAXCONN).expect("a listener");
+        assert!(leaf.join().expect("a thread"), "it is no leaf of the root");
     }
 }
