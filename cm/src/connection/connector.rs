@@ -103,6 +103,7 @@ impl Connector<'_> {
     ///   program rejected. [`rejection`](ConnectError::rejection) has the peer's private data.
     /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
     ///   device that reaches it.
+    /// - `EAFNOSUPPORT` for a program that listens with soft devices of another family.
     /// - `ENOENT` for a name that is not known, or that could not be looked up now; the sentence
     ///   has the system's reason.
     /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].

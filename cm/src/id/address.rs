@@ -35,7 +35,8 @@ impl CmId {
 
     /// Starts to resolve the address of a peer: to find the device that reaches it. The outcome is
     /// [`AddrResolved`](crate::EventKind::AddrResolved) or
-    /// [`AddrError`](crate::EventKind::AddrError).
+    /// [`AddrError`](crate::EventKind::AddrError), with `EAFNOSUPPORT` for a listener whose devices
+    /// have addresses of another family.
     ///
     /// `source` binds the id, unless it is bound; without it, the routes choose. A time-out is
     /// rounded up to milliseconds.
@@ -46,6 +47,9 @@ impl CmId {
     /// - `EAFNOSUPPORT` for a family that the kernel does not take.
     /// - [`EventChannel::kernel_error`](crate::EventChannel::kernel_error) for an address that no
     ///   soft device reaches, on a channel that has no ids of the kernel's.
+    /// - `EACCES` for a broadcast address, and for one that a route prohibits.
+    /// - `EAGAIN`, `EPERM`, `EACCES` and `EMFILE` if a listener of this machine with soft devices
+    ///   cannot be asked, as by [`connect`](Self::connect).
     /// - Any other errno that the kernel returns, notably those of [`bind_addr`](Self::bind_addr)
     ///   for the source, and `ENETUNREACH` without a route.
     ///

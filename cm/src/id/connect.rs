@@ -36,6 +36,9 @@ impl CmId {
     /// - `EINVAL` for an id whose route is not resolved; with [`Cause::Limit`] for private data
     ///   beyond [`max_private_data`](Self::max_private_data).
     /// - `EBUSY` for an id that holds a queue pair already.
+    /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
+    ///   wait for its answer, after which the call may be tried again; `EPERM` or `EACCES` if this
+    ///   process may not connect to abstract Unix sockets; `EMFILE`.
     /// - Any other errno that the kernel returns.
     ///
     /// # References

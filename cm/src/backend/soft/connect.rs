@@ -322,7 +322,7 @@ fn transport(qp_type: QpType) -> Result<Transport> {
 fn errno(refused: Refused) -> Errno {
     match refused {
         Refused::NoRoom => Errno::NOMEM,
-        Refused::NoNumbers => Errno::AGAIN,
+        Refused::NoNumbers => Errno::IO,
         Refused::Listening => Errno::ADDRINUSE,
         Refused::NoSuchId | Refused::State(_) | Refused::Invalid(_) => Errno::INVAL,
     }

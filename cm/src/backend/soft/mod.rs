@@ -322,12 +322,17 @@ impl Drop for SoftId {
     }
 }
 
-/// Returns an error with its reason if the listener at an address of this machine could not be
-/// asked for its devices.
+/// Returns an error of resolving an address, or of connecting to it, with its reason if a listener
+/// of this machine could not be asked for its devices, or if no way leads to the address.
 fn of_names(error: Error) -> Error {
     let reason = match error.errno {
         _ if error.cause != Cause::Unknown => return error,
         Errno::AGAIN => "too many clients wait for the answer of the program that listens: try again later",
+        Errno::PERM | Errno::ACCESS if error.verb == "resolve_addr" => {
+            "the system refuses the way to the address: it is a broadcast address or one that a route or a filter \
+             prohibits; or the sandbox of this process (Landlock, AppArmor, SELinux) keeps it from abstract Unix \
+             sockets, by which it finds listeners of this machine"
+        }
         Errno::PERM | Errno::ACCESS => {
             "this process may not connect to abstract Unix sockets, by which it finds listeners of this machine: \
              its sandbox (Landlock, AppArmor, SELinux) forbids it"

@@ -183,8 +183,13 @@ fn a_listener_that_cannot_be_asked_fails_the_call_which_may_be_tried_again() {
 
 #[test]
 fn the_errors_of_asking_a_listener_have_words() {
-    for (errno, words) in [(Errno::AGAIN, "too many clients"), (Errno::PERM, "sandbox")] {
-        let error = of_names(Error::new("connect", "", errno));
+    for (verb, errno, words) in [
+        ("connect", Errno::AGAIN, "too many clients"),
+        ("connect", Errno::PERM, "this process may not connect to abstract Unix sockets"),
+        // A socket has no way to a broadcast address, for one.
+        ("resolve_addr", Errno::ACCESS, "a broadcast address"),
+    ] {
+        let error = of_names(Error::new(verb, "", errno));
         assert!(error.to_string().contains(words), "{error}");
     }
     let other = Error::new("connect", "", Errno::NOMEM);
