@@ -14,13 +14,14 @@
 //!              later: connect a datagram socket to the token's name
 //! ```
 //!
-//! The token, 64 random bits, is that of one listener. While its name exists, the answer is true: a
+//! The token, 64 random bits, is that of one listener. While its name exists, the answer holds: a
 //! client asks each listener once ([`Answers`](super::Answers)), and then looks at the name, which
 //! costs the listener nothing. The token's name has the listener's in it: the token of a listener
 //! under another name, which any client may have learned, says nothing about this one.
 //!
-//! Any process of the namespace can take a name, as it can take a TCP port. Clients use only
-//! addresses of this machine from an answer, and connect to them with the checks of the protocol.
+//! Any process of the namespace can take a name, as it can take a TCP port; also a token's, once
+//! its listener has ended, for clients that know the answer. Clients use only addresses of this
+//! machine from an answer, and connect to them with the checks of the protocol.
 //!
 //! # References
 //! `unix(7)` (abstract socket addresses)
