@@ -34,6 +34,11 @@ impl Process {
         self.name
     }
 
+    /// Returns its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Takes the ends of its output.
     pub(crate) fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
@@ -89,9 +94,17 @@ pub(crate) fn free_port() -> Result<u16> {
 
 /// Returns whether a program listens on a TCP port.
 pub(crate) fn is_listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| fs::read_to_string(table).is_ok_and(|text| lists_listener(&text, port)))
+    listens_in("/proc/net", port)
+}
+
+/// Returns whether a program listens on a TCP port in the network namespace of a process.
+pub(crate) fn is_listening_beside(process: u32, port: u16) -> bool {
+    listens_in(&format!("/proc/{process}/net"), port)
+}
+
+fn listens_in(tables: &str, port: u16) -> bool {
+    let lists = |text: String| lists_listener(&text, port);
+    ["tcp", "tcp6"].iter().any(|table| fs::read_to_string(format!("{tables}/{table}")).is_ok_and(lists))
 }
 
 /// Returns whether a program on soft devices listens for connections by address: it has a socket of

@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 pub(crate) use self::archive::{Archive, PackageVersion, PrivateApt, unpack};
-pub(crate) use self::root::Programs;
+pub(crate) use self::root::{Programs, RDMA_CORE};
 pub(crate) use self::version::compare_versions;
 use crate::cache;
 

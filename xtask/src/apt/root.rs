@@ -23,6 +23,15 @@ pub(crate) struct Programs {
     pub(crate) packages: &'static [&'static str],
 }
 
+/// Programs of rdma-core that are newer than this machine's: the `cmtime` of Debian 12 is another
+/// program.
+pub(crate) const RDMA_CORE: Programs = Programs {
+    name: "rdma-core's newest programs",
+    arch: Arch::X86_64,
+    suite: "sid",
+    packages: &["ibverbs-providers", "rdmacm-utils"],
+};
+
 impl Programs {
     /// Returns the folder of the programs, and downloads them if the cache has none.
     ///

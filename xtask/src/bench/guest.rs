@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::cmtime;
 use crate::process::{Process, free_port, is_listening};
 
 /// The programs to compare, and the number of runs.
@@ -20,6 +21,8 @@ pub(super) struct Plan<'a> {
     pub(super) theirs: &'a Path,
     /// The benchmark of provider-soft.
     pub(super) soft: &'a Path,
+    /// rdma-core's newest programs, with their libraries.
+    pub(super) newest: &'a Path,
     pub(super) runs: usize,
     pub(super) rounds: u32,
 }
@@ -29,13 +32,13 @@ const C_DEVINFO: &str = "/usr/bin/ibv_devinfo";
 const C_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
 /// One line of the table.
-struct Row {
-    what: String,
-    ours: f64,
-    theirs: f64,
-    unit: &'static str,
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) ours: f64,
+    pub(super) theirs: f64,
+    pub(super) unit: &'static str,
     /// The highest acceptable ratio; `None` for a row that is there for comparison.
-    target: Option<f64>,
+    pub(super) target: Option<f64>,
 }
 
 impl Row {
@@ -92,6 +95,9 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     rows.extend(posted_receives(plan)?);
     rows.push(rounds(plan, &pingpong, &[])?);
     rows.push(rounds(plan, &pingpong, &["-e"])?);
+    namespace()?;
+    // Before the interfaces of the next table change.
+    let by_address = cmtime::rows(plan)?;
     let beside_rxe = beside_rxe(plan)?;
     let version = Command::new("uname").arg("-r").output()?.stdout;
     let version = String::from_utf8_lossy(&version);
@@ -100,8 +106,9 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
         "rdma-core",
         &rows,
     );
+    print_table("Connections by address, there too", "rdma-core", &by_address);
     print_table("soft beside the kernel's rxe, there too", "rxe", &beside_rxe);
-    let rows = || rows.iter().chain(&beside_rxe);
+    let rows = || rows.iter().chain(&by_address).chain(&beside_rxe);
     let (targets, missed) =
         (rows().filter(|row| row.target.is_some()).count(), rows().filter(|row| !row.met()).count());
     println!("\n{} of {targets} targets met", targets - missed);
@@ -120,21 +127,28 @@ fn print_table(title: &str, theirs: &str, rows: &[Row]) {
     }
 }
 
-/// Measures the same programs on soft and on rxe, interleaved. rxe binds its UDP port on all
-/// addresses, so soft is in a network namespace of its own and sends through its loopback
-/// interface; rxe0 hands itself packets without a network device. Both have the largest path MTU.
+/// The network namespace of soft devices. rxe binds its UDP port on all addresses of its own.
+pub(super) const NAMESPACE: &str = "soft";
+
+/// Makes the network namespace of soft devices.
+fn namespace() -> Result<()> {
+    ip(&format!("netns add {NAMESPACE}"))?;
+    ip(&format!("-n {NAMESPACE} link set lo up"))
+}
+
+fn ip(words: &str) -> Result<()> {
+    let status = Command::new("ip").args(words.split(' ')).status().context("cannot run ip")?;
+    ensure!(status.success(), "ip {words} failed: {status}");
+    Ok(())
+}
+
+/// Measures the same programs on soft and on rxe, interleaved. soft sends through the loopback
+/// interface of its [`NAMESPACE`]; rxe0 hands itself packets without a network device. Both have
+/// the largest path MTU.
 fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
-    const NAMESPACE: &str = "soft";
-    for words in [
-        "netns add soft",
-        "-n soft link set lo up",
-        // rxe's path MTU follows from its interface's.
-        "link set veth1 mtu 9000",
-        "link set veth0 mtu 9000",
-    ] {
-        let status = Command::new("ip").args(words.split(' ')).status().context("cannot run ip")?;
-        ensure!(status.success(), "ip {words} failed: {status}");
-    }
+    // rxe's path MTU follows from its interface's.
+    ip("link set veth1 mtu 9000")?;
+    ip("link set veth0 mtu 9000")?;
     // 2,500 round trips, 1,500 messages.
     let on = |device: &str| {
         let mut command = if device == "rxe0" { Command::new(plan.soft) } else { Command::new("ip") };
@@ -341,7 +355,7 @@ fn seconds(said: &str) -> Option<f64> {
     Some(iters * usec / 1e6)
 }
 
-fn median(values: &mut [f64]) -> f64 {
+pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -7,6 +7,7 @@
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | instructions of a posted receive | callgrind below a function that posts one, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of runs in turn, polling and with `-e` |
+//! | 1,000 connections of `cmtime`, ours on rxe and on soft | median of runs in turn |
 //! | soft beside rxe, round trips of 8 bytes | median of runs in turn: writes, sends, events |
 //! | soft beside rxe, writes of 64 KiB | the same, each of a stream |
 //! | bare UDP beside rxe, 8 bytes | the same, two sockets without verbs |
@@ -17,6 +18,7 @@
 //! Only ratios count: a guest under emulation is slow, but equally slow for both. `cargo bench -p
 //! provider-rxe` measures posting and polling alone, without a kernel.
 
+mod cmtime;
 mod guest;
 
 use std::ffi::OsString;
@@ -47,7 +49,7 @@ pub(crate) struct Args {
     check: bool,
 
     /// Measure on this machine with these programs, as the guest does
-    #[arg(long, hide = true, num_args = 4, value_names = ["OURS", "STATIC", "THEIRS", "SOFT"])]
+    #[arg(long, hide = true, num_args = 5, value_names = ["OURS", "STATIC", "THEIRS", "SOFT", "NEWEST"])]
     here: Option<Vec<PathBuf>>,
 }
 
@@ -56,9 +58,9 @@ pub(crate) struct Args {
 /// # Errors
 /// A program cannot be built or run, or with `--check` a target is missed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if let Some([ours, statics, theirs, soft]) = args.here.as_deref() {
-        let missed =
-            guest::run(&guest::Plan { ours, statics, theirs, soft, runs: args.runs, rounds: args.rounds })?;
+    if let Some([ours, statics, theirs, soft, newest]) = args.here.as_deref() {
+        let Args { runs, rounds, .. } = *args;
+        let missed = guest::run(&guest::Plan { ours, statics, theirs, soft, newest, runs, rounds })?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
     apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::BENCH_TOOLS], |line| {
@@ -80,6 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let statics = cargo::build_static(&cargo::host_target(), "release")?;
     let theirs = build_theirs()?;
     let soft = cargo::build_bench("provider-soft", "verbs")?;
+    let newest = apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?;
     let mut command: Vec<OsString> = ["/run/vm/xtask", "bench"].map(Into::into).into();
     command.extend(["--runs".into(), args.runs.to_string().into()]);
     command.extend(["--rounds".into(), args.rounds.to_string().into()]);
@@ -90,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         statics.into_os_string(),
         theirs.into_os_string(),
         soft.into_os_string(),
+        newest.into_os_string(),
     ]);
     vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
 }

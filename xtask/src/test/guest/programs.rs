@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::{Guest, shares};
-use crate::arch::Arch;
 use crate::cargo::{self, GUEST_PROFILE};
 use crate::test::Args;
 use crate::test::stage::{StageResult, stage};
@@ -85,12 +84,14 @@ pub(super) fn build(
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
     }
     if !waiting.is_empty() {
-        results.push(stage(RDMA_CORE.name, |result| match RDMA_CORE.root(&|line| println!("{line}")) {
-            Ok(root) => {
-                result.counts.passed += 1;
-                programs.rdma_core_dir = Some(root);
+        results.push(stage(apt::RDMA_CORE.name, |result| {
+            match apt::RDMA_CORE.root(&|line| println!("{line}")) {
+                Ok(root) => {
+                    result.counts.passed += 1;
+                    programs.rdma_core_dir = Some(root);
+                }
+                Err(error) => result.skip(format!("{error:#}")),
             }
-            Err(error) => result.skip(format!("{error:#}")),
         }));
     }
     if !waiting.is_empty() {
@@ -104,15 +105,6 @@ pub(super) fn build(
     }
     (!waiting.is_empty()).then_some(programs)
 }
-
-/// Programs of rdma-core that are newer than this machine's: the `cmtime` of Debian 12 is another
-/// program.
-const RDMA_CORE: apt::Programs = apt::Programs {
-    name: "rdma-core's newest programs",
-    arch: Arch::X86_64,
-    suite: "sid",
-    packages: &["ibverbs-providers", "rdmacm-utils"],
-};
 
 /// Removes guests whose programs could not be built, which has been counted as a failure, from the
 /// queue.
