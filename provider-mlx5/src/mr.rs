@@ -86,8 +86,10 @@ impl Mr {
             Kind::Kernel { region, regions } | Kind::Imported { region, regions, .. } => {
                 let before = regions.remove(region.lkey());
                 // SAFETY: the caller's promise is the same.
-                let changed = unsafe { region.rereg(memory, pd, access) }
-                    .map_err(|error| ReregError { region: state_after(error.errno, change), error });
+                let changed = unsafe { region.rereg(memory, pd, access) }.map_err(|error| ReregError {
+                    region: state_after(error.errno, change, page_size()),
+                    error,
+                });
                 let after =
                     before.map(|before| if changed.is_ok() { before.changed(change) } else { before });
                 // What is unusable has no target.
@@ -117,9 +119,9 @@ impl Mr {
 /// | `EOPNOTSUPP` | the kernel's core, or the driver before its first step |
 /// | `EFAULT` | pinning the new memory, before the old one is revoked |
 /// | `EINVAL` | the core, for a change that it refuses; else from any step |
-fn state_after(errno: Errno, (memory, pd, access): Change<'_>) -> RegionState {
+fn state_after(errno: Errno, (memory, pd, access): Change<'_>, page: usize) -> RegionState {
     let no_change = memory.is_none() && pd.is_none() && access.is_none();
-    let in_page = page_size() as u64 - 1;
+    let in_page = page as u64 - 1;
     let is_shifted = memory.is_some_and(|(addr, _, iova)| (addr.addr() as u64 ^ iova) & in_page != 0);
     let needs_local = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let is_without_local = access
@@ -222,7 +224,7 @@ mod tests {
     fn a_region_is_unchanged_only_after_errors_before_the_first_step() {
         let (unchanged, unusable) = (RegionState::Unchanged, RegionState::Unusable);
         let rights = Some(AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
-        let memory_at = |iova| Some((ptr::without_provenance_mut(page_size() + 0x10), 64, iova));
+        let memory_at = |iova| Some((ptr::without_provenance_mut(0x8010), 64, iova));
         let memory = memory_at(0x10);
         for (errno, change, state) in [
             (Errno::OPNOTSUPP, (memory, None, rights), unchanged),
@@ -233,10 +235,17 @@ mod tests {
             (Errno::INVAL, (None, None, Some(AccessFlags::REMOTE_WRITE)), unchanged),
             (Errno::INVAL, (None, None, rights), unusable),
             (Errno::INVAL, (memory_at(0), None, None), unchanged),
-            (Errno::INVAL, (memory_at(page_size() as u64 / 2 + 0x10), None, None), unchanged),
             (Errno::IO, (None, None, rights), unusable),
         ] {
-            assert_eq!(state_after(errno, change), state, "{errno:?} after {change:?}");
+            for page in [4096, 16384] {
+                let state_after = state_after(errno, change, page);
+                assert_eq!(state_after, state, "{errno:?} after {change:?}, pages of {page}");
+            }
+        }
+        // The same place in a page of 4 KiB, and another one in a page of 16 KiB.
+        for (page, state) in [(4096, unusable), (16384, unchanged)] {
+            let change = (memory_at(0x1010), None, None);
+            assert_eq!(state_after(Errno::INVAL, change, page), state, "pages of {page}");
         }
     }
 }
