@@ -44,9 +44,13 @@ const ON_RXE: &[&str] = &[
 /// A case that takes minutes where other work keeps the processors busy.
 const LONG: &str = "conformance.rc_lengths.megabytes_arrive_by_each_operation";
 
-/// Those that map queues.
-const WITH_LARGE_PAGES: &[&str] =
-    &["interop.output of ibv_devinfo", "interop.pingpong ours serves ours -c", "conformance.device"];
+/// Those that map queues, and those that register memory at addresses within a page.
+const WITH_LARGE_PAGES: &[&str] = &[
+    "interop.output of ibv_devinfo",
+    "interop.pingpong ours serves ours -c",
+    "conformance.device",
+    "conformance.memory",
+];
 
 /// On two functions of the model: the same of our tools and rdma-core's.
 const ON_CONNECTX: &[&str] = &["interop.output", "interop.rc"];
