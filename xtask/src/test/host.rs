@@ -121,6 +121,8 @@ const BESIDE: &[Stage] = &[
     }),
     ("fuzz targets, for a moment", EVERY, |result| {
         let turn = commit::turn();
+        // What is not to be had is skipped; what is there has to build and to run.
+        let tools = apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| result.say(line));
         for target in fuzz::TARGETS {
             if target == fuzz::API {
                 // The sanitizers' stage has it.
@@ -131,10 +133,14 @@ const BESIDE: &[Stage] = &[
                 result.skip(format!("the fuzz target {target}: other commits run it ({command})"));
                 continue;
             }
+            if let Err(error) = &tools {
+                result.skip(format!("the fuzz target {target}: {error:#}"));
+                continue;
+            }
             match fuzz::check(target, FUZZ_SECONDS) {
                 Ok(true) => result.counts.passed += 1,
                 Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
-                Err(error) => result.skip(format!("the fuzz target {target}: {error:#}")),
+                Err(error) => result.fail(format!("the fuzz target {target}: {error:#}")),
             }
         }
     }),
