@@ -156,6 +156,12 @@ impl Form {
     }
 }
 
+/// Parses a value of `--skip`, `SUITE` or `SUITE: WHY`, for [`Options::skip`].
+pub fn left_out(value: &str) -> (String, String) {
+    let (name, why) = value.split_once(": ").unwrap_or((value, "asked for with --skip"));
+    (name.to_owned(), why.to_owned())
+}
+
 impl FromStr for Form {
     type Err = String;
 
@@ -435,6 +441,16 @@ mod tests {
         assert_eq!(of(Form::Static), ["a.b static", "a.b", "a.is_not_static"]);
         assert_eq!("erased".parse(), Ok(Form::Erased));
         assert!("hidden".parse::<Form>().is_err());
+    }
+
+    #[test]
+    fn what_is_left_out_has_the_reason_of_the_command_line() {
+        let read = |value| {
+            let (name, why) = left_out(value);
+            format!("{name} | {why}")
+        };
+        assert_eq!(read("a.b -c: takes minutes: here"), "a.b -c | takes minutes: here");
+        assert_eq!(read("a.b"), "a.b | asked for with --skip");
     }
 
     #[test]

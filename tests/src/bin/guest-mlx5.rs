@@ -1,4 +1,4 @@
-//! `guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce]
+//! `guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE[: WHY]]... [--port ib|roce]
 //! [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
 //!
 //! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
@@ -10,11 +10,11 @@
 
 use std::process::ExitCode;
 
-use verbs_tests::runner::{self, Options, Stop};
+use verbs_tests::runner::{self, Options, Stop, left_out};
 use verbs_tests::suites::mlx5::{self, Setup, compiled};
 use verbs_tests::tools;
 
-const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip SUITE]... [--port ib|roce] [--functions 1|2] [SUITE...]";
+const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip 'SUITE[: WHY]']... [--port ib|roce] [--functions 1|2] [SUITE...]";
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {
@@ -57,7 +57,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool)
             "--usual" => is_usual = true,
             "--case" => options.case = Some(value()?),
             "--form" => options.form = Some(value()?.parse()?),
-            "--skip" => options.skip.push((value()?, "asked for with --skip".to_owned())),
+            "--skip" => options.skip.push(left_out(&value()?)),
             "--port" => setup.port = value()?.parse()?,
             "--functions" => {
                 setup.functions = match &*value()? {

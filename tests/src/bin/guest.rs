@@ -1,5 +1,5 @@
-//! `guest [--list] [--form erased|static] [--skip SUITE]... [--skip-interop] [--without-ioctls]
-//! [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
+//! `guest [--list] [--form erased|static] [--skip SUITE[: WHY]]... [--skip-interop]
+//! [--without-ioctls] [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
 //! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. With
@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 
 use verbs_tests::refuse;
-use verbs_tests::runner::{self, Form, Options};
+use verbs_tests::runner::{self, Form, Options, left_out};
 use verbs_tests::suites;
 
 fn main() -> ExitCode {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             }
             "--skip" => {
                 let Some(suite) = args.next() else { return usage() };
-                options.skip.push((suite, "asked for with --skip".to_owned()));
+                options.skip.push(left_out(&suite));
             }
             "--without-ioctls" => {
                 without_ioctls = true;
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: guest [--list] [--form erased|static] [--skip SUITE]... [--skip-interop] [--without-ioctls] \
-         [SUITE...]"
+        "usage: guest [--list] [--form erased|static] [--skip 'SUITE[: WHY]']... [--skip-interop] \
+         [--without-ioctls] [SUITE...]"
     );
     ExitCode::from(2)
 }
