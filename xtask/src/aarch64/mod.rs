@@ -258,3 +258,77 @@ pub(crate) fn command() -> Result<Command> {
         );
     Ok(command)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Returns the sources in a folder of the workspace: the path from it of each, and its text.
+    fn sources(folder: &str) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(cargo::root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}")) {
+            let path = entry.expect("an entry").path();
+            let place =
+                format!("{folder}/{}", path.file_name().and_then(|name| name.to_str()).expect("a name"));
+            if path.is_dir() {
+                found.extend(sources(&place));
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                found.push((place, fs::read_to_string(&path).expect("a source")));
+            }
+        }
+        found
+    }
+
+    /// Returns the folder of a package of [`LIBRARIES`].
+    fn folder_of(package: &str) -> &str {
+        if package == "rdma-cm" { "cm" } else { package }
+    }
+
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+    }
+
+    /// Returns the names of the conformance cases, without the form: `conformance.TOPIC.NAME`,
+    /// where NAME is a function that the topic's list of cases names as well.
+    pub(crate) fn conformance_cases() -> Vec<String> {
+        const SUITE: &str = "tests/src/suites/conformance";
+        let mut cases = Vec::new();
+        for (path, text) in sources(SUITE) {
+            let topic = path[SUITE.len() + 1..].split(['/', '.']).next().unwrap_or_default();
+            for name in text.lines().filter_map(|line| line.strip_prefix("fn ")) {
+                let name = words(name).next().unwrap_or_default();
+                let listed = format!("{name},");
+                if text.lines().any(|line| line.trim() == listed) {
+                    cases.push(format!("conformance.{topic}.{name}"));
+                }
+            }
+        }
+        assert!(cases.len() > 100, "only {} cases", cases.len());
+        cases
+    }
+
+    /// A name that no test has would skip nothing, and would be counted.
+    #[test]
+    fn each_test_that_is_left_out_exists() {
+        let libraries: Vec<_> =
+            LIBRARIES.iter().flat_map(|package| sources(&format!("{}/src", folder_of(package)))).collect();
+        for (test, _) in NOT_EMULATED {
+            let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
+            let (head, function) = (module.split("::").next().unwrap_or_default(), format!("fn {name}("));
+            let is_its = |(path, text): &&(String, String)| {
+                path.split(['/', '.']).any(|part| part == head) && text.contains(&function)
+            };
+            assert!(libraries.iter().any(|source| is_its(&source)), "no test is called {test}");
+        }
+    }
+
+    #[test]
+    fn each_group_of_conformance_cases_has_some() {
+        let cases = conformance_cases();
+        for group in CONFORMANCE {
+            assert!(cases.iter().any(|case| case.starts_with(group)), "no case is called {group}");
+        }
+    }
+}

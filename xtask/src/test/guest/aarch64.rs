@@ -149,4 +149,11 @@ mod tests {
             assert!(guest.turn < commit::TURNS && !guest.suites.is_empty(), "{}", guest.label());
         }
     }
+
+    /// A guest refuses a suite that it does not have, and a name of no case leaves out nothing.
+    #[test]
+    fn the_case_that_is_left_out_exists() {
+        let cases = aarch64::tests::conformance_cases();
+        assert!(cases.iter().any(|case| case == LONG), "no case is called {LONG}");
+    }
 }
