@@ -92,6 +92,22 @@ fn every_backend_agrees_with_the_definition_on_every_short_length() {
     }
 }
 
+/// `cargo xtask aarch64` sets the variable, because the emulator's processor has the instructions:
+/// without them, the tests of [`Backend::Clmul`] would compare nothing.
+#[test]
+fn multiplication_is_available_where_the_environment_says_so() {
+    if std::env::var_os("ROCE_HAS_CLMUL").is_some() {
+        assert!(Backend::Clmul.is_available());
+    }
+}
+
+#[test]
+fn an_available_backend_computes_by_itself() {
+    let bytes = [0x5a; 1200];
+    assert_eq!(clmul::update(0, &bytes, 0).is_some(), Backend::Clmul.is_available());
+    assert!(clmul::update512(0, &bytes, 0).is_some() || !Backend::Clmul512.is_available());
+}
+
 #[test]
 fn every_identification_is_found() {
     let flow = Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 49152, dst_port: 4791 };
