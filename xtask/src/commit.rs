@@ -24,7 +24,8 @@
 //! | 2 | guest with rxe on 7.2 |
 //! | 3 | suites and programs; guests with rxe on 7.2-16k, with ConnectX on 6.12 |
 //!
-//! `cargo xtask test --whole` does it all.
+//! `cargo xtask test --whole` takes all turns on the kernels that guests have by default. With
+//! `--kernel all` it has guests with the other kernels and ports as well.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

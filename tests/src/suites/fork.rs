@@ -100,8 +100,9 @@ fn child_can_read(byte: *const u8) -> CaseResult<bool> {
 /// Memory of two huge pages, which the case asks the kernel for.
 fn huge() -> CaseResult<MmapMut> {
     const POOL: &str = "/proc/sys/vm/nr_hugepages";
-    if !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
-        return skip("the kernel has no huge pages of 2 MiB, because its pages are not of 4 KiB");
+    const SIZE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+    if !Path::new(SIZE).exists() {
+        return skip(format_args!("the kernel has no huge pages of 2 MiB: there is no {SIZE}"));
     }
     let written = fs::write(POOL, "16");
     let have: u32 = fs::read_to_string(POOL)?.trim().parse()?;
