@@ -80,7 +80,17 @@ impl FromStr for Kernels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let choice: vm::kernel::Choice = text.parse()?;
+        if choice.is_for_aarch64_alone() {
+            return Err(format!(
+                "the guests here are of x86-64, and {text} is for aarch64: `cargo xtask vm --arch aarch64 --kernel \
+                 {text}` boots it, and `cargo xtask test --only aarch64` tests on it"
+            ));
+        }
+        Ok(Self::One(choice))
     }
 }
 
@@ -176,4 +186,21 @@ fn summary(results: &[StageResult], took: Duration) -> ExitCode {
     }
     println!("\n{total}");
     ExitCode::from(u8::from(total.failed > 0 || total.passed == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_for_aarch64_alone_is_refused_with_the_commands_that_have_it() {
+        let error = "7.2-16k".parse::<Kernels>().unwrap_err();
+        for command in ["cargo xtask vm --arch aarch64 --kernel 7.2-16k", "cargo xtask test --only aarch64"] {
+            assert!(error.contains(command), "{error}");
+        }
+        assert_eq!("all".parse(), Ok(Kernels::All));
+        for series in &vm::kernel::SERIES {
+            assert_eq!(series.name.parse(), Ok(Kernels::One(vm::kernel::Choice::Series(series))));
+        }
+    }
 }

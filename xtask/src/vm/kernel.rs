@@ -44,6 +44,13 @@ impl FromStr for Choice {
     }
 }
 
+impl Choice {
+    /// Returns whether Debian has it for aarch64 alone.
+    pub(crate) fn is_for_aarch64_alone(&self) -> bool {
+        matches!(self, Choice::Series(series) if LARGE_PAGES.contains(series))
+    }
+}
+
 impl std::fmt::Display for Choice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
