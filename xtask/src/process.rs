@@ -1,6 +1,7 @@
 //! Programs that run beside this one, and the ports at which two of them find each other.
 
 use std::fs;
+use std::io::Read as _;
 use std::net::TcpListener;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
@@ -42,6 +43,17 @@ impl Process {
     /// Takes the ends of its output.
     pub(crate) fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// Ends the program, and returns its output, which is less than a pipe holds.
+    pub(crate) fn end(mut self) -> String {
+        let (stdout, stderr) = self.output();
+        drop(self);
+        let mut bytes = Vec::new();
+        // A program whose output cannot be read has not printed what is expected.
+        let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Waits until something is true, which no event announces.
@@ -144,5 +156,16 @@ mod tests {
         let error = process.wait_until(deadline, "listen", || false).unwrap_err().to_string();
         assert!(error.contains("the server ended early") && error.contains('7'), "{error}");
         assert_eq!(process.wait(deadline).unwrap().code(), Some(7));
+    }
+
+    #[test]
+    fn a_program_that_is_ended_leaves_its_output() {
+        let says = "echo said; echo why >&2; exec sleep 600";
+        let mut process = Process::start("server", Command::new("sh").args(["-c", says])).unwrap();
+        let id = process.child.id();
+        let is_asleep =
+            || fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.trim() == "sleep");
+        process.wait_until(Instant::now() + Duration::from_secs(60), "sleep", is_asleep).unwrap();
+        assert_eq!(process.end(), "said\nwhy\n");
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! C's own library has no soft devices, so that a program that shows one runs on ours.
 
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -157,7 +156,7 @@ impl Pair {
         let mut server = start("server", self.server)?;
         let deadline = Instant::now() + LIMIT;
         if let Err(error) = server.wait_until(deadline, "listen", || (self.listens)(port)) {
-            return Err(error.context(output(server)));
+            return Err(error.context(server.end()));
         }
         let (client_succeeded, client) = finish(start("client", self.client)?, deadline)?;
         ensure!(client_succeeded, "the client failed: {client}");
@@ -174,16 +173,5 @@ impl Pair {
 /// Waits for the end of a program; returns whether it succeeded, and its output.
 fn finish(mut process: Process, deadline: Instant) -> Result<(bool, String)> {
     let status = process.wait(deadline)?;
-    Ok((status.success(), output(process)))
-}
-
-/// Ends a program, and returns its output. These print less than a pipe holds.
-fn output(mut process: Process) -> String {
-    let (stdout, stderr) = process.output();
-    drop(process);
-    let mut bytes = Vec::new();
-    // A program whose output cannot be read has not printed what is expected.
-    let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut bytes));
-    let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
+    Ok((status.success(), process.end()))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::cmtime;
 use crate::process::{Process, free_port, is_listening};
@@ -331,18 +331,23 @@ fn ping_pong(program: &Path, rounds: u32, flags: &[&str]) -> Result<f64> {
     let arguments: Vec<&str> =
         ["-g", "1", "-p", &number, "-n", &rounds].iter().chain(flags).copied().collect();
     let mut server = Process::start("server", Command::new(program).args(&arguments))?;
-    server.wait_until(Instant::now() + LIMIT, "listen", || is_listening(port))?;
-    let client = Command::new(program).args(&arguments).arg("127.0.0.1").output()?;
-    let said = String::from_utf8_lossy(&client.stdout);
-    ensure!(
-        client.status.success(),
-        "the client, {}, failed: {}\n{said}{}",
-        program.display(),
-        client.status,
-        String::from_utf8_lossy(&client.stderr)
-    );
-    let status = server.wait(Instant::now() + LIMIT)?;
-    ensure!(status.success(), "the server, {}, failed: {status}", program.display());
+    let finished = (|| {
+        server.wait_until(Instant::now() + LIMIT, "listen", || is_listening(port))?;
+        let client = Command::new(program).args(&arguments).arg("127.0.0.1").output()?;
+        let said = String::from_utf8_lossy(&client.stdout).into_owned();
+        ensure!(
+            client.status.success(),
+            "the client, {}, failed: {}\n{said}{}",
+            program.display(),
+            client.status,
+            String::from_utf8_lossy(&client.stderr)
+        );
+        let status = server.wait(Instant::now() + LIMIT)?;
+        ensure!(status.success(), "the server, {}, failed: {status}", program.display());
+        Ok(said)
+    })();
+    // The server often knows more of a failure than the client.
+    let said = finished.map_err(|error| anyhow!("{error:#}\nthe server printed:\n{}", server.end()))?;
     seconds(&said).with_context(|| format!("no time in what {} printed:\n{said}", program.display()))
 }
 
