@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use verbs::WcStatus;
 
-use super::tally::status_name;
+use super::tally::{rarest, status_name};
 use super::{Fuzz, Tally, missing};
 use crate::pattern::seed_of;
 use crate::process::{self, Finished};
@@ -42,19 +42,64 @@ const REACH: Duration = Duration::from_secs(120);
 /// The prefix of the lines in which a round's process prints the counts of each kind.
 const COUNT: &str = "count: ";
 
+/// The kinds of calls that a run reached last, as the ends of its rounds show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Those that were still missing one round before all were reached.
+    last: Vec<String>,
+    /// The end of the round that reached them.
+    after: Option<Duration>,
+}
+
+impl Reached {
+    /// Learns of the kinds that are missing at the end of a round, or at the start.
+    fn look(&mut self, missing: &[String], elapsed: Duration) {
+        if !missing.is_empty() {
+            self.last = missing.to_vec();
+        } else if self.after.is_none() {
+            self.after = Some(elapsed);
+        }
+    }
+
+    /// Returns a line about them, with the limit of a run of so long, and the rarest kind.
+    pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
+        /// More are those of the first round.
+        const NAMED: usize = 8;
+        let last = match &self.last {
+            few if few.len() <= NAMED => few.join(", "),
+            many => format!("{} kinds", many.len()),
+        };
+        let after = self.after.unwrap_or_default().as_secs();
+        let limit = (duration + REACH).as_secs();
+        let (rarest, count) = rarest(counts).unwrap_or_default();
+        format!("reached last, after {after} s of at most {limit} s: {last}; the rarest: {count} {rarest}")
+    }
+}
+
+/// A fuzz that has ended well.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The counts of its rounds together.
+    pub counts: BTreeMap<String, u64>,
+    /// The number of rounds.
+    pub rounds: u64,
+    /// The kinds that it reached last.
+    pub reached: Reached,
+}
+
 impl Rounds {
-    /// Runs rounds by starting this program again, and returns what they did together, and how many
-    /// there were.
+    /// Runs rounds by starting this program again, and returns what they did together.
     ///
     /// # Errors
     /// A round failed, with its seed; some kind of call was never reached.
-    pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<(BTreeMap<String, u64>, u64)> {
-        let (started, mut counts) = (Instant::now(), BTreeMap::new());
+    pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<Done> {
+        let (started, mut counts, mut reached) = (Instant::now(), BTreeMap::new(), Reached::default());
         for round in 0.. {
             let missing = missing(&counts);
             let elapsed = started.elapsed();
+            reached.look(&missing, elapsed);
             if elapsed >= self.duration && missing.is_empty() {
-                return Ok((counts, round));
+                return Ok(Done { counts, rounds: round, reached });
             }
             if elapsed >= self.duration + REACH {
                 return fail(format_args!("never reached in {elapsed:?}: {}", missing.join(", ")));
@@ -65,7 +110,7 @@ impl Rounds {
                 stop.of(format_args!("round {round} (run it again with --round --seed {seed})"))
             })?;
         }
-        Ok((counts, 0))
+        Ok(Done { counts, rounds: 0, reached })
     }
 
     fn round(&self, seed: u64, counts: &mut BTreeMap<String, u64>) -> CaseResult {
@@ -136,10 +181,11 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
 /// # Errors
 /// As [`Fuzz::run`]; some kind of call was never reached.
 pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
-    let (started, tally) = (Instant::now(), Tally::default());
+    let (started, tally, mut reached) = (Instant::now(), Tally::default(), Reached::default());
     for round in 0.. {
         let missing = missing(&tally.by_name());
         let elapsed = started.elapsed();
+        reached.look(&missing, elapsed);
         if round > 0 && missing.is_empty() {
             break;
         }
@@ -150,6 +196,31 @@ pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResul
         let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
         fuzz.run(&tally).map_err(|stop: Stop| stop.of(format_args!("seed {seed}")))?;
     }
-    print!("{}", table(&tally.by_name()));
+    let counts = tally.by_name();
+    println!("{}{}", table(&counts), reached.line(&counts, duration));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kinds_that_a_run_reached_last_are_named_with_the_time() {
+        let mut reached = Reached::default();
+        let all: Vec<_> = missing(&BTreeMap::new());
+        let (two, one) = (["a", "b"].map(str::to_owned), ["b".to_owned()]);
+        for (missing, second) in [(&all[..], 0), (&two, 10), (&one, 20), (&[], 31), (&[], 41)] {
+            reached.look(missing, Duration::from_secs(second));
+        }
+        let counts: BTreeMap<_, _> = all.iter().zip(7..).map(|(name, n)| (name.clone(), n)).collect();
+        let line = reached.line(&counts, Duration::from_secs(20));
+        assert_eq!(line, format!("reached last, after 31 s of at most 140 s: b; the rarest: 7 {}", all[0]));
+
+        let mut reached = Reached::default();
+        reached.look(&all, Duration::ZERO);
+        reached.look(&[], Duration::from_secs(10));
+        let line = reached.line(&counts, Duration::from_secs(20));
+        assert!(line.contains(&format!("after 10 s of at most 140 s: {} kinds;", all.len())), "{line}");
+    }
 }

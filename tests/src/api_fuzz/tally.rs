@@ -220,11 +220,21 @@ pub fn steps(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get(NAMES[Kind::Step as usize]).copied().unwrap_or(0)
 }
 
+/// The kinds and the statuses that every run has to reach.
+fn wanted() -> impl Iterator<Item = String> {
+    let statuses = [WcStatus::SUCCESS, WcStatus::WR_FLUSH_ERR, WcStatus::REM_ACCESS_ERR].map(status_name);
+    NAMES.iter().map(|name| (*name).to_owned()).chain(statuses)
+}
+
 /// The kinds and the statuses that every run has to reach, and that are missing.
 pub fn missing(counts: &BTreeMap<String, u64>) -> Vec<String> {
-    let statuses = [WcStatus::SUCCESS, WcStatus::WR_FLUSH_ERR, WcStatus::REM_ACCESS_ERR].map(status_name);
-    let wanted = NAMES.iter().map(|name| (*name).to_owned()).chain(statuses);
-    wanted.filter(|name| counts.get(name).is_none_or(|count| *count == 0)).collect()
+    wanted().filter(|name| counts.get(name).is_none_or(|count| *count == 0)).collect()
+}
+
+/// Returns the rarest of the kinds and the statuses that every run has to reach, with its count.
+pub(super) fn rarest(counts: &BTreeMap<String, u64>) -> Option<(String, u64)> {
+    let count = |name: &String| counts.get(name).copied().unwrap_or(0);
+    wanted().map(|name| (count(&name), name)).min().map(|(count, name)| (name, count))
 }
 
 #[cfg(test)]
@@ -240,5 +250,13 @@ mod tests {
         let missing = missing(&tally.by_name());
         assert!(!missing.contains(&"QP forgotten".to_owned()));
         assert_eq!(missing.len(), NAMES.len() - 1 + 2);
+    }
+
+    #[test]
+    fn the_rarest_kind_is_one_that_a_run_has_to_reach() {
+        let mut counts: BTreeMap<_, _> = wanted().map(|name| (name, 9)).collect();
+        counts.insert("QP forgotten".to_owned(), 3);
+        counts.insert("a status of no interest".to_owned(), 1);
+        assert_eq!(rarest(&counts), Some(("QP forgotten".to_owned(), 3)));
     }
 }

@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use verbs_tests::api_fuzz::rounds::{ROUND, Rounds, be_round, table};
+use verbs_tests::api_fuzz::rounds::{Done, ROUND, Rounds, be_round, table};
 use verbs_tests::api_fuzz::{Fuzz, steps};
 use verbs_tests::runner::{CaseResult, Stop};
 
@@ -62,16 +62,14 @@ fn main() -> ExitCode {
 
 fn run(seconds: u64, seed: u64, device: Option<String>) -> CaseResult {
     println!("{} for {seconds} s, seed {seed}", device.as_deref().unwrap_or("two soft devices"));
-    let rounds = Rounds {
-        device,
-        duration: Duration::from_secs(seconds),
-        round: Duration::from_secs(ROUND_SECONDS.min(seconds.max(1))),
-        seed,
-    };
+    let duration = Duration::from_secs(seconds);
+    let rounds =
+        Rounds { device, duration, round: Duration::from_secs(ROUND_SECONDS.min(seconds.max(1))), seed };
     let started = Instant::now();
-    let (counts, count) = rounds.run(|_, _| ())?;
+    let Done { counts, rounds, reached } = rounds.run(|_, _| ())?;
     print!("{}", table(&counts));
+    println!("{}", reached.line(&counts, duration));
     let elapsed = started.elapsed().as_secs();
-    println!("{} random steps in {elapsed} s, {count} rounds, nothing wrong", steps(&counts));
+    println!("{} random steps in {elapsed} s, {rounds} rounds, nothing wrong", steps(&counts));
     Ok(())
 }
