@@ -68,6 +68,9 @@ pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     cases.extend(
         sides.map(|receiver| Case::new(SUITE, format!("mckey received {receiver}"), move || mckey(receiver))),
     );
+    cases.extend(
+        sides.map(|server| Case::new(SUITE, format!("cmtime served {server}"), move || cmtime(server))),
+    );
     cases
 }
 
@@ -201,6 +204,24 @@ fn mckey(receiver: Side) -> CaseResult {
     let receives = Running::start(&mut end(receiver)?)?;
     let sends = Running::start(end(receiver.other())?.arg("-s"))?;
     all_end_well(&[receives.finish(LIMIT)?, sends.finish(LIMIT)?], "return status 0")
+}
+
+/// Debian 12's `cmtime`. The server serves until it is killed.
+fn cmtime(server: Side) -> CaseResult {
+    let (port, address) = (port::free()?, server.address());
+    let args = ["-c", "20", "-p", &port.to_string()];
+    let mut serves = Running::start(&mut server.command("cmtime", &args)?)?;
+    wait_for_listening_id(port, &mut serves)?;
+    let connect = [&args[..], &["-s", &address]].concat();
+    let client = process::run(&mut server.other().command("cmtime", &connect)?, LIMIT)?;
+    let served = serves.finish(Duration::ZERO)?;
+    let has_step =
+        |step: &str| client.as_ref().is_ok_and(|end| end.stdout.lines().any(|line| line.starts_with(step)));
+    let is_well = client.as_ref().is_ok_and(|end| end.status.success());
+    if is_well && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has_step) {
+        return Ok(());
+    }
+    fail(format_args!("client {}; server {}", told(&client), told(&served)))
 }
 
 /// libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
