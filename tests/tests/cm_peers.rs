@@ -84,7 +84,10 @@ fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
         let line = pair.end();
         println!("{name}: {line}");
         if state == State::Listening {
-            assert!(line.contains("no program listens"), "{name}: {line}");
+            // The name of a process that is killed may outlive its end of the link for a moment, in
+            // which a request goes to a device that ends.
+            let is_told = ["no program listens", "the peer did not reply"].iter().any(|it| line.contains(it));
+            assert!(is_told, "{name}: {line}");
         }
     }
     // Not by `println!`, which is shown for tests that fail alone.
