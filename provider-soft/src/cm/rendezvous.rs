@@ -78,12 +78,12 @@ impl Listening {
         let name = name(space, ip, address.port());
         let known = ports.iter().all(|port| !port.is_auto());
         let reached = ports.iter().any(|port| port.address() == ip);
-        let listener =
-            match abstract_name(&name).and_then(|name| UnixListener::bind_addr(&name)).map_err(errno) {
-                Ok(listener) => listener,
-                Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
-                Err(other) => return Err(other),
-            };
+        let bound = UnixAddress::from_abstract_name(&name).and_then(|name| UnixListener::bind_addr(&name));
+        let listener = match bound.map_err(errno) {
+            Ok(listener) => listener,
+            Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
+            Err(other) => return Err(other),
+        };
         // Behind the own name: of two processes that come at once, one sees the other.
         let by_name = if ip.is_unspecified() { !known } else { !reached };
         if by_name && exists(space, other_side(ip), address.port())? {
@@ -212,17 +212,13 @@ impl Token {
     /// Returns the name that exists as long as the listener with a name.
     pub(super) fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
-        abstract_name(&format!("{listener}/{number:016x}"))
+        UnixAddress::from_abstract_name(format!("{listener}/{number:016x}"))
     }
 }
 
 /// Returns the answer with these addresses.
 pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
-}
-
-fn abstract_name(name: &str) -> io::Result<UnixAddress> {
-    UnixAddress::from_abstract_name(name)
 }
 
 /// Returns the abstract name of a listener, without its leading zero byte.

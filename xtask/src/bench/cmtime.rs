@@ -19,7 +19,7 @@ const SOFT: &str = "127.0.0.1";
 /// The time limit of the start of a server, and of its end behind its client's.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Measures the time in which 1,000 connections are established and ended, in turn.
+/// Measures the time in which 1,000 connections are established, in turn.
 pub(super) fn rows(plan: &Plan<'_>) -> Result<Vec<Row>> {
     let ours = plan.ours.parent().context("the examples' folder lies in another")?.join("cmtime");
     let on_soft = || {
