@@ -8,6 +8,8 @@
 //! | [`process`] | commands with a deadline, servers |
 //! | [`port`] | TCP ports for servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
+//! | [`compiled`] | the C programs of suites, compiled |
+//! | [`together`] | two programs that disconnect together |
 //! | [`pair`] | two programs that connect over TCP |
 //! | [`pattern`] | bytes and choices that follow from a number |
 //! | [`peer`] | two processes that try everything on each other |
@@ -37,6 +39,8 @@ pub mod cm_sides;
 #[cfg(feature = "suites")]
 pub mod compare;
 #[cfg(feature = "suites")]
+pub mod compiled;
+#[cfg(feature = "suites")]
 pub mod fabric;
 pub mod forked;
 #[cfg(feature = "suites")]
@@ -60,6 +64,8 @@ pub mod runner;
 pub mod sandbox;
 #[cfg(feature = "suites")]
 pub mod suites;
+#[cfg(feature = "suites")]
+pub mod together;
 #[cfg(feature = "suites")]
 pub mod tools;
 #[cfg(feature = "suites")]

@@ -10,15 +10,15 @@
 
 use std::process::ExitCode;
 
-use verbs_tests::runner::{self, Options, Stop, left_out};
-use verbs_tests::suites::mlx5::{self, Setup, compiled};
-use verbs_tests::tools;
+use verbs_tests::compiled;
+use verbs_tests::runner::{self, Options, left_out};
+use verbs_tests::suites::mlx5::{self, Setup};
 
 const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip 'SUITE[: WHY]']... [--port ib|roce] [--functions 1|2] [SUITE...]";
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {
-        return compile();
+        return compiled::main("guest-mlx5", &mlx5::PROGRAMS);
     }
     match read(std::env::args().skip(1)) {
         Ok((mut options, setup, is_usual)) => {
@@ -31,16 +31,6 @@ fn main() -> ExitCode {
         Err(why) => {
             eprintln!("guest-mlx5: {why}\n{USAGE}");
             ExitCode::from(2)
-        }
-    }
-}
-
-fn compile() -> ExitCode {
-    match tools::bin_dir().and_then(|dir| compiled::compile_all(&dir.join(compiled::FOLDER))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Stop::Skipped(why) | Stop::Failed(why)) => {
-            eprintln!("guest-mlx5: {why}");
-            ExitCode::FAILURE
         }
     }
 }

@@ -7,14 +7,19 @@
 //!
 //! With `--without-ioctls` every case runs under a filter that refuses the ioctls of uverbs, and
 //! with the provider hidden; 3 if the filter cannot be used.
+//!
+//! `guest --compile` compiles the C library of the suites on the host, beside this program.
 
 use std::process::ExitCode;
 
 use verbs_tests::refuse;
 use verbs_tests::runner::{self, Form, Options, left_out};
-use verbs_tests::suites;
+use verbs_tests::{compiled, suites, together};
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).eq(["--compile"]) {
+        return compiled::main("guest", &[together::LIBRARY]);
+    }
     let mut options = Options::default();
     let mut without_ioctls = false;
     let mut args = std::env::args().skip(1);
@@ -51,7 +56,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: guest [--list] [--form erased|static] [--skip 'SUITE[: WHY]']... [--skip-interop] \
+        "usage: guest --compile | [--list] [--form erased|static] [--skip 'SUITE[: WHY]']... [--skip-interop] \
          [--without-ioctls] [SUITE...]"
     );
     ExitCode::from(2)

@@ -1,14 +1,15 @@
 //! libfabric's ping-pong on its verbs provider, with an end on either library: the ends exchange
-//! their addresses over TCP, and check each message that they receive. The last message of an end
-//! may be repeated for ever if the other end leaves ([`Repetitions`]).
+//! their addresses over TCP, and check each message that they receive. They disconnect
+//! [together]: on either library, one of them would wait for ever, or crash, from time to time.
 
 use std::process::Command;
 
-use super::{PAIRS, Repetitions, SUITE, program, unless_c_fails};
+use super::{PAIRS, SUITE, program, unless_c_fails};
 use crate::pair::meet;
 use crate::port;
 use crate::process::Finished;
 use crate::runner::{Case, CaseResult, fail};
+use crate::together::together;
 use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "libfabric-bin";
@@ -62,9 +63,8 @@ impl Way {
         let mut listens = self.command(server)?;
         let mut connects = self.command(client)?;
         connects.args(["-P", &port.to_string(), ADDRESS]);
-        let repetitions = Repetitions::from_now();
-        let ends = meet(listens.args(["-B", &port.to_string()]), &mut connects, port, LIMIT)
-            .or_else(|hung| repetitions.judge().and(Err(hung)))?;
+        let _pipe = together([&mut listens, &mut connects])?;
+        let ends = meet(listens.args(["-B", &port.to_string()]), &mut connects, port, LIMIT)?;
         ends.iter().try_for_each(|end| self.check(end))
     }
 

@@ -73,43 +73,6 @@ fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) ->
     }
 }
 
-/// The requests that rxe repeats from a moment on.
-///
-/// When a queue pair goes to ERR, rxe drops an acknowledgement that it still owes (`do_complete`).
-/// The peer's queue pair then repeats its last request for ever, as librdmacm's 7 retries are no
-/// limit to rxe (seen on 7.2): a program that waits for its completion hangs, on either library.
-pub(in crate::suites) struct Repetitions {
-    before: u64,
-}
-
-impl Repetitions {
-    pub(in crate::suites) fn from_now() -> Self {
-        Self { before: Self::count() }
-    }
-
-    /// The number of times that rxe0's completer has repeated a request, on kernels that count
-    /// them.
-    fn count() -> u64 {
-        let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
-        std::fs::read_to_string(counter).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
-    }
-
-    /// Judges programs that have hung.
-    ///
-    /// # Errors
-    /// A skip, if rxe has repeated more requests than lost packets cause.
-    pub(in crate::suites) fn judge(&self) -> CaseResult {
-        const ENDLESS: u64 = 50;
-        let repeated = Self::count().saturating_sub(self.before);
-        if repeated > ENDLESS {
-            return skip(format_args!(
-                "rxe dropped the last acknowledgement, and repeated the request {repeated} times"
-            ));
-        }
-        Ok(())
-    }
-}
-
 /// Without this, all other cases could pass on C's library.
 fn programs_load_ours() -> CaseResult {
     /// Asks the loader for the list of libraries, instead of the program's start.

@@ -5,13 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::perftest::{OPERATIONS, Way};
-use super::{PAIRS, Repetitions, SUITE, program};
+use super::{PAIRS, SUITE, program};
 use crate::fabric::rxe_is_before;
 use crate::pair::{both, told};
 use crate::port;
 use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
+use crate::together::together;
 use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "rdmacm-utils";
@@ -50,16 +51,23 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 /// The end of a program: by itself, or killed.
 type Ended = Result<Finished, Finished>;
 
-/// Runs both ends of a program, and returns the results of server and client.
-fn connected(
+/// Returns the commands of a program's ends.
+fn commands(
     names: [&str; 2],
     [server, client]: [&Maker; 2],
-    port: u16,
     [serve, connect]: [&[&str]; 2],
-) -> CaseResult<[Ended; 2]> {
-    let mut serves = Running::start(program(server, names[0], PACKAGE)?.args(serve))?;
+) -> CaseResult<[Command; 2]> {
+    let mut commands = [program(server, names[0], PACKAGE)?, program(client, names[1], PACKAGE)?];
+    commands[0].args(serve);
+    commands[1].args(connect);
+    Ok(commands)
+}
+
+/// Runs both ends of a program, and returns the results of server and client.
+fn connected([mut server, mut client]: [Command; 2], port: u16) -> CaseResult<[Ended; 2]> {
+    let mut serves = Running::start(&mut server)?;
     wait_for_listening_id(port, &mut serves)?;
-    let client = process::run(program(client, names[1], PACKAGE)?.args(connect), LIMIT)?;
+    let client = process::run(&mut client, LIMIT)?;
     let patience =
         if client.as_ref().is_ok_and(|end| end.status.success()) { LIMIT } else { Duration::from_secs(3) };
     Ok([serves.finish(patience)?, client])
@@ -71,7 +79,7 @@ fn rping(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let size = name.rsplit(' ').next().unwrap_or_default();
     let args = ["-v", "-V", "-S", size, "-C", COUNT, "-a", ADDRESS];
     let (serve, connect) = ([&["-s"], &args[..]].concat(), [&["-c"], &args[..]].concat());
-    let [serves, pings] = connected(["rping", "rping"], ends, 7174, [&serve, &connect])?;
+    let [serves, pings] = connected(commands(["rping", "rping"], ends, [&serve, &connect])?, 7174)?;
     // The server reports its client's disconnection as a failure.
     let Ok(pings) = pings else {
         return fail(format_args!("client {}; server {}", told(&pings), told(&serves)));
@@ -95,19 +103,16 @@ fn cmatose(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let shared = ["-C", "10", "-S", size];
     let (serve, connect) =
         ([&["-b", ADDRESS], &shared[..]].concat(), [&["-s", ADDRESS], &shared[..]].concat());
-    let ended = connected([name, name], ends, port, [&serve, &connect])?;
+    let ended = connected(commands([name, name], ends, [&serve, &connect])?, port)?;
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// Either end disconnects as soon as it has what it waits for. If its queue pair is in ERR before
-/// the kernel has acknowledged the last message, the other queue pair repeats it ([`Repetitions`]).
+/// Either end disconnects as soon as it has what it waits for.
 fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let server = name.replace("client", "server");
-    let repetitions = Repetitions::from_now();
-    let ended = connected([&server, name], ends, 7471, [&[], &["-s", ADDRESS]])?;
-    if ended.iter().any(Result::is_err) {
-        repetitions.judge()?;
-    }
+    let mut ends = commands([&server, name], ends, [&[], &["-s", ADDRESS]])?;
+    let _pipe = together(ends.each_mut())?;
+    let ended = connected(ends, 7471)?;
     end_well(&ended, [&format!("{server}: end 0"), &format!("{name}: end 0")])
 }
 

@@ -10,10 +10,10 @@
 
 use std::process::Command;
 
-use super::compiled::{Program, compiled};
 use super::differential::same_lines;
 use super::variables::{self, Env};
 use super::{Setup, device};
+use crate::compiled::{Program, compiled};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
@@ -23,7 +23,7 @@ const SUITE: &str = "compressed";
 pub(super) const PROGRAM: Program = Program {
     name: "compressed",
     source: include_str!("../../../compressed/compressed.c"),
-    libraries: &["-libverbs", "-lmlx5"],
+    options: &["-libverbs", "-lmlx5"],
 };
 
 /// The topics of the conformance cases: those where several requests end at once.

@@ -37,9 +37,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::compiled::{COMPILE, Program, compiled};
 use super::control::Control;
 use super::{Port, Setup, device};
+use crate::compiled::{COMPILE, Program, compiled};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
@@ -49,7 +49,7 @@ const SUITE: &str = "differential";
 pub(super) const PROGRAM: Program = Program {
     name: "differential",
     source: include_str!("../../../differential/differential.c"),
-    libraries: &["-libverbs"],
+    options: &["-libverbs"],
 };
 
 /// Limit on a run: some thousand requests.

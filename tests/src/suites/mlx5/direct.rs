@@ -7,9 +7,9 @@
 
 use std::process::Command;
 
-use super::compiled::{Program, compiled};
 use super::differential::same_lines;
 use super::{Setup, device};
+use crate::compiled::{Program, compiled};
 use crate::process;
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
@@ -19,7 +19,7 @@ const SUITE: &str = "direct";
 pub(super) const PROGRAM: Program = Program {
     name: "direct",
     source: include_str!("../../../direct/direct.c"),
-    libraries: &["-libverbs", "-lmlx5"],
+    options: &["-libverbs", "-lmlx5"],
 };
 
 /// Returns the cases of the suite.

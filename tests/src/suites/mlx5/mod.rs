@@ -29,7 +29,6 @@
 pub mod attributes;
 pub mod beyond;
 mod commands;
-pub mod compiled;
 pub mod compressed;
 pub mod connections;
 pub mod control;
@@ -58,8 +57,13 @@ use std::path::PathBuf;
 
 use self::control::Control;
 use self::kernel_log::KernelLog;
+use crate::compiled::Program;
 use crate::runner::{Case, CaseResult, Form, Stop, fail};
 use crate::tools::link_theirs;
+
+/// C programs that the suites compile.
+pub const PROGRAMS: [Program; 4] =
+    [attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
 
 /// Devices of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The programs of guests, built on the host.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Guest, shares};
@@ -72,16 +72,13 @@ pub(super) fn build(
             results.push(model);
             give_up(waiting, results, Guest::has_model);
         }
-        // Without them a case compiles them, slowly.
-        match Command::new(programs.bin_dir.join("guest-mlx5")).arg("--compile").status() {
-            Ok(status) if status.success() => {}
-            ended => println!("the C programs of the suites are left to the guests: {ended:?}"),
-        }
+        compile(&programs.bin_dir.join("guest-mlx5"));
     }
     if waiting.iter().any(|(_, guest)| !guest.has_model()) {
         let builds = static_builds();
         results.push(builds.stage);
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
+        compile(&programs.bin_dir.join("guest"));
     }
     if !waiting.is_empty() {
         results.push(stage(apt::RDMA_CORE.name, |result| {
@@ -104,6 +101,14 @@ pub(super) fn build(
         }));
     }
     (!waiting.is_empty()).then_some(programs)
+}
+
+/// Compiles the C programs of a guest's suites. Without them a case compiles them, slowly.
+fn compile(guest: &Path) {
+    match Command::new(guest).arg("--compile").status() {
+        Ok(status) if status.success() => {}
+        ended => println!("the C programs of the suites are left to the guests: {ended:?}"),
+    }
 }
 
 /// Removes guests whose programs could not be built, which has been counted as a failure, from the

@@ -14,8 +14,8 @@ pub mod table;
 use std::process::Command;
 use std::time::Duration;
 
-use super::compiled::{Program, compiled};
 use super::{Setup, device};
+use crate::compiled::{Program, compiled};
 use crate::record::compare::{Difference, differences, unexplained};
 use crate::record::normal::{Step, steps};
 use crate::record::tracer;
@@ -27,7 +27,7 @@ const SUITE: &str = "differential";
 pub(super) const PROGRAM: Program = Program {
     name: "attributes",
     source: include_str!("../../../../differential/attributes.c"),
-    libraries: &["-libverbs"],
+    options: &["-libverbs"],
 };
 
 /// Limit on a run: some hundred commands.

@@ -1,41 +1,48 @@
-//! C programs of the suites, compiled on the host, whose compiler is faster, or by the first case
-//! that needs one.
+//! C programs and libraries of the suites, compiled on the host, whose compiler is faster, or by
+//! the first case that needs one.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use super::{attributes, compressed, differential, direct};
 use crate::runner::{CaseResult, Stop, skip};
 use crate::{process, tools};
 
 /// Limit on a compilation.
-pub(super) const COMPILE: Duration = Duration::from_secs(300);
+pub(crate) const COMPILE: Duration = Duration::from_secs(300);
 
-/// A program.
+/// A program, or a library that programs preload.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Program {
-    pub(super) name: &'static str,
+pub struct Program {
+    pub(crate) name: &'static str,
     /// Its source text.
-    pub(super) source: &'static str,
+    pub(crate) source: &'static str,
     /// Options of the linker.
-    pub(super) libraries: &'static [&'static str],
+    pub(crate) options: &'static [&'static str],
 }
 
-const ALL: [Program; 4] = [attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
+/// A folder beside the suites' programs.
+const FOLDER: &str = "c-programs";
 
-/// The folder beside the suites' programs that [`compile_all`] is given.
-pub const FOLDER: &str = "c-programs";
+/// Compiles the programs that the suites of `guest` need on the host, and reports what hinders it.
+#[must_use]
+pub fn main(guest: &str, programs: &[Program]) -> ExitCode {
+    match compile_all(programs) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Skipped(why) | Stop::Failed(why)) => {
+            eprintln!("{guest}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
-/// Compiles all programs into a folder, except those that are there, of the same source.
-///
-/// # Errors
-/// A compiler or headers are missing; a compiler failed.
-pub fn compile_all(folder: &Path) -> CaseResult {
+/// Compiles programs into [`FOLDER`], except those that are there, of the same source.
+fn compile_all(programs: &[Program]) -> CaseResult {
+    let folder = &tools::bin_dir()?.join(FOLDER);
     fs::create_dir_all(folder)?;
-    for program in ALL {
+    for program in programs {
         if program.is_in(folder).is_none() {
             program.compile(folder)?;
         }
@@ -44,7 +51,7 @@ pub fn compile_all(folder: &Path) -> CaseResult {
 }
 
 /// Returns a compiled program: the host's, or one that this or an earlier case compiled.
-pub(super) fn compiled(program: &Program) -> CaseResult<PathBuf> {
+pub(crate) fn compiled(program: &Program) -> CaseResult<PathBuf> {
     let own = Path::new("/tmp");
     match program.is_in(&tools::bin_dir()?.join(FOLDER)).or_else(|| program.is_in(own)) {
         Some(binary) => Ok(binary),
@@ -77,7 +84,7 @@ impl Program {
         let unfinished = binary.with_extension("new");
         let mut cc = Command::new("/usr/bin/cc");
         cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-        cc.arg(&unfinished).arg(&source).args(self.libraries);
+        cc.arg(&unfinished).arg(&source).args(self.options);
         match process::run(&mut cc, COMPILE)? {
             Ok(ended) if ended.status.success() => {}
             Ok(ended) | Err(ended) => return Err(Stop::Failed(format!("cc: {}", ended.stderr))),
@@ -94,7 +101,7 @@ mod tests {
     #[test]
     fn a_binary_of_another_source_is_not_taken() {
         let folder = tempfile();
-        let program = Program { name: "p", source: "int main(void) { return 0; }\n", libraries: &[] };
+        let program = Program { name: "p", source: "int main(void) { return 0; }\n", options: &[] };
         assert_eq!(program.is_in(&folder), None);
         fs::write(folder.join("p"), "").unwrap();
         assert_eq!(program.is_in(&folder), None, "there is no source");
