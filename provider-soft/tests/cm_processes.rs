@@ -1,4 +1,5 @@
-//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost.
+//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost,
+//! and one sees the other end.
 //!
 //! This test has no harness, because it starts itself again as both processes.
 #![allow(missing_docs)]
@@ -12,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use common::{PATIENCE, Process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use provider_soft::cm::{Listening, MAD_LEN, MadAddress, Port, Resolution, resolve};
+use provider_soft::cm::{Answers, DeviceOwner, Listening, MAD_LEN, MadAddress, Port, Resolution, resolve};
 use verbs::Errno;
 
 /// The port space of TCP in `rdma_cm.h`.
@@ -54,6 +55,10 @@ fn listen(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
     let gsi = own.take_gsi().unwrap();
+    let _device = Listening::of_device(own).unwrap();
+    assert_eq!(Listening::of_device(own).unwrap_err(), Errno::ADDRINUSE);
+    let owner = DeviceOwner::of(own.address(), 0);
+    assert!(matches!(owner, DeviceOwner::Unknown), "this process learns nothing of its own end: {owner:?}");
     let any = (Ipv4Addr::UNSPECIFIED, port).into();
     let listening = Listening::bind(TCP, any, &ports).unwrap().expect("nobody has the name");
     println!("listening");
@@ -82,6 +87,12 @@ fn connect(port: u16) {
     wait(&[lookup.as_fd()]);
     let route = lookup.finish().unwrap().expect("answered");
     assert!(route.is_local && route.destination != own.address());
+    let owner = DeviceOwner::of(own.address(), 0);
+    assert!(matches!(owner, DeviceOwner::Unknown), "the device has no name: {owner:?}");
+    let mut answers = Answers::default();
+    let owner = DeviceOwner::of(route.destination, 0);
+    let DeviceOwner::Process(peer) = owner else { panic!("{owner:?}") };
+    assert!(!is_readable(&[peer.as_fd()], PollTimeout::ZERO) && answers.has_device(&peer), "it lives");
     for last in [1, 0] {
         gsi.send(&MadAddress::new(route.destination.into()), &[last; MAD_LEN]).unwrap();
         let received = loop {
@@ -93,10 +104,17 @@ fn connect(port: u16) {
         };
         assert_eq!((received.mad, received.from.gid), ([last; MAD_LEN], route.destination.into()));
     }
+    // It has returned from its function.
+    wait(&[peer.as_fd()]);
+    assert!(!answers.has_device(&peer));
 }
 
 fn wait(files: &[BorrowedFd<'_>]) {
+    let is_ready = is_readable(files, PollTimeout::try_from(PATIENCE).unwrap());
+    assert!(is_ready, "nothing within {PATIENCE:?}");
+}
+
+fn is_readable(files: &[BorrowedFd<'_>], within: PollTimeout) -> bool {
     let mut fds: Vec<_> = files.iter().map(|file| PollFd::new(*file, PollFlags::POLLIN)).collect();
-    let ready = poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap();
-    assert!(ready > 0, "nothing within {PATIENCE:?}");
+    poll(&mut fds, within).unwrap() > 0
 }

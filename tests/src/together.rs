@@ -30,6 +30,8 @@ pub const LIBRARY: Program = Program {
 pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));
+    // Of a process with this number that was killed.
+    let _ = fs::remove_file(&pipe.0);
     mkfifo(&pipe.0, Mode::S_IRUSR | Mode::S_IWUSR)?;
     for (end, how) in ends.into_iter().zip(["r", "w"]) {
         end.env("LD_PRELOAD", &library).env("TOGETHER", format!("{}:{how}", pipe.0.display()));

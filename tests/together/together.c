@@ -9,7 +9,9 @@
  *             the other one.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,19 +31,18 @@ static void meet(void)
 		abort();
 	*how++ = 0;
 	/* The end stays open until the program ends: a peer that comes later opens as well. */
-	if (open(pipe, (*how == 'w' ? O_WRONLY : O_RDONLY) | O_CLOEXEC) < 0)
-		abort();
+	while (open(pipe, (*how == 'w' ? O_WRONLY : O_RDONLY) | O_CLOEXEC) < 0)
+		if (errno != EINTR)
+			abort();
 	free(pipe);
 }
 
 static void meet_once(const struct rdma_cm_id *id)
 {
-	static int has_met;
+	static pthread_once_t met = PTHREAD_ONCE_INIT;
 
-	if (id->qp && !has_met) {
-		has_met = 1;
-		meet();
-	}
+	if (id->qp)
+		pthread_once(&met, meet);
 }
 
 int rdma_disconnect(struct rdma_cm_id *id)

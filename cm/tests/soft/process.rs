@@ -21,17 +21,23 @@ use crate::support::{
 };
 
 /// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
-/// one with a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`.
+/// one with a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
 fn start(part: &str) -> Child {
+    start_on("auto", part)
+}
+
+/// Starts a part as [`start`] does, with a device on an address.
+fn start_on(address: &str, part: &str) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "process::a_part", "--nocapture"]);
-    command.env(PART, part).env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
+    command.env(PART, part).env("VERBS_SOFT", address).env_remove("VERBS_SOFT_STRICT_PORTS");
     match part {
         "none" | "short" | "crowd" => command.env_remove("VERBS_SOFT"),
         "ipv6" => command.env("VERBS_SOFT", Ipv6Addr::LOCALHOST.to_string()),
+        _ if part.starts_with("move") => command.env_remove("VERBS_SOFT").env("ADDRESS", address),
         _ => &mut command,
     };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts again")
@@ -71,6 +77,7 @@ fn a_part() {
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
         (Some("occupied"), Some(port)) => occupied(port),
+        (Some("move"), Some(port)) => give_up_the_device(port),
         (Some("device"), None) => device(),
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
@@ -90,6 +97,26 @@ fn occupied(port: u16) {
     let other = channel.create_id(PortSpace::UDP).unwrap();
     other.bind_addr((Ipv4Addr::UNSPECIFIED, port)).unwrap();
     other.listen(1).unwrap();
+}
+
+/// Connects, disconnects, and goes on without a device until its parent has seen it.
+fn give_up_the_device(port: u16) {
+    let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
+    let device = verbs::soft::bind(address).unwrap();
+    let channel = EventChannel::new().unwrap();
+    let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+    let objects = send(&channel, &id);
+    id.disconnect().unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::Disconnected));
+    drop((id, objects, device));
+    let begin = Instant::now();
+    // The connection manager lets go of it soon.
+    while let Err(error) = verbs::soft::bind(address) {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        std::thread::yield_now();
+    }
+    println!("\nmoved");
+    let _ = std::io::stdin().read_line(&mut String::new());
 }
 
 /// The process has a device and no connection manager until its parent has read its address.
@@ -244,6 +271,8 @@ fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
     let (id, end) = accept(&server);
     line(&mut output, "connected");
     drop(client);
+    let event = next(&server.channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
     let begin = Instant::now();
     drop((id, end));
     assert!(begin.elapsed() < Duration::from_secs(2), "the end of an id waits for no peer");
@@ -254,6 +283,42 @@ fn a_client_that_is_killed_leaves_a_listener_that_serves_the_next_one() {
     assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
     id.disconnect().unwrap();
     assert!(client.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_end_of_a_process_is_that_of_its_own_connections() {
+    let _host = Host::new();
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 99, high, low).to_string();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let port = server.address.port();
+    let serve = || {
+        let (id, end) = accept(&server);
+        let event = next(&server.channel);
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
+        id.disconnect().unwrap();
+        drop((id, end));
+    };
+    let start_at = |part: &str| {
+        let mut process = Process(start_on(&address, &format!("{part} {port}")));
+        let output = BufReader::new(process.0.stdout.take().unwrap());
+        (process, output)
+    };
+    let (first, mut output) = start_at("move");
+    serve();
+    line(&mut output, "moved");
+    // Another process has the address now.
+    let (second, mut output) = start_at("vanish");
+    let (id, _end) = accept(&server);
+    line(&mut output, "connected");
+    drop(first);
+    // The connection manager has seen that end before it takes another request.
+    let mut third = Process(start(&format!("connect {port}")));
+    serve();
+    assert!(third.0.wait().unwrap().success());
+    drop(second);
+    let event = next(&server.channel);
+    assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
 }
 
 #[test]

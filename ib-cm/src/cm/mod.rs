@@ -9,6 +9,7 @@
 //! | `passive` | the side that is asked: `accept`, `established` |
 //! | `reject` | both sides: `reject`, `send_mra`, `prepare_mra` |
 //! | `release` | `disconnect`, `destroy`, `forget_request`, the timewait |
+//! | `lost` | peers whose process has ended without a word |
 //! | `sidr` | service id resolution, both sides |
 //! | `input/` | one file for the messages of each phase |
 //! | `timer` | messages sent again, attempts given up, timewaits that end |
@@ -132,6 +133,7 @@ mod connection;
 mod event;
 mod input;
 mod listen;
+mod lost;
 mod output;
 mod passive;
 mod reject;

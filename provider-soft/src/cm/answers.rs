@@ -18,6 +18,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use verbs_core::Errno;
 
 use super::port::Port;
+use super::process::PeerProcess;
 use super::rendezvous::{Token, is_reached, name, stream};
 use super::resolve::{
     Lookup, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
@@ -170,6 +171,12 @@ impl Answers {
             }
         }
         Ok(Found::Nobody)
+    }
+
+    /// Returns whether a process still has the device by which it was found, or whether nothing can
+    /// be seen of it.
+    pub fn has_device(&mut self, process: &PeerProcess) -> bool {
+        self.exists(&process.name, process.token)
     }
 
     /// Returns what the listener with a name has answered, if it still exists.

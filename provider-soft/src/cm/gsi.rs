@@ -131,6 +131,14 @@ impl Gsi {
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
     }
 
+    /// Handles all packets that have arrived for the device before the call, its MADs and the data
+    /// of its queue pairs.
+    pub fn catch_up(&self) {
+        if !self.device.is_forked() {
+            self.device.catch_up();
+        }
+    }
+
     fn destination(&self, to: &MadAddress) -> Result<MadDestination> {
         let device = &self.device;
         if to.gid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {

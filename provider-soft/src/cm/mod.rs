@@ -9,6 +9,7 @@
 //! | [`Answers`] | the same, for a connection manager that asks each listener once |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | the name under which other processes of this machine find a listener |
+//! | [`DeviceOwner`] | the process of a device of this machine, to learn of its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
 //! | [`AddressWatch`], [`at_new_port`] | addresses that go, and devices that appear |
 //! | [`at_exit`] | a function that runs when the process exits, to take leave of peers |
@@ -48,6 +49,7 @@ mod answers;
 mod gsi;
 mod port;
 mod presence;
+mod process;
 mod rendezvous;
 mod resolve;
 mod signal;
@@ -60,5 +62,6 @@ pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;
 pub(crate) use presence::report_new;
 pub use presence::{AddressWatch, at_new_port};
+pub use process::{DeviceOwner, PeerProcess};
 pub use rendezvous::{Listening, is_taken};
 pub use resolve::{Lookup, Resolution, Route, ports_of, resolve};

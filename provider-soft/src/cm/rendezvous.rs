@@ -75,12 +75,11 @@ impl Listening {
             return Err(Errno::INVAL);
         }
         let ip = address.ip().to_canonical();
-        let name = name(space, ip, address.port());
+        let (name, token) = (name(space, ip, address.port()), Token::draw()?);
         let known = ports.iter().all(|port| !port.is_auto());
         let reached = ports.iter().any(|port| port.address() == ip);
-        let bound = UnixAddress::from_abstract_name(&name).and_then(|name| UnixListener::bind_addr(&name));
-        let listener = match bound.map_err(errno) {
-            Ok(listener) => listener,
+        let taken = match Self::take(name, token, ports) {
+            Ok(taken) => taken,
             Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
             Err(other) => return Err(other),
         };
@@ -89,9 +88,26 @@ impl Listening {
         if by_name && exists(space, other_side(ip), address.port())? {
             return Err(Errno::ADDRINUSE);
         }
+        Ok(Some(taken))
+    }
+
+    /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
+    ///
+    /// # Errors
+    /// `EADDRINUSE`: another process has the name; any other errno of `socket(2)`, `bind(2)` and
+    /// `listen(2)`, notably `EMFILE`.
+    pub fn of_device(port: &Port) -> Result<Self, Errno> {
+        let name = device_name(port.address(), port.scope_id());
+        Self::take(name, Token::of_process(std::process::id()), core::slice::from_ref(port))
+    }
+
+    /// Takes a name that no process has.
+    fn take(name: String, token: Token, ports: &[Port]) -> Result<Self, Errno> {
+        let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
+        let listener = UnixListener::bind_addr(&address).map_err(errno)?;
         listener.set_nonblocking(true).map_err(errno)?;
-        let (alive, answer) = promise(&name, ports)?;
-        Ok(Some(Self { listener, name, _alive: alive, answer }))
+        let (alive, answer) = promise(&name, token, ports)?;
+        Ok(Self { listener, name, _alive: alive, answer })
     }
 
     /// Changes the devices whose addresses clients get. Those who have asked already ask again,
@@ -100,7 +116,7 @@ impl Listening {
     /// # Errors
     /// Any errno of `socket(2)`, notably `EMFILE`: the answer is as before.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
-        (self._alive, self.answer) = promise(&self.name, ports)?;
+        (self._alive, self.answer) = promise(&self.name, Token::draw()?, ports)?;
         Ok(())
     }
 
@@ -177,8 +193,7 @@ pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
 }
 
 /// Returns an answer, and the socket with its token's name, while which exists the answer is true.
-fn promise(name: &str, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
-    let token = Token::draw()?;
+fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
     let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
     Ok((alive, answer_of(addresses, token).into()))
@@ -209,6 +224,11 @@ impl Token {
         Ok(Self((u64::from(high) << 32 | u64::from(low)).to_ne_bytes()))
     }
 
+    /// Returns the token of a device's name, which tells a process that has the device.
+    pub(super) fn of_process(process: u32) -> Self {
+        Self(u64::from(process).to_ne_bytes())
+    }
+
     /// Returns the name that exists as long as the listener with a name.
     pub(super) fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
@@ -225,6 +245,14 @@ pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token:
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
     // The number is the version of the answer.
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
+}
+
+/// Returns the abstract name of a device.
+pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
+    match ip.to_canonical() {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => format!("verbs-soft/cm/2/device/{v6}%{scope}"),
+        other => format!("verbs-soft/cm/2/device/{other}"),
+    }
 }
 
 /// The most addresses in an answer.

@@ -59,3 +59,4 @@ pub(crate) use groups::Groups;
 pub(crate) use inbox::Inbox;
 pub(crate) use outbox::{Flush, Outbox};
 pub(crate) use socket::Socket;
+pub(crate) use sys::process;

@@ -1,4 +1,4 @@
-//! The system calls on a datagram socket, one function each.
+//! The system calls on a datagram socket, and on a process, one function each.
 //!
 //! # Safety
 //! The kernel reads and writes only through the addresses that it gets in a call, for the length
@@ -52,6 +52,16 @@ impl Slot {
             cut_off: false,
         }
     }
+}
+
+/// `pidfd_open(2)`: a descriptor of a process, which is readable once that has ended, and does not
+/// survive `exec`.
+pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
+    // SAFETY: no addresses.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(Errno::last)?;
+    // SAFETY: a returned descriptor has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// `socket(2)`: a datagram socket that does not block and does not survive `exec`.

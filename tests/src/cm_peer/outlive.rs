@@ -1,9 +1,10 @@
 //! The end of a connection whose peer is killed.
 //!
 //! A kernel ends the connections of a process that dies, so that the survivor is told at once. A
-//! soft device dies with its process: the survivor of one notices the silence, by a message that
-//! stays without an answer (of the connection manager, after a minute), or by one of its own that
-//! nothing acknowledges, after which it disconnects.
+//! soft device dies with its process, which a survivor with a soft device of the same machine sees.
+//! Any other one notices the silence, by a message that stays without an answer (of the connection
+//! manager, after a minute), or by one of its own that nothing acknowledges, after which it
+//! disconnects; a survivor that waits without sending is told nothing.
 
 use core::fmt;
 use core::str::FromStr;
@@ -38,18 +39,21 @@ pub enum State {
     Requesting,
     /// Either side, of a connection that the survivor uses.
     Established,
+    /// Either side, of a connection that nobody uses.
+    Idle,
     /// Either side, when the survivor has disconnected.
     Disconnecting,
 }
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Listening,
         Self::Requested,
         Self::Accepted,
         Self::Requesting,
         Self::Established,
+        Self::Idle,
         Self::Disconnecting,
     ];
 
@@ -61,6 +65,7 @@ impl State {
             Self::Accepted => "accepted",
             Self::Requesting => "requesting",
             Self::Established => "established",
+            Self::Idle => "idle",
             Self::Disconnecting => "disconnecting",
         }
     }
@@ -70,7 +75,7 @@ impl State {
         match self {
             Self::Listening | Self::Requested | Self::Accepted => listens,
             Self::Requesting => !listens,
-            Self::Established | Self::Disconnecting => true,
+            Self::Established | Self::Idle | Self::Disconnecting => true,
         }
     }
 }
@@ -171,7 +176,9 @@ impl Survivor<'_> {
                 println!("ended after {:.1} s: {words}", started.elapsed().as_secs_f64());
                 return Ok(());
             }
-            self.use_connection()?;
+            if plan.outlives != Some(State::Idle) {
+                self.use_connection()?;
+            }
         }
         fail(format_args!("nothing ended the connection within {PATIENCE:?}"))
     }
@@ -182,6 +189,7 @@ impl Survivor<'_> {
             EventKind::Established(_) => {
                 self.qp = self.id.take_qp();
                 plan.reach(State::Established);
+                plan.reach(State::Idle);
                 if plan.outlives == Some(State::Disconnecting) {
                     self.id.disconnect()?;
                 }

@@ -37,6 +37,8 @@ impl State {
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
+        // Before the look for the listener: the watch hears of a process that ends behind it.
+        self.watch_peer(key);
         match self.answers.find(space, source, peer, remote)? {
             Found::Same => self.request(key, &request),
             Found::Moved(route) => {
@@ -80,6 +82,8 @@ impl State {
         let id = self.id(key)?;
         id.remote = route.destination.into();
         id.path_mtu = ib_cm::wire::Mtu(mtu.0);
+        let watch = id.watch.take();
+        self.unwatch(watch);
         Ok(())
     }
 
@@ -102,6 +106,9 @@ impl State {
         id.connection = Some(connection);
         id.state = IdState::Connect;
         adapter.connections.insert(connection, key);
+        if id.is_local && id.watch.is_none() {
+            self.watch_peer(key);
+        }
         Ok(())
     }
 

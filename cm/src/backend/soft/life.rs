@@ -34,6 +34,7 @@ impl State {
             adapter.cm.destroy(now, connection);
         }
         self.detach(id.adapter);
+        self.unwatch(id.watch);
         self.garbage.push(Garbage::Entries(id.queue.take(|entry| entry.owner == key)));
         self.garbage.push(Garbage::Id(Box::new(id)));
     }

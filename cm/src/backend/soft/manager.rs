@@ -20,7 +20,8 @@
 //! # Exit
 //! A process that exits with connections tells their peers, as the kernel does when it closes the
 //! files of a process: [`farewell`] runs by `exit(3)` and the return from `main`. One that is
-//! killed, aborts or calls `_exit(2)` is noticed by its silence.
+//! killed, aborts or calls `_exit(2)` is noticed by its peers on this machine
+//! ([`peers`](super::peers)), and elsewhere by its silence.
 //!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
@@ -182,6 +183,7 @@ impl Manager {
             }
             state.on_ready(token);
         }
+        state.end_peers();
         state.receive();
         state.on_time();
         state.flush();

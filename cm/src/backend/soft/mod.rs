@@ -10,6 +10,7 @@
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
 //! | [`presence`] | devices that are removed, and those that appear |
+//! | [`peers`] | peers of this machine whose process ends without a word |
 //! | [`event`] | from an event of the protocol to one of an id |
 //! | [`origin`] | whether a request may name the addresses that it names |
 //! | [`query`] | addresses, paths, attributes of queue pairs |
@@ -37,6 +38,8 @@
 //!   ([`verbs::soft::cm::Answers::find`]), so that a request also finds one that began to listen
 //!   after the address was resolved, on another device. A peer elsewhere that does not answer is
 //!   noticed by its silence, as on Linux.
+//! - The kernel tells the peers of a killed process. Here peers on the same machine watch the
+//!   process ([`peers`]).
 //! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids
 //!   keep their devices alive.
 //!
@@ -53,6 +56,7 @@ mod listen;
 mod manager;
 mod origin;
 mod param;
+mod peers;
 mod ports;
 mod presence;
 mod query;

@@ -50,38 +50,57 @@ impl State {
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`: it cannot be told.
     pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
-        if origin.is_plain() {
-            return Ok(true);
-        }
+        Ok(origin.is_plain() || origin.is_genuine_among(self.interfaces()?))
+    }
+
+    /// Returns whether a packet came from this machine, as far as can be told.
+    pub(super) fn is_of_this_machine(&mut self, origin: &Origin) -> bool {
+        origin.packet.is_loopback() || self.interfaces().is_ok_and(|interfaces| origin.is_local(interfaces))
+    }
+
+    /// Returns the addresses of this machine.
+    fn interfaces(&mut self) -> Result<&[InterfaceAddress], Errno> {
         self.look_for_change();
         let addresses = match self.addresses.take() {
             Some(addresses) => addresses,
             None => interfaces()?,
         };
-        Ok(origin.is_genuine_among(self.addresses.insert(addresses)))
+        Ok(self.addresses.insert(addresses))
     }
 }
 
 impl Origin {
     /// Returns whether the request has the packet's addresses: most do.
-    fn is_plain(self) -> bool {
+    fn is_plain(&self) -> bool {
         (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
     }
 
-    fn is_genuine_among(self, interfaces: &[InterfaceAddress]) -> bool {
+    fn is_genuine_among(&self, interfaces: &[InterfaceAddress]) -> bool {
         let (source, target) = (self.source.to_canonical(), self.target.to_canonical());
-        let names = |ip: IpAddr| {
-            interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
-        };
-        let is_local = |ip: IpAddr| names(ip).next().is_some();
-        let on_interface = |ip: IpAddr| names(self.device).any(|name| names(ip).any(|other| other == name));
+        let is_of_machine = |ip: IpAddr| names(interfaces, ip).next().is_some();
+        if self.is_local(interfaces) {
+            return is_of_machine(target) && is_of_machine(source) && source.is_ipv4() == target.is_ipv4();
+        }
+        source == self.packet && !target.is_loopback() && self.is_on_interface(interfaces, target)
+    }
+
+    /// Returns whether the packet came from this machine.
+    fn is_local(&self, interfaces: &[InterfaceAddress]) -> bool {
         // Another machine may have the same link-local address, on another link.
         let is_of_link = matches!(self.packet, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        if is_local(self.packet) && (!is_of_link || on_interface(self.packet)) {
-            return is_local(target) && is_local(source) && source.is_ipv4() == target.is_ipv4();
-        }
-        source == self.packet && !target.is_loopback() && on_interface(target)
+        names(interfaces, self.packet).next().is_some()
+            && (!is_of_link || self.is_on_interface(interfaces, self.packet))
     }
+
+    /// Returns whether the device's interface has an address.
+    fn is_on_interface(&self, interfaces: &[InterfaceAddress], ip: IpAddr) -> bool {
+        names(interfaces, self.device).any(|name| names(interfaces, ip).any(|other| other == name))
+    }
+}
+
+/// Returns the names of the interfaces that have an address.
+fn names(interfaces: &[InterfaceAddress], ip: IpAddr) -> impl Iterator<Item = &str> {
+    interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
 }
 
 /// Returns the address that stands for an address in the kernel's list: all of 127.0.0.0/8 belongs

@@ -86,6 +86,7 @@ impl State {
             self.removed.insert(port.gid().0);
             let _ = self.epoll.delete(&gsi);
             drop(gsi);
+            self.forget_name(number);
             self.garbage.push(Garbage::Port(port));
         }
     }
@@ -96,9 +97,11 @@ impl State {
         self.cancel_lookup(key);
         let Some(id) = self.ids.get_mut(&key) else { return };
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
+        let watch = id.watch.take();
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);
         }
+        self.unwatch(watch);
         self.report_outcome(key, EventType::DEVICE_REMOVAL, Ok(()));
     }
 }

@@ -60,6 +60,8 @@ pub(super) struct Id {
     pub(super) remote: Gid,
     /// The peer is on this machine.
     pub(super) is_local: bool,
+    /// The process of the peer's device, which is watched.
+    pub(super) watch: Option<u64>,
     /// The connection or resolution, also after its end.
     pub(super) connection: Option<CmId>,
     pub(super) listener: Option<Listener>,
@@ -115,6 +117,7 @@ impl Id {
             adapter: None,
             remote: Gid::ZERO,
             is_local: false,
+            watch: None,
             connection: None,
             listener: None,
             starting_psn,

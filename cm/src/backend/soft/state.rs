@@ -14,6 +14,7 @@ use super::adapter::{Adapter, LINGER};
 use super::connect::Request;
 use super::origin::InterfaceAddress;
 use super::param::SoftParam;
+use super::peers::Peer;
 use super::ports::Ports;
 use super::queue::{Entry, Queue};
 use super::record::{Id, IdState, Key};
@@ -46,6 +47,10 @@ pub(super) struct State {
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
     pub(super) answers: Answers,
     pub(super) names: BTreeMap<u64, Listening>,
+    /// Processes of this machine that have ids' peers, by numbers that grow.
+    pub(super) peers: BTreeMap<u64, Peer>,
+    /// Those of them that have ended, until their ids hear of it.
+    pub(super) ended_peers: Vec<u64>,
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
@@ -90,6 +95,8 @@ impl State {
             lookups: BTreeMap::new(),
             answers: Answers::default(),
             names: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            ended_peers: Vec::new(),
             paused: BTreeSet::new(),
             resumes_at: None,
             unread: BTreeSet::new(),
@@ -179,6 +186,18 @@ impl State {
         Ok(number)
     }
 
+    /// Takes the name of a device, so that peers learn of the end of this process. Without it, they
+    /// learn of it by silence.
+    fn name_device(&mut self, number: u64) {
+        let Some(adapter) = self.adapters.get(&number).filter(|_| !self.names.contains_key(&number)) else {
+            return;
+        };
+        let Ok(name) = Listening::of_device(&adapter.port) else { return };
+        if self.epoll.add(&name, Token::Name(number).event()).is_ok() {
+            self.names.insert(number, name);
+        }
+    }
+
     /// Gives an id its device.
     pub(super) fn attach(&mut self, key: Key, number: u64) {
         let Some(id) = self.ids.get_mut(&key) else { return };
@@ -186,6 +205,7 @@ impl State {
         if let Some(adapter) = self.adapters.get_mut(&number) {
             adapter.users += 1;
         }
+        self.name_device(number);
         self.detach(before);
     }
 
@@ -259,6 +279,7 @@ impl State {
                 let _ = self.epoll.delete(&gsi);
                 // Under the lock, so that the next adapter finds queue pair 1 free.
                 drop(gsi);
+                self.forget_name(number);
                 self.garbage.push(Garbage::Port(port));
             }
         }

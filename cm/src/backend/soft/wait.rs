@@ -15,25 +15,28 @@ pub(super) enum Token {
     Gsi(u64),
     Lookup(Key),
     Name(u64),
+    Peer(u64),
 }
 
 impl Token {
     const fn encode(self) -> u64 {
         match self {
             Self::Wake => 0,
-            Self::Watch => 1 << 2,
-            Self::Gsi(number) => number << 2 | 1,
-            Self::Lookup(Key(number)) => number << 2 | 2,
-            Self::Name(number) => number << 2 | 3,
+            Self::Watch => 1 << 3,
+            Self::Gsi(number) => number << 3 | 1,
+            Self::Lookup(Key(number)) => number << 3 | 2,
+            Self::Name(number) => number << 3 | 3,
+            Self::Peer(number) => number << 3 | 4,
         }
     }
 
     pub(super) const fn decode(bits: u64) -> Self {
-        let number = bits >> 2;
-        match bits & 3 {
+        let number = bits >> 3;
+        match bits & 7 {
             1 => Self::Gsi(number),
             2 => Self::Lookup(Key(number)),
             3 => Self::Name(number),
+            4 => Self::Peer(number),
             _ if number == 1 => Self::Watch,
             _ => Self::Wake,
         }
@@ -96,6 +99,7 @@ impl State {
                     Err(errno) => self.end_lookup(key, Err(errno)),
                 }
             }
+            Token::Peer(number) => self.ended_peers.push(number),
             Token::Name(number) => {
                 let Some(name) = self.names.get(&number) else { return };
                 if name.answer().is_err() {

@@ -133,6 +133,12 @@ impl Cm {
 
     pub(super) fn on_rej(&mut self, now: Time, from: &Address, rej: &rej::Repr) -> Option<()> {
         let id = self.find_rejected(from, rej)?;
+        self.end_rejected(now, id, rej)
+    }
+
+    /// Ends a connection or an attempt that the peer has rejected; `None` in states in which it
+    /// cannot.
+    pub(in crate::cm) fn end_rejected(&mut self, now: Time, id: CmId, rej: &rej::Repr) -> Option<()> {
         let state = self.table.get(id)?.state;
         let timewait = match state {
             State::ReqSent

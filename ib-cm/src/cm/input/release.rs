@@ -2,7 +2,7 @@
 
 use super::super::Cm;
 use super::super::event::Event;
-use super::super::types::{Address, State};
+use super::super::types::{Address, CmId, State};
 use crate::time::Time;
 use crate::wire::{Message, drep, dreq, mad};
 
@@ -58,12 +58,18 @@ impl Cm {
             // The handshake is not over on this side: the peer asks again.
             _ => return None,
         }
+        self.begin_release(id, header.tid, dreq.private_data);
+        Some(())
+    }
+
+    /// Lets the caller answer the peer's request for release, of the exchange `tid`.
+    pub(in crate::cm) fn begin_release(&mut self, id: CmId, tid: u64, private_data: dreq::Data) {
+        let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqRcvd;
         connection.answer = None;
-        connection.tid = header.tid;
+        connection.tid = tid;
         self.answered(id);
-        self.report(Event::Disconnecting { id, private_data: dreq.private_data });
-        Some(())
+        self.report(Event::Disconnecting { id, private_data });
     }
 
     /// Answers a DREQ without a connection, or without private data for it.

@@ -4,6 +4,7 @@
 mod duplicates;
 mod handshake;
 mod limits;
+mod lost;
 mod others;
 mod release;
 mod resolution;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::wire::{Family, Wire};
 use super::{SUITE, finish_both};
+use crate::cm_peer::outlive::State;
 use crate::fabric::rxe_is_before;
 use crate::port;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
@@ -74,7 +75,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         let name = format!("connections of a killed {dead} peer end for {survivor} in every state");
         Case::new(SUITE, name, move || outlive(soft_dies)).within(DEADLINE)
     });
-    plain.chain(disturbed).chain(killed)
+    let idle = Case::new(SUITE, "connections of a killed soft peer end for an idle rxe", || {
+        skip("a soft device dies with its process, and nothing tells rxe (docs/connecting.md, \"The end\")")
+    });
+    plain.chain(disturbed).chain(killed).chain([idle])
 }
 
 /// netem's delay changes the order of packets, on which rxe of Linux 6.1 stalls: neither end has a
@@ -129,11 +133,13 @@ impl Run {
     }
 }
 
-/// Kills one side of a pair for each state. A soft device goes in silence.
+/// Kills one side of a pair for each state. A soft device goes in silence, of which an idle
+/// survivor learns nothing.
 fn outlive(soft_dies: bool) -> CaseResult {
     let wire = Wire::new(LINK_MTU)?;
     let mut number = 10;
-    let ended = killed::outlive(|state, dead_listens| {
+    let is_chosen = |state| !soft_dies || state != State::Idle;
+    let ended = killed::outlive(is_chosen, |state, dead_listens| {
         // A device of each process has an address of its own.
         number += 1;
         let soft = wire.add_address(number)?;

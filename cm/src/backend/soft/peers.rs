@@ -1,0 +1,156 @@
+//! Peers of this machine whose process ends without a word.
+//!
+//! ```text
+//!   request sent, or taken ─► watch the process that has the peer's device, for the id
+//!   the process has ended  ─► what had arrived is received, then the process's ids hear
+//! ```
+//!
+//! The kernel ends the connections of a killed process with a kernel device. Of one with a soft
+//! device, it ends the file that its peers watch ([`PeerProcess`]). A peer on another machine, or
+//! in another network namespace, is not seen: silence ends what it owes an answer to.
+//!
+//! An id keeps the process that had the device when it asked or was asked: another process may have
+//! the address later.
+
+use verbs::Gid;
+use verbs::soft::cm::{DeviceOwner, PeerProcess};
+
+use super::record::Key;
+use super::state::State;
+use super::wait::Token;
+
+/// A process that is watched.
+#[derive(Debug)]
+pub(super) struct Peer {
+    process: PeerProcess,
+    /// The address of its device, and the interface of a link-local one.
+    address: (Gid, u32),
+    /// The number of ids that have it as their peer.
+    users: usize,
+}
+
+impl State {
+    /// Watches the process that has the device of an id's peer. Where it cannot be seen, nothing is
+    /// lost but the notice of its end.
+    pub(super) fn watch_peer(&mut self, key: Key) {
+        let Some(id) = self.ids.get(&key) else { return };
+        let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return };
+        let address = (id.remote, adapter.port.scope_id());
+        let is_own = self.adapters.values().any(|adapter| adapter.port.gid() == id.remote);
+        if is_own {
+            return;
+        }
+        let last = self.peers.iter().rfind(|(_, peer)| peer.address == address);
+        let number = match last {
+            Some((number, peer)) if self.answers.has_device(&peer.process) => *number,
+            _ => match self.watch(address) {
+                Ok(number) => number,
+                Err(Unwatched { has_ended }) => {
+                    if has_ended {
+                        self.end_with_peer(key);
+                    }
+                    return;
+                }
+            },
+        };
+        if let Some(peer) = self.peers.get_mut(&number) {
+            peer.users += 1;
+        }
+        let before = self.ids.get_mut(&key).and_then(|id| id.watch.replace(number));
+        self.unwatch(before);
+    }
+
+    /// Watches the process that has a device now.
+    fn watch(&mut self, address: (Gid, u32)) -> Result<u64, Unwatched> {
+        self.forget_peers(MAX_PEERS - 1);
+        let unseen = Unwatched { has_ended: false };
+        if self.peers.len() >= MAX_PEERS {
+            return Err(unseen);
+        }
+        let process = match DeviceOwner::of(address.0.to_ipv6().into(), address.1) {
+            DeviceOwner::Process(process) => process,
+            DeviceOwner::Ended => return Err(Unwatched { has_ended: true }),
+            DeviceOwner::Unknown => return Err(unseen),
+        };
+        let number = self.draw_number();
+        self.epoll.add(&process, Token::Peer(number).event()).map_err(|_| unseen)?;
+        self.peers.insert(number, Peer { process, address, users: 0 });
+        Ok(number)
+    }
+
+    /// Lets go of the process that an id has watched. The last few are kept for the next id.
+    pub(super) fn unwatch(&mut self, number: Option<u64>) {
+        let Some(peer) = number.and_then(|number| self.peers.get_mut(&number)) else { return };
+        peer.users -= 1;
+        if peer.users == 0 {
+            self.forget_peers(MAX_IDLE_PEERS);
+        }
+    }
+
+    /// Stops watching processes that are no id's peer, the oldest first, while there are more than
+    /// so many in all.
+    fn forget_peers(&mut self, most: usize) {
+        while self.peers.len() > most
+            && let Some((&number, _)) = self.peers.iter().find(|(_, peer)| peer.users == 0)
+        {
+            self.forget_peer(number);
+        }
+    }
+
+    fn forget_peer(&mut self, number: u64) {
+        if let Some(peer) = self.peers.remove(&number) {
+            // Closing is not enough: a forked child may have the file as well.
+            let _ = self.epoll.delete(&peer.process);
+        }
+    }
+
+    /// Ends all that the processes had which have ended.
+    pub(super) fn end_peers(&mut self) {
+        if self.ended_peers.is_empty() {
+            return;
+        }
+        // They may have taken leave, and have sent data before.
+        let now = self.now();
+        for adapter in self.adapters.values_mut() {
+            adapter.gsi.catch_up();
+            // Strangers may send more meanwhile.
+            let _ = (0..ROUNDS).all(|_| adapter.receive(now));
+        }
+        let ended = core::mem::take(&mut self.ended_peers);
+        let is_of = |watch: Option<u64>| watch.is_some_and(|number| ended.contains(&number));
+        let keys: Vec<_> = self.ids.iter().filter(|(_, id)| is_of(id.watch)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(id) = self.ids.get_mut(&key) {
+                id.watch = None;
+            }
+            self.end_with_peer(key);
+        }
+        for number in ended {
+            self.forget_peer(number);
+        }
+    }
+
+    /// Ends the connection of an id, or its attempt, because its peer's process has ended.
+    fn end_with_peer(&mut self, key: Key) {
+        let now = self.now();
+        if let Ok((adapter, connection)) = self.connection(key) {
+            adapter.cm.peer_ended(now, connection);
+        }
+    }
+}
+
+/// A process is not watched.
+#[derive(Clone, Copy, Debug)]
+struct Unwatched {
+    /// It has ended.
+    has_ended: bool,
+}
+
+/// The rounds in which all datagrams of a full queue are received.
+const ROUNDS: usize = 32;
+
+/// The most processes that are watched, each by a descriptor.
+const MAX_PEERS: usize = 256;
+
+/// The most that are kept while there are some that are no id's peer.
+const MAX_IDLE_PEERS: usize = 16;

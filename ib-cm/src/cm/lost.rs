@@ -1,0 +1,49 @@
+//! Peers whose process has ended without a word.
+
+use super::Cm;
+use super::connection::Connection;
+use super::event::Event;
+use super::types::{CmId, State};
+use crate::time::Time;
+use crate::wire::{Reason, drep, dreq, rej};
+
+impl Cm {
+    /// Ends a connection or an attempt whose peer has ended with its process: on Linux, the kernel
+    /// of the peer's device would say so in the name of the process. The event is the one that the
+    /// kernel's message would bring.
+    ///
+    /// | state | event |
+    /// |---|---|
+    /// | ReqRcvd, MraReqSent | Rejected, time-out |
+    /// | another one before Established | Rejected, consumer defined |
+    /// | Established | Disconnecting |
+    /// | DreqSent | Disconnected |
+    /// | SidrReqSent | Unreachable |
+    /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: what is left goes on |
+    ///
+    /// The caller hands over all messages that had arrived before.
+    ///
+    /// # References
+    /// linux `cm_destroy_id`.
+    pub fn peer_ended(&mut self, now: Time, id: CmId) {
+        use State::{
+            DreqRcvd, DreqSent, Established, MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd,
+            RepSent, ReqRcvd, ReqSent, SidrReqRcvd, SidrReqSent, Timewait,
+        };
+        let Ok(&Connection { state, tid, .. }) = self.connection(id) else { return };
+        match state {
+            ReqSent | MraReqRcvd | ReqRcvd | MraReqSent | RepSent | MraRepRcvd | RepRcvd | MraRepSent => {
+                let is_asked = matches!(state, ReqRcvd | MraReqSent);
+                let reason = if is_asked { Reason::TIMEOUT } else { Reason::CONSUMER_DEFINED };
+                let _ = self.end_rejected(now, id, &rej::Repr { reason, ..rej::Repr::default() });
+            }
+            Established => self.begin_release(id, tid, dreq::Data::default()),
+            DreqSent => {
+                self.report(Event::Disconnected { id, private_data: Some(drep::Data::default()) });
+                self.enter_timewait(now, id);
+            }
+            SidrReqSent => self.end_with(Event::Unreachable { id }),
+            DreqRcvd | Timewait | SidrReqRcvd => {}
+        }
+    }
+}

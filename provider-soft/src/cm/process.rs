@@ -1,0 +1,91 @@
+//! [`DeviceOwner`]: the process of a device of this machine, to learn of its end.
+//!
+//! A process that is killed tells its peers nothing: its devices end with it, and no kernel speaks
+//! in its name. So a connection manager takes a name for each of its devices
+//! ([`Listening::of_device`](super::Listening::of_device)), by which peers on this machine find its
+//! process:
+//!
+//! ```text
+//!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, answer those who connect
+//!           bind \0verbs-soft/cm/2/device/127.5.6.7/PROCESS, which receives nothing
+//!   peer:   connect to the first; who listens there? (SO_PEERCRED); pidfd_open
+//!           the descriptor is readable once that process has ended
+//!           later: connect a datagram socket to the second, to see whether it has the device still
+//! ```
+//!
+//! A name says less than the process: a forked child that has the owner's descriptors keeps it.
+//!
+//! # References
+//! `unix(7)` (`SO_PEERCRED`), `pidfd_open(2)`
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+use verbs_core::Errno;
+
+use super::rendezvous::{Token, device_name, is_reached, stream};
+use crate::io;
+
+/// The owner of a device of this machine.
+#[derive(Debug)]
+pub enum DeviceOwner {
+    /// A process.
+    Process(PeerProcess),
+    /// A process that has ended, whose child has its descriptors.
+    Ended,
+    /// Nothing can be learned of it: the address is no device's, or of a device without a
+    /// connection manager; it is this process, one of another user (except root), whose end says
+    /// nothing that could be relied on, or one of another PID namespace; or the kernel refuses
+    /// (descriptors are used up, a sandbox, Linux before 5.3).
+    Unknown,
+}
+
+/// The process of a device of this machine.
+#[derive(Debug)]
+pub struct PeerProcess {
+    file: OwnedFd,
+    pub(super) name: String,
+    pub(super) token: Token,
+}
+
+impl DeviceOwner {
+    /// Finds the owner of the device with an address, and with the index of an interface if that is
+    /// link-local IPv6.
+    pub fn of(address: IpAddr, scope: u32) -> Self {
+        Self::find(device_name(address, scope)).unwrap_or(Self::Unknown)
+    }
+
+    fn find(name: String) -> Result<Self, Errno> {
+        let stream = stream()?;
+        if !is_reached(&stream, &name)? {
+            return Ok(Self::Unknown);
+        }
+        let owner = getsockopt(&stream, PeerCredentials)?;
+        let (user, own) = (owner.uid(), geteuid().as_raw());
+        let is_trusted = user == 0 || user == own && user != NOBODY;
+        // 0 stands for a process of another namespace.
+        if !is_trusted || owner.pid() <= 0 || owner.pid().cast_unsigned() == std::process::id() {
+            return Ok(Self::Unknown);
+        }
+        match io::process(owner.pid()) {
+            Ok(file) => {
+                let token = Token::of_process(owner.pid().cast_unsigned());
+                Ok(Self::Process(PeerProcess { file, name, token }))
+            }
+            Err(errno) if errno.raw() == libc::ESRCH => Ok(Self::Ended),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// Readable once the process has ended.
+impl AsFd for PeerProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The number that stands for all users who have none in a user namespace (`overflowuid`).
+const NOBODY: u32 = 65534;
