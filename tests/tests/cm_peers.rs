@@ -42,17 +42,18 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(state: State, listener_dies: bool) -> Self {
-        let address = (Ipv4Addr::LOCALHOST, port::free().expect("a port")).into();
-        let side = |option: &str, dies: bool| {
-            let mut command = peer(option, address);
+    fn start(state: State, listener_dies: bool, listens_on: Ipv4Addr) -> Self {
+        let port = port::free().expect("a port");
+        let side = |option: &str, ip: Ipv4Addr, dies: bool| {
+            let mut command = peer(option, (ip, port).into());
             command.args(["--step", "outlive", if dies { "--dies" } else { "--outlives" }, state.name()]);
             Running::start(&mut command).expect("cm-peer")
         };
-        let [listens, connects] = [side("--listen", listener_dies), side("--connect", !listener_dies)];
+        let listens = side("--listen", listens_on, listener_dies);
+        let connects = side("--connect", Ipv4Addr::LOCALHOST, !listener_dies);
         let [dies, outlives] = if listener_dies { [listens, connects] } else { [connects, listens] };
         let side = if listener_dies { "listener" } else { "client" };
-        Self { name: format!("{side} killed when {state}"), state, dies, outlives }
+        Self { name: format!("{side} on {listens_on} killed when {state}"), state, dies, outlives }
     }
 
     /// Returns the survivor's line about the end.
@@ -76,8 +77,12 @@ const SILENCE: Duration = Duration::from_secs(300);
 fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
     let ways = State::ALL.into_iter().flat_map(|state| [true, false].map(|listens| (state, listens)));
     let ways = ways.filter(|(state, listens)| state.is_of(*listens));
-    let pairs: Vec<_> = ways.map(|(state, listens)| Pair::start(state, listens)).collect();
-    assert_eq!(pairs.len(), 10);
+    // A listener on all addresses has a device that it is not bound to.
+    let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
+    let pairs: Vec<_> = ways
+        .flat_map(|(state, listens)| addresses.map(|address| Pair::start(state, listens, address)))
+        .collect();
+    assert_eq!(pairs.len(), 20);
     for pair in pairs {
         let (name, state) = (pair.name.clone(), pair.state);
         let line = pair.end();

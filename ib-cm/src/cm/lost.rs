@@ -2,10 +2,10 @@
 
 use super::Cm;
 use super::connection::Connection;
-use super::event::Event;
+use super::event::{Event, SidrReply};
 use super::types::{CmId, State};
 use crate::time::Time;
-use crate::wire::{Reason, drep, dreq, rej};
+use crate::wire::{Ece, Reason, drep, dreq, rej, sidr_rep};
 
 impl Cm {
     /// Ends a connection or an attempt whose peer has ended with its process: on Linux, the kernel
@@ -18,7 +18,7 @@ impl Cm {
     /// | another one before Established | Rejected, consumer defined |
     /// | Established | Disconnecting |
     /// | DreqSent | Disconnected |
-    /// | SidrReqSent | Unreachable |
+    /// | SidrReqSent | SidrReply, rejected |
     /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: what is left goes on |
     ///
     /// The caller hands over all messages that had arrived before.
@@ -42,7 +42,16 @@ impl Cm {
                 self.report(Event::Disconnected { id, private_data: Some(drep::Data::default()) });
                 self.enter_timewait(now, id);
             }
-            SidrReqSent => self.end_with(Event::Unreachable { id }),
+            SidrReqSent => self.end_with(Event::SidrReply(SidrReply {
+                id,
+                status: sidr_rep::Status::REJECTED,
+                qpn: 0,
+                qkey: 0,
+                ece: Ece::default(),
+                info: sidr_rep::Info::default(),
+                info_length: 0,
+                private_data: sidr_rep::Data::default(),
+            })),
             DreqRcvd | Timewait | SidrReqRcvd => {}
         }
     }

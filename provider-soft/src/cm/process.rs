@@ -8,7 +8,7 @@
 //! ```text
 //!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, answer those who connect
 //!           bind \0verbs-soft/cm/2/device/127.5.6.7/PROCESS, which receives nothing
-//!   peer:   connect to the first; who listens there? (SO_PEERCRED); pidfd_open
+//!   peer:   connect to the first, get the process that listens (SO_PEERCRED), pidfd_open
 //!           the descriptor is readable once that process has ended
 //!           later: connect a datagram socket to the second, to see whether it has the device still
 //! ```
@@ -36,9 +36,9 @@ pub enum DeviceOwner {
     /// A process that has ended, whose child has its descriptors.
     Ended,
     /// Nothing can be learned of it: the address is no device's, or of a device without a
-    /// connection manager; it is this process, one of another user (except root), whose end says
-    /// nothing that could be relied on, or one of another PID namespace; or the kernel refuses
-    /// (descriptors are used up, a sandbox, Linux before 5.3).
+    /// connection manager; it is this process, one of another user (except root), which is not
+    /// trusted, or one of another PID namespace; or the kernel refuses (descriptors are used up, a
+    /// sandbox, Linux before 5.3).
     Unknown,
 }
 
@@ -65,14 +65,17 @@ impl DeviceOwner {
         let owner = getsockopt(&stream, PeerCredentials)?;
         let (user, own) = (owner.uid(), geteuid().as_raw());
         let is_trusted = user == 0 || user == own && user != NOBODY;
-        // 0 stands for a process of another namespace.
+        // 0 stands for a process that this one's namespace does not have.
         if !is_trusted || owner.pid() <= 0 || owner.pid().cast_unsigned() == std::process::id() {
             return Ok(Self::Unknown);
         }
         match io::process(owner.pid()) {
             Ok(file) => {
+                // Its number is another one in another namespace, and a new owner's.
                 let token = Token::of_process(owner.pid().cast_unsigned());
-                Ok(Self::Process(PeerProcess { file, name, token }))
+                let is_owner = token.exists(&name).map_err(|error| Errno::from_io(&error))?;
+                let process = PeerProcess { file, name, token };
+                Ok(if is_owner { Self::Process(process) } else { Self::Unknown })
             }
             Err(errno) if errno.raw() == libc::ESRCH => Ok(Self::Ended),
             Err(errno) => Err(errno),

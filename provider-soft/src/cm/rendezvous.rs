@@ -229,6 +229,12 @@ impl Token {
         Self(u64::from(process).to_ne_bytes())
     }
 
+    /// Returns whether its name exists.
+    pub(super) fn exists(self, listener: &str) -> io::Result<bool> {
+        let name = self.name(listener)?;
+        Ok(UnixDatagram::unbound()?.connect_addr(&name).is_ok())
+    }
+
     /// Returns the name that exists as long as the listener with a name.
     pub(super) fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);

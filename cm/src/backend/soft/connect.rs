@@ -41,10 +41,7 @@ impl State {
         self.watch_peer(key);
         match self.answers.find(space, source, peer, remote)? {
             Found::Same => self.request(key, &request),
-            Found::Moved(route) => {
-                self.move_to(key, &route)?;
-                self.request(key, &request)
-            }
+            Found::Moved(route) => self.request_at(key, &route, &request),
             Found::Asked(lookup) => {
                 self.start_lookup(key, lookup, ANSWER_MS, Then::Request(Box::new(request)))?;
                 self.id(key)?.state = IdState::Connect;
@@ -64,7 +61,7 @@ impl State {
         let requested = match outcome {
             Err(Errno::TIMEDOUT) => Err(Errno::TIMEDOUT),
             _ if !has_devices => self.refuse(key),
-            Ok(route) => self.move_to(key, &route).and_then(|()| self.request(key, request)),
+            Ok(route) => self.request_at(key, &route, request),
             Err(errno) => Err(errno),
         };
         match requested {
@@ -76,13 +73,26 @@ impl State {
         }
     }
 
+    /// Sends a request to another device, whose listener may have ended meanwhile.
+    fn request_at(&mut self, key: Key, route: &Route, request: &Request) -> Result<()> {
+        self.move_to(key, route)?;
+        self.watch_peer(key);
+        let id = self.id(key)?;
+        let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
+        match self.answers.find(space, route.port.address(), peer, route.destination)? {
+            Found::Nobody => self.refuse(key),
+            _ => self.request(key, request),
+        }
+    }
+
     /// Makes a device the peer's.
     fn move_to(&mut self, key: Key, route: &Route) -> Result<()> {
         let mtu = route.path_mtu()?;
         let id = self.id(key)?;
-        id.remote = route.destination.into();
+        let before = core::mem::replace(&mut id.remote, route.destination.into());
+        let has_moved = before != id.remote;
         id.path_mtu = ib_cm::wire::Mtu(mtu.0);
-        let watch = id.watch.take();
+        let watch = if has_moved { id.watch.take() } else { None };
         self.unwatch(watch);
         Ok(())
     }
@@ -107,6 +117,7 @@ impl State {
         id.state = IdState::Connect;
         adapter.connections.insert(connection, key);
         if id.is_local && id.watch.is_none() {
+            // Of a listener that has ended, with a child that has its names.
             self.watch_peer(key);
         }
         Ok(())

@@ -122,6 +122,7 @@ impl State {
         let af_only = id.af_only(local.ip());
         for port in ports.iter().filter(|port| is_one || is_of(port, local, af_only)) {
             let number = self.adapter_of(port)?;
+            self.name_device(number);
             let Some(Listener { service, adapters, .. }) = &mut self.id(key)?.listener else { break };
             if adapters.contains(&number) {
                 continue;

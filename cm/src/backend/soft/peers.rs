@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   request sent, or taken ─► watch the process that has the peer's device, for the id
-//!   the process has ended  ─► what had arrived is received, then the process's ids hear
+//!   the process has ended  ─► receive what had arrived, then end the process's connections
 //! ```
 //!
 //! The kernel ends the connections of a killed process with a kernel device. Of one with a soft
 //! device, it ends the file that its peers watch ([`PeerProcess`]). A peer on another machine, or
-//! in another network namespace, is not seen: silence ends what it owes an answer to.
+//! in another network namespace, is not seen: a missing answer reports it.
 //!
 //! An id keeps the process that had the device when it asked or was asked: another process may have
 //! the address later.
 
 use verbs::Gid;
-use verbs::soft::cm::{DeviceOwner, PeerProcess};
+use verbs::soft::cm::{DeviceOwner, PeerProcess, Port};
 
 use super::record::Key;
 use super::state::State;
@@ -30,19 +30,25 @@ pub(super) struct Peer {
 }
 
 impl State {
-    /// Watches the process that has the device of an id's peer. Where it cannot be seen, nothing is
-    /// lost but the notice of its end.
+    /// Watches the process that has the device of an id's peer. Where it cannot be seen, the id
+    /// keeps what it watched, and else learns of its end by silence.
     pub(super) fn watch_peer(&mut self, key: Key) {
         let Some(id) = self.ids.get(&key) else { return };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return };
         let address = (id.remote, adapter.port.scope_id());
-        let is_own = self.adapters.values().any(|adapter| adapter.port.gid() == id.remote);
+        let of = |port: &Port| (port.gid(), port.scope_id());
+        let is_own = self.adapters.values().any(|adapter| of(&adapter.port) == address);
         if is_own {
             return;
         }
         let last = self.peers.iter().rfind(|(_, peer)| peer.address == address);
         let number = match last {
-            Some((number, peer)) if self.answers.has_device(&peer.process) => *number,
+            // One that has ended may have asked before.
+            Some((number, peer))
+                if self.ended_peers.contains(number) || self.answers.has_device(&peer.process) =>
+            {
+                *number
+            }
             _ => match self.watch(address) {
                 Ok(number) => number,
                 Err(Unwatched { has_ended }) => {
@@ -78,7 +84,7 @@ impl State {
         Ok(number)
     }
 
-    /// Lets go of the process that an id has watched. The last few are kept for the next id.
+    /// Releases the process that an id has watched. A few are kept for further ids.
     pub(super) fn unwatch(&mut self, number: Option<u64>) {
         let Some(peer) = number.and_then(|number| self.peers.get_mut(&number)) else { return };
         peer.users -= 1;
@@ -87,8 +93,7 @@ impl State {
         }
     }
 
-    /// Stops watching processes that are no id's peer, the oldest first, while there are more than
-    /// so many in all.
+    /// Stops watching processes that are no id's peer, the oldest first, until `most` are watched.
     fn forget_peers(&mut self, most: usize) {
         while self.peers.len() > most
             && let Some((&number, _)) = self.peers.iter().find(|(_, peer)| peer.users == 0)
@@ -104,7 +109,7 @@ impl State {
         }
     }
 
-    /// Ends all that the processes had which have ended.
+    /// Ends the connections of processes that have ended.
     pub(super) fn end_peers(&mut self) {
         if self.ended_peers.is_empty() {
             return;
@@ -116,6 +121,8 @@ impl State {
             // Strangers may send more meanwhile.
             let _ = (0..ROUNDS).all(|_| adapter.receive(now));
         }
+        // The ids of requests that were among it.
+        self.flush();
         let ended = core::mem::take(&mut self.ended_peers);
         let is_of = |watch: Option<u64>| watch.is_some_and(|number| ended.contains(&number));
         let keys: Vec<_> = self.ids.iter().filter(|(_, id)| is_of(id.watch)).map(|(key, _)| *key).collect();

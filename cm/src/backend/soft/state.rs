@@ -188,7 +188,7 @@ impl State {
 
     /// Takes the name of a device, so that peers learn of the end of this process. Without it, they
     /// learn of it by silence.
-    fn name_device(&mut self, number: u64) {
+    pub(super) fn name_device(&mut self, number: u64) {
         let Some(adapter) = self.adapters.get(&number).filter(|_| !self.names.contains_key(&number)) else {
             return;
         };

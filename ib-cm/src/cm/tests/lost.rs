@@ -1,7 +1,7 @@
 //! Peers whose process has ended without a word.
 
 use super::*;
-use crate::wire::Reason;
+use crate::wire::{Reason, sidr_rep};
 
 #[test]
 fn an_attempt_with_a_lost_peer_is_rejected_in_every_state() {
@@ -48,7 +48,7 @@ fn a_connection_with_a_lost_peer_ends_once() {
     alice.cm.peer_ended(alice.now, a);
     alice.no_event();
     alice.disconnects(a);
-    // Nobody takes it.
+    // The peer does not get it.
     alice.sends(Attribute::DREP);
     alice.cm.peer_ended(alice.now, a);
     alice.no_event();
@@ -67,7 +67,7 @@ fn a_release_that_a_lost_peer_does_not_answer_is_over() {
     assert_eq!(alice.waits(), 512);
     assert_eq!(alice.event(), Event::TimewaitExit { id: a });
     alice.has_nothing_left();
-    // The caller has destroyed it before: its release is no one's any more.
+    // A connection that was destroyed goes on by itself.
     let Pair { mut alice, a, .. } = connected();
     alice.cm.destroy(alice.now, a);
     alice.sends(Attribute::DREQ);
@@ -82,6 +82,7 @@ fn a_resolution_by_a_lost_peer_ends() {
     let id = alice.cm.sidr_request(alice.now, &SidrParams::new(Address::gsi(ALICE, BOB), SERVICE)).unwrap();
     alice.sends(Attribute::SIDR_REQ);
     alice.cm.peer_ended(alice.now, id);
-    assert_eq!(alice.event(), Event::Unreachable { id });
+    let Event::SidrReply(reply) = alice.event() else { panic!() };
+    assert_eq!((reply.id, reply.status), (id, sidr_rep::Status::REJECTED));
     alice.has_nothing_left();
 }
