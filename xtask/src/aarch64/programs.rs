@@ -79,7 +79,21 @@ const RPING: Pair = Pair {
     succeeds: false,
 };
 
+const UCMATOSE: Pair = Pair {
+    origin: Origin::Ours,
+    program: "ucmatose",
+    both: &["-C", "10", "-S", "1000"],
+    server: &["-b", "127.0.0.1"],
+    client: &["-s", "127.0.0.1"],
+    prints: ["return status 0", "return status 0"],
+    listens: is_listening_by_address,
+    succeeds: true,
+};
+
 const PAIRS: &[Pair] = &[
+    Pair { origin: Origin::Ours, program: "ibv_srq_pingpong", ..PING_PONG },
+    Pair { origin: Origin::Ours, program: "ibv_uc_pingpong", ..PING_PONG },
+    UCMATOSE,
     Pair { origin: Origin::Ours, both: &["-d", "soft0", "-g", "0", "-n", "500", "--verify"], ..PING_PONG },
     Pair { origin: Origin::Ours, ..RPING },
     PING_PONG,

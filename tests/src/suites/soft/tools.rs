@@ -48,6 +48,13 @@ struct Way {
 const WAYS: &[Way] = &[
     Way { name: "over IPv6", family: Family::V6, netem: None, tools: TOOLS },
     Way { name: "over IPv6 of the link", family: Family::Link, netem: None, tools: TOOLS },
+    Way { name: "over IPv4", family: Family::V4, netem: None, tools: TOOLS },
+    Way {
+        name: "over IPv4 under duplication",
+        family: Family::V4,
+        netem: Some("duplicate 20%"),
+        tools: TOOLS,
+    },
     // Without udaddy, whose server ends as soon as it has sent its only reply, which may be lost.
     Way {
         name: "over IPv4 under loss and duplication",
