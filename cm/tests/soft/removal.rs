@@ -17,12 +17,16 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 /// Adds that address.
 const NETWORK: &str = "ip address add 10.78.0.1/32 dev lo";
 
-/// Waits until each id has the event of its device's removal. No other event comes.
+/// Waits until each id has the event of its device's removal. No other event comes but the end of a
+/// timewait.
 #[track_caller]
 fn removed<'a>(channel: &EventChannel, ids: impl IntoIterator<Item = &'a CmId>) {
     let mut left: BTreeSet<IdKey> = ids.into_iter().map(CmId::key).collect();
     while !left.is_empty() {
         let event = next(channel);
+        if matches!(event.kind, EventKind::TimewaitExit) {
+            continue;
+        }
         let is_expected = matches!(event.kind, EventKind::DeviceRemoval) && left.remove(&event.id);
         assert!(is_expected, "{event:?}");
     }
@@ -49,12 +53,27 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     let routed = resolved(&channel, PortSpace::TCP, server.address);
     let (its, client) = asking(server.address);
     let asked = request(&server.channel).id;
+    let its_too = EventChannel::new().unwrap();
+    let accepting = resolved(&its_too, PortSpace::TCP, server.address);
+    accepting.connect_with(&ConnParam { qp_num: 0xff_ff09, ..ConnParam::default() }).unwrap();
+    let accepted = request(&server.channel).id;
+    accepted.accept_with(&ConnParam { qp_num: 0xff_ff08, ..ConnParam::default() }).unwrap();
+    assert!(matches!(next(&its_too).kind, EventKind::ConnectResponse(_)));
+    let ended = connect(&server);
+    ended.client.disconnect().unwrap();
+    for (channel, id) in [(&server.channel, &ended.server), (&ended.channel, &ended.client)] {
+        let event = next(channel);
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
+        id.disconnect().unwrap();
+    }
 
     ip("address delete 10.78.0.1/32 dev lo");
     removed(&channel, [&bound, &found, &routed]);
     removed(&pair.channel, [&pair.client]);
-    removed(&server.channel, [&server.listener, &pair.server, &asked]);
+    removed(&ended.channel, [&ended.client]);
+    removed(&server.channel, [&server.listener, &pair.server, &asked, &accepted, &ended.server]);
     removed(&its, [&client]);
+    removed(&its_too, [&accepting]);
     removed(&everywhere.channel, []);
     assert_eq!(routed.connect_with(&ConnParam::default()).unwrap_err().errno, Errno::NXIO);
     assert_eq!(pair.client.disconnect().unwrap_err().errno, Errno::NXIO);
