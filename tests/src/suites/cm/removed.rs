@@ -10,7 +10,7 @@ use rdmacm::{CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpa
 
 use super::{SUITE, at};
 use crate::cases;
-use crate::cm_fabric::{Client, Connected, RESOLVING, Server, arrived, connect, expect, next};
+use crate::cm_fabric::{Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, next};
 use crate::runner::{Case, CaseResult, fail};
 use crate::suites::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
 
@@ -33,6 +33,10 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
     let routed = Client::new(listens.address, PortSpace::TCP)?;
     let (asks, asks_parts) = Client::requesting(&listens)?;
     let (request, _) = listens.request()?;
+    let (answered, answered_parts) = Client::requesting(&listens)?;
+    let (accepted, _) = listens.request()?;
+    let accepted_parts = Parts::of(&accepted)?;
+    accepted.accept(accepted_parts.qp(&accepted)?, &ConnParam::default())?;
     let (waits, waits_parts) = Client::requesting(&listens)?;
     arrived(&listens.channel)?;
     let (connected, ended) = (connect(here)?, connect(here)?);
@@ -45,8 +49,10 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
     let deleting = delete()?;
     let told = || -> CaseResult {
         are_told(&channel, &[("bound", &bound), ("resolved", &resolved)])?;
-        are_told(&listens.channel, &[("listening", &listens.listener)])?;
-        for (name, Client { channel, id }) in [("routed", &routed), ("asking", &asks), ("waiting", &waits)] {
+        are_told(&listens.channel, &[("listening", &listens.listener), ("accepted", &accepted)])?;
+        for (name, Client { channel, id }) in
+            [("routed", &routed), ("asking", &asks), ("answered", &answered), ("waiting", &waits)]
+        {
             are_told(channel, &[(name, id)])?;
         }
         for (name, Connected { server, client, accepted, .. }) in
@@ -74,7 +80,7 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
     };
     let told = told();
     drop((bound, resolved, listens, routed, request, connected, ended));
-    drop((asks, asks_parts, waits, waits_parts));
+    drop((asks, asks_parts, answered, answered_parts, accepted, accepted_parts, waits, waits_parts));
     let deleted = succeeds(deleting);
     told.and(deleted)
 }
