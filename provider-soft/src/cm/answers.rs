@@ -199,7 +199,7 @@ impl Answers {
                 Err(_) => return true,
             },
         };
-        let exists = token.name(name).is_ok_and(|name| socket.connect_addr(&name).is_ok());
+        let exists = token.is_seen(name, &socket);
         self.looking = Some(socket);
         exists
     }

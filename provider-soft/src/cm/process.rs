@@ -20,6 +20,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
@@ -73,7 +74,8 @@ impl DeviceOwner {
             Ok(file) => {
                 // Its number is another one in another namespace, and a new owner's.
                 let token = Token::of_process(owner.pid().cast_unsigned());
-                let is_owner = token.exists(&name).map_err(|error| Errno::from_io(&error))?;
+                let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
+                let is_owner = token.is_seen(&name, &looking);
                 let process = PeerProcess { file, name, token };
                 Ok(if is_owner { Self::Process(process) } else { Self::Unknown })
             }

@@ -229,14 +229,13 @@ impl Token {
         Self(u64::from(process).to_ne_bytes())
     }
 
-    /// Returns whether its name exists.
-    pub(super) fn exists(self, listener: &str) -> io::Result<bool> {
-        let name = self.name(listener)?;
-        Ok(UnixDatagram::unbound()?.connect_addr(&name).is_ok())
+    /// Returns whether its name exists, by a socket that looks at names.
+    pub(super) fn is_seen(self, listener: &str, by: &UnixDatagram) -> bool {
+        self.name(listener).is_ok_and(|name| by.connect_addr(&name).is_ok())
     }
 
     /// Returns the name that exists as long as the listener with a name.
-    pub(super) fn name(self, listener: &str) -> io::Result<UnixAddress> {
+    fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
         UnixAddress::from_abstract_name(format!("{listener}/{number:016x}"))
     }

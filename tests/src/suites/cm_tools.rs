@@ -290,7 +290,7 @@ fn plain(line: &str) -> &str {
 /// When a queue pair goes to ERR, rxe drops an acknowledgement that it still owes (`do_complete`).
 /// The peer's queue pair then repeats its last request for ever, as librdmacm's 7 retries are no
 /// limit to rxe (seen on 7.2): a program that waits for its completion hangs, on either library.
-/// Our static tools cannot be made to disconnect [together](crate::together).
+/// Our tools load no librdmacm, and so cannot be made to disconnect [together](crate::together).
 struct Repetitions {
     before: u64,
 }

@@ -38,8 +38,9 @@ impl State {
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
         // Before the look for the listener: the watch hears of a process that ends behind it.
-        self.watch_peer(key);
+        let has_ended = self.watch_peer(key);
         match self.answers.find(space, source, peer, remote)? {
+            Found::Same if has_ended => self.refuse(key),
             Found::Same => self.request(key, &request),
             Found::Moved(route) => self.request_at(key, &route, &request),
             Found::Asked(lookup) => {
@@ -76,11 +77,12 @@ impl State {
     /// Sends a request to another device, whose listener may have ended meanwhile.
     fn request_at(&mut self, key: Key, route: &Route, request: &Request) -> Result<()> {
         self.move_to(key, route)?;
-        self.watch_peer(key);
+        let has_ended = self.watch_peer(key);
         let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         match self.answers.find(space, route.port.address(), peer, route.destination)? {
             Found::Nobody => self.refuse(key),
+            Found::Same if has_ended => self.refuse(key),
             _ => self.request(key, request),
         }
     }
@@ -116,10 +118,6 @@ impl State {
         id.connection = Some(connection);
         id.state = IdState::Connect;
         adapter.connections.insert(connection, key);
-        if id.is_local && id.watch.is_none() {
-            // Of a listener that has ended, with a child that has its names.
-            self.watch_peer(key);
-        }
         Ok(())
     }
 

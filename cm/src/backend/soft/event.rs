@@ -206,8 +206,8 @@ impl State {
         if let Some(adapter) = self.adapters.get_mut(&number) {
             adapter.connections.insert(connection, key);
         }
-        if self.is_of_this_machine(&origin) {
-            self.watch_peer(key);
+        if self.is_of_this_machine(&origin) && self.watch_peer(key) {
+            self.end_with_peer(key);
         }
         Ok((listener, key, waiting))
     }

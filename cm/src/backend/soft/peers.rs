@@ -32,14 +32,16 @@ pub(super) struct Peer {
 impl State {
     /// Watches the process that has the device of an id's peer. Where it cannot be seen, the id
     /// keeps what it watched, and else learns of its end by silence.
-    pub(super) fn watch_peer(&mut self, key: Key) {
-        let Some(id) = self.ids.get(&key) else { return };
-        let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return };
+    ///
+    /// Returns whether the process has ended, and only a child has its names.
+    pub(super) fn watch_peer(&mut self, key: Key) -> bool {
+        let Some(id) = self.ids.get(&key) else { return false };
+        let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
         let address = (id.remote, adapter.port.scope_id());
         let of = |port: &Port| (port.gid(), port.scope_id());
         let is_own = self.adapters.values().any(|adapter| of(&adapter.port) == address);
         if is_own {
-            return;
+            return false;
         }
         let last = self.peers.iter().rfind(|(_, peer)| peer.address == address);
         let number = match last {
@@ -51,12 +53,7 @@ impl State {
             }
             _ => match self.watch(address) {
                 Ok(number) => number,
-                Err(Unwatched { has_ended }) => {
-                    if has_ended {
-                        self.end_with_peer(key);
-                    }
-                    return;
-                }
+                Err(Unwatched { has_ended }) => return has_ended,
             },
         };
         if let Some(peer) = self.peers.get_mut(&number) {
@@ -64,6 +61,7 @@ impl State {
         }
         let before = self.ids.get_mut(&key).and_then(|id| id.watch.replace(number));
         self.unwatch(before);
+        false
     }
 
     /// Watches the process that has a device now.
@@ -138,7 +136,7 @@ impl State {
     }
 
     /// Ends the connection of an id, or its attempt, because its peer's process has ended.
-    fn end_with_peer(&mut self, key: Key) {
+    pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
         if let Ok((adapter, connection)) = self.connection(key) {
             adapter.cm.peer_ended(now, connection);
