@@ -95,8 +95,7 @@ fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let backend = raw.request?;
     let id = CmId::new(table::reserve(), backend, listener.space(), listener.qp_type());
     id.inner().asked(&peer, raw.ece);
-    // After the id was entered, so that its next events find it.
-    id.inner().accept_events();
+    id.inner().give_cookie();
     Some(ConnectRequest { id, peer })
 }
 

@@ -100,6 +100,9 @@ pub enum EventKind {
 }
 
 /// A connection request that a listener received. Dropping it, and its id, rejects the request.
+///
+/// Its id has no events until it is accepted. If the peer gives up before, or the device goes,
+/// accepting fails with `EINVAL`, or `ENXIO` on a soft device that is gone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {

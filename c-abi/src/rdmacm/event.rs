@@ -322,7 +322,11 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
         return minus_one(Errno::INVAL);
     }
     // SAFETY: the caller's promise.
-    status(unsafe { private(id) }.call(|cm| cm.write_event(outcome, arg)))
+    unsafe {
+        // Of a request that was not accepted, too.
+        id::enter(id);
+        status(private(id).call(|cm| cm.write_event(outcome, arg)))
+    }
 }
 
 /// `rdma_event_str(3)`. C has no text for the events that programs write.

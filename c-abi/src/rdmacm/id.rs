@@ -5,8 +5,8 @@
 //!   destroy: out of IDS, the id of the crate ends, wait for acknowledgements, free
 //! ```
 //!
-//! The id of a request enters the table when it is accepted: its events before that, of a peer that
-//! gives up, are discarded, as the kernel discards them for C.
+//! The id of a request enters the table when it is accepted, or when the program writes an event
+//! for it: it has no others before.
 //!
 //! # Safety
 //! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it

@@ -64,6 +64,51 @@ static void a_reject_has_the_bytes_of_the_peers_program(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* The kernel drops what becomes of a request before the program accepts it. */
+static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel(), *its = rdma_create_event_channel();
+	struct rdma_cm_id *listener = listener_on(channel, RDMA_PS_TCP), *client, *server[2], *last;
+	uint16_t port = ntohs(rdma_get_src_port(listener));
+	/* The second request is unread when its client goes, and is read all the same. */
+	for (int i = 0; i < 2; i++) {
+		client = client_of(its, RDMA_PS_TCP, port);
+		give_qp(client, IBV_QPT_RC);
+		IS(rdma_connect(client, NULL), 0);
+		if (i == 0) {
+			server[0] = request_of(channel, listener);
+			give_qp(server[0], IBV_QPT_RC);
+		} else {
+			CHECK(readable(channel->fd, 1000 * DEADLINE_SECONDS));
+		}
+		end(client);
+	}
+	server[1] = request_of(channel, listener);
+	/* Its request comes behind the messages of both ends. */
+	client = client_of(its, RDMA_PS_TCP, port);
+	give_qp(client, IBV_QPT_RC);
+	IS(rdma_connect(client, NULL), 0);
+	last = request_of(channel, listener);
+	CHECK(!readable(channel->fd, 0));
+	FAILS(rdma_accept(server[0], NULL), EINVAL);
+	CHECK(!readable(channel->fd, 0));
+	end(server[0]);
+	struct ibv_qp_init_attr attr = plain_qp(IBV_QPT_RC);
+	FAILS(rdma_create_qp(server[1], NULL, &attr), EINVAL);
+	CHECK(!readable(channel->fd, 0));
+	end(server[1]);
+	/* One that is accepted has events. */
+	give_qp(last, IBV_QPT_RC);
+	IS(rdma_accept(last, NULL), 0);
+	pass(its, RDMA_CM_EVENT_ESTABLISHED);
+	pass(channel, RDMA_CM_EVENT_ESTABLISHED);
+	end(last);
+	end(client);
+	end(listener);
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(its);
+}
+
 /* The steps of a client, after each of which it is destroyed. */
 enum { CREATED, BOUND, RESOLVING, RESOLVED, ROUTED, CONNECTING, ASKED, ACCEPTED, ESTABLISHED, STEPS };
 
@@ -418,6 +463,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds(argc, argv); i++) {
 		a_port_without_a_listener_rejects();
 		a_reject_has_the_bytes_of_the_peers_program();
+		a_client_that_goes_before_the_answer_leaves_the_channel_quiet();
 		an_id_ends_in_each_state();
 		a_channel_waits_unless_the_program_forbids_it();
 		a_signal_ends_a_wait_as_its_handler_says();

@@ -51,6 +51,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resolve_service(&self, service: Service<'_>) -> Result<()>;
     fn listen(&self, backlog: u32) -> Result<()>;
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()>;
+    /// Accepts a request, which has no events of the peer or the device before.
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()>;
     fn reject(&self, data: &[u8], reason: u8) -> Result<()>;
     fn disconnect(&self) -> Result<()>;
@@ -79,7 +80,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Returns whether INIT attributes come from the backend. ABI 3 has none of them.
     fn computes_init(&self) -> bool;
 
-    /// Gives the id of a connection request its cookie. A kernel gets it by `accept`.
+    /// Gives the id of a connection request its cookie, for events that the program writes. A
+    /// kernel gets it by `accept`.
     fn set_cookie(&self, uid: u64) {
         let _ = uid;
     }

@@ -216,8 +216,8 @@ impl IdInner {
         self.qp_type == QpType::UD
     }
 
-    /// Lets the backend report events of a connection request's id.
-    pub(crate) fn accept_events(&self) {
+    /// Gives the backend the cookie of a connection request's id.
+    pub(crate) fn give_cookie(&self) {
         self.backend.set_cookie(self.cookie.0);
     }
 

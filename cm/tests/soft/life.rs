@@ -4,7 +4,9 @@ use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 
 use verbs::Errno;
 
-use crate::support::{End, Host, RESOLVE, Server, asking, connect, is_free, next, request, resolved};
+use crate::support::{
+    End, Host, RESOLVE, Server, asking, connect, is_free, is_readable, next, readable, request, resolved,
+};
 
 /// Drops everything of a host, and waits until its address is free: the connection manager keeps a
 /// device while a connection of it exists.
@@ -51,7 +53,7 @@ fn a_request_that_is_dropped_rejects() {
             let client = resolved(&channel, PortSpace::TCP, second.address);
             // Two connections of one queue pair would be a stale one.
             client.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
-            crate::support::readable(&second.channel);
+            readable(&second.channel);
             drop(second.listener);
             let event = next(&channel);
             assert!(event.id == client.key(), "{event:?}");
@@ -68,20 +70,44 @@ fn a_request_that_is_dropped_rejects() {
 }
 
 #[test]
-fn a_client_that_gives_up_ends_its_request() {
+fn a_client_that_gives_up_before_the_answer_makes_it_fail_and_leaves_the_channel_quiet() {
     let host = Host::new();
     let server = Server::new(&host);
     let (channel, client) = asking(server.address);
-    let request = request(&server.channel);
+    let read = request(&server.channel);
     drop(client);
-    let event = next(&server.channel);
-    assert!(event.id == request.id.key(), "{event:?}");
-    let EventKind::Rejected(rejection) = event.kind else { panic!("{:?}", event.kind) };
-    assert_eq!(rejection.reason, Some(RejectReason::TIMEOUT));
+    // One whose request no program has read, which stays readable.
+    let unread = resolved(&channel, PortSpace::TCP, server.address);
+    unread.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
+    readable(&server.channel);
+    drop(unread);
+    // Behind both rejects.
+    let last = resolved(&channel, PortSpace::TCP, server.address);
+    last.connect_with(&ConnParam { qp_num: 8, ..ConnParam::default() }).unwrap();
+    let [second, third] = [(); 2].map(|()| request(&server.channel));
+    assert!(!is_readable(&server.channel), "an event that no program gets");
     let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    assert_eq!(request.id.accept_with(&depths).unwrap_err().errno, Errno::INVAL);
-    drop((request, server, channel));
+    for gone in [&read, &second] {
+        assert_eq!(gone.id.accept_with(&depths).unwrap_err().errno, Errno::INVAL);
+        assert!(!is_readable(&server.channel), "the answer has said it");
+    }
+    third.id.reject(&[]).unwrap();
+    let event = next(&channel);
+    assert!(event.id == last.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
+    assert!(server.channel.try_next_event().unwrap().is_none());
+    drop((read, second, third, last, server, channel));
     nothing_is_left(host);
+}
+
+#[test]
+fn an_event_that_the_program_writes_for_a_request_comes_before_its_answer() {
+    let host = Host::new();
+    let server = Server::new(&host);
+    let (_channel, _client) = asking(server.address);
+    let request = request(&server.channel);
+    request.id.write_event(0, 5).unwrap();
+    let event = next(&server.channel);
+    assert!(event.id == request.id.key() && matches!(event.kind, EventKind::User(5)), "{event:?}");
 }
 
 #[test]
@@ -166,14 +192,12 @@ fn a_listener_moves_to_another_channel_with_the_requests_that_were_not_read() {
     let host = Host::new();
     let server = Server::new(&host);
     let (_channel, client) = asking(server.address);
-    crate::support::readable(&server.channel);
+    readable(&server.channel);
     let other = EventChannel::new().unwrap();
     server.listener.migrate(&other).unwrap();
     assert!(server.channel.try_next_event().unwrap().is_none());
     let id = request(&other).id;
     drop(client);
-    let event = next(&other);
-    assert!(event.id == id.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
     id.write_event(5, 77).unwrap();
     let event = next(&other);
     assert!(matches!(event.kind, EventKind::User(77)) && event.status.0 == 5, "{event:?}");

@@ -119,6 +119,11 @@ impl Server {
         let port = listener.local_addr().expect("an address").expect("a bound id").port();
         Self { channel, listener, address: SocketAddr::new(address.ip(), port) }
     }
+
+    /// Returns the address of a listener on all addresses at one of them.
+    pub(crate) fn address_at(&self, ip: impl Into<IpAddr>) -> SocketAddr {
+        SocketAddr::new(ip.into(), self.address.port())
+    }
 }
 
 /// Returns an id whose route to a peer is resolved.
@@ -232,6 +237,12 @@ pub(crate) fn readable(channel: &impl AsFd) {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
     let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
     assert_eq!(poll(&mut fds, patience), Ok(1), "an event comes in time");
+}
+
+/// Returns whether a channel has an event now.
+pub(crate) fn is_readable(channel: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO) == Ok(1)
 }
 
 /// Waits until no device has an address.

@@ -109,6 +109,7 @@ fn a_request_over_xrc_carries_the_header_of_ip_besides_private_data() {
 
 #[test]
 fn a_space_with_one_transport_service_has_it_whatever_is_asked_for() {
+    let _host = Host::new();
     let channel = EventChannel::new().unwrap();
     for (space, service) in
         [(PortSpace::TCP, QpType::RC), (PortSpace::UDP, QpType::UD), (PortSpace::IPOIB, QpType::UD)]

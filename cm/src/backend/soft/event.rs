@@ -11,7 +11,8 @@
 //! | TimewaitExit | in DISCONNECT | `TIMEWAIT_EXIT` |
 //! | SidrReply | | `ESTABLISHED`, or `UNREACHABLE` with the status |
 //!
-//! An event for an id in another state is skipped: the end of a connection was reported before.
+//! An event for an id in another state is skipped: the end of a connection was reported before. So
+//! is one for a request that was not accepted.
 //!
 //! # References
 //! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
@@ -232,7 +233,7 @@ impl State {
         // This is the manager, so that there is one.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
         let request = Some((SoftId { manager, key, kernel_error: None }, waiting));
-        let (queue, cookie) = (Arc::clone(&id.queue), Arc::clone(&id.cookie));
+        let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
         let event = EventType::CONNECT_REQUEST;
         self.push(queue, Entry { owner: listener, cookie, event, status: 0, param, ece, request });
     }

@@ -5,7 +5,6 @@
 //! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 
 use verbs::{Errno, GlobalRoute, QpType};
 
@@ -60,7 +59,7 @@ impl State {
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;
-        let taken = id.queue.take(|entry| entry.cookie.load(Ordering::Relaxed) == cookie);
+        let taken = id.queue.take(|entry| entry.cookie == cookie);
         self.garbage.push(Garbage::Entries(taken));
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! linux `rdma_destroy_id`, `ucma_set_option_id`, `ucma_migrate_id`
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs::{Ece, Errno, QpType};
 
@@ -53,11 +52,14 @@ impl State {
 
     /// Gives an id the cookie that its events carry.
     pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
-        // Of a request whose device was removed, too, so that the program gets that event.
-        let id = self.ids.get_mut(&key).ok_or(Errno::INVAL)?;
-        id.cookie.store(cookie, Ordering::Relaxed);
-        // Events that came before.
-        id.queue.signal();
+        self.id(key)?.cookie = cookie;
+        Ok(())
+    }
+
+    /// Reports the events of a request that was accepted (`ucma_accept`).
+    pub(super) fn report_from_here(&mut self, key: Key, cookie: u64) -> Result<()> {
+        let id = self.id(key)?;
+        (id.cookie, id.is_silent) = (cookie, false);
         Ok(())
     }
 
@@ -87,8 +89,10 @@ impl State {
 
     /// Queues an event that the program writes.
     pub(super) fn write_event(&mut self, key: Key, event: EventType, status: i32, arg: u64) -> Result<()> {
-        self.id(key)?;
-        self.report(key, event, status, SoftParam { arg, ..SoftParam::default() }, Ece::default());
+        let id = self.id(key)?;
+        let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
+        let (param, ece) = (SoftParam { arg, ..SoftParam::default() }, Ece::default());
+        self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });
         Ok(())
     }
 
@@ -106,12 +110,6 @@ impl State {
                 id.queue = Arc::clone(to);
             }
             self.push(Arc::clone(to), entry);
-            if let Some(request) = request {
-                // Those that came after the request.
-                for entry in from.take(|entry| entry.owner == request) {
-                    self.push(Arc::clone(to), entry);
-                }
-            }
         }
         Ok(())
     }
@@ -119,7 +117,7 @@ impl State {
     /// Queues an event of a membership.
     pub(super) fn report_member(&mut self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
         if let Some(id) = self.ids.get(&key) {
-            let (queue, cookie) = (Arc::clone(&id.queue), Arc::new(AtomicU64::new(cookie)));
+            let queue = Arc::clone(&id.queue);
             let (status, ece) = (0, Ece::default());
             self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });
         }

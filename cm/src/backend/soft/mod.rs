@@ -227,8 +227,8 @@ impl Backend for SoftId {
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
         match param {
             Some(param) => self.manager.call("accept", |state| {
-                state.set_cookie(self.key, uid)?;
-                state.accept(self.key, param, ece)
+                state.accept(self.key, param, ece)?;
+                state.report_from_here(self.key, uid)
             }),
             None => self.manager.call("establish", |state| state.establish(self.key)),
         }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use verbs::soft::cm::{AddressWatch, Port};
 
 use super::adapter::Adapter;
+use super::queue::Entry;
 use super::record::{IdState, Key};
 use super::state::{Garbage, State};
 use crate::types::EventType;
@@ -98,6 +99,9 @@ impl State {
         let Some(id) = self.ids.get_mut(&key) else { return };
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
         let watch = id.watch.take();
+        // A request that no program has read: there is nothing left to accept.
+        let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|(request, _)| request.key == key);
+        self.garbage.push(Garbage::Entries(id.queue.take(is_of)));
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);
         }

@@ -5,7 +5,7 @@
 //!          └─► signal ─► eventfd
 //! ```
 //!
-//! Invariant: the descriptor is readable exactly while an entry has a cookie, except between a
+//! Invariant: the descriptor is readable exactly while there is an entry, except between a
 //! [`push`](Queue::push) and the [`signal`](Queue::signal) that follows it. The manager signals
 //! after it has released its lock: the reader wakes on another processor at once, and would wait
 //! for that lock with its next call. For the same reason the descriptor is written to without the
@@ -17,9 +17,9 @@
 //! and reads leave 1 if `is_readable` is true, and 0 otherwise. The thread that is about to write
 //! waits for nothing.
 //!
-//! An entry belongs to an id, with which it moves to another channel or ends. It carries the id's
-//! cookie by reference: the id of a connection request gets a cookie when the request is read, and
-//! its later events stay in the queue until then.
+//! An entry belongs to an id, with which it moves to another channel or ends. The program gets each
+//! entry: events of a connection request that was not accepted are dropped before they get here
+//! ([`Id::is_silent`](super::record::Id::is_silent)), as `ucma_event_handler` does.
 //!
 //! The lock of the manager may be held while a queue is locked, never the other way round. Entries
 //! that are taken out are dropped without the lock of the manager, because the id of a request
@@ -27,7 +27,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno as NixErrno;
@@ -61,8 +61,8 @@ struct Entries {
 pub(super) struct Entry {
     /// The id that the event belongs to. Of a connection request, the listener.
     pub(super) owner: Key,
-    /// The cookie that the event carries; 0 while its id has none.
-    pub(super) cookie: Arc<AtomicU64>,
+    /// The cookie that the event carries.
+    pub(super) cookie: u64,
     pub(super) event: EventType,
     pub(super) status: i32,
     pub(super) param: SoftParam,
@@ -113,14 +113,13 @@ impl Queue {
         self.settle(self.lock());
     }
 
-    /// Returns the next event whose id has a cookie; `None` if there is none now.
+    /// Returns the next event; `None` if there is none now.
     pub(super) fn next(&self) -> Option<RawEvent> {
         let mut entries = self.lock();
-        let at = entries.list.iter().position(Entry::has_cookie)?;
-        let entry = entries.list.remove(at)?;
+        let entry = entries.list.pop_front()?;
         self.settle(entries);
         Some(RawEvent {
-            uid: entry.cookie.load(Ordering::Relaxed),
+            uid: entry.cookie,
             kernel_number: None,
             event: entry.event,
             status: entry.status,
@@ -148,7 +147,7 @@ impl Queue {
 
     /// Makes the descriptor readable, or not, as the entries are.
     fn settle(&self, mut entries: MutexGuard<'_, Entries>) {
-        let has_event = entries.list.iter().any(Entry::has_cookie);
+        let has_event = !entries.list.is_empty();
         if has_event == entries.is_readable {
             return;
         }
@@ -174,12 +173,6 @@ impl Queue {
     }
 }
 
-impl Entry {
-    fn has_cookie(&self) -> bool {
-        self.cookie.load(Ordering::Relaxed) != 0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
@@ -192,11 +185,11 @@ mod tests {
         poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
     }
 
-    /// Returns an event of an id with a cookie; 0 stands for none.
+    /// Returns an event of an id with a cookie.
     fn entry(cookie: u64) -> Entry {
         Entry {
             owner: Key(1),
-            cookie: Arc::new(AtomicU64::new(cookie)),
+            cookie,
             event: EventType::ESTABLISHED,
             status: 0,
             param: SoftParam::default(),
@@ -206,16 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptor_is_readable_from_the_signal_to_the_last_event_with_a_cookie() {
+    fn the_descriptor_is_readable_from_the_signal_to_the_last_event() {
         let queue = Queue::new().unwrap();
         queue.push(entry(7));
-        queue.push(entry(0));
         queue.push(entry(8));
         assert!(!is_readable(&queue), "before the signal");
         queue.signal();
         assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(7), true));
         assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(8), false));
         assert!(queue.next().is_none());
+        queue.push(entry(9));
+        queue.signal();
         assert_eq!((queue.take(|_| true).len(), is_readable(&queue)), (1, false));
     }
 
@@ -226,19 +220,6 @@ mod tests {
         assert!(queue.next().is_some());
         queue.signal();
         assert!(!is_readable(&queue));
-    }
-
-    #[test]
-    fn an_event_whose_id_gets_a_cookie_is_signalled_then() {
-        let queue = Queue::new().unwrap();
-        let late = entry(0);
-        let cookie = Arc::clone(&late.cookie);
-        queue.push(late);
-        queue.signal();
-        assert!(!is_readable(&queue));
-        cookie.store(9, Ordering::Relaxed);
-        queue.signal();
-        assert!(is_readable(&queue));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 
 use ib_cm::cm::{Address as CmAddress, CmId, Path};
 use ib_cm::wire::{Mtu, PortSpace as WireSpace, ServiceId};
@@ -48,7 +48,11 @@ pub(super) enum IdState {
 pub(super) struct Id {
     pub(super) state: IdState,
     pub(super) queue: Arc<Queue>,
-    pub(super) cookie: Arc<AtomicU64>,
+    /// The cookie that its events carry; 0 for a request that was not read.
+    pub(super) cookie: u64,
+    /// It is a request that was not accepted. Its events are dropped: the answer of the program
+    /// fails if the peer or the device is gone.
+    pub(super) is_silent: bool,
     pub(super) space: PortSpace,
     pub(super) qp_type: QpType,
     pub(super) options: Options,
@@ -108,7 +112,8 @@ impl Id {
         Self {
             state: IdState::Idle,
             queue: Arc::clone(queue),
-            cookie: Arc::new(AtomicU64::new(cookie)),
+            cookie,
+            is_silent: cookie == 0,
             space,
             qp_type,
             options: Options::default(),

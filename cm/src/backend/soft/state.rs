@@ -215,10 +215,10 @@ impl State {
         }
     }
 
-    /// Queues an event of an id.
+    /// Queues an event of an id, unless that [is silent](Id::is_silent).
     pub(super) fn report(&mut self, key: Key, event: EventType, status: i32, param: SoftParam, ece: Ece) {
-        if let Some(id) = self.ids.get(&key) {
-            let (queue, cookie) = (Arc::clone(&id.queue), Arc::clone(&id.cookie));
+        if let Some(id) = self.ids.get(&key).filter(|id| !id.is_silent) {
+            let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
             self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });
         }
     }

@@ -244,11 +244,17 @@ fn a_peer_that_gives_up_during_the_setup_makes_no_call_fail() {
     let host = Host::new();
     let in_setup = Arc::new(InSetup::default());
     let peer = Arc::clone(&in_setup);
+    let behind = Mutex::new(None);
     let listener = Listener::bind_with(host.at(0), &ListenerInit::default(), move |request| {
+        if matches!(&request.peer, Peer::Conn(peer) if peer.qp_num == 0xff_ff08) {
+            return Ok(None);
+        }
         let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
         if let Some((slow, listener)) = peer.take() {
+            let to = slow.to;
             drop(slow);
-            // The event of the end.
+            // Behind the message of the end.
+            *behind.lock().unwrap() = Some(Slow::new(to, 0xff_ff08));
             readable(&listener);
             let error = request.id.accept(qp, &ConnParam::default()).unwrap_err();
             assert_eq!(error.errno, Errno::INVAL, "{error}");
