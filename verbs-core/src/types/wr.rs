@@ -154,8 +154,8 @@ pub enum SendOp<'a> {
         mw_type: MwType,
         /// The window's key.
         rkey: u32,
-        /// The window's key from then on. It differs from `rkey` in the low 8 bits only:
-        /// [`inc_rkey`](super::inc_rkey) returns the next one.
+        /// The window's key from then on: its low 8 bits behind the upper bits of `rkey`. The upper
+        /// bits of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next one.
         new_rkey: u32,
         /// The part of the region, and the rights.
         bind_info: &'a MwBindInfo,

@@ -86,6 +86,7 @@ struct Bound {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: u32,
+    /// Its low 8 bits become the variant. The upper bits say nothing, as on ConnectX and rxe.
     pub(crate) new_rkey: u32,
     pub(crate) lkey: u32,
     pub(crate) addr: u64,
@@ -93,7 +94,7 @@ pub(crate) struct Bind {
     pub(crate) access: Access,
 }
 
-/// A refused bind or invalidation: `Status::WindowBind` or `Status::LocalQpOperation`.
+/// A refused bind or invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRefused;
 
@@ -218,7 +219,7 @@ impl<R> Keys<R> {
     /// IBTA 10.6.7.2 (refused binds)
     pub(crate) fn bind(&mut self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<(), KeyRefused> {
         let window = *self.window(bind.window).ok_or(KeyRefused)?;
-        if window.pd != pd || bind.new_rkey >> 8 != bind.window >> 8 {
+        if window.pd != pd {
             return Err(KeyRefused);
         }
         // A window of type 2 is invalidated before it is bound again, and never bound to an empty

@@ -176,7 +176,6 @@ fn binds_that_may_not_be() {
     for (name, wrong) in [
         ("no window", Bind { window: lkey, new_rkey: lkey ^ 1, ..right }),
         ("a window that is not", Bind { window: window ^ 1, ..right }),
-        ("another window's key", Bind { new_rkey: window ^ 0x100, ..right }),
         ("a window as region", Bind { lkey: window, ..right }),
         ("a region without the right", Bind { lkey: no_bind, ..right }),
         ("a region of another domain", Bind { lkey: elsewhere, ..right }),
@@ -190,6 +189,18 @@ fn binds_that_may_not_be() {
     assert_eq!(keys.bind(Pd(2), QPN, &right), Err(KeyRefused));
     assert_eq!(readable(&keys, window, 0x1010, 16), Some(('a', 16)), "a refused bind changes nothing");
     keys.bind(PD, QPN, &Bind { lkey: no_write, ..right }).unwrap();
+}
+
+#[test]
+fn a_bind_takes_only_the_low_8_bits_of_the_new_key() {
+    for kind in [MwType::One, MwType::Two] {
+        let mut keys = keys();
+        let lkey = keys.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
+        let window = keys.insert_window(PD, kind, &mut random()).unwrap();
+        keys.bind(PD, QPN, &Bind { new_rkey: 0x1234_5600, ..bind(window, lkey) }).unwrap();
+        assert_eq!(readable(&keys, window & !0xff, 0x1010, 16), Some(('a', 16)), "{kind:?}");
+        assert_eq!(readable(&keys, 0x1234_5600, 0x1010, 16), None, "{kind:?}");
+    }
 }
 
 #[test]

@@ -145,8 +145,9 @@ fn start<M: Memory, S: Sink>(
             env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
+        // IBTA 11.6.2: memory management operation error, which verbs call a bind error.
         SendOp::LocalInvalidate { rkey } => {
-            env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::LocalQpOperation)?;
+            env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
         // A single packet is checked when its bytes are gathered.

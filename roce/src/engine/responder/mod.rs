@@ -144,7 +144,7 @@ fn reliable<M: Memory, S: Sink>(
                 resp.responses.acknowledge(headers.bth.psn);
             }
         }
-        Err(refusal) => refuse::refuse(qp, env, refusal),
+        Err(refusal) => refuse::refuse(qp, env, refusal, headers.bth.ack_req),
     }
 }
 

@@ -25,12 +25,18 @@ pub(super) enum Refusal {
     ReceiveTooShort,
     /// The elements of the receive name memory that may not be written.
     ReceiveForbidden,
-    /// The key that the peer invalidates cannot be invalidated.
+    /// The key that the peer invalidates cannot be invalidated. The message itself has arrived.
     NotInvalidated,
 }
 
-/// Refuses a request, with the consequences of the error's class (IBTA 9.9.3).
-pub(super) fn refuse<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, refusal: Refusal) {
+/// Refuses a request, with the consequences of the error's class (IBTA 9.9.3). `ack_req`: its
+/// packet asks for an acknowledgement.
+pub(super) fn refuse<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    refusal: Refusal,
+    ack_req: bool,
+) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
     // The receive in use, if there is one, ends with the status; without one, the event reports the
     // error.
@@ -46,16 +52,32 @@ pub(super) fn refuse<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, 
             (NakCode::INVALID_REQUEST, Status::RemoteInvalidRequest, Some(Event::QpRequestError(qp.qpn)))
         }
         Refusal::Access => {
-            (NakCode::REMOTE_ACCESS_ERROR, Status::RemoteAccess, Some(Event::QpAccessError(qp.qpn)))
+            (NakCode::REMOTE_ACCESS_ERROR, Status::LocalAccess, Some(Event::QpAccessError(qp.qpn)))
         }
         Refusal::Unreachable => {
-            (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalQpOperation, Some(Event::QpFatal(qp.qpn)))
+            (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalAccess, Some(Event::QpFatal(qp.qpn)))
         }
         Refusal::ReceiveTooShort => (NakCode::INVALID_REQUEST, Status::LocalLength, None),
         Refusal::ReceiveForbidden => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalProtection, None),
-        Refusal::NotInvalidated => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::RemoteInvalidRequest, None),
+        Refusal::NotInvalidated => return fail_arrived(qp, env, ack_req),
     };
     fail(qp, env, psn, code, recv::outcome(qp, status), event);
+}
+
+/// Fails the queue pair after a message that has arrived completely, and whose key cannot be
+/// invalidated.
+///
+/// No NAK leaves (IBTA 9.9.3, class J). An acknowledgement that the peer asked for does, as from
+/// rxe: the peer's request is a success, and the receive ends in error.
+fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, ack_req: bool) {
+    let psn = qp.resp.expected;
+    qp.resp.expected = psn.next();
+    qp.resp.count_message();
+    if ack_req {
+        qp.resp.responses.acknowledge(psn);
+    }
+    recv::finish(qp, env, recv::outcome(qp, Status::RemoteInvalidRequest));
+    finish::fail(qp, env);
 }
 
 /// Fails the receive in use, or else the oldest, on request. Returns whether there was one.

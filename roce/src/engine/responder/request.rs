@@ -49,7 +49,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
         return send(qp, env, scope, headers, payload);
     }
     if opcode.is_rdma_write() {
-        return write(qp, env, scope, headers, payload);
+        return write(qp, env, scope, headers, payload)
+            .inspect_err(|refusal| take_unplaced(qp, env, scope, headers, *refusal));
     }
     match opcode.operation() {
         operation::RDMA_READ_REQUEST => read(qp, env, scope, headers),
@@ -203,6 +204,23 @@ fn write<M: Memory, S: Sink>(
     }
     qp.resp.count_message();
     Ok(1)
+}
+
+/// Takes the receive of a write with immediate data whose memory cannot be accessed, so that it
+/// ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the message.
+#[cold]
+fn take_unplaced<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    scope: Scope,
+    headers: &Headers,
+    refusal: Refusal,
+) {
+    let is_of_memory = matches!(refusal, Refusal::Access | Refusal::Unreachable);
+    if is_of_memory && headers.bth.opcode.has_imm() && qp.service != Service::Uc {
+        // Without a receive, the event alone reports the error.
+        let _ = receive::take(qp, env, scope.srq);
+    }
 }
 
 fn begin_write<M: Memory, S: Sink>(

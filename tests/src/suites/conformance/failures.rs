@@ -609,7 +609,7 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
             SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
         ][which];
-        // The receives are flushed, whatever the operation would have done to them.
+        // The receives are flushed, except the one that the immediate would have taken.
         for wr_id in [2, 3] {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
         }
@@ -621,8 +621,12 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
         } else {
             wait_remote_access_error(&mut pair.a.cq, 1)?;
         }
-        let of_rxe: &[WcStatus] = if which == 1 { &[WcStatus::REM_ACCESS_ERR] } else { &[] };
-        ended(&crate::fabric::wait_one(&mut pair.b.cq)?, 2, WcStatus::WR_FLUSH_ERR, of_rxe)?;
+        let (status, of_rxe): (_, &[WcStatus]) = if which == 1 {
+            (WcStatus::LOC_ACCESS_ERR, &[WcStatus::REM_ACCESS_ERR, WcStatus::WR_FLUSH_ERR])
+        } else {
+            (WcStatus::WR_FLUSH_ERR, &[])
+        };
+        ended(&crate::fabric::wait_one(&mut pair.b.cq)?, 2, status, of_rxe)?;
         wait_status(&mut pair.b.cq, 3, WcStatus::WR_FLUSH_ERR)?;
         in_error(&pair.a.qp)?;
         in_error(&pair.b.qp)?;

@@ -167,7 +167,7 @@ fn binding_and_invalidating_send_nothing_and_end_in_order() {
             (write, Status::Success),
             (bind, Status::Success),
             (free, Status::Success),
-            (twice, Status::LocalQpOperation)
+            (twice, Status::WindowBind)
         ]
     );
 }

@@ -207,14 +207,35 @@ fn a_receive_in_use_ends_with_what_was_wrong() {
 }
 
 #[test]
-fn a_key_that_cannot_be_invalidated_fails_the_receive() {
+fn a_key_that_cannot_be_invalidated_fails_the_receive_and_no_nak_leaves() {
+    for ack_req in [false, true] {
+        let mut f = Fixture::new(Service::Rc);
+        f.post(1, 0, 64);
+        f.post(2, 0, 64);
+        let mut headers = f.request(Opcode::RC_SEND_ONLY_WITH_INVALIDATE, &[1; 4]);
+        headers.ieth = Some(crate::wire::ieth::Repr { rkey: f.mr.key });
+        headers.bth.ack_req = ack_req;
+        f.host.arrive(&headers, &[1; 4]);
+        let done: Vec<_> = f.host.completions().iter().map(|done| (done.wr_id, done.status)).collect();
+        assert_eq!(done, [(1, Status::RemoteInvalidRequest), (2, Status::Flushed)]);
+        assert_eq!((f.host.state(f.qpn), f.host.events()), (State::Err, vec![]));
+        let asked = if ack_req { vec![ack(headers.bth.psn.value())] } else { vec![] };
+        assert_eq!(f.sent(), asked);
+    }
+}
+
+#[test]
+fn an_immediate_whose_write_is_refused_ends_its_receive_with_a_local_access_error() {
     let mut f = Fixture::new(Service::Rc);
     f.post(1, 0, 64);
-    let mut headers = f.request(Opcode::RC_SEND_ONLY_WITH_INVALIDATE, &[1; 4]);
-    headers.ieth = Some(crate::wire::ieth::Repr { rkey: f.mr.key });
-    f.host.arrive(&headers, &[1; 4]);
-    assert_eq!(f.host.completions()[0].status, Status::RemoteInvalidRequest);
-    assert_eq!(f.host.state(f.qpn), State::Err);
+    f.post(2, 0, 64);
+    let mut write = f.rdma(Opcode::RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE, &[1; 4], 0, 4);
+    write.reth = write.reth.map(|reth| reth::Repr { rkey: !reth.rkey, ..reth });
+    f.host.arrive(&write, &[1; 4]);
+    let done: Vec<_> = f.host.completions().iter().map(|done| (done.wr_id, done.status)).collect();
+    assert_eq!(done, [(1, Status::LocalAccess), (2, Status::Flushed)]);
+    assert_eq!((f.host.state(f.qpn), f.host.events()), (State::Err, vec![Event::QpAccessError(f.qpn)]));
+    assert_eq!(f.sent(), [nak(write.bth.psn.value(), NakCode::REMOTE_ACCESS_ERROR)]);
 }
 
 #[test]
