@@ -94,7 +94,7 @@ fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let peer = peer(listener, &*raw.param);
     let backend = raw.request?;
     let id = CmId::new(table::reserve(), backend, listener.space(), listener.qp_type());
-    id.inner().asked(&peer, raw.ece);
+    id.inner().asked(listener, &peer, raw.ece);
     id.inner().give_cookie();
     Some(ConnectRequest { id, peer })
 }

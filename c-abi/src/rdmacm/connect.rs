@@ -100,6 +100,7 @@ unsafe fn send(
             flow_control: param.is_some_and(|param| param.flow_control != 0),
             retry_count: param.map_or(7, |param| param.retry_count),
             rnr_retry_count: param.map_or(7, |param| param.rnr_retry_count),
+            min_rnr_timer: None,
             srq,
             qp_num,
         })

@@ -61,6 +61,10 @@ pub struct Connector<'a> {
     pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
+    /// The time that the peer waits before it sends a message again that found no receive here, a
+    /// code of 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. That of
+    /// [`param`](Self::param) takes precedence.
+    pub min_rnr_timer: Option<u8>,
     /// The time to resolve an address, and that to resolve a route; 2 s each by default.
     pub resolve_timeout: Duration,
     /// The time from the connection request to the peer's reply; 30 s by default. The peer's
@@ -80,6 +84,7 @@ impl Default for Connector<'_> {
             reuse_addr: false,
             tos: None,
             ack_timeout: None,
+            min_rnr_timer: None,
             resolve_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(30),
             timeout: None,
@@ -219,6 +224,9 @@ impl Connector<'_> {
         }
         if let Some(ack_timeout) = self.ack_timeout {
             id.set_ack_timeout(ack_timeout)?;
+        }
+        if let Some(timer) = self.min_rnr_timer {
+            id.set_min_rnr_timer(timer)?;
         }
         id.resolve_addr(self.source.map(Into::into), to, timeout)?;
         Ok(id)

@@ -55,6 +55,10 @@ pub struct ListenerInit {
     pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
+    /// The time that a client waits before it sends a message again that found no receive, a code of
+    /// 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A setup that accepts with another
+    /// [`ConnParam::min_rnr_timer`] takes precedence.
+    pub min_rnr_timer: Option<u8>,
     /// Whether the port may be one that another id has, if that one permits it too.
     pub reuse_addr: bool,
     /// Whether a listener on `::` takes no IPv4 connections.
@@ -69,6 +73,7 @@ impl Default for ListenerInit {
             establish_timeout: Duration::from_secs(30),
             tos: None,
             ack_timeout: None,
+            min_rnr_timer: None,
             reuse_addr: false,
             af_only: false,
         }
@@ -558,6 +563,9 @@ fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -
     }
     if let Some(ack_timeout) = init.ack_timeout {
         id.set_ack_timeout(ack_timeout)?;
+    }
+    if let Some(timer) = init.min_rnr_timer {
+        id.set_min_rnr_timer(timer)?;
     }
     id.bind_addr(address)?;
     id.listen(init.backlog)?;

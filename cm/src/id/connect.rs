@@ -3,7 +3,7 @@
 use verbs::state::Init;
 use verbs::{Cause, Ece, Errno, Error, Qp, Result};
 
-use super::qp::{Connection, Held};
+use super::qp::{Connection, Held, rnr_timer};
 use super::{CmId, IdInner, explain};
 use crate::cmd::query::Addresses;
 use crate::device::Limits;
@@ -34,7 +34,7 @@ impl CmId {
     /// The id holds the queue pair after an error, too, except after `EBUSY`, which drops it.
     ///
     /// - `EINVAL` for an id whose route is not resolved; with [`Cause::Limit`] for private data
-    ///   beyond [`max_private_data`](Self::max_private_data).
+    ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that holds a queue pair already.
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
     ///   wait for its answer, after which the call may be tried again; `EPERM` or `EACCES` if this
@@ -49,6 +49,7 @@ impl CmId {
         connection.check_free("connect")?;
         let param = connection.of(&qp, param);
         connection.qp = Held::Init(qp);
+        connection.its_rnr_timer = rnr_timer("connect", param.min_rnr_timer)?;
         self.inner.connect(&connection, &param)
     }
 
@@ -79,7 +80,7 @@ impl CmId {
     /// except after `EBUSY`, which drops it.
     ///
     /// - `EINVAL` for an id without a request that waits; with [`Cause::Limit`] for private data
-    ///   beyond [`max_private_data`](Self::max_private_data).
+    ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that holds a queue pair already.
     /// - The errors of moving the queue pair; any other errno that the kernel returns.
     ///
@@ -91,8 +92,13 @@ impl CmId {
         let mut connection = self.inner.connection();
         connection.check_free(VERB)?;
         let param = connection.of(&qp, param);
-        let param = match self.inner.depths(VERB, &connection, &param) {
-            Ok(param) => param,
+        let chosen = rnr_timer(VERB, param.min_rnr_timer)
+            .and_then(|timer| Ok((timer, self.inner.depths(VERB, &connection, &param)?)));
+        let param = match chosen {
+            Ok((timer, param)) => {
+                connection.its_rnr_timer = timer;
+                param
+            }
             Err(error) => {
                 connection.qp = Held::Init(qp);
                 return Err(error);

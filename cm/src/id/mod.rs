@@ -221,10 +221,11 @@ impl IdInner {
         self.backend.set_cookie(self.cookie.0);
     }
 
-    /// Notes what the peer of a connection request wishes.
-    pub(crate) fn asked(&self, peer: &Peer, ece: Ece) {
+    /// Notes what the peer of a connection request wishes, and what the listener has for it.
+    pub(crate) fn asked(&self, listener: &Self, peer: &Peer, ece: Ece) {
         let mut connection = self.connection();
         connection.remote_ece = ece;
+        connection.min_rnr_timer = listener.connection().min_rnr_timer;
         if let Peer::Conn(param) = peer {
             connection.asked = Some(Limits {
                 responder_resources: param.responder_resources,

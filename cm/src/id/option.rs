@@ -2,8 +2,10 @@
 
 use verbs::Result;
 
-use super::CmId;
+use super::{CmId, qp};
 use crate::cmd::option::IdOption;
+#[cfg(doc)]
+use crate::types::ConnParam;
 use crate::types::PathRecord;
 
 impl CmId {
@@ -61,6 +63,26 @@ impl CmId {
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<()> {
         self.set_option(IdOption::AckTimeout(timeout))
+    }
+
+    /// Sets the time that a peer waits before it sends a message again that found no receive here, a
+    /// code of 5 bits ([`ConnParam::MIN_RNR_TIMER`], the default). Of a listener, that of its
+    /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
+    ///
+    /// The id's queue pair gets it on its way to RTS, as do the attributes that
+    /// [`init_qp_attr`](Self::init_qp_attr) returns for the queue pair of a program. No message
+    /// carries it.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for more than 31.
+    ///
+    /// # References
+    /// `ibv_modify_qp(3)`, `min_rnr_timer`
+    pub fn set_min_rnr_timer(&self, timer: u8) -> Result<()> {
+        let mut connection = self.inner.connection();
+        connection.min_rnr_timer =
+            qp::rnr_timer("set_option", Some(timer)).map_err(|error| self.inner.named(error))?;
+        Ok(())
     }
 
     /// Sets the path of the connection, instead of [`resolve_route`](Self::resolve_route). The

@@ -30,7 +30,7 @@ use verbs::{
 use super::multicast::Member;
 use super::{CmId, IdInner};
 use crate::device::Limits;
-use crate::types::PortSpace;
+use crate::types::{ConnParam, PortSpace};
 
 /// The part of an id that calls and events change.
 #[derive(Debug, Default)]
@@ -42,6 +42,10 @@ pub(crate) struct Connection {
     pub(super) local_ece: Ece,
     /// The options of the peer.
     pub(super) remote_ece: Ece,
+    /// The timer that the program chose for queue pairs of the id.
+    pub(super) min_rnr_timer: Option<u8>,
+    /// The timer of the queue pair that the id holds, where its call chose one.
+    pub(super) its_rnr_timer: Option<u8>,
     /// The depths that the peer of a request asks for.
     pub(super) asked: Option<Limits>,
     /// The connection failed after the peer had replied, and the program was told.
@@ -82,6 +86,17 @@ impl Held {
     /// Returns the queue pair in the error state; one that cannot be moved as it is.
     pub(super) fn failed(self) -> Self {
         self.fail().0
+    }
+}
+
+impl Connection {
+    /// Returns the timer of a queue pair that the id moves.
+    ///
+    /// The kernel's attributes have 0, the longest time, which delays a message without a receive by
+    /// 655 ms. They are a default that a program may change, and the peer only learns the time
+    /// from the refusal.
+    fn rnr_timer(&self) -> u8 {
+        self.its_rnr_timer.or(self.min_rnr_timer).unwrap_or(ConnParam::MIN_RNR_TIMER)
     }
 }
 
@@ -228,6 +243,10 @@ impl CmId {
     /// after [`ConnectResponse`](crate::EventKind::ConnectResponse), or before
     /// [`accept_with`](Self::accept_with). INIT is set again before RTR.
     ///
+    /// `min_rnr_timer` is that of [`set_min_rnr_timer`](Self::set_min_rnr_timer). Without such a
+    /// call it is [`ConnParam::MIN_RNR_TIMER`] on soft devices; the kernel returns 0, the longest
+    /// time (655.36 ms), which a program should replace.
+    ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for a state that the connection does not permit
     /// yet (before the request, Linux returns the attributes of INIT instead); any other errno that
@@ -237,7 +256,11 @@ impl CmId {
     /// `rdma_init_qp_attr(3)`
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
-        self.inner.explained(self.inner.backend.init_qp_attr(state))
+        let (mut attr, mask) = self.inner.explained(self.inner.backend.init_qp_attr(state))?;
+        if let Some(timer) = self.inner.connection().min_rnr_timer {
+            attr.min_rnr_timer = timer;
+        }
+        Ok((attr, mask))
     }
 
     /// Sets the options that this side offers for a queue pair of the program's own
@@ -292,7 +315,7 @@ impl IdInner {
         };
         let result = self.agree(&mut connection, &qp, remote);
         let result = match result {
-            Ok(ece) => self.to_rts(qp, ece, None),
+            Ok(ece) => self.to_rts(qp, ece, None, connection.rnr_timer()),
             Err(error) => Err((Held::Init(qp), error)),
         };
         let outcome = match result {
@@ -316,7 +339,7 @@ impl IdInner {
 
     /// Moves the queue pair to RTS, for an accept; the id holds it, whatever happens.
     pub(super) fn prepare(&self, connection: &mut Connection, qp: Qp<Init>, depths: Limits) -> Result<()> {
-        match self.to_rts(qp, None, Some(depths)) {
+        match self.to_rts(qp, None, Some(depths), connection.rnr_timer()) {
             Ok(qp) => {
                 connection.qp = Held::Rts(qp);
                 Ok(())
@@ -380,12 +403,14 @@ impl IdInner {
     }
 
     /// Moves a queue pair from INIT to RTS with the connection's attributes. `depths` replaces the
-    /// numbers of outstanding reads and atomics.
+    /// numbers of outstanding reads and atomics, `rnr_timer` the time that a peer waits whose
+    /// message finds no receive.
     fn to_rts(
         &self,
         mut qp: Qp<Init>,
         ece: Option<Ece>,
         depths: Option<Limits>,
+        rnr_timer: u8,
     ) -> Result<Qp<Rts>, (Held, Error)> {
         let steps = || -> Result<_> {
             let attr = |state| self.explained(self.backend.init_qp_attr(state));
@@ -395,6 +420,7 @@ impl IdInner {
             Ok(steps) => steps,
             Err(error) => return Err((Held::Init(qp), error)),
         };
+        rtr.min_rnr_timer = rnr_timer;
         if let Some(depths) = depths {
             rtr.max_dest_rd_atomic = depths.responder_resources;
             rts.max_rd_atomic = depths.initiator_depth;
@@ -438,6 +464,22 @@ impl IdInner {
         let call = if qp_type == QpType::UD { "create_ud_qp" } else { "create_qp" };
         let reason = format!("a queue pair of the type {qp_type} is made by {call}");
         self.named(Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() }))
+    }
+}
+
+/// Returns a timer that fits its 5 bits.
+///
+/// # Errors
+/// `EINVAL` with [`Cause::Limit`].
+pub(super) fn rnr_timer(verb: &'static str, timer: Option<u8>) -> Result<Option<u8>> {
+    const MAX: u8 = 31;
+    match timer {
+        Some(asked) if asked > MAX => {
+            let (asked, max) = (asked.into(), MAX.into());
+            let cause = Cause::Limit { name: "min_rnr_timer", asked, min: 0, max };
+            Err(Error::new(verb, "", Errno::INVAL).because(cause))
+        }
+        timer => Ok(timer),
     }
 }
 

@@ -29,8 +29,17 @@ pub struct ConnParam<'a> {
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever.
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever. It is
+    /// sent to the peer, whose sends are retried so often, each time after the
+    /// [`min_rnr_timer`](Self::min_rnr_timer) of this side.
     pub rnr_retry_count: u8,
+    /// The time that the peer waits before it sends a message again that found no receive here, a
+    /// [code of 5 bits](Self::MIN_RNR_TIMER). `None` for that of the id
+    /// ([`CmId::set_min_rnr_timer`]). Used for a queue pair that is passed to the call; a program
+    /// that moves its own sets the timer with the attributes of RTR.
+    ///
+    /// [`CmId::set_min_rnr_timer`]: crate::CmId::set_min_rnr_timer
+    pub min_rnr_timer: Option<u8>,
     /// Whether the queue pair receives from a shared receive queue. Ignored for a queue pair that
     /// the id made.
     pub srq: bool,
@@ -44,6 +53,15 @@ impl ConnParam<'_> {
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
+
+    /// The timer of a queue pair whose program chooses none: 12, which stands for 0.64 ms.
+    ///
+    /// The codes are those of IBTA: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
+    /// 40.96 ms, 31 is 491.52 ms, and 0 is the longest, 655.36 ms.
+    ///
+    /// # References
+    /// IBTA volume 1, section 9.7.5.2.8, table 45
+    pub const MIN_RNR_TIMER: u8 = 12;
 }
 
 /// No private data, as many outstanding reads as both devices can do, 7 retries after time-outs,
@@ -57,6 +75,7 @@ impl Default for ConnParam<'_> {
             flow_control: false,
             retry_count: 7,
             rnr_retry_count: 7,
+            min_rnr_timer: None,
             srq: false,
             qp_num: 0,
         }

@@ -354,6 +354,7 @@ const PARAM: ConnParam<'static> = ConnParam {
     flow_control: false,
     retry_count: 0,
     rnr_retry_count: 0,
+    min_rnr_timer: None,
     srq: false,
     qp_num: 0,
 };

@@ -10,7 +10,7 @@ use verbs::{AccessFlags, AhAttr, Errno, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMas
 use super::record::{HOP_LIMIT, Id, IdState, Key};
 use super::state::State;
 use crate::cmd::query::{Addresses, DeviceKey, Gids};
-use crate::types::{PathRecord, PortSpace};
+use crate::types::{ConnParam, PathRecord, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;
 
@@ -115,7 +115,7 @@ impl State {
                     dest_qp_num: known.dest_qpn,
                     rq_psn: id.starting_psn,
                     max_dest_rd_atomic: known.max_dest_rd_atomic,
-                    min_rnr_timer: 0,
+                    min_rnr_timer: ConnParam::MIN_RNR_TIMER,
                     ..QpAttr::default()
                 };
                 let mask = QpAttrMask::STATE

@@ -97,6 +97,7 @@ fn param() -> (ConnParam<'static>, String) {
         flow_control: true,
         retry_count: 5,
         rnr_retry_count: 6,
+        min_rnr_timer: None,
         srq: true,
         qp_num: 0x1234,
     };

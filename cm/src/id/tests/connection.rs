@@ -67,7 +67,8 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
         ah_attr: IbUverbsAhAttr { grh, is_global: 1, port_num: 1, ..IbUverbsAhAttr::default() },
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
-        min_rnr_timer: 12,
+        // The longest time, as Linux has it.
+        min_rnr_timer: 0,
         port_num: 1,
         timeout: 14,
         retry_cnt: 7,
@@ -121,6 +122,8 @@ fn a_reply_moves_the_queue_pair_and_the_program_sees_it_established() {
     assert_eq!((qp.state().unwrap(), qp.qp_num()), (QpState::RTS, qp_num));
     let (attr, _) = qp.query(QpAttrMask::ACCESS_FLAGS).unwrap();
     assert!(attr.qp_access_flags.contains(AccessFlags::REMOTE_WRITE), "INIT was set again");
+    let (attr, _) = qp.query(QpAttrMask::MIN_RNR_TIMER).unwrap();
+    assert_eq!(attr.min_rnr_timer, 12, "a peer without a receive waits for 0.64 ms, not for 655 ms");
     assert!(id.take_qp().is_none() && id.reclaim_qp().unwrap().is_none());
     world.end(id);
 }

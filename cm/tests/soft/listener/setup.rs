@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 use std::thread;
 
-use rdmacm::{ConnParam, ConnectStep, Connector, Listener, ListenerInit, RejectReason, Resources};
-use verbs::{Errno, SendFlags, SendOp};
+use rdmacm::{
+    ConnParam, ConnectStep, Connection, Connector, Listener, ListenerInit, RejectReason, Resources,
+};
+use verbs::{Errno, QpAttrMask, QpState, SendFlags, SendOp};
 
 use super::{accept, client, listener_that_answers, pair, send};
 use crate::support::{Host, PATIENCE, is_free};
@@ -61,6 +63,59 @@ fn a_setup_posts_receives_before_the_peer_can_send() {
     let mut server = accept(&listener);
     assert_eq!(server.resources.next_recv(PATIENCE).unwrap().ok().unwrap().received(), 5);
     client.join().unwrap();
+}
+
+#[test]
+fn a_message_that_finds_no_receive_is_sent_again_within_a_millisecond() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let (client, server) = pair(&listener);
+    assert_eq!([rnr_timer(&client), rnr_timer(&server)], [12; 2], "0.64 ms");
+    // A program that moves its own queue pair, as each in C does, gets the same.
+    let (attr, mask) = server.control.id().init_qp_attr(QpState::RTR).unwrap();
+    assert!(mask.contains(QpAttrMask::MIN_RNR_TIMER));
+    assert_eq!(attr.min_rnr_timer, ConnParam::MIN_RNR_TIMER);
+}
+
+#[test]
+fn each_side_chooses_the_time_after_which_its_peer_sends_again() {
+    let host = Host::new();
+    let init = ListenerInit { min_rnr_timer: Some(1), ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, |request| {
+        let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
+        let is_own = request.peer.private_data().starts_with(b"own");
+        let min_rnr_timer = is_own.then_some(2);
+        request.id.accept(qp, &ConnParam { min_rnr_timer, ..ConnParam::default() })?;
+        Ok(Some(resources))
+    })
+    .unwrap();
+    let to = listener.local_addr();
+    let timers = |connector: Connector<'static>| {
+        let client = thread::spawn(move || connector.connect(to));
+        let server = accept(&listener);
+        let asked = server.control.id().init_qp_attr(QpState::RTR).unwrap().0.min_rnr_timer;
+        (rnr_timer(&client.join().unwrap().unwrap()), rnr_timer(&server), asked)
+    };
+    let connector = Connector { min_rnr_timer: Some(3), ..Connector::default() };
+    assert_eq!(timers(connector.clone()), (3, 1, 1));
+    let param = ConnParam { private_data: b"own", min_rnr_timer: Some(0), ..ConnParam::default() };
+    assert_eq!(timers(Connector { param, ..connector }), (0, 2, 1));
+}
+
+#[test]
+fn a_timer_of_more_than_5_bits_is_refused_by_name() {
+    let host = Host::new();
+    let init = ListenerInit { min_rnr_timer: Some(32), ..ListenerInit::default() };
+    let error = Listener::bind_with(host.at(0), &init, |_| Ok(None::<()>)).unwrap_err();
+    assert_eq!(error.to_string(), "set_option: min_rnr_timer 32 exceeds the device's 31 (EINVAL)");
+    let listener = Listener::bind(host.at(0)).unwrap();
+    let param = ConnParam { min_rnr_timer: Some(32), ..ConnParam::default() };
+    let error = Connector { param, ..Connector::default() }.connect(listener.local_addr()).unwrap_err();
+    assert!(error.to_string().contains("min_rnr_timer 32"), "{error}");
+}
+
+fn rnr_timer(connection: &Connection) -> u8 {
+    connection.qp.query(QpAttrMask::MIN_RNR_TIMER).unwrap().0.min_rnr_timer
 }
 
 #[test]

@@ -131,12 +131,15 @@ fn each_side_gets_the_numbers_that_the_other_one_chose() -> CaseResult {
         | QpAttrMask::MAX_DEST_RD_ATOMIC
         | QpAttrMask::RETRY_CNT
         | QpAttrMask::RNR_RETRY
+        | QpAttrMask::MIN_RNR_TIMER
         | QpAttrMask::DEST_QPN;
     let (near, far) = (near_qp.query(mask)?.0, far_qp.query(mask)?.0);
     assert_eq!((near.max_rd_atomic, near.max_dest_rd_atomic), (1, 2));
     assert_eq!((far.max_rd_atomic, far.max_dest_rd_atomic), (2, 1));
     assert_eq!((near.retry_cnt, near.rnr_retry, near.dest_qp_num), (5, 4, far_qp.qp_num()));
     assert_eq!((far.retry_cnt, far.rnr_retry, far.dest_qp_num), (5, 3, near_qp.qp_num()));
+    // No message carries it. The kernel's attributes have 0, the longest time.
+    assert_eq!([near.min_rnr_timer, far.min_rnr_timer], [ConnParam::MIN_RNR_TIMER; 2]);
     drop((server, client, accepted));
     Ok(())
 }

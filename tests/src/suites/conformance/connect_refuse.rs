@@ -42,6 +42,7 @@ const DEPTHS: ConnParam<'_> = ConnParam {
     flow_control: false,
     retry_count: 7,
     rnr_retry_count: 7,
+    min_rnr_timer: None,
     srq: false,
     qp_num: 7,
 };
