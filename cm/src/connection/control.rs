@@ -4,7 +4,7 @@
 //! deadline of its disconnect, makes [`Control::ended`] readable, at which the others wait too: the
 //! channel has nothing left for them.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -137,9 +137,17 @@ impl Control {
     }
 }
 
-/// The descriptor is readable when the connection may have ended.
+/// The descriptor is readable when the connection may have ended, and edge-triggered loops may use
+/// it: what comes after a call of [`end`](Control::end) makes a new edge.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
+    }
+}
+
+/// The descriptor, for event loops that take numbers. The control keeps owning it.
+impl AsRawFd for Control {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

@@ -12,17 +12,32 @@
 //!
 //! A request that waits for a place is set up by the next thread that looks, when there is one.
 //! Threads that wait are woken for it, because no event of the channel says so.
+//!
+//! # The descriptor
+//! Event loops wait for [`Listener::ready`], an epoll descriptor above three files. Edge-triggered
+//! loops call until there is no outcome left, and then wait for what is new, so that each of these
+//! is an edge:
+//!
+//! | news | file |
+//! |---|---|
+//! | an event of the channel | the channel's |
+//! | a place for a request that has waited; the listener is closed; a call returned with work left | `wake` |
+//! | a deadline of a request | `timer` |
+//!
+//! Invariant: a call returns `None` with nothing left to do, or makes `wake` readable.
 
 use core::fmt;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use verbs::{Cause, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive, Place};
@@ -117,7 +132,9 @@ pub struct Listener<T = Resources> {
     channel: EventChannel,
     /// Readable once the listener is closed, and while [`State::is_woken`].
     wake: EventFd,
-    /// Readable while one of both is.
+    /// Readable once [`State::timer_at`] is over.
+    timer: TimerFd,
+    /// Readable while one of the three is.
     ready: Epoll,
     address: SocketAddr,
     setup: Box<Setup<T>>,
@@ -137,8 +154,11 @@ struct State<T> {
     held: BTreeMap<IdKey, ConnectRequest>,
     /// The requests that the program has accepted.
     waiting: BTreeMap<IdKey, Waiting<T>>,
-    /// Threads that wait are woken, to set up a request that has waited.
+    /// Threads that wait are woken, because there is work that no event of the channel announces.
     is_woken: bool,
+    /// The time at which the timer becomes readable: that of the earliest deadline of a request, or
+    /// before it.
+    timer_at: Option<Instant>,
 }
 
 impl<T> State<T> {
@@ -253,8 +273,11 @@ impl<T> Listener<T> {
         let (id, address) = listen(&channel, addresses, init)?;
         let refused = |errno: nix::errno::Errno| Error::new("listen", "", errno.into());
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(refused)?;
+        let timer =
+            TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)
+                .map_err(refused)?;
         let ready = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(refused)?;
-        for file in [channel.as_fd(), wake.as_fd()] {
+        for file in [channel.as_fd(), wake.as_fd(), timer.as_fd()] {
             ready.add(file, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(refused)?;
         }
         let max_waiting = match usize::try_from(init.backlog) {
@@ -263,8 +286,9 @@ impl<T> Listener<T> {
         };
         let passive = Passive::new(init.max_pending, max_waiting, init.establish_timeout);
         let (held, waiting) = (BTreeMap::new(), BTreeMap::new());
-        let state = Mutex::new(State { id: Some(id), passive, held, waiting, is_woken: false });
-        Ok(Self { state, channel, wake, ready, address, setup: Box::new(setup), is_own: false })
+        let state = State { id: Some(id), passive, held, waiting, is_woken: false, timer_at: None };
+        let (state, setup) = (Mutex::new(state), Box::new(setup));
+        Ok(Self { state, channel, wake, timer, ready, address, setup, is_own: false })
     }
 
     /// Returns the address and port at which it listens.
@@ -290,22 +314,22 @@ impl<T> Listener<T> {
     #[doc(alias = "rdma_get_request")]
     pub fn accept(&self) -> Result<Connection<T>> {
         loop {
-            if let Some(Incoming::Connection(connection)) = self.next_until(None)? {
+            if let Some(Incoming::Connection(connection)) = self.next_until(&mut Call::until(None))? {
                 return Ok(connection);
             }
         }
     }
 
     /// Returns the next connection, and waits for it at most for `timeout`. Returns `None` after
-    /// that.
+    /// that; without time, once nothing is left, so that event loops may wait for the descriptor
+    /// again, also edge-triggered ones.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn accept_within(&self, timeout: Duration) -> Result<Option<Connection<T>>> {
-        // A deadline beyond the clock's range means no deadline.
-        let deadline = Instant::now().checked_add(timeout);
+        let mut call = Call::within(timeout);
         loop {
-            match self.next_until(deadline)? {
+            match self.next_until(&mut call)? {
                 Some(Incoming::Connection(connection)) => return Ok(Some(connection)),
                 Some(Incoming::Failed { .. }) => {}
                 None => return Ok(None),
@@ -319,7 +343,7 @@ impl<T> Listener<T> {
     /// # Errors
     /// As [`accept`](Self::accept).
     pub fn next_incoming(&self, timeout: Duration) -> Result<Option<Incoming<T>>> {
-        self.next_until(Instant::now().checked_add(timeout))
+        self.next_until(&mut Call::within(timeout))
     }
 
     /// Stops listening. Calls that wait in other threads, and later ones, return `ECANCELED`;
@@ -335,29 +359,31 @@ impl<T> Listener<T> {
         drop((id, held, waiting));
     }
 
-    fn next_until(&self, deadline: Option<Instant>) -> Result<Option<Incoming<T>>> {
-        let is_over = |now| deadline.is_some_and(|deadline| deadline <= now);
-        // A call without time handles the events that wait.
-        let has_time = !is_over(Instant::now());
+    fn next_until(&self, call: &mut Call) -> Result<Option<Incoming<T>>> {
         loop {
             let mut state = self.lock();
             let Some(listener) = state.id.as_ref().map(CmId::key) else { return Err(is_closed()) };
             if core::mem::take(&mut state.is_woken) {
                 let _ = self.wake.read();
             }
+            if call.must_end() {
+                self.wake(&mut state);
+                return Ok(None);
+            }
+            call.handled += 1;
             if let Some(request) = state.next_held() {
                 self.wake_others(&mut state);
                 drop(state);
                 let incoming = self.set_up(request)?;
-                if incoming.is_some() || has_time && is_over(Instant::now()) {
+                if incoming.is_some() {
                     return Ok(incoming);
                 }
                 continue;
             }
             // An establishment that waited to be read is in time, but requests without end do not
             // put the deadlines off.
-            let event =
-                if state.passive.is_time_to_expire() { None } else { self.channel.try_next_event()? };
+            let has_more = state.passive.is_time_to_expire();
+            let event = if has_more { None } else { self.channel.try_next_event()? };
             let Some(event) = event else {
                 let now = Instant::now();
                 if let Some((key, outcome)) = state.passive.expired(now) {
@@ -366,9 +392,13 @@ impl<T> Listener<T> {
                     drop(state);
                     return incoming;
                 }
-                let until = deadline.into_iter().chain(state.passive.deadline()).min();
+                if has_more {
+                    continue;
+                }
+                self.set_timer(&mut state, now);
+                let until = call.deadline.into_iter().chain(state.passive.deadline()).min();
                 drop(state);
-                if is_over(now) {
+                if call.is_over(now) {
                     return Ok(None);
                 }
                 wait::until_readable(VERB, &[self.as_fd()], until)?;
@@ -384,6 +414,7 @@ impl<T> Listener<T> {
                         }
                         Place::Waiting => {
                             state.held.insert(request.id.key(), request);
+                            self.set_timer(&mut state, Instant::now());
                             None
                         }
                         Place::None => {
@@ -406,7 +437,7 @@ impl<T> Listener<T> {
                     None => None,
                 },
             };
-            if incoming.is_some() || has_time && is_over(Instant::now()) {
+            if incoming.is_some() {
                 return Ok(incoming);
             }
         }
@@ -450,6 +481,7 @@ impl<T> Listener<T> {
             }
             None => {
                 state.waiting.insert(place.key, waiting);
+                self.set_timer(&mut state, Instant::now());
                 drop(state);
                 core::mem::forget(place);
                 Ok(None)
@@ -460,10 +492,39 @@ impl<T> Listener<T> {
     /// Wakes threads that wait if a request that has waited can be set up: this thread may not call
     /// again.
     fn wake_others(&self, state: &mut State<T>) {
-        if !state.is_woken && state.passive.has_next_waiting() {
-            state.is_woken = true;
+        if state.passive.has_next_waiting() {
+            self.wake(state);
+        }
+    }
+
+    /// Makes the descriptor readable, until the next call.
+    fn wake(&self, state: &mut State<T>) {
+        if !core::mem::replace(&mut state.is_woken, true) {
             // Full means that it is readable.
             let _ = self.wake.write(1);
+        }
+    }
+
+    /// Lets the descriptor become readable at the earliest deadline of a request, of which no event
+    /// tells. All requests have the same time, so that the timer is seldom set: it may expire for a
+    /// request that has ended, and is set to the next deadline then.
+    fn set_timer(&self, state: &mut State<T>, now: Instant) {
+        if state.timer_at.is_some_and(|at| at > now) {
+            return;
+        }
+        state.timer_at = state.passive.deadline();
+        let set = match state.timer_at {
+            // 0 would disarm it.
+            Some(at) => {
+                let left = TimeSpec::from_duration((at - now).max(Duration::from_nanos(1)));
+                self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())
+            }
+            // It has expired, and must not stay readable.
+            None => self.timer.unset(),
+        };
+        if set.is_err() {
+            // The next call tries again.
+            state.timer_at = None;
         }
     }
 
@@ -500,6 +561,38 @@ impl<T> Waiting<T> {
     }
 }
 
+/// A call that waits for an outcome, or handles what there is.
+struct Call {
+    /// `None` for a call without limit.
+    deadline: Option<Instant>,
+    /// Whether there was time when the call began. One without time handles all that waits.
+    has_time: bool,
+    /// The rounds that it has made.
+    handled: usize,
+}
+
+impl Call {
+    fn within(timeout: Duration) -> Self {
+        // A deadline beyond the clock's range means no deadline.
+        Self::until(Instant::now().checked_add(timeout))
+    }
+
+    fn until(deadline: Option<Instant>) -> Self {
+        let call = Self { deadline, has_time: true, handled: 0 };
+        Self { has_time: !call.is_over(Instant::now()), ..call }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Returns whether the call ends although work may be left.
+    fn must_end(&self) -> bool {
+        let is_late = self.handled > 0 && self.has_time && self.is_over(Instant::now());
+        is_late || !self.has_time && self.handled >= MAX_HANDLED
+    }
+}
+
 /// A request that the program sets up, whose place is given back when the setup panics, rejects or
 /// fails.
 struct Setting<'a, T> {
@@ -517,11 +610,22 @@ impl<T> Drop for Setting<'_, T> {
 
 /// The descriptor is readable when there may be a connection, for event loops, which then call
 /// [`accept_within`](Listener::accept_within) without time until it returns `None`. It stays
-/// readable while events wait, of which such a call handles a bounded number, and while a request
-/// that has waited for others can be set up; and once the listener is closed.
+/// readable while events wait, while a request that has waited for others can be set up, after the
+/// deadline of a request, and once the listener is closed.
+///
+/// Edge-triggered loops (`EPOLLET`) may use it: `None` means that nothing is left, and what comes
+/// later makes a new edge. A call that has handled thousands of events, as under a flood of
+/// requests, returns `None` too, and makes that edge itself.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.0.as_fd()
+    }
+}
+
+/// The descriptor, for event loops that take numbers. The listener keeps owning it.
+impl<T> AsRawFd for Listener<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -618,6 +722,11 @@ fn is_closed() -> Error {
 
 /// The largest number of requests that wait for a place, and the default: Linux' largest backlog.
 const MAX_WAITING: usize = 1024;
+
+/// The most events that a call handles without an outcome: as many requests as `ib_cm` lets wait.
+/// Without a limit, strangers who send requests as fast as they are rejected would keep a program
+/// in a call without time.
+const MAX_HANDLED: usize = 4096;
 
 /// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and
 /// an event channel.

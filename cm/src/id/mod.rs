@@ -152,6 +152,10 @@ impl CmId {
     ///
     /// A thread that has read an event of the id from the old channel may still be handling it.
     ///
+    /// The events make the new channel's descriptor readable. An edge-triggered loop on a channel
+    /// whose ids are the kernel's alone gets no edge for them, and looks at the channel once after
+    /// this call ([`try_next_event`](EventChannel::try_next_event)).
+    ///
     /// # Errors
     /// Any errno that the kernel returns, and of `epoll_ctl(2)`.
     ///

@@ -6,6 +6,7 @@
 //! | [`address`] | addresses, ports and options |
 //! | [`connect`] | connections: private data, data, rejects, backlogs |
 //! | [`datagram`] | datagram services, and multicast groups |
+//! | [`edges`] | edge-triggered event loops |
 //! | [`life`] | ids that are dropped in every state |
 //! | [`listener`] | listeners and connectors |
 //! | [`mtu`] | path MTUs between interfaces of one machine |
@@ -19,6 +20,7 @@
 mod address;
 mod connect;
 mod datagram;
+mod edges;
 mod life;
 mod listener;
 mod mtu;

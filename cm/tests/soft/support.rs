@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use rdmacm::{Address, CmId, ConnParam, ConnectRequest, Event, EventChannel, EventKind, PortSpace};
 use verbs::state::{Init, Rts};
-use verbs::{Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, SendOp};
+use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, SendOp};
 
 /// The time after which a test gives up. Machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ pub(crate) const RESOLVE: Duration = Duration::from_secs(5);
 
 /// A soft device of the process, and its address.
 pub(crate) struct Host {
-    _device: Device,
+    device: Device,
     pub(crate) address: IpAddr,
 }
 
@@ -29,7 +29,11 @@ impl Host {
         let device = verbs::soft::auto().expect("a free address of 127.0.0.0/8");
         let context = device.open().expect("a soft device opens");
         let gid = context.find_gid(1).expect("a soft device has a GID").gid;
-        Self { _device: device, address: gid.to_ipv4().expect("an IPv4 address").into() }
+        Self { device, address: gid.to_ipv4().expect("an IPv4 address").into() }
+    }
+
+    pub(crate) fn open(&self) -> Context {
+        self.device.open().expect("a soft device opens")
     }
 
     pub(crate) fn at(&self, port: u16) -> SocketAddr {

@@ -26,12 +26,12 @@ use verbs::{SendFlags, SendOp};
 use crate::support::{Host, PATIENCE, next, resolved};
 
 /// Connects to an address in another thread.
-fn client(to: SocketAddr) -> thread::JoinHandle<Result<Connection, ConnectError>> {
+pub(crate) fn client(to: SocketAddr) -> thread::JoinHandle<Result<Connection, ConnectError>> {
     thread::spawn(move || Connector::default().connect(to))
 }
 
 /// Returns both ends of a connection.
-fn pair(listener: &Listener) -> (Connection, Connection) {
+pub(crate) fn pair(listener: &Listener) -> (Connection, Connection) {
     let client = client(listener.local_addr());
     let accepted = accept(listener);
     (client.join().unwrap().unwrap(), accepted)
@@ -52,7 +52,7 @@ fn send(from: &mut Connection, to: &mut Connection, text: &[u8]) {
 }
 
 /// Returns a listener that accepts with the resources that it makes, and with private data.
-fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listener {
+pub(crate) fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listener {
     Listener::bind_with(host.at(0), init, |request| {
         let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
         let mut private_data = request.peer.private_data()[..8].to_vec();
@@ -64,14 +64,14 @@ fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listener {
 }
 
 /// A client that sends a request, and does not confirm the listener's reply.
-struct Slow {
+pub(crate) struct Slow {
     channel: EventChannel,
     id: CmId,
     to: SocketAddr,
 }
 
 impl Slow {
-    fn new(to: SocketAddr, qp_num: u32) -> Self {
+    pub(crate) fn new(to: SocketAddr, qp_num: u32) -> Self {
         let channel = EventChannel::new().unwrap();
         let id = resolved(&channel, PortSpace::TCP, to);
         id.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();

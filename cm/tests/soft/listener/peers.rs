@@ -8,10 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rdmacm::{ConnParam, Connector, EventKind, Incoming, Listener, ListenerInit, Peer, Resources};
+use rdmacm::{
+    ConnParam, Connection, Connector, EventKind, Incoming, Listener, ListenerInit, Peer, Resources,
+};
 use verbs::Errno;
 
 use super::{Slow, accept, client, listener_that_answers, pair};
+use crate::edges::EdgeLoop;
 use crate::support::{End, Host, PATIENCE, next, readable};
 
 #[test]
@@ -33,7 +36,23 @@ const PEERS: u64 = 256;
 
 #[test]
 fn two_hundred_and_fifty_six_peers_connect_to_one_listener_at_once() {
-    at_once(&ListenerInit { max_pending: PEERS as usize, ..ListenerInit::default() });
+    at_once(&ListenerInit { max_pending: PEERS as usize, ..ListenerInit::default() }, accept_all);
+}
+
+#[test]
+fn an_edge_triggered_loop_accepts_two_hundred_and_fifty_six_peers() {
+    for max_pending in [PEERS as usize, 16] {
+        at_once(&ListenerInit { max_pending, ..ListenerInit::default() }, |listener| {
+            let mut accepted = Vec::new();
+            EdgeLoop::around(listener).take(PEERS as usize, || {
+                let next = listener.accept_within(Duration::ZERO).unwrap();
+                let is_some = next.is_some();
+                accepted.extend(next);
+                is_some
+            });
+            accepted
+        });
+    }
 }
 
 /// Connects 256 peers at once to a listener with the default number of pending requests, in a
@@ -43,10 +62,20 @@ pub(crate) fn beyond_the_default() {
     setrlimit(Resource::RLIMIT_NOFILE, soft.min(1024), hard).unwrap();
     let init = ListenerInit::default();
     assert!(init.max_pending < PEERS as usize, "{init:?}");
-    at_once(&init);
+    at_once(&init, accept_all);
 }
 
-fn at_once(init: &ListenerInit) {
+fn accept_all(listener: &Listener<End>) -> Vec<Connection<End>> {
+    let mut accepted = Vec::new();
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while accepted.len() < PEERS as usize {
+        assert!(Instant::now() < deadline, "{} are accepted", accepted.len());
+        accepted.extend(listener.accept_within(PATIENCE).unwrap());
+    }
+    accepted
+}
+
+fn at_once(init: &ListenerInit, accept: impl FnOnce(&Listener<End>) -> Vec<Connection<End>>) {
     let host = Host::new();
     // Completion queues without channels, because processes often have no more than 1024 files.
     let listener = Listener::bind_with(host.at(0), init, |request| {
@@ -81,12 +110,7 @@ fn at_once(init: &ListenerInit) {
                 all.lock().unwrap().push(connection);
             });
         }
-        let mut accepted = Vec::new();
-        let deadline = Instant::now() + 3 * PATIENCE;
-        while accepted.len() < PEERS as usize {
-            assert!(Instant::now() < deadline, "{} are accepted", accepted.len());
-            accepted.extend(listener.accept_within(PATIENCE).unwrap());
-        }
+        let accepted = accept(&listener);
         let numbers: BTreeSet<_> = accepted.iter().map(|it| it.peer.private_data[..8].to_vec()).collect();
         assert_eq!(numbers.len(), PEERS as usize);
     });
