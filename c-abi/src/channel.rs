@@ -8,7 +8,7 @@
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
-use std::os::fd::{IntoRawFd as _, RawFd};
+use std::os::fd::IntoRawFd as _;
 
 use verbs_core::Errno;
 
@@ -16,6 +16,7 @@ use crate::c::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::context::{device_ops, verbs};
 use crate::errno::{self, fail_null, not_null, not_null_or_null};
 use crate::event::with_mutex;
+use crate::wait::read_record;
 
 /// Counts the queues of a channel.
 ///
@@ -61,22 +62,12 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     0
 }
 
-/// Reads one record of a descriptor.
-///
-/// # Safety
-/// `record` is plain data of the descriptor's records.
-pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
-    // SAFETY: the buffer has the length that is given.
-    let len = unsafe { libc::read(fd, (&raw mut *record).cast(), size_of::<T>()) };
-    usize::try_from(len).is_ok_and(|len| len == size_of::<T>())
-}
-
-/// `ibv_get_cq_event(3)`.
+/// `ibv_get_cq_event(3)`. A thread may be cancelled in it.
 ///
 /// # Safety
 /// `channel` is live, `cq` and `cq_context` point to pointers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,

@@ -11,7 +11,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::types::AsyncEventType;
 
 use crate::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
-use crate::channel::read_record;
+use crate::wait::read_record;
 
 /// Calls `with` with the mutex of an object.
 ///
@@ -85,12 +85,12 @@ unsafe fn element(event: *const ibv_async_event) -> Element {
     }
 }
 
-/// `ibv_get_async_event(3)`.
+/// `ibv_get_async_event(3)`. A thread may be cancelled in it.
 ///
 /// # Safety
 /// `context` is open, and `event` points to an event.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {

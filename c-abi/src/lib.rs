@@ -22,6 +22,7 @@
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
 //! | [`left`] | the end of objects that a program leaves behind |
+//! | [`wait`] | the system calls in which a thread may be cancelled |
 //! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
 //!
 //! An object of C is a box: the public struct first, then the provider's object, so that a pointer
@@ -72,6 +73,7 @@ pub mod srq;
 pub mod strings;
 pub mod sysfs;
 mod thread;
+mod wait;
 mod wq;
 mod wr;
 mod xrcd;

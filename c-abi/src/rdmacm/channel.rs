@@ -14,6 +14,7 @@
 //! As [`rdmacm`](super). Reading a handler and the mask of the thread changes neither.
 #![allow(unsafe_code)]
 
+use core::cell::Cell;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
@@ -22,7 +23,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use rdmacm::EventChannel;
 use verbs_core::Errno;
@@ -30,8 +30,8 @@ use verbs_core::Errno;
 use super::id::{self, Claimed};
 use super::{Result, logged};
 use crate::c::rdma_event_channel;
-use crate::errno;
 use crate::object::Object;
+use crate::{errno, wait};
 
 /// A channel, which a thread that waits at it keeps alive.
 #[derive(Debug)]
@@ -71,26 +71,29 @@ impl Channel {
     }
 
     /// Returns the next event of an id that lives, counted. Waits for it unless the program has set
-    /// `O_NONBLOCK`.
+    /// `O_NONBLOCK`. The caller's share ends with the thread if that is cancelled in the wait.
     ///
     /// # Errors
     /// `EAGAIN` where the program has set `O_NONBLOCK`; `EINTR` after a signal whose handler does
     /// not restart calls; any other errno of reading events.
-    pub(super) fn next(&self) -> Result<Claimed> {
+    pub(super) fn next(self: Arc<Self>) -> Result<(Claimed, Arc<Self>)> {
+        thread_local! {
+            static WAITED_FOR: Cell<Option<Arc<Channel>>> = const { Cell::new(None) };
+        }
+        let mut channel = self;
         loop {
-            if let Some(claimed) = self.claim()? {
-                return Ok(claimed);
+            if let Some(claimed) = channel.claim()? {
+                return Ok((claimed, channel));
             }
-            let flags = OFlag::from_bits_retain(fcntl(self.file.0.as_fd(), FcntlArg::F_GETFL)?);
+            let flags = OFlag::from_bits_retain(fcntl(channel.file.0.as_fd(), FcntlArg::F_GETFL)?);
             if flags.contains(OFlag::O_NONBLOCK) {
                 return Err(Errno::AGAIN);
             }
-            let mut fds = [PollFd::new(self.file.0.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, PollTimeout::NONE) {
-                Ok(_) => {}
-                Err(nix::errno::Errno::EINTR) if restarts() => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            let fd = channel.file.0.as_raw_fd();
+            channel = wait::keeping(&WAITED_FOR, channel, || match wait::readable(fd) {
+                Err(Errno::INTR) if restarts() => Ok(()),
+                waited => waited,
+            })?;
         }
     }
 

@@ -75,9 +75,10 @@ enum Param {
 /// `channel` is live.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event> {
     // SAFETY: the caller's promise.
-    let channel = unsafe { channel::share(channel) };
+    let mut channel = unsafe { channel::share(channel) };
     loop {
-        let claimed = channel.next()?;
+        let claimed;
+        (claimed, channel) = channel.next()?;
         let tally = Arc::clone(&claimed.tally);
         // SAFETY: the ids of a claimed event are live.
         match unsafe { Draft::of(claimed) } {
@@ -276,12 +277,12 @@ pub(super) fn result_of(event: &rdma_cm_event) -> Result {
     }
 }
 
-/// `rdma_get_cm_event(3)`.
+/// `rdma_get_cm_event(3)`. A thread may be cancelled in it.
 ///
 /// # Safety
 /// `channel` is live, and `event` is null or points to a pointer.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_get_cm_event(
+pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {

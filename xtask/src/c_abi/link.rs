@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::symbols::{EFA, MLX5, Node, RDMACM};
-use super::{LIBRARIES, say, script, verify};
+use super::{LIBRARIES, points, say, script, verify};
 use crate::apt::{self, HostTool};
 
 /// The libraries that consist of nodes.
@@ -126,6 +126,9 @@ impl Linking<'_> {
     fn image_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
+        // A thread that is cancelled in one of these would take locks along.
+        let replaced = points::RAW.iter().chain(points::GUARDED);
+        arguments.extend(replaced.map(|name| format!("-Wl,--wrap={name}").into()));
         arguments.push("-Wl,--whole-archive".into());
         arguments.push(self.archive.into());
         arguments.push("-Wl,--no-whole-archive".into());

@@ -5,6 +5,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `c-abi/src/symbols.rs` | lists the symbols, their nodes and states |
+//! | [`points`] | lists the C library's cancellation points |
 //! | [`script`] | writes the linker's version scripts from that list |
 //! | [`link`] | links the libraries |
 //! | [`verify`] | compares them with the list |
@@ -13,6 +14,7 @@
 
 mod deb;
 mod link;
+mod points;
 pub(crate) mod run;
 mod script;
 pub(crate) mod shipped;

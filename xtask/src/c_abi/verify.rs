@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use super::link::Binutils;
+use super::points::{GUARDED, POINTS, WAITS};
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 
 /// Libraries that the image may need at run time: those of C and of the language.
@@ -31,8 +32,8 @@ pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
 /// Checks what `libibverbs.so.1` exports, in which nodes, and what it needs.
 ///
 /// # Errors
-/// A symbol or a node is missing, one is there that the table lacks, or a library is needed that is
-/// none of C's.
+/// A symbol or a node is missing, one is there that the table lacks, a library is needed that is
+/// none of C's, or a thread could be cancelled elsewhere than in a wait for an event.
 pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()
@@ -49,7 +50,24 @@ pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
         .filter(|name| !NEEDED.iter().any(|known| name.starts_with(known)))
         .collect();
     ensure!(foreign.is_empty(), "libibverbs.so.1 needs {}, which is no library of C", foreign.join(", "));
+    let text = words(&binutils.program("nm"), &["--dynamic", "--undefined-only", "--format=posix"], path)?;
+    let points = cancellation_points(&text);
+    ensure!(
+        points.is_empty(),
+        "libibverbs.so.1 calls {}, where pthread_cancel(3) can end a thread that has locks: \
+         c-abi/image/src/cancellation.rs must replace it",
+        points.join(", ")
+    );
     Ok(())
+}
+
+/// Returns the cancellation points among nm's undefined names that are neither guarded nor those of
+/// waits. Their versions stand behind an `@`.
+fn cancellation_points(text: &str) -> Vec<&str> {
+    posix_names(text)
+        .map(|name| name.split('@').next().unwrap_or_default())
+        .filter(|name| POINTS.contains(name) && !GUARDED.contains(name) && !WAITS.contains(name))
+        .collect()
 }
 
 /// Checks a library that has nodes alone.
@@ -170,6 +188,7 @@ fn words(program: &str, arguments: &[&str], path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::points;
     use super::*;
 
     #[test]
@@ -192,6 +211,15 @@ mod tests {
                 "rsend"
             ]
         );
+    }
+
+    #[test]
+    fn calls_in_which_a_thread_could_be_cancelled_are_found_except_in_waits() {
+        let text = "__read@GLIBC_2.2.5 U\nmalloc@GLIBC_2.2.5 U\nwrite@GLIBC_2.2.5 U\n\
+                    pthread_join@GLIBC_2.34 U\nrecvmmsg U\nioctl@GLIBC_2.2.5 U\n";
+        assert_eq!(cancellation_points(text), ["write", "recvmmsg"]);
+        let replaced = points::RAW.iter().chain(GUARDED).chain(WAITS);
+        assert!(replaced.clone().all(|name| POINTS.contains(name)));
     }
 
     #[test]

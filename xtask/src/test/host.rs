@@ -263,6 +263,7 @@ const SHIPPED: &[&str] = &[
     "perftest.ib_send_lat -c UD -e --use-srq -s 1024",
     "librdmacm.rping -C 10 -v -V connects",
     "librdmacm.programs_load_our_librdmacm",
+    "c.cancel",
     "c.connections",
     "c.destroy_order",
     "c.destroy_order under AddressSanitizer",

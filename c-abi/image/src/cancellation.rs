@@ -1,0 +1,169 @@
+//! Functions of the C library that are cancellation points, without being ones.
+//!
+//! A C program may cancel a thread while a call of this library makes a system call. The call then
+//! ends in the middle: without destructors, so that its locks stay locked. In rdma-core few calls
+//! are cancellation points, because the data path makes no system call and commands are `ioctl(2)`,
+//! which is none. In this library, any call may write to an eventfd, read a clock's file or send a
+//! packet.
+//!
+//! The linker (`--wrap`) therefore takes the functions of this file for all calls of the C library's
+//! functions of these names in the image: those of our code, of the crates below it, and of Rust's
+//! standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`,
+//! because the image exports none. A thread can be cancelled in the waits alone, which call the C
+//! library by other names (`c-abi/src/wait.rs`).
+//!
+//! # Safety
+//! Each function does what the C library's function of its name does, with the arguments of the
+//! caller, whose promise for them holds here as well.
+//!
+//! # References
+//! `pthreads(7)` (cancellation points), `syscall(2)`, `ld(1)` (`--wrap`)
+#![allow(unsafe_code)]
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ptr::{null, null_mut};
+
+use libc::{
+    addrinfo, epoll_event, ifaddrs, iovec, mode_t, msghdr, nfds_t, off64_t, pollfd, pthread_cond_t,
+    pthread_mutex_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, syscall, timespec,
+};
+
+/// Functions that make a system call. `syscall(2)` is no cancellation point.
+macro_rules! raw {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = ($($part:expr),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+            // SAFETY: the caller's promise; the kernel takes these arguments for this call.
+            unsafe { syscall($($part),*) as $result }
+        }
+    )*};
+}
+
+/// Functions that are called with cancellation disabled.
+macro_rules! guarded {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> c_int = $real:ident;)*) => {
+        unsafe extern "C" {
+            $(fn $real($($arg: $type),*) -> c_int;)*
+        }
+
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+                let _guard = Disabled::new();
+                // SAFETY: the caller's promise.
+                unsafe { $real($($arg),*) }
+            }
+        )*
+    };
+}
+
+raw! {
+    fn __wrap_accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int =
+        (libc::SYS_accept4, fd, address, length, flags);
+    fn __wrap_close(fd: c_int) -> c_int = (libc::SYS_close, fd);
+    fn __wrap_connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int =
+        (libc::SYS_connect, fd, address, length);
+    fn __wrap_epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int =
+        (libc::SYS_epoll_pwait, epoll, events, count, timeout, null::<sigset_t>(), SIGSET);
+    fn __wrap_getrandom(buf: *mut c_void, length: size_t, flags: c_uint) -> ssize_t =
+        (libc::SYS_getrandom, buf, length, flags);
+    // The mode is optional in C, and ignored by the kernel where it is absent.
+    fn __wrap_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        (libc::SYS_openat, libc::AT_FDCWD, path, flags, mode);
+    fn __wrap_open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        (libc::SYS_openat, libc::AT_FDCWD, path, flags, mode);
+    fn __wrap_openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        (libc::SYS_openat, dir, path, flags, mode);
+    fn __wrap_pause() -> c_int =
+        (libc::SYS_ppoll, null_mut::<pollfd>(), NONE, null::<timespec>(), null::<sigset_t>(), SIGSET);
+    fn __wrap_pread64(fd: c_int, buf: *mut c_void, length: size_t, offset: off64_t) -> ssize_t =
+        (libc::SYS_pread64, fd, buf, length, offset);
+    fn __wrap_read(fd: c_int, buf: *mut c_void, length: size_t) -> ssize_t =
+        (libc::SYS_read, fd, buf, length);
+    fn __wrap_recv(fd: c_int, buf: *mut c_void, length: size_t, flags: c_int) -> ssize_t =
+        (libc::SYS_recvfrom, fd, buf, length, flags, null_mut::<sockaddr>(), null_mut::<socklen_t>());
+    fn __wrap_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
+        (libc::SYS_recvmsg, fd, message, flags);
+    fn __wrap_send(fd: c_int, buf: *const c_void, length: size_t, flags: c_int) -> ssize_t =
+        (libc::SYS_sendto, fd, buf, length, flags, null::<sockaddr>(), NONE);
+    fn __wrap_sendto(
+        fd: c_int, buf: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, size: socklen_t
+    ) -> ssize_t = (libc::SYS_sendto, fd, buf, length, flags, address, size);
+    fn __wrap_write(fd: c_int, buf: *const c_void, length: size_t) -> ssize_t =
+        (libc::SYS_write, fd, buf, length);
+    fn __wrap_writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t =
+        (libc::SYS_writev, fd, parts, count);
+}
+
+guarded! {
+    fn __wrap_getaddrinfo(
+        node: *const c_char, service: *const c_char, hints: *const addrinfo, found: *mut *mut addrinfo
+    ) -> c_int = __real_getaddrinfo;
+    fn __wrap_getifaddrs(found: *mut *mut ifaddrs) -> c_int = __real_getifaddrs;
+    fn __wrap_pthread_cond_wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int =
+        __real_pthread_cond_wait;
+    fn __wrap_pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int = __real_pthread_join;
+}
+
+/// `ppoll(2)`. The kernel writes the time that is left into its argument; the C library does not.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise: null, or a time.
+    let mut timeout = unsafe { timeout.as_ref() }.copied();
+    let timeout = timeout.as_mut().map_or(null_mut(), |timeout| timeout as *mut timespec);
+    // SAFETY: the caller's promise; the kernel takes these arguments for this call.
+    unsafe { syscall(libc::SYS_ppoll, fds, count, timeout, mask, SIGSET) as c_int }
+}
+
+/// `poll(2)`, by `ppoll(2)`: aarch64 has no other.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+    let timeout = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
+        tv_sec: (milliseconds / 1000).into(),
+        tv_nsec: (milliseconds % 1000 * 1_000_000).into(),
+    });
+    let timeout = timeout.as_ref().map_or(null(), |timeout| timeout as *const timespec);
+    // SAFETY: the caller's promise; the time lives as long as the call.
+    unsafe { __wrap_ppoll(fds, count, timeout, null()) }
+}
+
+/// No bytes of an address, and no descriptors.
+const NONE: c_long = 0;
+/// The bytes of the kernel's signal sets.
+const SIGSET: size_t = 8;
+
+/// The calling thread is not cancelled while this lives.
+struct Disabled {
+    /// The state before.
+    before: c_int,
+}
+
+impl Disabled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the state is one of the two, and the pointer that of a variable. The call fails
+        // for no other reason.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for Disabled {
+    fn drop(&mut self) {
+        // SAFETY: the state was the thread's own before; the other pointer may be null. Enabling it
+        // cancels nothing: it is no cancellation point.
+        unsafe { pthread_setcancelstate(self.before, null_mut()) };
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Of the C library: cancellation waits until it is enabled.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
