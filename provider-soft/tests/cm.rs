@@ -262,14 +262,14 @@ fn live_devices_are_found_by_their_address_and_others_are_not() {
 fn pending(resolution: Resolution) -> Lookup {
     match resolution {
         Resolution::Pending(lookup) => lookup,
-        Resolution::Done(route) => panic!("nobody was asked: {route:?}"),
+        other => panic!("nobody was asked: {other:?}"),
     }
 }
 
 fn done(resolution: Resolution) -> Route {
     match resolution {
         Resolution::Done(route) => route,
-        Resolution::Pending(lookup) => panic!("{lookup:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -73,7 +73,7 @@ fn route(source: Option<&str>, to: &str) -> Result<Route, Errno> {
     let source = source.map(|source| source.parse().unwrap());
     match resolve(TCP, source, SocketAddr::new(to.parse().unwrap(), 7174))? {
         Resolution::Done(route) => Ok(route),
-        Resolution::Pending(lookup) => panic!("nothing listens here: {lookup:?}"),
+        other => panic!("nothing listens here: {other:?}"),
     }
 }
 

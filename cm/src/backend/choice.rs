@@ -256,7 +256,7 @@ fn is_reached_by_soft(
     }
     let ip = to.ip().to_canonical();
     match resolve(space.0, source, to) {
-        Ok(Resolution::Pending(_)) => true,
+        Ok(Resolution::Pending(_) | Resolution::Shared(_)) => true,
         // Of the other addresses of this machine, the kernel's devices have some.
         Ok(Resolution::Done(route)) => !route.is_local || route.port.address() == ip || ip.is_loopback(),
         Err(_) => false,

@@ -39,7 +39,8 @@ impl CmId {
     /// have addresses of another family.
     ///
     /// `source` binds the id, unless it is bound; without it, the routes choose. A time-out is
-    /// rounded up to milliseconds.
+    /// rounded up to milliseconds. Where a listener of another process has to be asked for its soft
+    /// devices, it is at least 2 s while that listener exists.
     ///
     /// # Errors
     /// - `EINVAL` for an id that is resolved or connected already, or bound to an address of

@@ -14,6 +14,7 @@
 //! | [`removal`] | devices that are removed, and devices that appear |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
+//! | [`users`] | names that another user of the machine takes |
 //! | [`xrc`] | connections over XRC |
 #![allow(missing_docs)]
 
@@ -30,4 +31,5 @@ mod removal;
 mod stranger;
 mod support;
 mod thread;
+mod users;
 mod xrc;

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rdmacm::{CmId, ConnParam, Connector, EventChannel, EventKind, Incoming, Listener, PortSpace};
 use verbs::state::Rts;
 use verbs::{Errno, Qp};
@@ -17,18 +19,25 @@ use crate::listener::peers;
 use crate::support::{
     End as Objects, Host, PATIENCE, RESOLVE, Server, asking, established, is_inside, next, request, resolved,
 };
+use crate::users;
 
 /// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
-/// one with a port: `listen` (without, on any), `connect`, `vanish`, `exit`, `occupied`, `move`.
+/// one with a port: `listen` and `local` (without, on any), `connect`, `vanish`, `exit`,
+/// `occupied`, `squat`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
-fn start(part: &str) -> Child {
+pub(crate) fn start(part: &str) -> Child {
     start_on("auto", part)
 }
 
 /// Starts a part as [`start`] does, with a device on an address.
-fn start_on(address: &str, part: &str) -> Child {
+pub(crate) fn start_on(address: &str, part: &str) -> Child {
+    command_on(address, part).spawn().expect("this program starts again")
+}
+
+/// Returns the command that starts a part.
+pub(crate) fn command_on(address: &str, part: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", "process::a_part", "--nocapture"]);
     command.env(PART, part).env("VERBS_SOFT", address).env_remove("VERBS_SOFT_STRICT_PORTS");
@@ -38,11 +47,12 @@ fn start_on(address: &str, part: &str) -> Child {
         _ if part.starts_with("move") => command.env_remove("VERBS_SOFT").env("ADDRESS", address),
         _ => &mut command,
     };
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts again")
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }
 
 /// A process that is killed with the test.
-struct Process(Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -52,7 +62,7 @@ impl Drop for Process {
 }
 
 /// Waits for a line of a process that begins so, and returns the rest.
-fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
+pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
     let mut text = String::new();
     while process.read_line(&mut text).expect("its output") > 0 {
         if let Some((_, rest)) = text.split_once(begin) {
@@ -70,7 +80,9 @@ fn a_part() {
     let mut words = part.split_whitespace();
     let (role, port) = (words.next(), words.next().and_then(|port| port.parse().ok()));
     match (role, port) {
-        (Some("listen"), port) => listen(port.unwrap_or(0)),
+        (Some("listen"), port) => listen((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into()),
+        (Some("local"), port) => listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into()),
+        (Some("squat"), Some(port)) => users::squat(port),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
@@ -184,8 +196,8 @@ fn accept(server: &Server) -> (CmId, Objects) {
 }
 
 /// Accepts one connection, and waits for its end.
-fn listen(port: u16) {
-    let server = Server::on((Ipv4Addr::UNSPECIFIED, port).into(), PortSpace::TCP, 0);
+fn listen(at: SocketAddr) {
+    let server = Server::on(at, PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
     let (id, _end) = accept(&server);
     println!("\nreceived");
@@ -226,7 +238,7 @@ fn connect(port: u16, ending: End) {
 }
 
 /// Connects to a process that calls [`accept`], and sends its message.
-fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
+pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     let mut end = Objects::of(id);
     id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
     established(channel, id);
@@ -333,6 +345,34 @@ fn a_device_of_a_process_that_does_not_listen_rejects_at_once() {
         let error = next(&channel).ok().unwrap_err();
         assert!(error.to_string().contains("no program listens"), "{error}");
     }
+}
+
+#[test]
+fn the_address_of_a_device_resolves_while_its_process_does_nothing() {
+    let _host = Host::new();
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 98, high, low);
+    let mut process = Process(start_on(&address.to_string(), "listen"));
+    let mut output = BufReader::new(process.0.stdout.take().unwrap());
+    let port: u16 = line(&mut output, "listening ").parse().unwrap();
+    let server = Pid::from_raw(process.0.id().cast_signed());
+    kill(server, Signal::SIGSTOP).unwrap();
+    let channel = EventChannel::new().unwrap();
+    let ids = [(); 3].map(|()| {
+        let id = channel.create_id(PortSpace::TCP).unwrap();
+        id.resolve_addr(None, (address, port), Duration::ZERO).unwrap();
+        let event = next(&channel);
+        assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
+        id
+    });
+    kill(server, Signal::SIGCONT).unwrap();
+    let [id, ..] = ids;
+    id.resolve_route(RESOLVE).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::RouteResolved));
+    let _objects = send(&channel, &id);
+    line(&mut output, "received");
+    id.disconnect().unwrap();
+    assert!(process.0.wait().unwrap().success());
 }
 
 #[test]

@@ -9,19 +9,43 @@
 //!
 //! Looking at a name is one `connect(2)` of a socket that is kept for it. A listener on the address
 //! itself comes before one on all addresses, whatever was known before: its name is tried first.
+//!
+//! # One question for all
+//! While a listener is asked, further resolutions wait for that answer ([`Resolution::Shared`]). A
+//! listener whose process has the device at the destination need not be asked: the kernel names the
+//! processes of both, and the device is the listener's. Its answer comes in the meantime.
+//!
+//! # Whose name
+//! Any user may bind a name. One of a listener that runs cannot be taken: the listener on all
+//! addresses has that of the loopback address too. For the other addresses of 127.0.0.0/8, and
+//! those of devices, the client compares users (`Answers::is_preferred`).
+//!
+//! | listener on the address | and one on all | chosen |
+//! |---|---|---|
+//! | of root or the client's user | any | the first |
+//! | of another user | none, or of the same user | the first |
+//! | of another user, at its device | of root or the client's user, on named devices | the first |
+//! | of another user | of root or the client's user | the second |
+//! | of another user, at 127.0.0.0/8 by name | of a third user, by name | the second |
+//! | of another user | of a third user | the first |
+//!
+//! A named device has an address that `VERBS_SOFT` or the program gave it. One by name has another,
+//! which its clients have to ask for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::Weak;
 
 use verbs_core::Errno;
 
+use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, is_reached, name, stream};
+use super::rendezvous::{Token, device_name, is_reached, name, stream};
 use super::resolve::{
-    Lookup, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
+    Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
 
 /// The answers of listeners, of which a connection manager keeps one for all its resolutions.
@@ -33,6 +57,11 @@ pub struct Answers {
     looking: Option<UnixDatagram>,
     /// A socket whose last name had no listener.
     asking: Option<OwnedFd>,
+    /// Questions that are asked, by the listeners' names.
+    asked: BTreeMap<String, Weak<()>>,
+    /// Those of them for whose answers no resolution waits, because the destination is a device of
+    /// the listener.
+    unhurried: BTreeMap<String, Lookup>,
 }
 
 /// The listener at a destination, when it is looked for [again](Answers::find).
@@ -44,10 +73,24 @@ pub enum Found {
     Moved(Route),
     /// A listener that has not answered before is asked for its devices.
     Asked(Lookup),
+    /// It is asked already, for another request or resolution.
+    Shared(Question),
     /// A program listens, and no device of this process reaches its devices: the errno of
     /// [`resolve`](super::resolve()).
     Unreached(Errno),
     /// Nothing listens.
+    Nobody,
+}
+
+/// The listener at a destination.
+#[derive(Debug)]
+enum Seen {
+    /// It has answered.
+    Known(Answer),
+    /// Its process has the device at the destination.
+    AtDevice,
+    Asked(Lookup),
+    Shared(Question),
     Nobody,
 }
 
@@ -98,14 +141,13 @@ impl Answers {
         let is_own = ports.iter().any(|port| port.address() == destination.ip());
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
-            for ip in names_of(destination.ip()) {
-                let name = name(space, ip, destination.port());
-                if let Some(answer) = self.known(&name) {
-                    return best_route(&ports, source, destination, &answer.addresses).map(Resolution::Done);
-                }
-                if let Some(stream) = self.ask(&name)? {
-                    return Ok(Resolution::Pending(Lookup::new(stream, name, source, destination)));
-                }
+            let route = |addresses: &[IpAddr]| best_route(&ports, source, destination, addresses);
+            match self.look(space, source, destination)? {
+                Seen::Known(answer) => return route(&answer.addresses).map(Resolution::Done),
+                Seen::AtDevice => return route(&[destination.ip()]).map(Resolution::Done),
+                Seen::Asked(lookup) => return Ok(Resolution::Pending(lookup)),
+                Seen::Shared(question) => return Ok(Resolution::Shared(question)),
+                Seen::Nobody => {}
             }
         }
         route(&ports, source, destination, is_local).map(Resolution::Done)
@@ -154,23 +196,125 @@ impl Answers {
             return Ok(if port.has_gsi() { Found::Same } else { Found::Nobody });
         }
         let source = Some(source.to_canonical());
-        for ip in names_of(destination.ip()) {
-            let name = name(space, ip, destination.port());
-            match self.known(&name) {
-                Some(answer) if answer.addresses.contains(&remote) => return Ok(Found::Same),
-                Some(answer) if answer.addresses.is_empty() => return Ok(Found::Nobody),
-                Some(answer) => {
-                    let route = best_route(&Port::all(), source, destination, &answer.addresses);
-                    return Ok(route.map_or_else(Found::Unreached, Found::Moved));
-                }
-                None => {
-                    if let Some(stream) = self.ask(&name)? {
-                        return Ok(Found::Asked(Lookup::new(stream, name, source, destination)));
-                    }
+        let addresses = match self.look(space, source, destination)? {
+            Seen::Known(answer) => answer.addresses,
+            Seen::AtDevice => vec![destination.ip()],
+            Seen::Asked(lookup) => return Ok(Found::Asked(lookup)),
+            Seen::Shared(question) => return Ok(Found::Shared(question)),
+            Seen::Nobody => return Ok(Found::Nobody),
+        };
+        if addresses.contains(&remote) {
+            return Ok(Found::Same);
+        }
+        if addresses.is_empty() {
+            return Ok(Found::Nobody);
+        }
+        let route = best_route(&Port::all(), source, destination, &addresses);
+        Ok(route.map_or_else(Found::Unreached, Found::Moved))
+    }
+
+    /// Looks for the listener at a destination, and asks it unless its answer is known or not
+    /// needed.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
+        let ip = destination.ip();
+        for of in names_of(ip) {
+            let name = name(space, of, destination.port());
+            if let Some(answer) = self.known(&name) {
+                return Ok(Seen::Known(answer));
+            }
+            if self.unhurried.contains_key(&name) {
+                match self.unhurried_answer(&name) {
+                    Some(answer) => return Ok(Seen::Known(answer)),
+                    None if self.unhurried.contains_key(&name) => return Ok(Seen::AtDevice),
+                    // It has ended, and another one may listen.
+                    None => {}
                 }
             }
+            if self.asked.get(&name).is_some_and(|question| question.strong_count() > 0) {
+                return Ok(Seen::Shared(Question(name)));
+            }
+            let Some(stream) = self.ask(&name)? else { continue };
+            let mut is_at_device = false;
+            if of == ip {
+                let owner = Owner::of(&stream)?;
+                is_at_device = self.has_process_device(owner, destination);
+                if !self.is_preferred(space, owner, destination, is_at_device)? {
+                    continue;
+                }
+            }
+            let lookup = Lookup::new(stream, name.clone(), source, destination);
+            self.asked.retain(|_, question| question.strong_count() > 0);
+            self.asked.insert(name.clone(), lookup.shared());
+            if is_at_device && self.unhurried.len() < MAX_KNOWN {
+                self.unhurried.insert(name, lookup);
+                return Ok(Seen::AtDevice);
+            }
+            return Ok(Seen::Asked(lookup));
         }
-        Ok(Found::Nobody)
+        Ok(Seen::Nobody)
+    }
+
+    /// Returns the answer for which no resolution waits, if it has come, and keeps it. The question
+    /// of a listener that has ended is forgotten.
+    fn unhurried_answer(&mut self, name: &str) -> Option<Answer> {
+        let lookup = self.unhurried.get_mut(name)?;
+        if matches!(lookup.finish(), Ok(None)) {
+            return None;
+        }
+        let lookup = self.unhurried.remove(name)?;
+        self.keep(lookup);
+        self.known(name)
+    }
+
+    /// Returns whether the process of a listener has the device at the destination.
+    fn has_process_device(&mut self, listener: Owner, destination: SocketAddr) -> bool {
+        let scope = match destination {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(v6) => v6.scope_id(),
+        };
+        let owner = self.owner(&device_name(destination.ip(), scope));
+        owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_process_of(listener)))
+    }
+
+    /// Returns whether the listener on an address comes before one on all addresses. The table at
+    /// the head of this file has the cases.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn is_preferred(
+        &mut self,
+        space: u16,
+        listener: Owner,
+        destination: SocketAddr,
+        is_at_device: bool,
+    ) -> Result<bool, Errno> {
+        if listener.is_trusted() {
+            return Ok(true);
+        }
+        let (ip, port) = (destination.ip(), destination.port());
+        let Some(of_all) = self.owner(&name(space, unspecified_of(ip), port))? else { return Ok(true) };
+        if of_all.is_user_of(listener) {
+            return Ok(true);
+        }
+        // A listener on all addresses that clients find by name alone has this name, too.
+        let of_loopback = self.owner(&name(space, loopback_of(ip), port))?;
+        let is_by_name = of_loopback.is_some_and(|owner| owner.is_user_of(of_all));
+        Ok(if of_all.is_trusted() {
+            is_at_device && !is_by_name
+        } else {
+            is_at_device || !is_by_name || !ip.is_loopback()
+        })
+    }
+
+    /// Returns the owner of a name, if a process has it.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
+        self.ask(name)?.map(|stream| Owner::of(&stream)).transpose()
     }
 
     /// Returns whether a process still has the device by which it was found, or whether nothing can

@@ -47,6 +47,7 @@
 
 mod answers;
 mod gsi;
+mod owner;
 mod port;
 mod presence;
 mod process;
@@ -64,4 +65,4 @@ pub(crate) use presence::report_new;
 pub use presence::{AddressWatch, at_new_port};
 pub use process::{DeviceOwner, PeerProcess};
 pub use rendezvous::{Listening, is_taken};
-pub use resolve::{Lookup, Resolution, Route, ports_of, resolve};
+pub use resolve::{Lookup, Question, Resolution, Route, ports_of, resolve};

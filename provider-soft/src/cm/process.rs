@@ -22,10 +22,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use verbs_core::Errno;
 
+use super::owner::Owner;
 use super::rendezvous::{Token, device_name, is_reached, stream};
 use crate::io;
 
@@ -63,17 +62,14 @@ impl DeviceOwner {
         if !is_reached(&stream, &name)? {
             return Ok(Self::Unknown);
         }
-        let owner = getsockopt(&stream, PeerCredentials)?;
-        let (user, own) = (owner.uid(), geteuid().as_raw());
-        let is_trusted = user == 0 || user == own && user != NOBODY;
-        // 0 stands for a process that this one's namespace does not have.
-        if !is_trusted || owner.pid() <= 0 || owner.pid().cast_unsigned() == std::process::id() {
+        let owner = Owner::of(&stream)?;
+        if !owner.is_trusted() || owner.pid <= 0 || owner.pid.cast_unsigned() == std::process::id() {
             return Ok(Self::Unknown);
         }
-        match io::process(owner.pid()) {
+        match io::process(owner.pid) {
             Ok(file) => {
                 // Its number is another one in another namespace, and a new owner's.
-                let token = Token::of_process(owner.pid().cast_unsigned());
+                let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
                 let is_owner = token.is_seen(&name, &looking);
                 let process = PeerProcess { file, name, token };
@@ -91,6 +87,3 @@ impl AsFd for PeerProcess {
         self.file.as_fd()
     }
 }
-
-/// The number that stands for all users who have none in a user namespace (`overflowuid`).
-const NOBODY: u32 = 65534;

@@ -91,6 +91,16 @@ impl Listening {
         Ok(Some(taken))
     }
 
+    /// Takes the name of the loopback address for a listener on all addresses of a family, which
+    /// has its own name already. Without it any user of the machine could, and would get the
+    /// clients of the address.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind), `EADDRINUSE` in each case.
+    pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Self, Errno> {
+        Self::take(name(space, address.ip().to_canonical(), address.port()), Token::draw()?, ports)
+    }
+
     /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
 
 use roce::wire::UDP_PORT;
 use verbs_core::types::Mtu;
@@ -58,19 +59,27 @@ pub enum Resolution {
     /// A process of this machine listens, and is asked for the addresses of its devices; or the
     /// next hop is asked for its Ethernet address.
     Pending(Lookup),
+    /// The process that listens is asked already, for another resolution by the same
+    /// [`Answers`]: resolve again once that question has ended.
+    Shared(Question),
 }
+
+/// The question that a [`Lookup`] asks a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question(pub(super) String);
 
 /// A question whose answer the resolution needs. Its owner waits for the descriptor to be readable,
 /// as long as the program's time-out says, and calls [`finish`](Self::finish), and then perhaps
 /// [`Answers::keep`].
 #[derive(Debug)]
-pub struct Lookup(Question);
+pub struct Lookup(To);
 
+/// The party that is asked.
 #[derive(Debug)]
-enum Question {
-    /// To the process that listens on an address of this machine.
+enum To {
+    /// The process that listens on an address of this machine.
     Listener(Listener),
-    /// To the next hop of a route.
+    /// The next hop of a route.
     Neighbour(neighbour::Search, Route),
 }
 
@@ -81,6 +90,8 @@ struct Listener {
     answer: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
+    /// Others share the question as long as this exists.
+    shared: Arc<()>,
 }
 
 /// Resolves the destination of a connection in a port space (0x106: TCP), from an address of this
@@ -109,7 +120,8 @@ impl Lookup {
         source: Option<IpAddr>,
         destination: SocketAddr,
     ) -> Self {
-        Self(Question::Listener(Listener { stream, name, answer: Vec::new(), source, destination }))
+        let (answer, shared) = (Vec::new(), Arc::new(()));
+        Self(To::Listener(Listener { stream, name, answer, source, destination, shared }))
     }
 
     /// Asks for the next hop of a route to another machine. Returns `None` if there is nothing to
@@ -118,7 +130,7 @@ impl Lookup {
         let source = route.port.address();
         let interface = Interface::of(source).ok()??;
         let search = neighbour::Search::start(interface.index, source, route.destination).ok()??;
-        Some(Self(Question::Neighbour(search, route.clone())))
+        Some(Self(To::Neighbour(search, route.clone())))
     }
 
     /// Returns the route if the question was answered, without waiting; `None` if it was not. A
@@ -128,15 +140,31 @@ impl Lookup {
     /// As [`resolve`].
     pub fn finish(&mut self) -> Result<Option<Route>, Errno> {
         match &mut self.0 {
-            Question::Listener(listener) => listener.finish(),
-            Question::Neighbour(search, route) => Ok(search.is_found()?.then(|| route.clone())),
+            To::Listener(listener) => listener.finish(),
+            To::Neighbour(search, route) => Ok(search.is_found()?.then(|| route.clone())),
         }
     }
 
     /// Returns the name that was asked and the answer, if there is one.
     pub(super) fn into_answer(self) -> Option<(String, Answer)> {
-        let Question::Listener(listener) = self.0 else { return None };
+        let To::Listener(listener) = self.0 else { return None };
         Some((listener.name, parse(&listener.answer)?))
+    }
+
+    /// Returns the question to a listener. The next hop of a route has none.
+    pub fn question(&self) -> Option<Question> {
+        match &self.0 {
+            To::Listener(listener) => Some(Question(listener.name.clone())),
+            To::Neighbour(..) => None,
+        }
+    }
+
+    /// Returns what exists as long as the question to a listener is asked.
+    pub(super) fn shared(&self) -> Weak<()> {
+        match &self.0 {
+            To::Listener(listener) => Arc::downgrade(&listener.shared),
+            To::Neighbour(..) => Weak::new(),
+        }
     }
 }
 
@@ -161,8 +189,8 @@ impl Listener {
 impl AsFd for Lookup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Question::Listener(listener) => listener.stream.as_fd(),
-            Question::Neighbour(search, _) => search.as_fd(),
+            To::Listener(listener) => listener.stream.as_fd(),
+            To::Neighbour(search, _) => search.as_fd(),
         }
     }
 }

@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ib_cm::time::MILLISECOND;
+use ib_cm::time::{MILLISECOND, Time};
 use verbs::Errno;
-use verbs::soft::cm::{Lookup, Port, Resolution, Route, is_taken, ports_of};
+use verbs::soft::cm::{Port, Question, Resolution, Route, is_taken, ports_of};
 
 use super::ports::Owner;
 use super::record::{IdState, Key};
-use super::state::{PendingLookup, State, Then};
+use super::state::{Asks, Limits, PendingLookup, State, Then};
 use super::wait::Token;
 use crate::types::{Address, EventType};
 
@@ -81,55 +81,94 @@ impl State {
             }
             _ => return Err(Errno::INVAL),
         }
-        let id = self.id(key)?;
-        let local = id.local.ok_or(Errno::INVAL)?.ip();
+        let local = self.id(key)?.local.ok_or(Errno::INVAL)?.ip();
         if local.is_ipv4() != destination.is_ipv4() {
             return Err(Errno::INVAL);
         }
-        let (space, source) = (id.space.0, (!local.is_unspecified()).then_some(local));
-        match self.answers.resolve(space, source, destination) {
-            Ok(Resolution::Done(route)) => self.resolved(key, destination, Ok(route)),
-            Ok(Resolution::Pending(lookup)) => {
-                self.start_lookup(key, lookup, u64::from(timeout_ms), Then::Resolve(destination))?;
-                self.id(key)?.state = IdState::AddrQuery;
-            }
+        let (now, given) = (self.now(), u64::from(timeout_ms));
+        let limits = Limits { given: now + given * MILLISECOND, least: now + LISTENER_MS * MILLISECOND };
+        match self.seek_address(key, destination, limits) {
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
             // A listener that has answered before has an event as one that is asked.
             Err(Errno::AFNOSUPPORT) => self.resolved(key, destination, Err(Errno::AFNOSUPPORT)),
-            Err(errno) => return Err(errno),
+            other => return other,
         }
+        Ok(())
+    }
+
+    /// Resolves an address, or waits for the answer on which that depends.
+    fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
+        let id = self.id(key)?;
+        let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());
+        let source = (!local.is_unspecified()).then_some(local);
+        let asks = match self.answers.resolve(space, source, destination)? {
+            Resolution::Done(route) => {
+                self.resolved(key, destination, Ok(route));
+                return Ok(());
+            }
+            Resolution::Pending(lookup) => Asks::Own(lookup),
+            Resolution::Shared(question) => Asks::Other(question),
+        };
+        // A listener lives while it is asked: the question ends with it.
+        let is_listener = !matches!(&asks, Asks::Own(lookup) if lookup.question().is_none());
+        let deadline = if is_listener { limits.given.max(limits.least) } else { limits.given };
+        self.start_lookup(key, asks, deadline, Then::Resolve(destination, limits))?;
+        self.id(key)?.state = IdState::AddrQuery;
         Ok(())
     }
 
     /// Waits for the answer to a lookup, and goes on with it then.
-    pub(super) fn start_lookup(
-        &mut self,
-        key: Key,
-        lookup: Lookup,
-        timeout_ms: u64,
-        then: Then,
-    ) -> Result<()> {
-        self.epoll.add(&lookup, Token::Lookup(key).event())?;
-        let deadline = self.now() + timeout_ms * MILLISECOND;
-        self.lookups.insert(key, PendingLookup { lookup, deadline, then });
+    pub(super) fn start_lookup(&mut self, key: Key, asks: Asks, deadline: Time, then: Then) -> Result<()> {
+        if let Asks::Own(lookup) = &asks {
+            self.epoll.add(lookup, Token::Lookup(key).event())?;
+        }
+        self.lookups.insert(key, PendingLookup { asks, deadline, then });
         Ok(())
     }
 
-    /// Forgets a lookup, if the id has one.
+    /// Forgets a lookup, if the id has one. Others that share its question ask anew.
     pub(super) fn cancel_lookup(&mut self, key: Key) {
-        if let Some(pending) = self.lookups.remove(&key) {
-            let _ = self.epoll.delete(&pending.lookup);
+        if let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.remove(&key) {
+            let _ = self.epoll.delete(&lookup);
+            let question = lookup.question();
+            drop(lookup);
+            self.go_on(question);
         }
     }
 
     /// Ends a lookup with its outcome.
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
-        let Some(pending) = self.lookups.remove(&key) else { return };
-        let _ = self.epoll.delete(&pending.lookup);
-        let has_devices = self.answers.keep(pending.lookup);
-        match pending.then {
-            Then::Resolve(destination) => self.resolved(key, destination, outcome),
+        let Some(PendingLookup { asks, then, .. }) = self.lookups.remove(&key) else { return };
+        let (mut has_devices, mut question) = (false, None);
+        if let Asks::Own(lookup) = asks {
+            let _ = self.epoll.delete(&lookup);
+            question = lookup.question();
+            has_devices = self.answers.keep(lookup);
+        }
+        match then {
+            Then::Resolve(destination, _) => self.resolved(key, destination, outcome),
             Then::Request(request) => self.found(key, &request, outcome, has_devices),
+        }
+        self.go_on(question);
+    }
+
+    /// Goes on with the ids that have shared a question which has ended: its answer is known, or
+    /// the first of them asks again.
+    fn go_on(&mut self, question: Option<Question>) {
+        let Some(question) = question else { return };
+        let shares = |pending: &PendingLookup| matches!(&pending.asks, Asks::Other(its) if *its == question);
+        let keys: Vec<_> =
+            self.lookups.iter().filter(|(_, pending)| shares(pending)).map(|(key, _)| *key).collect();
+        for key in keys {
+            let Some(PendingLookup { deadline, then, .. }) = self.lookups.remove(&key) else { continue };
+            match then {
+                Then::Resolve(destination, limits) => {
+                    if let Err(errno) = self.seek_address(key, destination, limits) {
+                        self.resolved(key, destination, Err(errno));
+                    }
+                }
+                Then::Request(request) => self.seek_again(key, request, deadline),
+            }
         }
     }
 
@@ -146,11 +185,7 @@ impl State {
         let event = match &outcome {
             Ok((_, mtu, route)) => {
                 if let Some(local) = id.local.filter(|local| local.ip().is_unspecified()) {
-                    let own = address_of(&route.port, local.port());
-                    // `::1` leads to a listener whose device may have an IPv4 address. As between
-                    // addresses of one machine in Linux, the source is the destination then.
-                    let is_other = own.is_ipv4() != destination.is_ipv4();
-                    id.local = Some(if is_other { with_port(destination, local.port()) } else { own });
+                    id.local = Some(source_of(route, destination, local.port()));
                     self.ports.move_to(id.space.0, local.port(), key, route.port.address());
                 }
                 let is_this_machine = destination.ip().is_unspecified();
@@ -185,6 +220,11 @@ impl State {
     }
 }
 
+/// The least time in milliseconds for which a listener is asked for its devices: programs choose
+/// time-outs for a kernel that asks no other process (Valkey 100 ms), and a busy machine lets the
+/// listener wait.
+const LISTENER_MS: u64 = 2000;
+
 /// Returns the IP address; an IPv4 address that is mapped into IPv6 as what it is.
 ///
 /// # Errors
@@ -214,6 +254,24 @@ fn address_of(port: &Port, number: u16) -> SocketAddr {
         address.set_scope_id(port.scope_id());
     }
     address
+}
+
+/// Returns the source of a connection, with a port: the address of the device. A destination that
+/// is no device's stands for a listener of this machine, and then the kernel's sockets have the
+/// destination as their source, or 127.0.0.1. So does an id whose device has an address that says
+/// nothing, or is of the other family, and one that connects over loopback: programs compare both
+/// addresses to see whether a peer is local.
+fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr {
+    let (own, to) = (address_of(&route.port, number), destination.ip());
+    let is_by_name = route.is_local && !to.is_unspecified() && to != route.destination;
+    let is_like_socket = route.port.is_auto() || to.is_loopback();
+    if own.is_ipv4() == to.is_ipv4() && !(is_by_name && is_like_socket) {
+        return own;
+    }
+    match to {
+        IpAddr::V4(v4) if v4.is_loopback() => (Ipv4Addr::LOCALHOST, number).into(),
+        _ => with_port(destination, number),
+    }
 }
 
 /// Returns the unspecified address of the same family.

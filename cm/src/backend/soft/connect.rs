@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use ib_cm::cm::{
     AcceptParams, CmId, ConnectParams, Refused, RejectParams, SidrParams, SidrReplyParams, Transport,
 };
-use ib_cm::time::Time;
+use ib_cm::time::{MILLISECOND, Time};
 use ib_cm::wire::ip::Addresses;
 use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
 use verbs::soft::cm::{Found, Route};
@@ -17,7 +17,7 @@ use verbs::{AsyncEventType, Ece, Errno, Gid, QpType};
 use super::adapter::{Adapter, ece_to_wire};
 use super::param::SoftParam;
 use super::record::{Id, IdState, Key, service};
-use super::state::{State, Then};
+use super::state::{Asks, State, Then};
 use crate::types::{ConnParam, EventType, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -34,26 +34,41 @@ impl State {
         if !id.is_local {
             return self.request(key, &request);
         }
+        let deadline = self.now() + ANSWER_MS * MILLISECOND;
+        self.seek(key, Box::new(request), deadline)
+    }
+
+    /// Sends a request to the listener at its destination, or waits for the answer which says where
+    /// that is.
+    fn seek(&mut self, key: Key, request: Box<Request>, deadline: Time) -> Result<()> {
+        let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
         // Before the look for the listener: the watch hears of a process that ends behind it.
         let has_ended = self.watch_peer(key);
-        match self.answers.find(space, source, peer, remote)? {
-            Found::Same if has_ended => self.refuse(key),
-            Found::Same => self.request(key, &request),
-            Found::Moved(route) => self.request_at(key, &route, &request),
-            Found::Asked(lookup) => {
-                self.start_lookup(key, lookup, ANSWER_MS, Then::Request(Box::new(request)))?;
-                self.id(key)?.state = IdState::Connect;
-                Ok(())
-            }
+        let asks = match self.answers.find(space, source, peer, remote)? {
+            Found::Same if has_ended => return self.refuse(key),
+            Found::Same => return self.request(key, &request),
+            Found::Moved(route) => return self.request_at(key, &route, &request),
+            Found::Asked(lookup) => Asks::Own(lookup),
+            Found::Shared(question) => Asks::Other(question),
             Found::Unreached(errno) => {
                 self.id(key)?.state = IdState::Connect;
                 self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
-                Ok(())
+                return Ok(());
             }
-            Found::Nobody => self.refuse(key),
+            Found::Nobody => return self.refuse(key),
+        };
+        self.start_lookup(key, asks, deadline, Then::Request(request))?;
+        self.id(key)?.state = IdState::Connect;
+        Ok(())
+    }
+
+    /// Goes on with a request that has shared another one's question.
+    pub(super) fn seek_again(&mut self, key: Key, request: Box<Request>, deadline: Time) {
+        if let Err(errno) = self.seek(key, request, deadline) {
+            self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
         }
     }
 

@@ -4,7 +4,7 @@
 //! linux `rdma_listen`, `cma_listen_on_all`
 
 use core::slice::from_ref;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use verbs::Errno;
@@ -99,17 +99,37 @@ impl State {
         // by its own address.
         let each = ports.iter().map(|port| (SocketAddr::new(port.address(), local.port()), from_ref(port)));
         names.extend(each.filter(|_| is_any));
-        let known = id.listener.as_ref().map_or(&[][..], |listener| &listener.names);
-        names.retain(|(address, _)| !known.iter().any(|(its, _)| its == address));
+        let listener = id.listener.as_ref();
+        let is_new = |address: &SocketAddr| {
+            !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| its == address))
+        };
+        names.retain(|(address, _)| is_new(address));
+        // Where clients find it by name alone, no other user may have that of the loopback address.
+        let is_by_name = is_any && ports.iter().any(Port::is_auto);
+        let loopback = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_by_name);
+        let loopback: Vec<_> = loopback
+            .map(|any| SocketAddr::new(loopback_of(any.ip()), any.port()))
+            .filter(|address| is_new(address) && !names.iter().any(|(its, _)| its == address))
+            .collect();
         for (address, ports) in names {
             if let Some(name) = Listening::bind(space.0, address, ports)? {
-                let number = self.draw_number();
-                self.epoll.add(&name, Token::Name(number).event())?;
-                self.names.insert(number, name);
-                if let Some(listener) = &mut self.id(key)?.listener {
-                    listener.names.push((address, number));
-                }
+                self.keep_name(key, address, name)?;
             }
+        }
+        for address in loopback {
+            let name = Listening::bind_loopback(space.0, address, ports)?;
+            self.keep_name(key, address, name)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for clients of a listener's name.
+    fn keep_name(&mut self, key: Key, address: SocketAddr, name: Listening) -> Result<()> {
+        let number = self.draw_number();
+        self.epoll.add(&name, Token::Name(number).event())?;
+        self.names.insert(number, name);
+        if let Some(listener) = &mut self.id(key)?.listener {
+            listener.names.push((address, number));
         }
         Ok(())
     }
@@ -144,20 +164,21 @@ impl State {
         let (Some(listener), Some(local)) = (&mut id.listener, local) else { return };
         let ports: Vec<_> = ports.iter().filter(|port| is_of(port, local, af_only)).cloned().collect();
         let mut gone = Vec::new();
+        let is_by_name = ports.iter().any(Port::is_auto);
         listener.names.retain(|(address, number)| {
-            let is_there =
-                address.ip().is_unspecified() || ports.iter().any(|port| port.address() == address.ip());
+            let ip = address.ip();
+            let own = ports.iter().find(|port| port.address() == ip);
+            let is_of_all = ip.is_unspecified() || is_by_name && ip == loopback_of(ip) && own.is_none();
+            if is_of_all && let Some(name) = self.names.get_mut(number) {
+                // Without a descriptor it answers as before.
+                let _ = name.set_ports(&ports);
+            }
+            let is_there = is_of_all || own.is_some();
             if !is_there {
                 gone.push(*number);
             }
             is_there
         });
-        for (address, number) in &listener.names {
-            if let Some(name) = self.names.get_mut(number).filter(|_| address.ip().is_unspecified()) {
-                // Without a descriptor it answers as before.
-                let _ = name.set_ports(&ports);
-            }
-        }
         gone.into_iter().for_each(|number| self.forget_name(number));
         let _ = self.take_names(key, &ports);
     }
@@ -173,6 +194,14 @@ impl State {
         for (_, number) in listener.names {
             self.forget_name(number);
         }
+    }
+}
+
+/// Returns the loopback address of the same family.
+fn loopback_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port};
+use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
 use verbs::{Ece, Errno, QpType};
 
 use super::adapter::{Adapter, LINGER};
@@ -24,18 +24,36 @@ use crate::types::{EventType, PortSpace};
 /// A question to a listener or a neighbour, for whose answer an id waits.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
-    pub(super) lookup: Lookup,
+    pub(super) asks: Asks,
     pub(super) deadline: Time,
     pub(super) then: Then,
+}
+
+/// The id that asks.
+#[derive(Debug)]
+pub(super) enum Asks {
+    /// The id itself.
+    Own(Lookup),
+    /// Another one, with which it shares the question.
+    Other(Question),
 }
 
 /// The call that a lookup continues.
 #[derive(Debug)]
 pub(super) enum Then {
     /// The resolution of an address.
-    Resolve(SocketAddr),
+    Resolve(SocketAddr, Limits),
     /// A request for a connection or a service.
     Request(Box<Request>),
+}
+
+/// The end of the time for a resolution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// As the program has given it.
+    pub(super) given: Time,
+    /// At the earliest, where a listener is asked.
+    pub(super) least: Time,
 }
 
 /// All that the manager's lock protects.

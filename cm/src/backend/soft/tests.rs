@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -236,6 +237,90 @@ fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_chann
     }
     assert_eq!(second.next().map(|event| event.event), Some(EventType::UNREACHABLE));
     assert!(first.next().is_none() && asking.queue.next().is_none());
+}
+
+/// A listener of another process, which ids that resolve its address ask.
+struct Resolving {
+    _device: verbs::Device,
+    at: SocketAddr,
+    name: UnixListener,
+    state: State,
+    queue: Arc<Queue>,
+}
+
+impl Resolving {
+    fn new() -> Self {
+        static PORTS: AtomicU16 = AtomicU16::new(1);
+        let device = verbs::soft::auto().unwrap();
+        let state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let at = SocketAddr::from(([127, 77, high, low], PORTS.fetch_add(1, Ordering::Relaxed)));
+        let name = UnixListener::bind_addr(&abstract_name(&name_of(at))).unwrap();
+        Self { _device: device, at, name, state, queue: Queue::new().unwrap() }
+    }
+
+    /// Resolves the address of the listener, with a time-out in milliseconds.
+    fn resolve(&mut self, timeout_ms: u32) -> Key {
+        let id = self.state.create(&self.queue, 1, PortSpace::TCP, QpType::RC).unwrap();
+        self.state.resolve_addr(id, None, &self.at.into(), timeout_ms, false).unwrap();
+        id
+    }
+
+    /// Answers the client of an id.
+    fn answer(&mut self, id: Key) {
+        let (mut client, _) = self.name.accept().expect("a client");
+        let IpAddr::V4(address) = self.at.ip() else { panic!("an IPv4 address") };
+        let address = address.to_ipv6_mapped().octets();
+        client.write_all(&[&[1][..], &address, &[7; 8]].concat()).unwrap();
+        self.state.on_ready(Token::Lookup(id));
+    }
+
+    fn next(&self) -> Option<(EventType, i32)> {
+        self.queue.next().map(|event| (event.event, event.status))
+    }
+}
+
+#[test]
+fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it() {
+    let timed_out = (EventType::ADDR_ERROR, -Errno::TIMEDOUT.raw());
+    let mut resolving = Resolving::new();
+    let id = resolving.resolve(100);
+    resolving.state.advance(Duration::from_millis(1900));
+    resolving.state.on_time();
+    assert_eq!(resolving.next(), None);
+    resolving.answer(id);
+    assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
+    // One that does not answer, and one with more time.
+    for (given, least) in [(100, 1999), (5000, 4999)] {
+        let mut resolving = Resolving::new();
+        resolving.resolve(given);
+        resolving.state.advance(Duration::from_millis(least - 500));
+        resolving.state.on_time();
+        assert_eq!(resolving.next(), None);
+        resolving.state.advance(Duration::from_millis(501));
+        resolving.state.on_time();
+        assert_eq!(resolving.next(), Some(timed_out));
+    }
+}
+
+#[test]
+fn ids_that_look_for_one_listener_ask_it_once() {
+    let mut resolving = Resolving::new();
+    let [first, second, _] = [(); 3].map(|()| resolving.resolve(5000));
+    // As long as this name exists, the answer holds.
+    let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
+    let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
+    // The first one ends, and another asks.
+    resolving.state.destroy(first);
+    drop(resolving.name.accept().expect("the first question"));
+    assert_eq!(resolving.next(), None);
+    resolving.answer(second);
+    for _ in 0..2 {
+        assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
+    }
+    assert!(resolving.state.lookups.is_empty() && resolving.next().is_none());
+    resolving.name.set_nonblocking(true).unwrap();
+    assert!(resolving.name.accept().is_err(), "one more question");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use verbs::Errno;
 
 use super::record::Key;
-use super::state::State;
+use super::state::{Asks, PendingLookup, State};
 
 /// A file that the manager's thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +92,10 @@ impl State {
                 self.unread.insert(number);
             }
             Token::Lookup(key) => {
-                let Some(pending) = self.lookups.get_mut(&key) else { return };
-                match pending.lookup.finish() {
+                let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.get_mut(&key) else {
+                    return;
+                };
+                match lookup.finish() {
                     Ok(None) => {}
                     Ok(Some(route)) => self.end_lookup(key, Ok(route)),
                     Err(errno) => self.end_lookup(key, Err(errno)),

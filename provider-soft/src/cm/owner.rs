@@ -1,0 +1,61 @@
+//! [`Owner`]: the process behind a name, as the kernel knows it.
+
+use std::os::fd::AsFd;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+use verbs_core::Errno;
+
+/// The process that listened under a name, and its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// 0 stands for a process that this one's PID namespace does not have.
+    pub(super) pid: libc::pid_t,
+    uid: u32,
+}
+
+impl Owner {
+    /// Returns the owner of the name to which a stream is connected.
+    ///
+    /// # Errors
+    /// Any errno of `getsockopt(2)`.
+    pub(super) fn of(stream: &impl AsFd) -> Result<Self, Errno> {
+        let owner = getsockopt(stream, PeerCredentials)?;
+        Ok(Self { pid: owner.pid(), uid: owner.uid() })
+    }
+
+    /// Returns whether it is root, or of this process's user: both could end this process as well.
+    pub(super) fn is_trusted(self) -> bool {
+        let own = geteuid().as_raw();
+        self.uid == 0 || self.uid == own && own != NOBODY
+    }
+
+    /// Returns whether two names certainly have the same process.
+    pub(super) fn is_process_of(self, other: Self) -> bool {
+        self.pid > 0 && self == other
+    }
+
+    /// Returns whether two names have the same user.
+    pub(super) fn is_user_of(self, other: Self) -> bool {
+        self.uid == other.uid && self.uid != NOBODY
+    }
+}
+
+/// The number that stands for all users who have none in a user namespace (`overflowuid`).
+const NOBODY: u32 = 65534;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_the_own_user_are_trusted_and_nobody_is_not() {
+        let own = geteuid().as_raw();
+        let owner = |pid, uid| Owner { pid, uid };
+        assert!(owner(7, 0).is_trusted() && owner(0, own).is_trusted());
+        assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, NOBODY).is_trusted());
+        assert!(owner(7, 5).is_user_of(owner(8, 5)) && !owner(7, NOBODY).is_user_of(owner(7, NOBODY)));
+        assert!(owner(7, 5).is_process_of(owner(7, 5)) && !owner(7, 5).is_process_of(owner(8, 5)));
+        assert!(!owner(0, 5).is_process_of(owner(0, 5)), "of another PID namespace");
+    }
+}
