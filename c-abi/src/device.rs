@@ -157,6 +157,13 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
     for skipped in found.skipped() {
         errno::log(skipped);
     }
+    // The errno is all that a C program learns: that of a device that the user asked for says more
+    // than that the kernel has none.
+    if let Some(missing) = found.skipped().iter().find(|skipped| skipped.reason.was_asked_for())
+        && found.is_empty()
+    {
+        return Err(errno::refused("get_device_list", missing.reason.errno()));
+    }
     // rdma-core returns this errno for a kernel without RDMA, and programs tell it from an empty
     // list.
     if found.is_empty() && !Path::new(CLASS).exists() {

@@ -70,7 +70,8 @@ impl EventChannel {
     /// # Errors
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
     /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not
-    /// know, both in a process without soft devices; any errno of `eventfd(2)` and
+    /// know, both in a process without soft devices; [`Cause::LeftOut`](verbs::Cause::LeftOut) where
+    /// `VERBS_SOFT` requests one that cannot be made instead; any errno of `eventfd(2)` and
     /// `epoll_create1(2)`. In a process with soft devices [`kernel_error`](Self::kernel_error) has
     /// the first two.
     ///
@@ -79,7 +80,12 @@ impl EventChannel {
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
-        Self::with(Ucma::open(), !Port::all().is_empty())
+        let has_soft = !Port::all().is_empty();
+        Self::with(Ucma::open(), has_soft).map_err(|error| match Port::missing() {
+            // The user asked for a soft device: why there is none says more than the kernel's file.
+            Some(missing) if !has_soft => missing.into_error("create_event_channel"),
+            _ => error,
+        })
     }
 
     /// Returns the channel of the backends that there are.

@@ -20,7 +20,7 @@
 
 #![allow(unsafe_code)]
 
-use core::any::{Any, TypeId};
+use core::any::{Any, TypeId, type_name};
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -87,6 +87,9 @@ trait Registration: Send {
 
     /// Returns the type of the memory.
     fn memory_type(&self) -> TypeId;
+
+    /// Returns the name of that type.
+    fn memory_name(&self) -> &'static str;
 }
 
 /// Memory, and a share of the protection domain that it is registered in.
@@ -108,17 +111,24 @@ impl<T: MrOps + Destroy, M: Send + 'static> Registration for KernelHandle<T, Reg
     fn memory_type(&self) -> TypeId {
         TypeId::of::<M>()
     }
+
+    fn memory_name(&self) -> &'static str {
+        type_name::<M>()
+    }
 }
 
 impl Buf {
     pub(crate) fn alloc<P: Provider>(pd: &Pd<P>, len: usize) -> Result<Self> {
         const VERB: &str = "alloc_buf";
         let registry = pd.context().registry();
+        let shortage = || registry.error(VERB, Errno::NOMEM).because(Cause::Allocation { bytes: len as u64 });
         if len > isize::MAX as usize {
-            return Err(registry.error(VERB, Errno::NOMEM));
+            return Err(shortage());
         }
-        let map = MmapMut::map_anon(len.max(1));
-        let map = map.map_err(|error| registry.error(VERB, Errno::from_io(&error)))?;
+        let map = MmapMut::map_anon(len.max(1)).map_err(|error| match Errno::from_io(&error) {
+            Errno::NOMEM => shortage(),
+            errno => registry.error(VERB, errno),
+        })?;
         Self::register(pd, Allocated { map, len }).map_err(|failed| failed.error)
     }
 
@@ -248,7 +258,7 @@ impl Buf {
     ///
     /// # Errors
     /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live;
-    /// `EINVAL` with [`Cause::Foreign`] if the memory is not of the type `M`; any other errno that
+    /// `EINVAL` with [`Cause::Other`] if the memory is not of the type `M`; any other errno that
     /// the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     // The panic below is unreachable.
@@ -259,8 +269,10 @@ impl Buf {
 
     pub(crate) fn into_memory_of<M: 'static>(self) -> Result<M, HandleError<Self>> {
         if self.region.registration.memory_type() != TypeId::of::<M>() {
+            let (has, asked) = (self.region.registration.memory_name(), type_name::<M>());
+            let reason = format!("the buffer holds {has}, not {asked}").into();
             let error = self.region.devices.error("dereg_mr", Errno::INVAL);
-            let error = error.because(Cause::Foreign { what: "memory of another type" });
+            let error = error.because(Cause::Other { reason });
             return Err(HandleError { handle: self, error });
         }
         let memory = self.deregister()?;

@@ -218,7 +218,7 @@ impl<P: Provider> Cq<P> {
         };
         Ok(Self {
             handle: KernelHandle::new(raw, dependencies),
-            routes: Routes::new(directory, Arc::clone(registry.srq_directory())),
+            routes: Routes::new(directory, Arc::clone(registry.srq_directory())).named(registry.device()),
             name,
             shared: Arc::new(shared),
         })
@@ -318,7 +318,7 @@ impl<P: Provider> Cq<P> {
         raw.finish();
         let returned = self.routes.reclaim(wc.wr_id, wc.status);
         let invalidated = invalidated(&wc, &self.routes);
-        Some(Completed { wc, returned, invalidated })
+        Some(Completed { wc, returned, invalidated, device: self.routes.device() })
     }
 
     /// Polls without a pause until there is a completion, at most for `timeout`, and returns the
@@ -519,7 +519,8 @@ impl Cq<Erased> {
         match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
             Ok(handle) => {
                 let srqs = Arc::clone(self.shared.registry.srq_directory());
-                let routes = Routes::new(Arc::clone(&self.shared.directory), srqs);
+                let directory = Arc::clone(&self.shared.directory);
+                let routes = Routes::new(directory, srqs).named(self.routes.device());
                 Ok(Cq { handle, routes, name, shared: Arc::clone(&self.shared) })
             }
             Err(handle) => {
@@ -746,7 +747,7 @@ impl<P: Provider> Completion<'_, P> {
     /// [`WcError`] with the status and the request, if the status is not success.
     #[inline]
     pub fn ok(&self) -> Result<(), WcError> {
-        if self.is_success() { Ok(()) } else { self.copied().ok() }
+        if self.is_success() { Ok(()) } else { named(&self.copied(), self.routes.device()) }
     }
 
     #[inline(always)]
@@ -774,6 +775,7 @@ pub struct Completed {
     /// closed or reset before the poll.
     pub returned: Option<Returned>,
     invalidated: Option<Invalidated>,
+    device: &'static str,
 }
 
 impl Completed {
@@ -784,8 +786,8 @@ impl Completed {
     /// inline one, and for one of a queue pair that was closed or reset before the poll. Other
     /// memory of the request is released; [`returned`](Self::returned) has it.
     pub fn into_buf(self) -> Result<crate::Buf> {
-        let wr_id = self.wc.wr_id;
-        self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(wr_id, "buffer"))
+        let (wr_id, device) = (self.wc.wr_id, self.device);
+        self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(device, wr_id, "buffer"))
     }
 
     /// Returns the window of a bind or a revocation.
@@ -794,8 +796,8 @@ impl Completed {
     /// `ENODATA` with [`Cause::NotReturned`] for another request, and for one of a queue pair that
     /// was closed or reset before the poll.
     pub fn into_window(self) -> Result<Window> {
-        let wr_id = self.wc.wr_id;
-        self.returned.and_then(Returned::into_window).ok_or_else(|| not_returned(wr_id, "window"))
+        let (wr_id, device) = (self.wc.wr_id, self.device);
+        self.returned.and_then(Returned::into_window).ok_or_else(|| not_returned(device, wr_id, "window"))
     }
 
     /// Returns the key that the peer has invalidated with the message; `None` for any other
@@ -809,12 +811,22 @@ impl Completed {
     /// # Errors
     /// [`WcError`] with the status and the request, if the status is not success.
     pub fn ok(self) -> Result<Self, WcError> {
-        self.wc.ok().map(|()| self)
+        if self.wc.status == WcStatus::SUCCESS {
+            Ok(self)
+        } else {
+            named(&self.wc, self.device).map(|()| self)
+        }
     }
 }
 
-fn not_returned(wr_id: u64, what: &'static str) -> Error {
-    Error::new("poll_cq", "", Errno::NODATA).because(Cause::NotReturned { wr_id, what })
+/// Converts a failed completion into an error that names the device.
+#[cold]
+fn named(wc: &Wc, device: &'static str) -> Result<(), WcError> {
+    wc.ok().map_err(|error| WcError { device, ..error })
+}
+
+fn not_returned(device: &str, wr_id: u64, what: &'static str) -> Error {
+    Error::new("poll_cq", device, Errno::NODATA).because(Cause::NotReturned { wr_id, what })
 }
 
 impl core::ops::Deref for Completed {

@@ -40,7 +40,7 @@ pub fn devices() -> Result<DeviceList> {
 ///
 /// # Errors
 /// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts, as rxe's does not.
-/// - `ENODEV` with [`Cause::NoDevice`] for a file that is no device of the list.
+/// - `ENODEV` with [`Cause::Other`] for a file that is no device of the list.
 /// - As [`devices`]; any other errno that the kernel returns.
 ///
 /// # References
@@ -54,7 +54,15 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
     let metadata = metadata.map_err(|io| Error::new(VERB, "", Errno::from_io(&io)))?;
     let dev = Some(DevNum::from_rdev(metadata.rdev()));
     let of_file = |device: &&Device| metadata.file_type().is_char_device() && device.info.dev() == dev;
-    let device = list.iter().find(of_file).ok_or_else(|| list.no_device("with this file"))?;
+    let device = list.iter().find(of_file).ok_or_else(|| {
+        let present: Vec<_> =
+            list.iter().filter(|device| device.info.dev().is_some()).map(Device::name).collect();
+        let reason = match &present[..] {
+            [] => "the file is that of no RDMA device: this machine has none".into(),
+            present => format!("the file is that of none of the RDMA devices: {}", present.join(", ")),
+        };
+        Error::new(VERB, "", Errno::NODEV).because(Cause::Other { reason: reason.into() })
+    })?;
     match device.driver.import {
         Some(import) => import(&device.info, file).map(Context::from_opened),
         None => Err(Error::new(VERB, device.name(), Errno::OPNOTSUPP)),

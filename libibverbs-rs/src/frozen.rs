@@ -79,8 +79,7 @@ impl FrozenBuf {
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while others live, including those in
     ///   flight.
-    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) if the memory is not of the type
-    ///   `M`.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) if the memory is not of the type `M`.
     /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
     ///   key.
     #[doc(alias = "ibv_dereg_mr")]

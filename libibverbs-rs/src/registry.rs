@@ -5,6 +5,7 @@
 //! [`verbs_core::slots`].
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,6 +61,19 @@ impl fmt::Display for WqId {
     }
 }
 
+/// Returns a name that stays when the device is gone, so that the error of a completion can have it
+/// at no cost. A process keeps as many as it has opened devices with different names.
+fn interned(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into());
+    names.insert(name);
+    name
+}
+
 /// An id that no other protection domain of any device has in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Public only because a sealed trait of memory names it.
@@ -84,7 +98,7 @@ type Counter = Option<Arc<AtomicU32>>;
 /// The state that all objects of one open device share.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    device: Box<str>,
+    device: &'static str,
     cqs: Mutex<Slots<Counter>>,
     qps: Mutex<Slots<Counter>>,
     wqs: Mutex<Slots<Counter>>,
@@ -109,7 +123,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(device: &str) -> Arc<Self> {
         Arc::new(Self {
-            device: device.into(),
+            device: interned(device),
             cqs: Mutex::default(),
             qps: Mutex::default(),
             wqs: Mutex::default(),
@@ -131,8 +145,8 @@ impl Registry {
         })
     }
 
-    pub(crate) fn device(&self) -> &str {
-        &self.device
+    pub(crate) fn device(&self) -> &'static str {
+        self.device
     }
 
     pub(crate) fn srq_directory(&self) -> &Arc<Directory> {
@@ -140,7 +154,7 @@ impl Registry {
     }
 
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
-        Error::new(verb, &self.device, errno)
+        Error::new(verb, self.device, errno)
     }
 
     pub(crate) fn in_use(&self, verb: &'static str, by: &'static str) -> Error {

@@ -680,7 +680,8 @@ impl QpOps for Qp {
                 if self.qp_type == QpType::RAW_PACKET || error.errno != Errno::INVAL {
                     return error;
                 }
-                error.because(Cause::QpType { qp_type: self.qp_type })
+                let needs = "only raw packet queue pairs have a rate limit";
+                error.because(Cause::CallOfType { qp_type: self.qp_type, needs })
             })
     }
 

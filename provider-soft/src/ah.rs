@@ -44,7 +44,7 @@ impl Destroy for Ah {
 /// - `EINVAL`: with [`Cause::Limit`] for another port than 1, with [`Cause::NoGrh`], with
 ///   [`Cause::Gid`] for a source GID index outside the table.
 /// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
-/// - `ENETUNREACH`: a destination of the other address family.
+/// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family.
 pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
     let invalid = |cause| device.error(verb, Errno::INVAL).because(cause);
     explain::path_port(attr, limits::PORT).map_err(invalid)?;
@@ -58,7 +58,8 @@ pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result
         return Err(device.error(verb, errno).because(cause));
     }
     if grh.dgid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
-        return Err(device.error(verb, Errno::NETUNREACH));
+        let cause = Cause::Unreachable { from: Gid(device.gid), to: grh.dgid };
+        return Err(device.error(verb, Errno::NETUNREACH).because(cause));
     }
     Ok(Path {
         local: device.gid,

@@ -22,7 +22,7 @@ use crate::device::Device;
 use crate::device_core::Sleep;
 use crate::limits;
 use crate::notify::{Armed, Notify};
-use crate::pd::{destroyed, foreign};
+use crate::pd::{allocation, destroyed, foreign, refusal};
 use crate::ring::{Consumer, ring};
 use crate::sink::{Channel, CqEnd, Entry};
 
@@ -57,7 +57,7 @@ impl Cq {
             return Err(refused(Cause::CqFlags { flags }));
         }
         let cqe = attr.cqe.next_power_of_two();
-        let (producer, consumer) = ring(cqe, 0).map_err(|_| device.error("create_cq", Errno::NOMEM))?;
+        let (producer, consumer) = ring(cqe, 0).map_err(|bytes| allocation(device, "create_cq", bytes))?;
         let end = CqEnd {
             producer,
             channel,
@@ -71,7 +71,7 @@ impl Cq {
             raised: EventsRead::default(),
         };
         let cq = device.control("create_cq", |core, _| {
-            core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| device.error("create_cq", Errno::NOMEM))
+            core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| refusal(device, "create_cq", Refused::NoRoom))
         })?;
         let handle = CqHandle { device: Arc::clone(device), cq };
         let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;
@@ -191,7 +191,7 @@ impl CqOps for Cq {
         let device = Arc::clone(&self.device);
         within(&device, VERB, "cqe", cqe.into(), 1, limits::MAX_CQE.into())?;
         let rounded = cqe.next_power_of_two();
-        let (mut producer, consumer) = ring(rounded, 0).map_err(|_| device.error(VERB, Errno::NOMEM))?;
+        let (mut producer, consumer) = ring(rounded, 0).map_err(|bytes| allocation(&device, VERB, bytes))?;
         self.consumer.free_all();
         device.control(VERB, |core, _| {
             within(&device, VERB, "cqe", cqe.into(), self.consumer.len().into(), limits::MAX_CQE.into())?;

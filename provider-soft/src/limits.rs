@@ -1,6 +1,7 @@
 //! The device's limits, and the attributes that it reports.
 
 use roce::engine::Config;
+use verbs_core::Cause;
 use verbs_core::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
     OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2,
@@ -97,6 +98,21 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
         ("max_inline_data", cap.max_inline_data, MAX_INLINE_DATA),
     ];
     limits.into_iter().find(|(_, asked, max)| asked > max)
+}
+
+/// Returns the cause for which a device without a free number refuses an object of the verb.
+pub(crate) fn all_in_use(verb: &str) -> Cause {
+    let (what, max) = match verb {
+        "create_qp" => ("queue pairs", MAX_QP),
+        "create_cq" => ("completion queues", MAX_CQ),
+        "create_srq" => ("shared receive queues", MAX_SRQ),
+        "alloc_pd" => ("protection domains", MAX_PD),
+        "reg_mr" | "rereg_mr" | "reg_dm_mr" | "alloc_null_mr" | "alloc_mw" => {
+            ("memory regions and windows", MAX_MR)
+        }
+        _ => return Cause::Unknown,
+    };
+    Cause::AllInUse { what, max: max.into() }
 }
 
 /// Returns the attributes of a device with this identifier.

@@ -6,10 +6,11 @@ use roce::engine::Refused;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::Soft;
 use crate::device::Device;
 use crate::device_core::DeviceCore;
+use crate::ring::NoMemory;
 use crate::shared::Shared;
+use crate::{Soft, limits};
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.
 #[derive(Debug)]
@@ -130,7 +131,8 @@ pub(crate) fn destroyed<T: Default>(
 /// Converts the engine's refusal into an error with the errno that the kernel would return.
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
-        Refused::NoRoom => (Errno::NOMEM, Cause::Unknown),
+        Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),
+        Refused::NoMemory => (Errno::NOMEM, Cause::Other { reason: "memory is short".into() }),
         Refused::NoNumbers => (Errno::IO, Cause::Unknown),
         Refused::Busy => (Errno::BUSY, Cause::Unknown),
         Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
@@ -138,6 +140,11 @@ pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> 
         }
     };
     device.error(verb, errno).because(cause)
+}
+
+/// Returns the error of an allocation of this many bytes that failed.
+pub(crate) fn allocation(device: &Shared, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
+    device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
 }
 
 /// Returns the error for an object of another device.

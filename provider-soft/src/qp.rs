@@ -26,7 +26,7 @@ use crate::context::{check_port, within};
 use crate::device::Device;
 use crate::device_core::{AttachError, DeviceCore};
 use crate::io::address::address_of;
-use crate::pd::{destroyed, refusal};
+use crate::pd::{allocation, destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
 use crate::sink::{Channel, QpEnd, Sharer};
@@ -101,7 +101,7 @@ impl Qp {
             _ => None,
         };
         let lists = (cap.max_send_sge as usize).max(inline_len(cap.max_inline_data));
-        let short = |_| device.error(VERB, Errno::NOMEM);
+        let short = |bytes| allocation(device, VERB, bytes);
         let (to_sq, sq) = ring(cap.max_send_wr, lists).map_err(short)?;
         let (to_rq, rq) = ring(cap.max_recv_wr, cap.max_recv_sge as usize).map_err(short)?;
         let (events, user_handle) = (events.clone(), attr.user_handle);
@@ -126,7 +126,7 @@ impl Qp {
                 }
                 None => {
                     let _ = core.engine.destroy_qp(qpn);
-                    Err(device.error(VERB, Errno::NOMEM))
+                    Err(refusal(device, VERB, Refused::NoRoom))
                 }
             }
         })?;
@@ -156,7 +156,7 @@ impl Qp {
         const VERB: &str = "open_qp";
         let handle = xrcd.of(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
-        let short = |_| device.error(VERB, Errno::NOMEM);
+        let short = |bytes| allocation(device, VERB, bytes);
         // No end of the engine's reads these.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {

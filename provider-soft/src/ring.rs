@@ -28,7 +28,6 @@
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
-use std::collections::TryReserveError;
 
 use roce::engine::Sge;
 
@@ -59,11 +58,8 @@ unsafe impl<T: Send> Send for Ring<T> {}
 /// Makes a ring of `capacity` values, each with up to `stride` elements, and returns its two ends.
 ///
 /// # Errors
-/// [`TryReserveError`] where memory is short. Callers choose both sizes.
-pub(crate) fn ring<T: Copy>(
-    capacity: u32,
-    stride: usize,
-) -> Result<(Producer<T>, Consumer<T>), TryReserveError> {
+/// [`NoMemory`] where memory is short. Callers choose both sizes.
+pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     ring_in_use(capacity, stride, 0)
 }
 
@@ -77,7 +73,7 @@ pub(crate) fn ring_in_use<T: Copy>(
     capacity: u32,
     stride: usize,
     in_use: u32,
-) -> Result<(Producer<T>, Consumer<T>), TryReserveError> {
+) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     debug_assert!(in_use <= capacity);
     let slots = capacity.max(1).next_power_of_two();
     let ring = Arc::new(Ring {
@@ -92,10 +88,18 @@ pub(crate) fn ring_in_use<T: Copy>(
     Ok((producer, Consumer { ring, head: 0, next: in_use, tail: in_use }))
 }
 
+/// An allocation that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoMemory {
+    /// Its size.
+    pub(crate) bytes: u64,
+}
+
 /// Allocates `len` values.
-fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, TryReserveError> {
+fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
     let mut values = Vec::new();
-    values.try_reserve_exact(len)?;
+    let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+    values.try_reserve_exact(len).map_err(|_| NoMemory { bytes })?;
     values.resize_with(len, value);
     Ok(values.into_boxed_slice())
 }

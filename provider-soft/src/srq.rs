@@ -21,7 +21,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::context::within;
 use crate::device::Device;
-use crate::pd::{destroyed, foreign, refusal};
+use crate::pd::{allocation, destroyed, foreign, refusal};
 use crate::ring::{ring, ring_in_use};
 use crate::sink::{Channel, SrqEnd};
 use crate::xrcd::XrcHandle;
@@ -66,7 +66,7 @@ impl Srq {
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;
         within(device, VERB, "max_sge", max_sge.into(), 0, limits::MAX_SRQ_SGE.into())?;
         within(device, VERB, "srq_limit", srq_limit.into(), 0, max_wr.into())?;
-        let short = |_| device.error(VERB, Errno::NOMEM);
+        let short = |bytes| allocation(device, VERB, bytes);
         let (to_rq, rq) = ring(max_wr, max_sge as usize).map_err(short)?;
         let events = events.clone();
         let (srq, slot) = device.control(VERB, |core, _| {
@@ -85,7 +85,7 @@ impl Srq {
                 }
                 None => {
                     let _ = core.engine.destroy_srq(srq);
-                    Err(device.error(VERB, Errno::NOMEM))
+                    Err(refusal(device, VERB, Refused::NoRoom))
                 }
             }
         })?;
@@ -151,7 +151,7 @@ impl SrqOps for Srq {
                 let min = outstanding.max(if mask.contains(SrqAttrMask::LIMIT) { 0 } else { armed });
                 within(device, VERB, "max_wr", max_wr.into(), min.into(), limits::MAX_SRQ_WR.into())?;
                 let (to_rq, rq) = ring_in_use(max_wr, self.max_sge as usize, outstanding)
-                    .map_err(|_| device.error(VERB, Errno::NOMEM))?;
+                    .map_err(|bytes| allocation(device, VERB, bytes))?;
                 if mask.contains(SrqAttrMask::LIMIT) {
                     // A limit above the new size is replaced below.
                     core.engine.arm_srq(srq, 0).map_err(refused)?;

@@ -149,7 +149,8 @@ pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errn
     match verbs::devices() {
         Ok(list) if list.source() != Source::None || !list.is_empty() => Some(list),
         Ok(list) => {
-            failed(console, Errno::NOSYS);
+            let missing = list.skipped().iter().find(|skipped| skipped.reason.was_asked_for());
+            failed(console, missing.map_or(Errno::NOSYS, |missing| missing.reason.errno()));
             complain_of_missing(console, &list);
             if list.skipped().is_empty() {
                 console.reason(NO_RDMA);

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::Errno;
 use crate::discovery::SkipReason;
 use crate::types::names::Names;
@@ -35,9 +37,11 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error with an unknown cause.
+    /// Creates an error without a cause, or with the one that the errno alone determines:
+    /// [`Cause::Descriptors`] of `EMFILE`.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
-        Self { verb, device: device.into(), errno, cause: Cause::Unknown }
+        let cause = if errno == Errno::MFILE { descriptors() } else { Cause::Unknown };
+        Self { verb, device: device.into(), errno, cause }
     }
 
     /// Returns the error with the given cause.
@@ -127,6 +131,13 @@ pub enum Cause {
         /// The type.
         qp_type: QpType,
     },
+    /// A call that queue pairs of another type have.
+    CallOfType {
+        /// The type of the queue pair.
+        qp_type: QpType,
+        /// A sentence that names the type that has the call.
+        needs: &'static str,
+    },
     /// Properties of completion queues that the device does not have.
     CqFlags {
         /// The properties.
@@ -174,6 +185,40 @@ pub enum Cause {
         missing: QpAttrMask,
         /// The attributes of the mask that it does not take.
         forbidden: QpAttrMask,
+    },
+    /// The device has as many of these objects as it can have.
+    AllInUse {
+        /// The objects, as a plural noun.
+        what: &'static str,
+        /// Their number.
+        max: u64,
+    },
+    /// The kernel or its driver refused an object with `ENOMEM`: memory is short, or all programs
+    /// together have as many as the device can have.
+    Shortage {
+        /// The objects, as a plural noun.
+        what: &'static str,
+        /// The number that the device can have.
+        max: u64,
+    },
+    /// The process got no memory of this size: the system is short of it, or a limit
+    /// (`RLIMIT_AS`, a control group) is reached.
+    Allocation {
+        /// The size, in bytes.
+        bytes: u64,
+    },
+    /// The process has as many open descriptors as it may have.
+    Descriptors {
+        /// The limit (`RLIMIT_NOFILE`).
+        limit: u64,
+    },
+    /// The peer is not reached from the device's address: there is no route, no host answers, or the
+    /// two addresses are of different families.
+    Unreachable {
+        /// The address of the device's port.
+        from: Gid,
+        /// The address of the peer.
+        to: Gid,
     },
     /// The region is larger than the limit of locked memory.
     Memlock {
@@ -234,7 +279,7 @@ pub enum Cause {
         /// The user of the object.
         by: &'static str,
     },
-    /// An argument is an object of another device, context or protection domain.
+    /// An argument is an object of another device, or was made from another context.
     Foreign {
         /// The kind of the object.
         what: &'static str,
@@ -296,7 +341,7 @@ impl fmt::Display for Error {
             write!(f, " on {}", self.device)?;
         }
         match &self.cause {
-            Cause::Unknown => write!(f, ": {} ({})", self.errno.description(), self.errno),
+            Cause::Unknown => write!(f, ": {} ({})", words(self.errno), self.errno),
             cause => write!(f, ": {cause} ({})", self.errno),
         }
     }
@@ -327,8 +372,12 @@ impl fmt::Display for Cause {
                 // does not.
                 match name.strip_prefix("max_") {
                     Some(thing) => write!(f, "{name} {asked}, but the device has no {thing}"),
-                    None => write!(f, "the device has no {name} {asked}"),
+                    None => write!(f, "{name} {asked} is out of range: the only one is 0"),
                 }
+            }
+            Self::Limit { name, asked, min, max } if is_choice(name) => {
+                write!(f, "{name} {asked} is out of range: the device has {min}")?;
+                if min == max { f.write_str(" alone") } else { write!(f, " to {max}") }
             }
             Self::Limit { name, asked, max, .. } if asked > max => match bits(*max) {
                 Some(bits) => write!(f, "{name} {asked} does not fit into {bits} bits: the most is {max}"),
@@ -353,6 +402,9 @@ impl fmt::Display for Cause {
             Self::NeedsLocalWrite { access } => write!(f, "{} needs LOCAL_WRITE as well", Names(*access)),
             Self::Access { access } => write!(f, "the device does not have the rights {}", Names(*access)),
             Self::QpType { qp_type } => write!(f, "the device has no queue pairs of the type {qp_type}"),
+            Self::CallOfType { qp_type, needs } => {
+                write!(f, "the queue pair is of the type {qp_type}, and {needs}")
+            }
             Self::CqFlags { flags } => {
                 write!(f, "the device has no completion queues with {}", Names(*flags))
             }
@@ -362,7 +414,8 @@ impl fmt::Display for Cause {
             Self::Closed { what } => write!(f, "the {what} was closed"),
             Self::Other { reason } => f.write_str(reason),
             Self::Post(reason) => reason.fmt(f),
-            Self::Completion(error) => error.fmt(f),
+            // `Error` names the device.
+            Self::Completion(error) => WcError { device: "", ..*error }.fmt(f),
             Self::Parse(error) => error.fmt(f),
             Self::IllegalTransition { qp_type, from, to } => {
                 write!(f, "an {qp_type} queue pair cannot go from {from} to {to}")
@@ -378,6 +431,31 @@ impl fmt::Display for Cause {
                 }
                 Ok(())
             }
+            Self::AllInUse { what, max } => {
+                write!(f, "the device has {max} {what}, and all are in use: destroy some first")
+            }
+            Self::Shortage { what, max } => write!(
+                f,
+                "memory is short, or all {max} {what} of the device are in use (`rdma resource show` counts them)"
+            ),
+            Self::Allocation { bytes } => write!(
+                f,
+                "the process gets no {bytes} bytes of memory: the system has no more, or a limit does not permit it \
+                 (ulimit -v, MemoryMax=)"
+            ),
+            Self::Descriptors { limit } => write!(
+                f,
+                "the process has all of the {limit} descriptors that it may have open: raise the limit (ulimit -n, \
+                 LimitNOFILE=) or close some"
+            ),
+            Self::Unreachable { from, to } => {
+                let (from, to) = (from.address(), to.address());
+                if from.is_ipv4() == to.is_ipv4() {
+                    write!(f, "{to} is not reached from {from}: there is no route (`ip route get {to} from {from}`), or no host answers")
+                } else {
+                    write!(f, "{to} is not reached from {from}, which is of another address family")
+                }
+            }
             Self::Memlock { limit, asked } => write!(
                 f,
                 "{asked} bytes would have to be locked, but RLIMIT_MEMLOCK is {limit} bytes: raise it (ulimit -l, \
@@ -388,13 +466,13 @@ impl fmt::Display for Cause {
                 if *table_len > 0 { write!(f, ": its table has {table_len} entries") } else { Ok(()) }
             }
             Self::NoSuchGid { port_num, gid } => {
-                write!(f, "no entry of port {port_num}'s GID table is {}", gid.to_ipv6())
+                write!(f, "no entry of port {port_num}'s GID table is {}", gid.address())
             }
             Self::NotMulticast { gid } => {
-                write!(f, "{} is not the address of a multicast group (ff00::/8 or 224.0.0.0/4)", gid.to_ipv6().to_canonical())
+                write!(f, "{} is not the address of a multicast group (ff00::/8 or 224.0.0.0/4)", gid.address())
             }
             Self::NotAttached { gid } => {
-                write!(f, "the queue pair is not attached to the group {}", gid.to_ipv6().to_canonical())
+                write!(f, "the queue pair is not attached to the group {}", gid.address())
             }
             Self::KernelLacks { what } => write!(f, "this kernel, or its driver, has no {what}"),
             Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),
@@ -404,7 +482,9 @@ impl fmt::Display for Cause {
             Self::DeviceFailed => f.write_str("the device has failed: it executes no commands"),
             Self::CommandFailed => f.write_str("the device failed the command, and executes others"),
             Self::InUse { by } => write!(f, "still in use by {by}"),
-            Self::Foreign { what } => write!(f, "the {what} belongs to another device"),
+            Self::Foreign { what } => {
+                write!(f, "the {what} belongs to another device, or was made from another context of this one")
+            },
             Self::File { path, hint: "" } => write!(f, "{path}"),
             Self::File { path, hint } => write!(f, "{path}: {hint}"),
             Self::NoDevice { name, present, skipped, try_soft } => {
@@ -451,6 +531,34 @@ const fn bits(max: u64) -> Option<u32> {
     }
 }
 
+/// Returns whether an attribute chooses one of the device's objects by its number: its range is
+/// what a program has to know.
+fn is_choice(name: &str) -> bool {
+    ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
+}
+
+/// Returns what an errno says where no cause is known, with what is behind it as a rule.
+fn words(errno: Errno) -> String {
+    let text = errno.description();
+    match errno {
+        Errno::PERM => format!(
+            "{text}: a capability is missing (such as CAP_NET_RAW), or a seccomp filter, such as a container's, \
+             refuses the system call"
+        ),
+        Errno::NFILE => format!("{text}: all processes together have reached fs.file-max"),
+        _ => text.into(),
+    }
+}
+
+/// Returns the cause of `EMFILE`.
+#[cold]
+fn descriptors() -> Cause {
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((limit, _)) => Cause::Descriptors { limit },
+        Err(_) => Cause::Unknown,
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl From<PostReason> for Error {
@@ -467,7 +575,7 @@ impl From<PostError> for Error {
 
 impl From<WcError> for Error {
     fn from(error: WcError) -> Self {
-        Self::new("poll_cq", "", Errno::IO).because(Cause::Completion(error))
+        Self::new("poll_cq", error.device, Errno::IO).because(Cause::Completion(error))
     }
 }
 
@@ -567,7 +675,8 @@ mod tests {
         for (step, text) in [
             "post: the queue is full: poll completions before posting more (ENOMEM)",
             "post: the address handle belongs to another provider (EINVAL)",
-            "poll_cq: work request 3 of queue pair 0x11 failed: transport retry counter exceeded (EIO)",
+            "poll_cq: work request 3 of queue pair 0x11 failed: transport retry counter exceeded: the peer did not \
+             acknowledge: it is gone, its queue pair is not connected to this one, or packets are lost (EIO)",
             "parse: a GID is an IPv6 or IPv4 address (EINVAL)",
         ]
         .into_iter()
@@ -585,9 +694,67 @@ mod tests {
     fn a_device_that_has_none_of_something_is_not_said_to_have_zero() {
         for (name, text) in [
             ("max_inline_data", "max_inline_data 64, but the device has no inline_data"),
-            ("pkey index", "the device has no pkey index 64"),
+            ("pkey index", "pkey index 64 is out of range: the only one is 0"),
         ] {
             assert_eq!(Cause::Limit { name, asked: 64, min: 0, max: 0 }.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_number_that_chooses_is_refused_with_the_range_of_choices() {
+        for (name, asked, min, max, text) in [
+            ("comp_vector", 9, 0, 3, "comp_vector 9 is out of range: the device has 0 to 3"),
+            ("comp_vector", 9, 0, 0, "comp_vector 9 is out of range: the only one is 0"),
+            ("pkey_index", 200, 0, 127, "pkey_index 200 is out of range: the device has 0 to 127"),
+            ("port_num", 0, 1, 2, "port_num 0 is out of range: the device has 1 to 2"),
+            ("port_num", 0, 1, 1, "port_num 0 is out of range: the device has 1 alone"),
+        ] {
+            assert_eq!(Cause::Limit { name, asked, min, max }.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_errno_of_the_process_says_which_limit_it_met() {
+        let full = Error::new("create_comp_channel", "soft0", Errno::MFILE);
+        let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!(full.cause, Cause::Descriptors { limit });
+        let text = format!(
+            "create_comp_channel on soft0: the process has all of the {limit} descriptors that it may have open: raise \
+             the limit (ulimit -n, LimitNOFILE=) or close some (EMFILE)"
+        );
+        assert_eq!(full.to_string(), text);
+        let filtered = Error::new("open_device", "soft0", Errno::PERM).to_string();
+        assert!(filtered.contains("seccomp") && filtered.ends_with("(EPERM)"), "{filtered}");
+    }
+
+    #[test]
+    fn exhausted_objects_and_routes_that_do_not_exist_are_named() {
+        let (from, to) = ("192.0.2.1".parse().unwrap(), "2001:db8::9".parse().unwrap());
+        for (cause, text) in [
+            (
+                Cause::AllInUse { what: "queue pairs", max: 4000 },
+                "the device has 4000 queue pairs, and all are in use: destroy some first",
+            ),
+            (
+                Cause::Unreachable { from, to },
+                "2001:db8::9 is not reached from 192.0.2.1, which is of another address family",
+            ),
+            (
+                Cause::Unreachable { from, to: from },
+                "192.0.2.1 is not reached from 192.0.2.1: there is no route (`ip route get 192.0.2.1 from 192.0.2.1`), or \
+                 no host answers",
+            ),
+            (
+                Cause::Allocation { bytes: 1 << 40 },
+                "the process gets no 1099511627776 bytes of memory: the system has no more, or a limit does not permit it \
+                 (ulimit -v, MemoryMax=)",
+            ),
+            (
+                Cause::CallOfType { qp_type: QpType::RC, needs: "only UD queue pairs join groups" },
+                "the queue pair is of the type RC, and only UD queue pairs join groups",
+            ),
+        ] {
+            assert_eq!(cause.to_string(), text);
         }
     }
 

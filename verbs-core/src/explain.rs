@@ -80,11 +80,11 @@ pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(),
 /// Explains a multicast group that a queue pair cannot join.
 ///
 /// # Errors
-/// - [`Cause::QpType`]: another service than UD.
+/// - [`Cause::CallOfType`]: another service than UD.
 /// - [`Cause::NotMulticast`]: an address that is not that of a group.
 pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if qp_type != QpType::UD {
-        return Err(Cause::QpType { qp_type });
+        return Err(Cause::CallOfType { qp_type, needs: "only UD queue pairs join multicast groups" });
     }
     if gid.is_multicast() { Ok(()) } else { Err(Cause::NotMulticast { gid: *gid }) }
 }
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn the_port_of_a_path_and_a_path_without_a_grh_are_named() {
         let text = path_port(&AhAttr::lid(3, 1), 2).unwrap_err().to_string();
-        assert_eq!(text, "ah_attr.port_num 3 exceeds the device's 2");
+        assert_eq!(text, "ah_attr.port_num 3 is out of range: the device has 1 to 2");
         let text = path_port(&AhAttr::lid(0, 1), 2).unwrap_err().to_string();
-        assert_eq!(text, "ah_attr.port_num 0 is below the least possible, 1");
+        assert_eq!(text, "ah_attr.port_num 0 is out of range: the device has 1 to 2");
         let text = path_grh(&AhAttr::lid(2, 1), LinkLayer::ETHERNET).unwrap_err().to_string();
         assert_eq!(
             text,

@@ -166,7 +166,7 @@ impl Backend for KernelId {
 
     fn migrate(&self, to: &dyn Source) -> Result<()> {
         let Some(to) = to.kernel() else {
-            let cause = Cause::Foreign { what: "event channel" };
+            let cause = Cause::Other { reason: super::OTHER_CHANNEL.into() };
             return Err(Error::new("migrate_id", "", Errno::INVAL).because(cause));
         };
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);

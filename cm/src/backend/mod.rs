@@ -43,6 +43,10 @@ use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
 
+/// Why an id does not migrate to a channel.
+const OTHER_CHANNEL: &str =
+    "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
+
 /// One id of a backend. The methods are named after the kernel's, and have their errors.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn bind(&self, address: &Address) -> Result<()>;

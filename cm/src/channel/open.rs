@@ -91,6 +91,7 @@ const fn hint(errno: Errno) -> &'static str {
             "it is missing: load rdma_ucm, pass the file into this container, or use a soft device (VERBS_SOFT=auto)"
         }
         Errno::NXIO => "it is another device: remove the stale node, and create it again",
+        Errno::MFILE => verbs_core::discovery::MANY_DESCRIPTORS,
         _ => "it cannot be opened",
     }
 }

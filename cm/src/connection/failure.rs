@@ -1,8 +1,9 @@
 //! [`ConnectError`]: why no connection was made, and at which step.
 
 use core::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use verbs::soft::cm::Port;
 use verbs::{Cause, Errno, Error};
 
 use crate::event::Rejection;
@@ -88,16 +89,44 @@ impl ConnectError {
         Self { address, step, rejection, error: Box::new(error) }
     }
 
-    /// Adds why the kernel was not asked for a device, where none was found.
+    /// Adds why the kernel was not asked for a device, where none was found. A machine without the
+    /// kernel's connection manager has soft devices alone: then it says which one would do.
     pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {
         if let (ConnectStep::ResolveAddr, Errno::NODEV, Cause::Other { reason }, Some(kernel)) =
             (self.step, self.error.errno, &self.error.cause, kernel)
         {
-            let reason = format!("{reason}; none of the kernel is asked: {kernel}").into();
-            self.error.cause = Cause::Other { reason };
+            let reason = match (kernel.errno, self.address) {
+                (Errno::NOENT, Some(to)) => of_soft(to, &Port::all()),
+                _ => format!("{reason}; none of the kernel is asked: {kernel}"),
+            };
+            self.error.cause = Cause::Other { reason: reason.into() };
         }
         self
     }
+}
+
+/// Returns why none of the soft devices of this process, the only devices that it has, reaches an
+/// address.
+fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
+    let have: Vec<_> = ports.iter().map(|port| port.address().to_string()).collect();
+    let mut reason = format!("{to}: the soft devices of this process ({}) do not reach it", have.join(", "));
+    let from = match UdpSocket::bind((unspecified(to), 0)) {
+        Ok(socket) => socket.connect(to).and_then(|()| socket.local_addr()).ok(),
+        Err(_) => None,
+    };
+    match from.map(|from| from.ip()) {
+        Some(from) if !from.is_loopback() => {
+            reason += &format!(": VERBS_SOFT={from} makes one on the interface that routes to it");
+        }
+        Some(_) => {}
+        None => reason += ", and no route leads to it",
+    }
+    reason
+}
+
+/// Returns the address that stands for all of the same family.
+fn unspecified(to: SocketAddr) -> IpAddr {
+    if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
 impl fmt::Display for ConnectError {
@@ -160,6 +189,25 @@ mod tests {
         assert!(!unresolved(ConnectStep::Connect).contains("EACCES"));
         let silent = error(Cause::Other { reason: "silence".into() }).with_kernel(Some(&kernel));
         assert!(!silent.to_string().contains("EACCES"));
+    }
+
+    #[test]
+    fn a_process_with_soft_devices_alone_is_not_advised_to_make_the_one_that_it_has() {
+        let device = verbs::soft::auto().unwrap();
+        let address = device.open().unwrap().find_gid(1).unwrap().gid.address();
+        let kernel = Error::new("create_event_channel", "", Errno::NOENT);
+        let error = Error::new("resolve_addr", "", Errno::NODEV);
+        let error = error.because(Cause::Other { reason: "no device".into() });
+        let to = Some(([192, 0, 2, 1], 7471).into());
+        let text = ConnectError::new(to, ConnectStep::ResolveAddr, error, None)
+            .with_kernel(Some(&kernel))
+            .to_string();
+        assert!(
+            text.starts_with("resolve_addr: 192.0.2.1:7471: the soft devices of this process ("),
+            "{text}"
+        );
+        assert!(text.contains(&address.to_string()) && !text.contains("VERBS_SOFT=auto"), "{text}");
+        assert!(text.contains(": VERBS_SOFT=") || text.contains("no route leads to it"), "{text}");
     }
 
     #[test]

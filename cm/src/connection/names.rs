@@ -32,7 +32,8 @@ impl ToAddresses for str {
         let parts = self.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         match parts {
             Some((host, port)) if host.starts_with('[') => (host, port).to_addresses(),
-            _ => looked_up(self, self),
+            Some(_) if self.parse::<Ipv6Addr>().is_err() => looked_up(self, self),
+            _ => Err(without_port(self)),
         }
     }
 }
@@ -83,6 +84,16 @@ macro_rules! addresses {
 
 addresses!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
 
+/// Returns the error of a text that should end with a port.
+fn without_port(text: &str) -> Error {
+    let reason = match (text.parse::<Ipv6Addr>(), text.rsplit_once(':')) {
+        (Ok(_), _) => format!("{text} has no port: write [{text}]:7471, or [{text}]:0 for any port"),
+        (_, Some((_, port))) => format!("{text}: the port {port:?} is no number from 0 to 65535"),
+        _ => format!("{text} has no port: write {text}:7471, or {text}:0 for any port"),
+    };
+    Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason: reason.into() })
+}
+
 /// Looks a name up by the system. An error names the `host`.
 fn looked_up(name: impl ToSocketAddrs, host: &str) -> Result<Vec<SocketAddr>> {
     let addresses = name.to_socket_addrs().map_err(|failed| {
@@ -112,6 +123,22 @@ mod tests {
         assert_eq!(of(("[fe80::1%lo]".to_owned(), 7471)), "[fe80::1%1]:7471");
         assert_eq!(of("fe80::1%lo:7471"), "[fe80::1%1]:7471", "by the system, as without brackets");
         assert_eq!(of("[fe80::1%no0]:1"), "getaddrinfo: [fe80::1%no0]: no interface is named no0 (ENOENT)");
+    }
+
+    #[test]
+    fn an_address_without_a_port_is_shown_with_one() {
+        for (text, wanted) in [
+            ("127.0.0.1", "127.0.0.1 has no port: write 127.0.0.1:7471, or 127.0.0.1:0 for any port"),
+            (
+                "server.example",
+                "server.example has no port: write server.example:7471, or server.example:0 for any port",
+            ),
+            ("::1", "::1 has no port: write [::1]:7471, or [::1]:0 for any port"),
+            ("127.0.0.1:80x", "127.0.0.1:80x: the port \"80x\" is no number from 0 to 65535"),
+            ("127.0.0.1:65536", "127.0.0.1:65536: the port \"65536\" is no number from 0 to 65535"),
+        ] {
+            assert_eq!(of(text), format!("getaddrinfo: {wanted} (ENOENT)"));
+        }
     }
 
     #[test]

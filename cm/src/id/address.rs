@@ -68,7 +68,9 @@ impl CmId {
         let backend = &self.inner.backend;
         let resolved = backend.resolve_addr(source.as_ref(), &destination, timeout_ms);
         let local = || backend.addresses().map_or(source, |addresses| addresses.local.or(source));
-        self.inner.explained(resolved.map_err(|error| explain::resolve(error, local, &destination)))
+        self.inner.explained(
+            resolved.map_err(|error| explain::resolve(error, source.as_ref(), local, &destination)),
+        )
     }
 
     /// Starts to resolve the route to the peer. The outcome is

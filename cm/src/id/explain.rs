@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use verbs::soft::cm::Port;
 use verbs::{Cause, Errno, Error};
 
 use crate::types::Address;
@@ -86,9 +87,60 @@ fn is_local(mut address: SocketAddr) -> bool {
     UdpSocket::bind(address).is_ok()
 }
 
+/// Returns what is wrong with the source of a call that resolves an address; `None` where the source
+/// is not the cause.
+fn of_source(error: &Error, source: &Address) -> Option<String> {
+    let ip = source.ip()?;
+    let address = ip.ip();
+    match error.errno {
+        Errno::ADDRNOTAVAIL if !is_local(ip) => {
+            Some(format!("no interface of this machine has the source {address}"))
+        }
+        Errno::ADDRNOTAVAIL if ip.port() == 0 => {
+            Some(format!("no port is free for the source {address} (net.ipv4.ip_local_port_range)"))
+        }
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => {
+            Some(format!("another id has the source {source}: choose another port, or 0 for any"))
+        }
+        Errno::ACCESS if ip.port() != 0 => {
+            Some(format!("no right to the port of the source {source}: use one from 1024 on, or 0 for any"))
+        }
+        Errno::NODEV
+            if !address.is_unspecified()
+                && !address.is_loopback()
+                && Port::with_address(address).is_none() =>
+        {
+            Some(format!(
+                "no RDMA device has the source {address}: `rdma link` lists the kernel's, and VERBS_SOFT={address} makes a \
+                 soft one"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the error of resolving an address with its cause, for an id that is bound to `local`.
-pub(super) fn resolve(error: Error, local: impl FnOnce() -> Option<Address>, peer: &Address) -> Error {
-    if error.cause != Cause::Unknown || error.errno != Errno::INVAL {
+/// The caller asked for the source `source`.
+pub(super) fn resolve(
+    error: Error,
+    source: Option<&Address>,
+    local: impl FnOnce() -> Option<Address>,
+    peer: &Address,
+) -> Error {
+    if error.cause != Cause::Unknown {
+        return error;
+    }
+    if let Some(reason) = source.and_then(|source| of_source(&error, source)) {
+        return error.because(Cause::Other { reason: reason.into() });
+    }
+    if matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH) {
+        let reason = match source {
+            Some(source) => format!("no route leads from {source} to {peer}"),
+            None => format!("no route leads to {peer}"),
+        };
+        return error.because(Cause::Other { reason: reason.into() });
+    }
+    if error.errno != Errno::INVAL {
         return error;
     }
     let is_other_family = |local: Address| match (local.ip(), peer.ip()) {
@@ -178,17 +230,45 @@ mod tests {
         let error = bind(Error::new("bind_addr", "", Errno::INVAL), &link_local);
         assert_eq!(error.to_string(), format!("bind_addr: {text}"));
         let refused = || Error::new("resolve_addr", "", Errno::INVAL);
-        assert_eq!(resolve(refused(), || None, &link_local).to_string(), format!("resolve_addr: {text}"));
+        assert_eq!(
+            resolve(refused(), None, || None, &link_local).to_string(),
+            format!("resolve_addr: {text}")
+        );
         let v4 = Address::from(([192, 0, 2, 1], 80));
         let v6 = Address::from("[2001:db8::1]:7471".parse::<SocketAddr>().unwrap());
-        let error = resolve(refused(), || Some(v6), &v4).to_string();
+        let error = resolve(refused(), None, || Some(v6), &v4).to_string();
         assert!(error.contains("bound to [2001:db8::1]:7471, which is of another family"), "{error}");
         for local in [Some(v4), None] {
-            let error = explain(resolve(refused(), || local, &v4)).to_string();
+            let error = explain(resolve(refused(), None, || local, &v4)).to_string();
             assert!(error.contains("resolved, listening or connected already"), "{error}");
         }
         let error = bind(Error::new("bind_addr", "", Errno::INVAL), &v4).to_string();
         assert!(error.contains("the id is bound, resolved or connected already"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_source_is_named_and_not_the_destination() {
+        let peer = Address::from(([127, 0, 0, 1], 7471));
+        for (errno, source, text) in [
+            (Errno::ADDRNOTAVAIL, "192.0.2.1:0", "no interface of this machine has the source 192.0.2.1"),
+            (
+                Errno::ADDRINUSE,
+                "127.0.0.1:7471",
+                "another id has the source 127.0.0.1:7471: choose another port, or 0 for any",
+            ),
+            (
+                Errno::NODEV,
+                "192.0.2.1:0",
+                "no RDMA device has the source 192.0.2.1: `rdma link` lists the kernel's, and VERBS_SOFT=192.0.2.1 makes a \
+                 soft one",
+            ),
+        ] {
+            let source = Address::from(source.parse::<SocketAddr>().unwrap());
+            let error = resolve(Error::new("resolve_addr", "", errno), Some(&source), || None, &peer);
+            assert_eq!(error.to_string(), format!("resolve_addr: {text} ({errno})"));
+        }
+        let error = resolve(Error::new("resolve_addr", "", Errno::NETUNREACH), None, || None, &peer);
+        assert_eq!(error.to_string(), "resolve_addr: no route leads to 127.0.0.1:7471 (ENETUNREACH)");
     }
 
     #[test]

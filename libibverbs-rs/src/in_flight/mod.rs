@@ -439,7 +439,7 @@ pub(crate) const fn takes_no_memory(op: &SendOp<'_>) -> bool {
 }
 
 /// Returns whether an operation writes its scatter/gather elements.
-const fn reads_back(op: &SendOp<'_>) -> bool {
+pub(crate) const fn reads_back(op: &SendOp<'_>) -> bool {
     match op {
         SendOp::Xrc { op, .. } => reads_back(op),
         SendOp::RdmaRead { .. } | SendOp::AtomicCmpAndSwp { .. } | SendOp::AtomicFetchAndAdd { .. } => true,

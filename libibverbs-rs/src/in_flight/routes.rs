@@ -122,6 +122,8 @@ impl Directory {
 pub(crate) struct Routes {
     own: Copied,
     shared: Copied,
+    /// The name of the device.
+    device: &'static str,
 }
 
 /// The poller's copy of a directory.
@@ -144,7 +146,19 @@ impl Routes {
         Self {
             own: Copied { directory: own, routes: Vec::new() },
             shared: Copied { directory: shared, routes: Vec::new() },
+            device: "",
         }
+    }
+
+    /// Names the device, for the errors of completions.
+    pub(crate) fn named(self, device: &'static str) -> Self {
+        Self { device, ..self }
+    }
+
+    /// Returns the name of the device.
+    #[inline]
+    pub(crate) const fn device(&self) -> &'static str {
+        self.device
     }
 
     /// Returns the directory of the completion queue.

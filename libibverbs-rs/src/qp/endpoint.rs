@@ -5,7 +5,7 @@
 
 use core::fmt;
 use core::str::FromStr;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 
 use verbs_core::provider::Provider;
 use verbs_core::types::{AhAttr, Gid, GidEntry, GlobalRoute, LinkLayer, Mtu, ParseError, QpType};
@@ -188,7 +188,7 @@ impl<P: Provider> Qp<Reset, P> {
     /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
     /// [`psn`](Self::psn), which the peer must be sent again.
     ///
-    /// - `EINVAL` with [`Cause::Other`] for a type that cannot be connected (UD).
+    /// - `EINVAL` with [`Cause::Other`] for another type than RC and UC.
     /// - `EINVAL` with [`Cause::Mtu`] for an MTU that does not exist.
     /// - The errors of [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr) and
     ///   [`to_rts`](Qp::to_rts).
@@ -202,10 +202,18 @@ impl<P: Provider> Qp<Reset, P> {
         remote: &Endpoint,
         attr: &ConnectAttr,
     ) -> Result<Qp<Rts, P>, HandleError<Self>> {
-        if !matches!(self.qp_type(), QpType::RC | QpType::UC) {
+        let steps = match self.qp_type() {
+            QpType::RC | QpType::UC => None,
+            QpType::UD => {
+                Some("a datagram queue pair has no peer: move it by to_init, to_rtr and to_rts".into())
+            }
+            qp_type => Some(format!(
+                "connect is for RC and UC: move a queue pair of the type {qp_type} by to_init, to_rtr and to_rts"
+            )),
+        };
+        if let Some(reason) = steps {
             let registry = &self.core.dependencies().registry;
-            let reason = "a datagram queue pair has no peer: move it by to_init, to_rtr and to_rts".into();
-            let cause = Cause::Other { reason };
+            let cause = Cause::Other { reason: reason.into() };
             let error = registry.error("connect", Errno::INVAL).because(cause);
             return Err(HandleError { handle: self, error });
         }
@@ -239,6 +247,15 @@ impl<P: Provider> Qp<Reset, P> {
         let qp = qp.to_rtr(&rtr).map_err(back_to_reset)?;
         qp.to_rts(&rts).map_err(back_to_reset)
     }
+}
+
+/// Returns the error of a peer that closed the stream after `have` bytes of its endpoint.
+fn unfinished(have: usize) -> io::Error {
+    let reason = match have {
+        0 => "exchange of endpoints: the peer closed the stream without sending its own".into(),
+        _ => format!("exchange of endpoints: the peer closed the stream after {have} of 32 bytes"),
+    };
+    io::Error::new(ErrorKind::UnexpectedEof, reason)
 }
 
 /// Returns the path to a peer: with a global route on Ethernet, and between subnets.
@@ -333,14 +350,29 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidInput` for
-    /// bytes that are no endpoint.
+    /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidData` for
+    /// bytes that are no endpoint, which the sentence shows.
     pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
-        stream.write_all(&self.to_bytes())?;
-        stream.flush()?;
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("exchange of endpoints with the peer: {error}"))
+        };
+        stream.write_all(&self.to_bytes()).and_then(|()| stream.flush()).map_err(named)?;
         let mut bytes = [0; 32];
-        stream.read_exact(&mut bytes)?;
-        Ok(Self::from_bytes(&bytes)?)
+        let mut have = 0;
+        while have < bytes.len() {
+            match stream.read(&mut bytes[have..]) {
+                Ok(0) => return Err(unfinished(have)),
+                Ok(more) => have += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(named(error)),
+            }
+        }
+        Self::from_bytes(&bytes).map_err(|_| {
+            let sent = bytes.escape_ascii();
+            let reason =
+                format!("exchange of endpoints: the peer sent something else, which begins with \"{sent}\"");
+            io::Error::new(ErrorKind::InvalidData, reason)
+        })
     }
 
     /// Checks the fields, because any program may have sent them.

@@ -230,7 +230,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         parents: Parents,
     ) -> Result<Self> {
         let QpParts { qp, sq, rq } = parts;
-        let (cap, qp_type) = (qp.cap(), qp.qp_type());
+        let cap = qp.cap();
         let table = |directory: &Arc<Directory>, max_wr| {
             InFlight::new(tables.pd, Arc::clone(directory), max_wr).ok_or_else(|| {
                 let cause = Cause::Limit {
@@ -264,7 +264,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         };
         Ok(Self {
             core: Core::new(qp, dependencies),
-            send: Sender { queue: sq, poster: send_poster, qp_type },
+            send: Sender { queue: sq, poster: send_poster },
             recv: Receiver { queue: rq, poster: recv_poster },
             state: PhantomData,
         })
@@ -511,7 +511,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// network interface, or through a connection manager.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::QpType`](crate::Cause::QpType) for another service than UD, with
+    /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD, with
     ///   [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
     ///   group.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
@@ -654,7 +654,7 @@ impl<S: State> Qp<S, Erased> {
         let rq = recv.queue.downcast().expect("the type was just compared");
         Ok(Qp {
             core,
-            send: Sender { queue: sq, poster: send.poster, qp_type: send.qp_type },
+            send: Sender { queue: sq, poster: send.poster },
             recv: Receiver { queue: rq, poster: recv.poster },
             state: PhantomData,
         })

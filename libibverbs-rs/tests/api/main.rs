@@ -26,6 +26,7 @@ mod posting;
 mod raw_batches;
 mod registered;
 mod scope;
+mod sentences;
 mod shared;
 mod soft;
 mod steering;

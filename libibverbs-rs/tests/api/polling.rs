@@ -138,11 +138,12 @@ fn a_limited_poll_that_finds_nothing_fails_with_the_time<P: Provider>(world: &Wo
 fn a_request_without_a_buffer_names_what_it_does_not_return<P: Provider>(world: &World, context: Context<P>) {
     let (mut cq, mut qp) = sender(&context);
     complete(world, &mut qp, 5..7);
+    let device = context.device_name();
     let why = "it was posted without one, or its queue pair was closed or reset before the poll (ENODATA)";
     let error = cq.poll_one().unwrap().into_buf().unwrap_err();
-    assert_eq!(error.to_string(), format!("poll_cq: request 0x5 returns no buffer: {why}"));
+    assert_eq!(error.to_string(), format!("poll_cq on {device}: request 0x5 returns no buffer: {why}"));
     let error = cq.poll_one().unwrap().into_window().unwrap_err();
-    assert_eq!(error.to_string(), format!("poll_cq: request 0x6 returns no window: {why}"));
+    assert_eq!(error.to_string(), format!("poll_cq on {device}: request 0x6 returns no window: {why}"));
 }
 
 fn arming_lends_what_is_there_and_asks_for_an_event<P: Provider>(world: &World, context: Context<P>) {

@@ -76,7 +76,8 @@ fn memory_of_another_type_stays_in_its_buffer<P: Provider>(world: &World, contex
     let pd = context.alloc_pd().unwrap();
     let buf = pd.register(vec![3_u8; 4]).unwrap();
     let failed = buf.into_memory::<Box<[u8]>>().unwrap_err();
-    assert_eq!(failed.error.cause, Cause::Foreign { what: "memory of another type" });
+    let reason = "the buffer holds alloc::vec::Vec<u8>, not alloc::boxed::Box<[u8]>".into();
+    assert_eq!(failed.error.cause, Cause::Other { reason });
     assert_eq!(failed.handle.into_memory::<Vec<u8>>().unwrap(), [3; 4]);
     let own = pd.alloc_buf(4096).unwrap();
     assert!(own.into_memory::<MmapMut>().is_err(), "it is this library's own");
@@ -125,7 +126,10 @@ fn read_only_memory_is_registered_in_place_and_returned<P: Provider>(world: &Wor
         Cause::InUse { by: "other shares of the same memory" }
     );
     let failed = text.into_memory::<Vec<u8>>().unwrap_err();
-    assert_eq!(failed.error.cause, Cause::Foreign { what: "memory of another type" });
+    assert_eq!(
+        failed.error.cause,
+        Cause::Other { reason: "the buffer holds &[u8], not alloc::vec::Vec<u8>".into() }
+    );
     assert_eq!(failed.handle.into_memory::<&'static [u8]>().unwrap(), b"static");
 }
 

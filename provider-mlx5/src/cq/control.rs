@@ -548,7 +548,7 @@ mod tests {
             let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
             script.expect([
                 Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
-                Expect::anything(Reply::Errno(Errno::NOMEM)),
+                Expect::anything(Reply::Errno(Errno::IO)),
             ]);
             let attr = CqInitAttr::new(1);
             Cq::create(&device, None, &attr, Some(64), None).unwrap_err();

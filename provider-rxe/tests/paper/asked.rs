@@ -112,7 +112,11 @@ fn a_queue_pair_leaves_its_groups_before_it_is_destroyed() {
 fn a_group_that_the_kernel_refuses_is_explained() {
     let unicast = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
     for (qp_type, gid, cause) in [
-        (QpType::RC, GROUP, Cause::QpType { qp_type: QpType::RC }),
+        (
+            QpType::RC,
+            GROUP,
+            Cause::CallOfType { qp_type: QpType::RC, needs: "only UD queue pairs join multicast groups" },
+        ),
         (QpType::UD, unicast, Cause::NotMulticast { gid: unicast }),
         (QpType::UD, GROUP, Cause::Unknown),
     ] {

@@ -27,7 +27,7 @@ use super::port::Port;
 use super::signal::Signal;
 use crate::device::Device;
 use crate::device_core::DeviceCore;
-use crate::pd::refusal;
+use crate::pd::{allocation, refusal};
 use crate::ring::{Consumer, Producer, ring};
 
 /// The length of a management datagram in bytes.
@@ -86,7 +86,7 @@ pub struct ReceivedMad {
 impl Gsi {
     pub(super) fn take(device: &Arc<Device>) -> Result<Self> {
         device.check(TAKE)?;
-        let (producer, received) = ring(CAPACITY, 0).map_err(|_| device.error(TAKE, Errno::NOMEM))?;
+        let (producer, received) = ring(CAPACITY, 0).map_err(|bytes| allocation(device, TAKE, bytes))?;
         let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| device.error(TAKE, errno.into()))?;
         let signal = Arc::new(Signal::new(readable));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use verbs_core::discovery::{DeviceInfo, OwnDevice};
+use verbs_core::discovery::{DeviceInfo, OwnDevice, Skipped};
 use verbs_core::types::{Gid, Guid, Mtu};
 use verbs_core::{Errno, Result};
 
@@ -40,6 +40,12 @@ impl Port {
     pub fn all() -> Vec<Self> {
         registration::requested(|_| ());
         Device::live().into_iter().map(|device| Self { device }).collect()
+    }
+
+    /// Returns the first device that `VERBS_SOFT` requests and that could not be made, with the
+    /// reason.
+    pub fn missing() -> Option<Skipped> {
+        registration::requested(|made| made.iter().find_map(|made| made.as_ref().err().cloned()))
     }
 
     /// Returns the port that has an address.

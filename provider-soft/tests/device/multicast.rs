@@ -124,7 +124,13 @@ fn a_group_that_cannot_be_joined_is_refused_with_the_cause() {
     let shape = Shape::default();
     let mut connected: Qp<state::Reset, _> = End::new(&end.context, &shape).qp;
     let error = connected.attach_mcast(&group, 0).unwrap_err();
-    assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::QpType { qp_type: QpType::RC }));
+    assert_eq!(
+        (error.errno, error.cause),
+        (
+            Errno::INVAL,
+            Cause::CallOfType { qp_type: QpType::RC, needs: "only UD queue pairs join multicast groups" }
+        )
+    );
 }
 
 #[test]

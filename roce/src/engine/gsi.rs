@@ -38,10 +38,10 @@ impl Gsi {
     /// Returns an interface with room for [`MAX_WAITING`] MADs.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] where memory is short.
+    /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new() -> Result<Self, Refused> {
         let mut waiting = VecDeque::new();
-        waiting.try_reserve_exact(MAX_WAITING).map_err(|_| Refused::NoRoom)?;
+        waiting.try_reserve_exact(MAX_WAITING).map_err(|_| Refused::NoMemory)?;
         Ok(Self { waiting, psn: Psn::new(0) })
     }
 

@@ -45,7 +45,7 @@ pub use misc::{Misc, misc};
 pub use netlink::NetlinkError;
 #[doc(hidden)]
 pub use netlink::{NetlinkSocket, Wire};
-pub use skipped::{SkipReason, Skipped};
+pub use skipped::{MANY_DESCRIPTORS, SkipReason, Skipped};
 #[doc(hidden)]
 pub use sysfs::Roots;
 pub use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
@@ -369,7 +369,11 @@ fn path_component(raw: &[u8]) -> Option<String> {
 
 fn sysfs_error(path: &Path, errno: Errno) -> Error {
     let path = path.display().to_string().into();
-    Error::new(VERB, "", errno).because(Cause::File { path, hint: "check that sysfs is mounted whole" })
+    let hint = match errno {
+        Errno::MFILE => MANY_DESCRIPTORS,
+        _ => "check that sysfs is mounted whole",
+    };
+    Error::new(VERB, "", errno).because(Cause::File { path, hint })
 }
 
 /// The verb's name in C, without the prefix.

@@ -128,6 +128,10 @@ impl fmt::Display for SkipReason {
                 "{} is missing: let udev create it (udevadm trigger), or pass it into the container",
                 path.display()
             ),
+            Self::NodeMissing { path, errno: Errno::MFILE }
+            | Self::Unreadable { path, errno: Errno::MFILE } => {
+                write!(f, "{}: {MANY_DESCRIPTORS}", path.display())
+            }
             Self::NodeMissing { path, errno } => {
                 write!(
                     f,
@@ -179,16 +183,27 @@ impl fmt::Display for SkipReason {
             Self::Address { address, errno: Errno::ADDRNOTAVAIL, .. } => {
                 write!(f, "{address} is not an address of this machine: use one that it has (ip address)")
             }
-            Self::Address { address, port, errno } => write!(
+            Self::Address { address, port, errno: Errno::MFILE } => {
+                write!(f, "UDP port {port} of {address}: {MANY_DESCRIPTORS}")
+            }
+            Self::Address { address, port, errno: errno @ (Errno::PERM | Errno::ACCESS) } => write!(
                 f,
-                "UDP port {port} of {address} cannot be bound ({errno}): use another address, or allow this one"
+                "UDP port {port} of {address} is not permitted to this process ({errno}): let the seccomp filter, such as a \
+                 container's, or the security module allow it"
             ),
+            Self::Address { address, port, errno } => {
+                write!(f, "UDP port {port} of {address} cannot be bound: {} ({errno})", errno.description())
+            }
             Self::Request { variable, asked, expected } => {
                 write!(f, "{variable} asks for {asked:?}: it takes {expected}")
             }
         }
     }
 }
+
+/// What to do about `EMFILE`.
+pub const MANY_DESCRIPTORS: &str =
+    "the process has as many open descriptors as it may have: raise its limit (ulimit -n, LimitNOFILE=)";
 
 /// Returns the kernel driver's name as rdma-core spells it.
 fn driver_name(id: RdmaDriverId) -> Option<String> {
@@ -248,7 +263,10 @@ mod tests {
              on every address; use another address, or unload it (modprobe -r rdma_rxe)"
         );
         assert!(sentence(of(Errno::ADDRNOTAVAIL)).contains("192.0.2.1 is not an address of this machine"));
-        assert!(sentence(of(Errno::PERM)).contains("(EPERM)"));
+        let filtered = sentence(of(Errno::PERM));
+        assert!(filtered.contains("(EPERM)") && filtered.contains("seccomp"), "{filtered}");
+        let full = sentence(of(Errno::MFILE));
+        assert!(full.contains("ulimit -n") && !full.contains("another address"), "{full}");
         let request = SkipReason::Request {
             variable: "VERBS_SOFT",
             asked: "300.1.1.1\n".into(),

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, QpAttr, QpAttrMask, QpInitAttr, QpState, QpType,
-    SrqAttr, SrqAttrMask, SrqInitAttr,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, QpAttr, QpAttrMask, QpInitAttr,
+    QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
 };
 use crate::{Cause, Errno, Error, explain, transition};
 
@@ -55,7 +55,7 @@ impl KernelContext {
                 Ok((soft, _)) if soft != libc::RLIM_INFINITY && soft < length => {
                     error.because(Cause::Memlock { limit: soft, asked: length })
                 }
-                _ => error,
+                _ => self.explain_shortage(error, "memory regions", |device| device.max_mr),
             },
             Errno::INVAL => {
                 if let Err(cause) = explain::region_access(access) {
@@ -72,6 +72,22 @@ impl KernelContext {
         }
     }
 
+    /// Adds the number of objects that the device can have to an `ENOMEM`.
+    pub(super) fn explain_shortage(
+        &self,
+        error: Error,
+        what: &'static str,
+        max: impl FnOnce(&DeviceAttr) -> u32,
+    ) -> Error {
+        if error.errno != Errno::NOMEM || error.cause != Cause::Unknown {
+            return error;
+        }
+        match self.query_device() {
+            Ok(device) => error.because(Cause::Shortage { what, max: max(&device).into() }),
+            Err(_) => error,
+        }
+    }
+
     /// Adds the cause for which the kernel rejected a completion queue: a limit, or else a flag.
     pub fn explain_create_cq(&self, error: Error, attr: &CqInitAttr<'_>) -> Error {
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
@@ -81,6 +97,9 @@ impl KernelContext {
         };
         if error.errno == Errno::OPNOTSUPP {
             return with_flags(error);
+        }
+        if error.errno == Errno::NOMEM {
+            return self.explain_shortage(error, "completion queues", |device| device.max_cq);
         }
         if error.errno != Errno::INVAL {
             return error;
@@ -130,21 +149,24 @@ impl KernelContext {
         if let Err(cause) = explain::capacity(&attr.cap, &device, None) {
             return error.because(cause);
         }
+        let shortage = Cause::Shortage { what: "queue pairs", max: device.max_qp.into() };
         let is_common = matches!(attr.qp_type, QpType::RC | QpType::UC | QpType::UD);
         if error.errno == Errno::INVAL && !is_common {
             return error.because(of_type);
         }
-        if attr.cap.max_inline_data == 0 {
-            return error;
+        if attr.cap.max_inline_data > 0
+            && let Err(cause) = explain::capacity(&attr.cap, &device, max_inline())
+        {
+            return error.because(cause);
         }
-        match explain::capacity(&attr.cap, &device, max_inline()) {
-            Err(cause) => error.because(cause),
-            Ok(()) => error,
-        }
+        if error.errno == Errno::NOMEM { error.because(shortage) } else { error }
     }
 
     /// Adds the cause for which the kernel rejected a shared receive queue: a limit.
     pub fn explain_create_srq(&self, error: Error, attr: &SrqInitAttr) -> Error {
+        if error.errno == Errno::NOMEM {
+            return self.explain_shortage(error, "shared receive queues", |device| device.max_srq);
+        }
         if error.errno != Errno::INVAL {
             return error;
         }
@@ -181,6 +203,9 @@ impl KernelContext {
         attr: &QpAttr,
         mask: QpAttrMask,
     ) -> Error {
+        if is_unreachable(&error) && mask.contains(QpAttrMask::AV) {
+            return self.explain_path(error, &attr.ah_attr);
+        }
         // ENODATA: the source GID is an empty entry of the table.
         if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
@@ -223,8 +248,14 @@ impl KernelContext {
     }
 
     /// Adds the cause for which the kernel rejected a path: a port that does not exist, no GRH on
-    /// an Ethernet port, or a source GID that does not exist.
+    /// an Ethernet port, a source GID that does not exist, or a destination that is not reached.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
+        if is_unreachable(&error)
+            && let Some(grh) = attr.grh
+            && let Ok(Some(entry)) = self.query_gid_entry(attr.port_num, grh.sgid_index)
+        {
+            return error.because(Cause::Unreachable { from: entry.gid, to: grh.dgid });
+        }
         if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
         }
@@ -247,6 +278,11 @@ impl KernelContext {
             cause => cause,
         })
     }
+}
+
+/// Returns whether the kernel did not reach the destination of a path.
+fn is_unreachable(error: &Error) -> bool {
+    error.cause == Cause::Unknown && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH)
 }
 
 /// The access rights that every driver accepts, without a capability flag.

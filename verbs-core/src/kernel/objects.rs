@@ -40,7 +40,8 @@ impl KernelPd {
     /// # Errors
     /// As [`alloc`](Self::alloc).
     pub fn alloc_uhw(context: &Arc<KernelContext>, uhw: Uhw<'_>) -> Result<Self> {
-        let handle = cmd::pd::alloc_pd(&context.uverbs, uhw)?;
+        let handle = cmd::pd::alloc_pd(&context.uverbs, uhw)
+            .map_err(|error| context.explain_shortage(error, "protection domains", |device| device.max_pd))?;
         Ok(Self { context: Arc::clone(context), handle, is_own: true })
     }
 
@@ -166,7 +167,8 @@ impl KernelPd {
     /// As [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<KernelMw> {
         let context = Arc::clone(&self.context);
-        let info = cmd::mw::alloc_mw(&context.uverbs, self.handle, mw_type, Uhw::none())?;
+        let info = cmd::mw::alloc_mw(&context.uverbs, self.handle, mw_type, Uhw::none())
+            .map_err(|error| context.explain_shortage(error, "memory windows", |device| device.max_mw))?;
         Ok(KernelMw { context, info, mw_type })
     }
 }

@@ -65,8 +65,8 @@ fn invalid(verb: &'static str) -> Error {
 #[test]
 fn a_port_that_does_not_exist_names_those_that_do() {
     for (port_num, text) in [
-        (0, "query_port on rxe0: port_num 0 is below the least possible, 1 (EINVAL)"),
-        (9, "query_port on rxe0: port_num 9 exceeds the device's 1 (EINVAL)"),
+        (0, "query_port on rxe0: port_num 0 is out of range: the device has 1 alone (EINVAL)"),
+        (9, "query_port on rxe0: port_num 9 is out of range: the device has 1 alone (EINVAL)"),
     ] {
         let (context, scripted) = context(0);
         scripted.expect([refused(Errno::INVAL), device()]);
@@ -116,7 +116,7 @@ fn a_gid_of_a_port_that_does_not_exist_names_the_port() {
     scripted.expect([refused(Errno::INVAL), refused(Errno::INVAL), device()]);
     assert_eq!(
         context.query_gid_entry(9, 0).unwrap_err().to_string(),
-        "query_gid on rxe0: port_num 9 exceeds the device's 1 (EINVAL)"
+        "query_gid on rxe0: port_num 9 is out of range: the device has 1 alone (EINVAL)"
     );
 }
 
@@ -126,7 +126,7 @@ fn a_pkey_outside_the_table_names_its_length() {
     scripted.expect([port()]);
     assert_eq!(
         context.query_pkey(1, 1).unwrap_err().to_string(),
-        "query_pkey on rxe0: the device has no pkey index 1 (EINVAL)"
+        "query_pkey on rxe0: pkey index 1 is out of range: the only one is 0 (EINVAL)"
     );
 }
 
@@ -135,7 +135,7 @@ fn a_completion_queue_of_nothing_or_too_much_names_the_limit() {
     for (cqe, vector, text) in [
         (0, 0, "create_cq on rxe0: cqe 0 is below the least possible, 1 (EINVAL)"),
         (32_768, 0, "create_cq on rxe0: cqe 32768 exceeds the device's 32767 (EINVAL)"),
-        (1, 2, "create_cq on rxe0: comp_vector 2 exceeds the device's 1 (EINVAL)"),
+        (1, 2, "create_cq on rxe0: comp_vector 2 is out of range: the device has 0 to 1 (EINVAL)"),
         (1, 1, "create_cq on rxe0: Invalid argument (EINVAL)"),
     ] {
         let (context, scripted) = context(0);
@@ -233,7 +233,7 @@ fn the_port_of_a_path_is_told_from_the_port_of_a_queue_pair() {
             context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &to_rtr(path), TO_RTR);
         assert_eq!(
             error.to_string(),
-            "modify_qp on rxe0: ah_attr.port_num 9 exceeds the device's 1 (EINVAL)"
+            "modify_qp on rxe0: ah_attr.port_num 9 is out of range: the device has 1 alone (EINVAL)"
         );
     }
 }
@@ -388,7 +388,7 @@ fn a_registration_that_fails_names_the_limit_that_it_passed() {
     setrlimit(Resource::RLIMIT_MEMLOCK, limit, hard).unwrap();
     let causes: Vec<_> = [
         (Errno::NOMEM, limit + 1, None),
-        (Errno::NOMEM, limit, None),
+        (Errno::NOMEM, limit, Some(device())),
         (Errno::PERM, limit + 1, None),
         (Errno::INVAL, (1 << 40) + 1, Some(device())),
         (Errno::INVAL, 1 << 40, Some(device())),
@@ -409,7 +409,7 @@ fn a_registration_that_fails_names_the_limit_that_it_passed() {
         causes,
         [
             Cause::Memlock { limit, asked: limit + 1 },
-            Cause::Unknown,
+            Cause::Shortage { what: "memory regions", max: 0 },
             Cause::Unknown,
             Cause::Limit { name: "length", asked: (1 << 40) + 1, min: 0, max: 1 << 40 },
             Cause::Unknown,

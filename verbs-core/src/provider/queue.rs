@@ -125,7 +125,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// [`destroy`](super::Destroy::destroy) detaches it.
     ///
     /// # Errors
-    /// [`Cause::QpType`](crate::Cause::QpType) for another service than UD;
+    /// [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD;
     /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
     /// group; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
     /// any other errno that the kernel returns.

@@ -84,6 +84,11 @@ impl Gid {
         Ipv6Addr::from_octets(self.0)
     }
 
+    /// Returns the GID as messages write it: the IPv4 address that it maps, or else the IPv6 address.
+    pub const fn address(&self) -> IpAddr {
+        self.to_ipv6().to_canonical()
+    }
+
     /// The IPv4 address that this GID maps, if it maps one (`::ffff:a.b.c.d`).
     pub const fn to_ipv4(&self) -> Option<Ipv4Addr> {
         self.to_ipv6().to_ipv4_mapped()

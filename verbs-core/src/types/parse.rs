@@ -24,7 +24,8 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {} is {}", self.what, self.expected)
+        let article = if self.what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+        write!(f, "{article} {} is {}", self.what, self.expected)
     }
 }
 

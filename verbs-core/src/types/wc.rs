@@ -89,6 +89,52 @@ open_enum! {
     }
 }
 
+impl WcStatus {
+    /// Returns what is behind a failure as a rule, and what to look at; `None` for success and for a
+    /// status that says no more than its name.
+    pub const fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Self::LOC_LEN_ERR => {
+                "the message is longer than the memory of its receive, or than the queue pair or its port carries"
+            }
+            Self::LOC_QP_OP_ERR => {
+                "the queue pair may not execute the request, or took a receive of another protection domain"
+            }
+            Self::LOC_PROT_ERR => {
+                "local memory is outside of its registration, of another protection domain, or registered without \
+                 LOCAL_WRITE"
+            }
+            Self::WR_FLUSH_ERR => {
+                "the queue pair is in the error state: the cause is in an earlier completion, or the connection has ended"
+            }
+            Self::MW_BIND_ERR => "the window, or the memory that it is bound to, does not permit the bind",
+            Self::LOC_ACCESS_ERR => {
+                "a peer's message was not written, because this side's memory does not permit it"
+            }
+            Self::REM_INV_REQ_ERR => {
+                "the peer's receive is shorter than the message, or its queue pair does not take the operation"
+            }
+            Self::REM_ACCESS_ERR => {
+                "the key, the range or the rights of the peer's memory do not permit it, or the access flags of its queue \
+                 pair"
+            }
+            Self::REM_OP_ERR => "the peer failed: the cause is in the completions of its side",
+            Self::RETRY_EXC_ERR => {
+                "the peer did not acknowledge: it is gone, its queue pair is not connected to this one, or packets are \
+                 lost"
+            }
+            Self::RNR_RETRY_EXC_ERR => {
+                "the peer posted no receive in time: post receives before the peer sends, or set rnr_retry to 7"
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// A program may return the status of a completion by `?`. [`Wc::ok`] returns an error that also
+/// names the request.
+impl core::error::Error for WcStatus {}
+
 open_enum! {
     /// The operation that a completion completes.
     #[doc(alias = "ibv_wc_opcode")]
@@ -251,14 +297,15 @@ impl Wc {
             return Ok(());
         }
         let Self { wr_id, status, vendor_err, opcode, qp_num, .. } = *self;
-        Err(WcError { wr_id, status, vendor_err, opcode, qp_num })
+        Err(WcError { wr_id, status, vendor_err, opcode, qp_num, device: "" })
     }
 }
 
 /// A work request that failed, as its completion reports it.
 ///
-/// `Display` writes it as a sentence: `work request 7 of queue pair 0x11 failed: remote access
-/// error (vendor error 0x88)`. It converts into [`Error`](crate::Error) and [`std::io::Error`].
+/// `Display` writes it as a sentence, with what is behind the status as a rule: `work request 7 of
+/// queue pair 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`.
+/// It converts into [`Error`](crate::Error) and [`std::io::Error`].
 ///
 /// # References
 /// `ibv_poll_cq(3)`
@@ -275,13 +322,25 @@ pub struct WcError {
     pub opcode: WcOpcode,
     /// The local queue pair.
     pub qp_num: u32,
+    /// The name of the device; empty in the error of [`Wc::ok`], because a [`Wc`] does not have it.
+    pub device: &'static str,
 }
 
 impl fmt::Display for WcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wr_id, status, vendor_err, qp_num, .. } = self;
-        write!(f, "work request {wr_id} of queue pair {qp_num:#x} failed: {status}")?;
-        if *vendor_err != 0 { write!(f, " (vendor error {vendor_err:#x})") } else { Ok(()) }
+        let Self { wr_id, status, vendor_err, qp_num, device, .. } = self;
+        write!(f, "work request {wr_id} of queue pair {qp_num:#x}")?;
+        if !device.is_empty() {
+            write!(f, " of {device}")?;
+        }
+        write!(f, " failed: {status}")?;
+        if *vendor_err != 0 {
+            write!(f, " (vendor error {vendor_err:#x})")?;
+        }
+        match status.hint() {
+            Some(hint) => write!(f, ": {hint}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -329,9 +388,21 @@ mod tests {
             ..Wc::default()
         };
         let error = wc.ok().unwrap_err();
-        let text = "work request 7 of queue pair 0x11 failed: remote access error (vendor error 0x88)";
+        let text = "work request 7 of queue pair 0x11 failed: remote access error (vendor error 0x88): the key, the \
+                    range or the rights of the peer's memory do not permit it, or the access flags of its queue pair";
         assert_eq!(error.to_string(), text);
-        let plain = Wc { vendor_err: 0, ..wc }.ok().unwrap_err().to_string();
-        assert_eq!(plain, "work request 7 of queue pair 0x11 failed: remote access error");
+        let named = WcError { vendor_err: 0, status: WcStatus::GENERAL_ERR, device: "rxe0", ..error };
+        assert_eq!(named.to_string(), "work request 7 of queue pair 0x11 of rxe0 failed: general error");
+        let boxed: Box<dyn core::error::Error> = WcStatus::RNR_RETRY_EXC_ERR.into();
+        assert_eq!(boxed.to_string(), "RNR retry counter exceeded");
+    }
+
+    #[test]
+    fn every_failure_that_programs_meet_has_a_hint() {
+        let without: Vec<_> = WcStatus::NAMED.iter().filter(|status| status.hint().is_none()).collect();
+        for status in without {
+            let rare = *status == WcStatus::SUCCESS || *status == WcStatus::BAD_RESP_ERR || status.0 >= 14;
+            assert!(rare || status.name().is_some_and(|name| name.contains("EE context")), "{status}");
+        }
     }
 }

@@ -425,6 +425,12 @@ pub enum PostReason {
         /// The type of the queue pair.
         qp_type: QpType,
     },
+    /// Safe code posts the operation by another call: with local memory or without it, as a window,
+    /// or not at all.
+    OtherCall {
+        /// The operation.
+        op: OpKind,
+    },
     /// The operation does not take such flags: [`SendFlags::INLINE`] for an operation that writes
     /// local memory, or a flag that the provider does not have. (C: `EOPNOTSUPP`)
     UnsupportedFlags {
@@ -505,8 +511,19 @@ impl fmt::Display for PostReason {
                 write!(f, "a flush asks for {kinds}, not for {:#x} of {}", placement.bits(), selectivity.0)
             }
             Self::UnsupportedOp { op, qp_type } => {
-                write!(f, "queue pairs of the type {qp_type} do not have the operation {op}")
+                write!(f, "{qp_type} queue pairs of this device do not have the operation {op}")
             }
+            Self::OtherCall { op } => match op {
+                OpKind::RDMA_READ | OpKind::ATOMIC_CMP_AND_SWP | OpKind::ATOMIC_FETCH_AND_ADD => {
+                    write!(f, "{op} fills local memory: post it with memory, by post_send_buf")
+                }
+                OpKind::FLUSH | OpKind::ATOMIC_WRITE => {
+                    write!(f, "{op} takes no local memory: post it by post_send_op")
+                }
+                OpKind::BIND_MW => f.write_str("a window is bound by post_bind"),
+                OpKind::LOCAL_INV => f.write_str("a window is revoked by post_revoke"),
+                _ => write!(f, "safe calls do not post {op}: post_send does, which is unsafe"),
+            },
             Self::UnsupportedFlags { op, flags } => {
                 write!(f, "{op} does not take the flags {}", Names(flags))
             }
@@ -524,6 +541,10 @@ impl fmt::Display for PostReason {
             Self::SharedRecvQueue => {
                 f.write_str("the queue pair takes its receives from a shared receive queue: post to that")
             }
+            Self::Doorbell(Errno::NODEV) => f.write_str(
+                "the device is not there: it is the parent's if this process was forked after it was opened, and gone \
+                 otherwise; open it again",
+            ),
             Self::Doorbell(errno) => write!(f, "the doorbell failed: {errno}"),
         }
     }
@@ -573,10 +594,30 @@ mod tests {
     #[test]
     fn a_refused_operation_names_itself_and_the_type() {
         let reason = PostReason::UnsupportedOp { op: OpKind::RDMA_READ, qp_type: QpType::UC };
-        assert_eq!(reason.to_string(), "queue pairs of the type UC do not have the operation RdmaRead");
+        assert_eq!(reason.to_string(), "UC queue pairs of this device do not have the operation RdmaRead");
         let flags = SendFlags::INLINE | SendFlags::from_bits_retain(1 << 9);
         let reason = PostReason::UnsupportedFlags { op: OpKind::RDMA_READ, flags };
         assert_eq!(reason.to_string(), "RdmaRead does not take the flags INLINE, 0x200");
+    }
+
+    #[test]
+    fn an_operation_of_another_call_names_that_call() {
+        for (op, text) in [
+            (OpKind::RDMA_READ, "RdmaRead fills local memory: post it with memory, by post_send_buf"),
+            (OpKind::FLUSH, "Flush takes no local memory: post it by post_send_op"),
+            (OpKind::BIND_MW, "a window is bound by post_bind"),
+            (OpKind::LOCAL_INV, "a window is revoked by post_revoke"),
+            (OpKind::TSO, "safe calls do not post Tso: post_send does, which is unsafe"),
+        ] {
+            assert_eq!(PostReason::OtherCall { op }.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_post_to_a_device_that_is_not_there_says_why_instead_of_naming_the_doorbell() {
+        let text = PostReason::Doorbell(Errno::NODEV).to_string();
+        assert!(text.contains("forked") && text.contains("gone"), "{text}");
+        assert_eq!(PostReason::Doorbell(Errno::IO).to_string(), "the doorbell failed: EIO");
     }
 
     #[test]

@@ -186,7 +186,7 @@ impl Backend for ChoiceId {
     fn migrate(&self, to: &dyn Source) -> Result<()> {
         let mut inner = self.write();
         let foreign = || {
-            let cause = Cause::Foreign { what: "event channel" };
+            let cause = Cause::Other { reason: super::super::OTHER_CHANNEL.into() };
             Error::new("migrate_id", "", Errno::INVAL).because(cause)
         };
         match inner.chosen {

@@ -296,7 +296,7 @@ impl Backend for SoftId {
     fn migrate(&self, to: &dyn Source) -> Result<()> {
         const VERB: &str = "migrate_id";
         let Some(to) = to.soft() else {
-            let cause = Cause::Foreign { what: "event channel" };
+            let cause = Cause::Other { reason: super::OTHER_CHANNEL.into() };
             return Err(Error::new(VERB, "", Errno::INVAL).because(cause));
         };
         self.manager.call(VERB, |state| state.migrate(self.key, &to.queue))

@@ -123,7 +123,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     ) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
         // SAFETY: the call puts in this one request.
-        unsafe { inline(wr_id, op, flags, data, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        unsafe { inline(wr_id, op, flags, data, |wr| put_all(queue, wr)) }?;
         self.len += 1;
         Ok(())
     }
@@ -144,9 +144,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         pieces: &[&[u8]],
     ) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
-        let qp_type = self.sender.qp_type;
         // SAFETY: the call puts in this one request.
-        unsafe { inline_list(wr_id, op, flags, pieces, qp_type, |wr| put_all(queue, wr)) }?;
+        unsafe { inline_list(wr_id, op, flags, pieces, |wr| put_all(queue, wr)) }?;
         self.len += 1;
         Ok(())
     }
@@ -160,7 +159,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
         // SAFETY: the call puts in this one request.
-        unsafe { without_memory(wr_id, op, flags, self.sender.qp_type, |wr| put_all(queue, wr)) }?;
+        unsafe { without_memory(wr_id, op, flags, |wr| put_all(queue, wr)) }?;
         self.len += 1;
         Ok(())
     }
@@ -193,11 +192,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         memory: M,
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<M>> {
-        let (queue, qp_type) = (&mut self.sender.queue, self.sender.qp_type);
+        let queue = &mut self.sender.queue;
         let number = self.sender.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
             // SAFETY: the table holds the memory that the elements cover. A request that is rolled
             // back was never queued [19].
-            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| put_all(queue, wr)) }
+            unsafe { post_held(wr_id, op, flags, sge, |wr| put_all(queue, wr)) }
         })?;
         self.numbers.push(number);
         self.len += 1;

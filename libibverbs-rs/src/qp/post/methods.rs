@@ -238,9 +238,10 @@ macro_rules! posts_sends {
         /// ```
         ///
         /// # Errors
-        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for an operation with
-        ///   local memory, and where the device lacks the operation
-        ///   ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
+        /// - [`PostReason::OtherCall`](crate::PostReason::OtherCall) for an operation with local
+        ///   memory.
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) where the device lacks
+        ///   the operation ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
         ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
         /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
         ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong

@@ -20,9 +20,9 @@ mod methods;
 use core::ops::RangeBounds;
 
 use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
-use verbs_core::types::{OpKind, PostError, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use verbs_core::types::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
-use crate::in_flight::{Poster, Use, is_postable, is_reserved, takes_inline, takes_no_memory};
+use crate::in_flight::{Poster, Use, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
 use crate::memory::PostMemory;
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::window::{self, QpWindows};
@@ -37,7 +37,6 @@ pub(super) use methods::{posts_recvs, posts_sends};
 pub(crate) struct Sender<P: Provider> {
     pub(super) queue: P::Sq,
     pub(super) poster: Poster,
-    pub(super) qp_type: QpType,
 }
 
 /// A receive queue and the memory of its requests in flight.
@@ -55,10 +54,10 @@ impl<P: Provider> Sender<P> {
         memory: M,
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<M>> {
-        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        let queue = &mut self.queue;
         self.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
             // SAFETY: the table holds the memory that the elements cover.
-            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+            unsafe { post_held(wr_id, op, flags, sge, |wr| queue.post_send(wr)) }
         })
     }
 
@@ -68,10 +67,10 @@ impl<P: Provider> Sender<P> {
         flags: SendFlags,
         pieces: Vec<M>,
     ) -> Result<u64, PostBufError<Vec<M>>> {
-        let (queue, qp_type) = (&mut self.queue, self.qp_type);
+        let queue = &mut self.queue;
         self.poster.post_all(pieces, Use::send(&op, flags), |wr_id, sge| {
             // SAFETY: the table holds the memory that the elements cover.
-            unsafe { post_held(wr_id, op, flags, sge, qp_type, |wr| queue.post_send(wr)) }
+            unsafe { post_held(wr_id, op, flags, sge, |wr| queue.post_send(wr)) }
         })
     }
 
@@ -144,7 +143,7 @@ impl<P: Provider> Sender<P> {
     ) -> Result<(), PostBufReason> {
         let queue = &mut self.queue;
         // SAFETY: the call posts this one request.
-        unsafe { inline(wr_id, op, flags, data, self.qp_type, |wr| queue.post_send(wr)) }
+        unsafe { inline(wr_id, op, flags, data, |wr| queue.post_send(wr)) }
     }
 }
 
@@ -158,7 +157,7 @@ impl<P: Provider> Sender<P> {
     ) -> Result<(), PostBufReason> {
         let queue = &mut self.queue;
         // SAFETY: the call posts this one request.
-        unsafe { inline_list(wr_id, op, flags, pieces, self.qp_type, |wr| queue.post_send(wr)) }
+        unsafe { inline_list(wr_id, op, flags, pieces, |wr| queue.post_send(wr)) }
     }
 
     pub(super) fn post_op(
@@ -169,7 +168,7 @@ impl<P: Provider> Sender<P> {
     ) -> Result<(), PostBufReason> {
         let queue = &mut self.queue;
         // SAFETY: the call posts this one request.
-        unsafe { without_memory(wr_id, op, flags, self.qp_type, |wr| queue.post_send(wr)) }
+        unsafe { without_memory(wr_id, op, flags, |wr| queue.post_send(wr)) }
     }
 }
 
@@ -213,11 +212,10 @@ unsafe fn post_held(
     op: SendOp<'_>,
     flags: SendFlags,
     sge: &[Sge],
-    qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostError> {
     if !is_postable(&op, flags) {
-        return Err(PostError { accepted: 0, reason: unsupported(&op, flags, qp_type) });
+        return Err(PostError { accepted: 0, reason: unsupported(&op, flags) });
     }
     post(&[SendWr { wr_id, op, sge, flags }])
 }
@@ -235,10 +233,9 @@ unsafe fn inline(
     op: SendOp<'_>,
     flags: SendFlags,
     data: &[u8],
-    qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostBufReason> {
-    check_inline(wr_id, &op, flags, qp_type)?;
+    check_inline(wr_id, &op, flags)?;
     let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
     let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
     // The operation takes inline data, so the borrowed bytes are read only during the call [2]; the
@@ -259,10 +256,9 @@ unsafe fn inline_list(
     op: SendOp<'_>,
     flags: SendFlags,
     pieces: &[&[u8]],
-    qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostBufReason> {
-    check_inline(wr_id, &op, flags, qp_type)?;
+    check_inline(wr_id, &op, flags)?;
     if let Some(piece) = pieces.iter().find(|piece| u32::try_from(piece.len()).is_err()) {
         return Err(PostBufReason::TooLong { len: piece.len() });
     }
@@ -273,12 +269,12 @@ unsafe fn inline_list(
 
 /// Checks that safe code may post inline data with this number and operation.
 #[inline]
-fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> Result<(), PostBufReason> {
+fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
     if is_reserved(wr_id) {
         return Err(PostBufReason::ReservedWrId { wr_id });
     }
     if !takes_inline(op) {
-        return Err(PostBufReason::Post(unsupported(op, flags | SendFlags::INLINE, qp_type)));
+        return Err(PostBufReason::Post(unsupported(op, flags | SendFlags::INLINE)));
     }
     Ok(())
 }
@@ -294,14 +290,13 @@ unsafe fn without_memory(
     wr_id: u64,
     op: SendOp<'_>,
     flags: SendFlags,
-    qp_type: QpType,
     post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostError>,
 ) -> Result<(), PostBufReason> {
     if is_reserved(wr_id) {
         return Err(PostBufReason::ReservedWrId { wr_id });
     }
     if !takes_no_memory(&op) && !takes_inline(&op) {
-        return Err(PostBufReason::Post(unsupported(&op, SendFlags::empty(), qp_type)));
+        return Err(PostBufReason::Post(PostReason::OtherCall { op: op_of(&op) }));
     }
     // An empty list names no memory. Inline bytes would need one.
     let flags = flags - SendFlags::INLINE;
@@ -310,11 +305,18 @@ unsafe fn without_memory(
 
 /// Returns the reason why safe code cannot post an operation.
 #[cold]
-fn unsupported(op: &SendOp<'_>, flags: SendFlags, qp_type: QpType) -> PostReason {
-    let op: OpKind = op.kind();
-    if flags.contains(SendFlags::INLINE) {
-        PostReason::UnsupportedFlags { op, flags: SendFlags::INLINE }
+fn unsupported(op: &SendOp<'_>, flags: SendFlags) -> PostReason {
+    if flags.contains(SendFlags::INLINE) && reads_back(op) {
+        PostReason::UnsupportedFlags { op: op_of(op), flags: SendFlags::INLINE }
     } else {
-        PostReason::UnsupportedOp { op, qp_type }
+        PostReason::OtherCall { op: op_of(op) }
+    }
+}
+
+/// Returns the operation, and of one for XRC the operation inside of it.
+fn op_of(op: &SendOp<'_>) -> OpKind {
+    match op {
+        SendOp::Xrc { op, .. } => op_of(op),
+        op => op.kind(),
     }
 }

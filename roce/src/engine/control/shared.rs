@@ -9,7 +9,7 @@ impl<M: Memory> Engine<M> {
     /// Creates a shared receive queue, with at most 32 scatter elements for each receive.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_srq`](crate::engine::Config::max_srq)
+    /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if there are [`Config::max_srq`](crate::engine::Config::max_srq)
     /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for more
     /// elements.
     pub fn create_srq(
@@ -73,7 +73,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::Invalid`] for a size below the number of its receives or its limit;
-    /// [`Refused::NoRoom`] where memory is short; [`Refused::NoSuchObject`]. The queue is
+    /// [`Refused::NoMemory`] where memory is short; [`Refused::NoSuchObject`]. The queue is
     /// unchanged.
     pub fn resize_srq(&mut self, srq: SrqId, max_wr: u32) -> Result<(), Refused> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.resize(max_wr)

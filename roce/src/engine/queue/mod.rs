@@ -13,10 +13,10 @@ pub(crate) use send::{Bytes, SendQueue, Wqe};
 /// Allocates `len` copies of a value. Callers choose `len`, so memory may be short.
 ///
 /// # Errors
-/// [`Refused::NoRoom`].
+/// [`Refused::NoMemory`].
 fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Refused> {
     let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| Refused::NoRoom)?;
+    values.try_reserve_exact(len).map_err(|_| Refused::NoMemory)?;
     values.resize(len, value);
     Ok(values)
 }

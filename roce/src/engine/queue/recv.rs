@@ -48,7 +48,7 @@ pub(crate) struct Posted<'a> {
 
 impl RecvQueue {
     /// # Errors
-    /// [`Refused::NoRoom`] where memory is short.
+    /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32) -> Result<Self, Refused> {
         let (slots, max_sge) = (max_wr as usize, max_sge as usize);
         Ok(Self {
@@ -141,7 +141,7 @@ pub(crate) struct Srq {
 
 impl Srq {
     /// # Errors
-    /// [`Refused::NoRoom`] where memory is short.
+    /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new(
         pd: Pd,
         max_wr: u32,

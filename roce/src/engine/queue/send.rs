@@ -94,7 +94,7 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// # Errors
-    /// [`Refused::NoRoom`] where memory is short.
+    /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
         // The number of slots is a power of two, so that positions may wrap at 2³² and a mask
         // selects the slot.

@@ -7,8 +7,10 @@ use super::State;
 /// The reason why a control call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No number, or no memory, is left for one more object.
+    /// No number is left for one more object.
     NoRoom,
+    /// Memory is short.
+    NoMemory,
     /// The source of numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
     /// The object does not exist, or was destroyed.
@@ -29,7 +31,8 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRoom => f.write_str("no number or no memory is left for one more object"),
+            Self::NoRoom => f.write_str("no number is left for one more object"),
+            Self::NoMemory => f.write_str("memory is short"),
             Self::NoNumbers => f.write_str("the source of random numbers failed"),
             Self::NoSuchObject => f.write_str("the object does not exist"),
             Self::Busy => f.write_str("another object uses it"),

@@ -188,6 +188,7 @@ fn hint(errno: Errno) -> &'static str {
         Errno::NOENT => "it is missing: load ib_uverbs, or pass the device into this container",
         Errno::NXIO => "it is another device: remove the stale node, and create it again",
         Errno::NODEV | Errno::IO => "the device is gone",
+        Errno::MFILE => crate::discovery::MANY_DESCRIPTORS,
         _ => "it cannot be opened",
     }
 }

@@ -191,5 +191,6 @@ fn each_refusal_to_open_has_its_own_advice() {
     contains(Errno::NXIO, &["stale node"]);
     contains(Errno::NODEV, &["gone"]);
     contains(Errno::IO, &["gone"]);
-    contains(Errno::from_raw(libc::EMFILE), &["cannot be opened"]);
+    contains(Errno::MFILE, &["ulimit -n"]);
+    contains(Errno::from_raw(libc::EFBIG), &["cannot be opened"]);
 }
