@@ -57,6 +57,9 @@ enum State {
     Next,
     /// The call of a step is due.
     Due(SocketAddr, ConnectStep),
+    /// The call of a step was made. Its event may be there, also where the call has taken all of
+    /// the time: on a busy machine, it waits for those of other threads.
+    Called(SocketAddr, ConnectStep, Option<Instant>),
     /// The event of a step is awaited until a deadline.
     Waiting(SocketAddr, ConnectStep, Option<Instant>),
     /// The connection is established.
@@ -120,7 +123,7 @@ impl Active {
                     let grace = if step == ConnectStep::Connect { Duration::ZERO } else { GRACE };
                     let deadline = now.checked_add(timeout.saturating_add(grace));
                     let deadline = deadline.into_iter().chain(self.ends_at).min();
-                    self.state = State::Waiting(address, step, deadline);
+                    self.state = State::Called(address, step, deadline);
                     return match step {
                         ConnectStep::ResolveAddr => Action::ResolveAddr(address, timeout),
                         ConnectStep::ResolveRoute => Action::ResolveRoute(timeout),
@@ -134,7 +137,7 @@ impl Active {
                         self.fail(address, step, timed_out(step, self.limit(step)), None);
                     }
                 }
-                State::Waiting(address, step, deadline) => {
+                State::Called(address, step, deadline) | State::Waiting(address, step, deadline) => {
                     self.state = State::Waiting(address, step, deadline);
                     return Action::Wait(deadline);
                 }
@@ -146,7 +149,7 @@ impl Active {
 
     /// Handles an event of the attempt's id.
     pub(super) fn event(&mut self, event: Event) {
-        let State::Waiting(address, step, _) = self.state else { return };
+        let (State::Called(address, step, _) | State::Waiting(address, step, _)) = self.state else { return };
         let is_of_step = match &event.kind {
             EventKind::AddrResolved | EventKind::AddrError => step == ConnectStep::ResolveAddr,
             EventKind::RouteResolved | EventKind::RouteError => step == ConnectStep::ResolveRoute,
@@ -180,7 +183,7 @@ impl Active {
 
     /// Ends the attempt after the call of its step failed.
     pub(super) fn call_failed(&mut self, error: Error) {
-        if let State::Waiting(address, step, _) = self.state {
+        if let State::Called(address, step, _) | State::Waiting(address, step, _) = self.state {
             self.fail(address, step, error, None);
         }
     }
@@ -188,7 +191,9 @@ impl Active {
     /// Returns the address of the attempt in progress.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self.state {
-            State::Due(address, _) | State::Waiting(address, ..) => Some(address),
+            State::Due(address, _) | State::Called(address, ..) | State::Waiting(address, ..) => {
+                Some(address)
+            }
             _ => None,
         }
     }

@@ -87,6 +87,24 @@ fn rejected() -> EventKind {
 const STEPS: [ConnectStep; 3] = [ConnectStep::ResolveAddr, ConnectStep::ResolveRoute, ConnectStep::Connect];
 
 #[test]
+fn an_event_that_is_there_when_its_call_returns_late_counts() {
+    for has_event in [true, false] {
+        let mut sim = Sim::new(1, TIMEOUTS);
+        assert!(matches!(sim.poll(), Action::ResolveAddr(..)));
+        sim.now += 2 * TIMEOUTS.resolve;
+        // The driver looks for an event, and waits no more.
+        let Action::Wait(Some(deadline)) = sim.poll() else { panic!("no look at the events") };
+        assert!(deadline < sim.now);
+        if has_event {
+            sim.event(EventKind::AddrResolved);
+            assert!(matches!(sim.poll(), Action::ResolveRoute(_)));
+        } else {
+            assert_eq!(sim.fails().step, ConnectStep::ResolveAddr);
+        }
+    }
+}
+
+#[test]
 fn the_steps_follow_each_other_each_with_its_time() {
     let mut sim = Sim::new(1, TIMEOUTS);
     let Action::ResolveAddr(to, timeout) = sim.poll() else { panic!("no address") };

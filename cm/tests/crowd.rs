@@ -1,0 +1,145 @@
+//! Many clients at once on a busy machine, with the default times of a connector.
+//!
+//! It is a program of its own, because a sanitizer makes it too slow for these times.
+#![allow(missing_docs)]
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rdmacm::{CmId, ConnParam, Connector, Listener, ListenerInit};
+use verbs::state::Init;
+use verbs::{Cq, CqInit, Pd, Qp, QpInit, QpType, Result};
+
+/// The number of clients.
+const CLIENTS: usize = 500;
+
+/// The variable that says which part a process has: `serves` or `busy`.
+const PART: &str = "RDMACM_CROWD_PART";
+
+#[test]
+fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults() {
+    // Before the threads, and before a listener makes the server's.
+    let _device = verbs::soft::auto().unwrap();
+    let _busy = [(); 4].map(|()| Process::start("busy"));
+    let mut server = Process::start("serves");
+    connect((Ipv4Addr::LOCALHOST, server.first.parse().unwrap()).into());
+    drop(server.child.stdin.take());
+    assert!(server.child.wait().unwrap().success());
+}
+
+/// Not a test of its own: a process that the test starts.
+#[test]
+fn a_part() {
+    match std::env::var(PART).as_deref() {
+        Ok("serves") => serve(),
+        Ok("busy") => busy(),
+        _ => {}
+    }
+}
+
+/// A process with a part, which is killed with the test.
+struct Process {
+    child: Child,
+    _output: BufReader<ChildStdout>,
+    /// What it has printed first.
+    first: String,
+}
+
+impl Process {
+    fn start(part: &str) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", "a_part", "--nocapture"]).env(PART, part);
+        command.env("VERBS_SOFT", "auto").env_remove("VERBS_SOFT_STRICT_PORTS");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this program starts again");
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        let first = loop {
+            line.clear();
+            assert_ne!(output.read_line(&mut line).expect("its output"), 0, "{part} has ended");
+            if let Some((_, first)) = line.split_once("begins ") {
+                break first.trim().to_owned();
+            }
+        };
+        Self { child, _output: output, first }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps a processor busy until the parent ends.
+fn busy() {
+    println!("\nbegins ");
+    thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+/// Makes room for the files of many connections.
+fn raise_files() {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+/// Makes the objects of an end. A queue without a channel needs no file.
+fn end(id: &CmId) -> Result<(Qp<Init>, (Pd, Cq))> {
+    let context = id.context()?;
+    let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
+    Ok((id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?, (pd, cq)))
+}
+
+/// Accepts connections until the standard input ends.
+fn serve() {
+    raise_files();
+    let any = (Ipv4Addr::UNSPECIFIED, 0);
+    let listener = Listener::bind_with(any, &ListenerInit::default(), |request| {
+        let (qp, objects) = end(&request.id)?;
+        request.id.accept(qp, &ConnParam::default())?;
+        Ok(Some(objects))
+    })
+    .unwrap();
+    println!("\nbegins {}", listener.local_addr().port());
+    thread::scope(|scope| {
+        let accepts = scope.spawn(|| {
+            let mut accepted = Vec::new();
+            while let Ok(connection) = listener.accept() {
+                accepted.push(Box::new(connection));
+            }
+            accepted.len()
+        });
+        let _ = std::io::stdin().read_line(&mut String::new());
+        listener.close();
+        assert!(accepts.join().unwrap() >= CLIENTS);
+    });
+}
+
+/// Connects all clients at once.
+fn connect(to: SocketAddr) {
+    raise_files();
+    let start = Barrier::new(CLIENTS);
+    let client = || {
+        start.wait();
+        let connected = Connector::default().connect_with(to, end);
+        connected.map(Box::new).map_err(|error| error.to_string())
+    };
+    // The connections stay until all have ended.
+    let ended: Vec<_> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let failed: Vec<_> = ended.into_iter().filter_map(core::result::Result::err).collect();
+    assert!(failed.is_empty(), "{} failed, the first one: {}", failed.len(), failed[0]);
+}
