@@ -5,7 +5,8 @@
 //! the user who starts it, with the environment variable `VERBS_SOFT`. Its value is `auto`, or IP
 //! addresses separated by commas, and it puts the devices `soft0`, `soft1`, … at the end of every
 //! [`DeviceList`](crate::DeviceList). `VERBS_SOFT_STRICT_PORTS=1` also sets
-//! [`Builder::strict_ports`] for them.
+//! [`Builder::strict_ports`] for them, and `VERBS_SOFT_CHECKED_MEMORY` (`none`, `files` or `all`)
+//! [`Builder::checked_memory`].
 //!
 //! ```no_run
 //! let context = verbs::soft::auto()?.open()?;
@@ -76,6 +77,12 @@ impl Builder {
     /// [`SoftBuilder::strict_ports`].
     pub fn strict_ports(self, strict: bool) -> Self {
         Self(self.0.strict_ports(strict))
+    }
+
+    /// Sets the registered memory whose pages may disappear, which the kernel accesses. By default
+    /// memory of files. See [`CheckedMemory`].
+    pub fn checked_memory(self, checked: CheckedMemory) -> Self {
+        Self(self.0.checked_memory(checked))
     }
 
     /// Makes the device as [`bind`] does.

@@ -19,6 +19,7 @@ use verbs_core::Errno;
 use verbs_core::types::Guid;
 
 use crate::io::Socket;
+use crate::registration::SoftBuilder;
 use crate::shared::Shared;
 use crate::{cm, exit, worker};
 
@@ -41,10 +42,10 @@ impl Device {
         name: &str,
         socket: Socket,
         guid: Guid,
-        strict_ports: bool,
+        settings: SoftBuilder,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
-        let shared = Arc::new(Shared::new(name, socket, guid, strict_ports)?);
+        let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
         exit::remember(&shared);
         let worker = start(name, Arc::clone(&shared))?;
         let device = Arc::new(Self { shared, worker: Mutex::new(Some(worker)), is_auto });

@@ -4,7 +4,8 @@
 //! environment: `VERBS_SOFT=auto`, or `VERBS_SOFT=192.0.2.1,fd00::1`, adds `soft0`, `soft1`, ... to
 //! every device list. The wire protocol is RoCEv2, compatible with the kernel's rxe and with
 //! network cards. With `VERBS_SOFT_STRICT_PORTS=1` as well, or by a [`SoftBuilder`], queue pairs
-//! accept packets from only one UDP source port of their peer.
+//! accept packets from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` says
+//! which memory may disappear while it is registered ([`CheckedMemory`]).
 //!
 //! | module | what it is |
 //! |---|---|
@@ -127,7 +128,7 @@ pub use mr::Mr;
 pub use mw::Mw;
 pub use pd::Pd;
 pub use qp::Qp;
-pub use registration::{SoftBuilder, SoftDevice};
+pub use registration::{CheckedMemory, SoftBuilder, SoftDevice};
 pub use rq::Rq;
 pub use sq::Sq;
 pub use srq::{Srq, SrqQueue};

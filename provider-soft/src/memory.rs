@@ -11,8 +11,11 @@
 //! | with remote rights, or for windows | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
 //! | without | relaxed atomic words, and single bytes at the edges of a piece |
 //! | paged on demand | the kernel, because its pages may be missing: see [`crate::paged`] |
+//! | of a file, or otherwise checked | the kernel: see [`CheckedMemory`] |
 //! | of device memory | the [`ExposedBytes`] of the whole allocation |
 //! | without memory (a null region) | nothing |
+//!
+//! [`CheckedMemory`]: crate::CheckedMemory
 //!
 //! With remote rights, a peer chooses time and place of an access. Without, work requests choose,
 //! and a piece belongs to the engine alone until its completion hands it over.
@@ -52,7 +55,10 @@ enum AccessedBy {
     /// Peers may access them.
     Peers(ExposedBytes),
     /// Pages may be missing: the kernel accesses them.
-    Paged,
+    Kernel {
+        /// The program registered them for on-demand paging.
+        on_demand: bool,
+    },
     /// They are device memory, from this offset on.
     Device(Arc<DeviceMemory>, usize),
     /// There are none: reads find zeros, and writes are discarded.
@@ -77,10 +83,10 @@ impl Region {
         Self { start, length: length as u64, access }
     }
 
-    /// Returns the on-demand paged region of `length` bytes from `start` on, which need not be
-    /// mapped.
-    pub(crate) fn paged(start: *mut u8, length: usize) -> Self {
-        Self { start, length: length as u64, access: AccessedBy::Paged }
+    /// Returns the region of `length` bytes from `start` on, which need not be mapped: the kernel
+    /// accesses them. `on_demand`: the program registered them for on-demand paging.
+    pub(crate) fn by_kernel(start: *mut u8, length: usize, on_demand: bool) -> Self {
+        Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
     }
 
     /// Returns the region of `length` bytes of device memory from `offset` on, which lie in it.
@@ -115,7 +121,7 @@ impl Region {
         Ok(self.start.wrapping_add(offset as usize))
     }
 
-    /// Returns the address of `len` bytes at `offset` of an on-demand paged region.
+    /// Returns the address of `len` bytes at `offset` of a region that the kernel accesses.
     ///
     /// # Errors
     /// [`Fault`] if they are not all inside the region.
@@ -125,7 +131,11 @@ impl Region {
 
     /// Returns whether the region is on-demand paged.
     pub(crate) fn is_paged(&self) -> bool {
-        matches!(self.access, AccessedBy::Paged)
+        matches!(self.access, AccessedBy::Kernel { on_demand: true })
+    }
+
+    fn is_by_kernel(&self) -> bool {
+        matches!(self.access, AccessedBy::Kernel { .. })
     }
 
     /// Returns the 8 bytes at `offset` as an atomic.
@@ -139,7 +149,7 @@ impl Region {
                 self.at(offset, 8)?;
                 memory.bytes.word(base + offset as usize).ok_or(Fault)
             }
-            AccessedBy::Own | AccessedBy::Paged | AccessedBy::Nothing => Err(Fault),
+            AccessedBy::Own | AccessedBy::Kernel { .. } | AccessedBy::Nothing => Err(Fault),
         }
     }
 
@@ -150,7 +160,7 @@ impl Region {
     #[cold]
     fn read_unusual(&self, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
         match &self.access {
-            AccessedBy::Paged => paged::read(self.paged_at(offset, dst.len())?, dst),
+            AccessedBy::Kernel { .. } => paged::read(self.paged_at(offset, dst.len())?, dst),
             AccessedBy::Device(memory, base) => {
                 self.at(offset, dst.len())?;
                 memory.bytes.read(base + offset as usize, dst).then_some(()).ok_or(Fault)
@@ -170,7 +180,7 @@ impl Region {
     #[cold]
     fn write_unusual(&self, offset: u64, src: &[u8]) -> Result<(), Fault> {
         match &self.access {
-            AccessedBy::Paged => paged::write(self.paged_at(offset, src.len())?, src),
+            AccessedBy::Kernel { .. } => paged::write(self.paged_at(offset, src.len())?, src),
             AccessedBy::Device(memory, base) => {
                 self.at(offset, src.len())?;
                 memory.bytes.write(base + offset as usize, src).then_some(()).ok_or(Fault)
@@ -219,7 +229,7 @@ impl Memory for ProcessMemory {
     }
 
     fn compare_swap(&mut self, region: &Region, offset: u64, compare: u64, swap: u64) -> Result<u64, Fault> {
-        if region.is_paged() {
+        if region.is_by_kernel() {
             return paged::update(region.paged_at(offset, 8)?, |found| (found == compare).then_some(swap));
         }
         let word = region.word(offset)?;
@@ -228,7 +238,7 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
-    /// On-demand paged memory takes none, because the kernel does not promise to copy 8 bytes at
+    /// Memory that the kernel accesses takes none, because it does not promise to copy 8 bytes at
     /// once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
@@ -246,7 +256,7 @@ impl Memory for ProcessMemory {
     }
 
     fn fetch_add(&mut self, region: &Region, offset: u64, add: u64) -> Result<u64, Fault> {
-        if region.is_paged() {
+        if region.is_by_kernel() {
             return paged::update(region.paged_at(offset, 8)?, |found| Some(found.wrapping_add(add)));
         }
         Ok(region.word(offset)?.fetch_add(add, Ordering::AcqRel))

@@ -14,11 +14,11 @@ use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
-use crate::mapped::{self, Inaccessible};
+use crate::mapped::{self, Backing, Inaccessible};
 use crate::memory::Region;
 use crate::paged;
 use crate::pd::{destroyed, foreign, refusal};
-use crate::{Dm, Pd, Soft, limits};
+use crate::{CheckedMemory, Dm, Pd, Soft, limits};
 
 /// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this
 /// process.
@@ -48,14 +48,16 @@ struct Memory {
     /// The address of the first byte in work requests, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
+    /// Pages may disappear, so that the kernel accesses them.
+    by_kernel: bool,
 }
 
 impl Memory {
-    /// Checks the rights, the length, and that the range is mapped.
+    /// Checks the rights, the length, and that the range is mapped. Decides how it is accessed.
     ///
     /// # Errors
     /// As [`Mr::register`].
-    fn check(&self, device: &Device, verb: &'static str) -> Result<()> {
+    fn check(&mut self, device: &Device, verb: &'static str) -> Result<()> {
         let (length, access) = (self.length as u64, self.access);
         let is_implicit = self.is_paged() && self.addr == 0 && self.length == usize::MAX;
         if !is_implicit {
@@ -65,6 +67,7 @@ impl Memory {
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
         }
         check_access(device, verb, access - PAGED)?;
+        self.by_kernel = self.is_paged();
         if self.is_paged() {
             // Which pages there are is the program's to choose at any time.
             let cause = Cause::Access { access: PAGED };
@@ -74,10 +77,18 @@ impl Memory {
                 Err(device.error(verb, Errno::OPNOTSUPP).because(cause))
             };
         }
-        mapped::check(self.addr as u64, length, access.intersects(WRITES)).map_err(|range| {
-            let Inaccessible { start, end, lacks } = range;
-            device.error(verb, Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
-        })
+        let backing =
+            mapped::check(self.addr as u64, length, access.intersects(WRITES)).map_err(|range| {
+                let Inaccessible { start, end, lacks } = range;
+                device.error(verb, Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
+            })?;
+        let is_checked = match device.checked_memory {
+            CheckedMemory::None => false,
+            CheckedMemory::Files => backing == Backing::File,
+            CheckedMemory::All => true,
+        };
+        self.by_kernel = is_checked && length > 0 && paged::is_supported();
+        Ok(())
     }
 
     /// Returns the address of the first byte in work requests.
@@ -103,8 +114,8 @@ impl Memory {
     /// As [`Region::new`].
     unsafe fn region(&self) -> Region {
         let start = core::ptr::with_exposed_provenance_mut(self.addr);
-        if self.is_paged() {
-            return Region::paged(start, self.length);
+        if self.by_kernel {
+            return Region::by_kernel(start, self.length, self.is_paged());
         }
         // SAFETY: the caller's promise is the same.
         unsafe { Region::new(start, self.length, self.is_exposed()) }
@@ -133,7 +144,7 @@ impl Mr {
         const VERB: &str = "reg_mr";
         device.check(VERB)?;
         let pd = pd.of(device, VERB)?;
-        let memory = Memory { addr: addr.expose_provenance(), length, iova, access };
+        let mut memory = Memory { addr: addr.expose_provenance(), length, iova, access, by_kernel: false };
         memory.check(device, VERB)?;
         let attr =
             MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };
@@ -310,7 +321,9 @@ impl Mr {
         }
         // A window follows the rights of its region, but not another place.
         let moves = change.memory.is_some() || new.start() != old.start();
-        let replaced = moves || new.is_exposed() != old.is_exposed() || new.is_paged() != old.is_paged();
+        let replaced = moves
+            || new.is_exposed() != old.is_exposed()
+            || (new.is_paged(), new.by_kernel) != (old.is_paged(), old.by_kernel);
         let change = roce::engine::MrChange {
             pd,
             access: change.access.map(|_| new.engine_access()),

@@ -109,7 +109,7 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
         0 => Ok(()),
         // A kernel before 5.14, a mapping of a device, or one that lacks the right.
         _ if Errno::last() == Errno::INVAL => {
-            mapped::check(start, length, writable).map_err(|_| Errno::FAULT)
+            mapped::check(start, length, writable).map(drop).map_err(|_| Errno::FAULT)
         }
         _ => Err(Errno::FAULT),
     }

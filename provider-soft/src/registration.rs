@@ -56,6 +56,28 @@ impl SoftDevice {
     }
 }
 
+/// Registered memory whose pages may disappear, and how the device survives that.
+///
+/// A soft device pins no pages, unlike hardware: it accesses the memory of the process when a
+/// packet arrives. By an ordinary access, a page that is gone ends the process with SIGBUS or
+/// SIGSEGV. Checked memory is accessed by the kernel (`process_vm_readv`): a request whose page is
+/// gone fails, and the process goes on. The price is a system call for each packet. Atomics on
+/// checked memory are atomic among the accesses of one device alone, and atomic writes are refused.
+///
+/// The classes are told from `/proc/thread-self/maps` at registration. Without `/proc`, or where a
+/// seccomp filter refuses `process_vm_readv`, no memory is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckedMemory {
+    /// None: files that the program maps are never cut.
+    None,
+    /// Memory of files, which any process that may write a file can cut.
+    #[default]
+    Files,
+    /// All registered memory: the program may unmap or protect it while it is registered.
+    All,
+}
+
 /// The settings of a new device.
 ///
 /// # Examples
@@ -65,7 +87,8 @@ impl SoftDevice {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftBuilder {
-    strict_ports: bool,
+    pub(crate) strict_ports: bool,
+    pub(crate) checked_memory: CheckedMemory,
 }
 
 impl SoftBuilder {
@@ -90,6 +113,12 @@ impl SoftBuilder {
         self
     }
 
+    /// Sets the registered memory whose pages may disappear. The default is memory of files.
+    pub fn checked_memory(mut self, checked: CheckedMemory) -> Self {
+        self.checked_memory = checked;
+        self
+    }
+
     /// Makes a device on an address of this machine.
     ///
     /// # Errors
@@ -109,9 +138,9 @@ impl SoftBuilder {
     /// Returns the settings that the environment requests.
     ///
     /// # Errors
-    /// [`SkipReason::Request`] for a value that is neither on nor off: a misspelled value must not
-    /// turn a protection off silently.
-    fn from_environment(strict_ports: Option<&str>) -> Result<Self, SkipReason> {
+    /// [`SkipReason::Request`] for an unknown value: a misspelled value must not turn a protection
+    /// off silently.
+    fn from_environment(strict_ports: Option<&str>, checked: Option<&str>) -> Result<Self, SkipReason> {
         let strict_ports = match strict_ports.map(str::trim) {
             None | Some("" | "0") => false,
             Some("1") => true,
@@ -120,7 +149,16 @@ impl SoftBuilder {
                 return Err(SkipReason::Request { variable: STRICT_PORTS, asked, expected: "0 or 1" });
             }
         };
-        Ok(Self { strict_ports })
+        let checked_memory = match checked.map(str::trim) {
+            None | Some("" | "files") => CheckedMemory::Files,
+            Some("none") => CheckedMemory::None,
+            Some("all") => CheckedMemory::All,
+            Some(other) => {
+                let (asked, expected) = (other.into(), "none, files or all");
+                return Err(SkipReason::Request { variable: CHECKED_MEMORY, asked, expected });
+            }
+        };
+        Ok(Self { strict_ports, checked_memory })
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
@@ -136,8 +174,8 @@ impl SoftBuilder {
     fn on(self, name: &str, socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         let address = socket.address();
         let guid = guid_of(address);
-        let device = Device::new(name, socket, guid, self.strict_ports, is_auto)
-            .map_err(|errno| left_out(name, address, errno))?;
+        let device =
+            Device::new(name, socket, guid, self, is_auto).map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
     }
 }
@@ -182,9 +220,11 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
     NEXT.store(0, Ordering::Relaxed);
     let made = match std::env::var_os(VARIABLE) {
         Some(asked) => {
-            let strict_ports = std::env::var_os(STRICT_PORTS);
+            let [strict_ports, checked] = [STRICT_PORTS, CHECKED_MEMORY].map(std::env::var_os);
             let strict_ports = strict_ports.as_ref().map(|value| value.to_string_lossy());
-            asked_for(&asked.to_string_lossy(), &SoftBuilder::from_environment(strict_ports.as_deref()))
+            let checked = checked.as_ref().map(|value| value.to_string_lossy());
+            let builder = SoftBuilder::from_environment(strict_ports.as_deref(), checked.as_deref());
+            asked_for(&asked.to_string_lossy(), &builder)
         }
         None => Vec::new(),
     };
@@ -271,6 +311,9 @@ const VARIABLE: &str = "VERBS_SOFT";
 /// The environment variable that requests [`SoftBuilder::strict_ports`] for those devices.
 const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 
+/// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
+const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
+
 const EXPECTED: &str = "auto, or IP addresses separated by commas";
 
 #[cfg(all(test, not(loom)))]
@@ -302,13 +345,32 @@ mod tests {
     #[test]
     fn strict_ports_are_on_or_off_and_a_misspelled_value_makes_no_device() {
         for (value, strict) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
-            assert_eq!(SoftBuilder::from_environment(value).map(|builder| builder.strict_ports), Ok(strict));
+            let made = SoftBuilder::from_environment(value, None);
+            assert_eq!(made.map(|builder| builder.strict_ports), Ok(strict));
         }
-        let made = asked_for("auto,127.0.0.1", &SoftBuilder::from_environment(Some("yes")));
+        let made = asked_for("auto,127.0.0.1", &SoftBuilder::from_environment(Some("yes"), None));
         assert_eq!(made.len(), 2);
         for made in made {
             let reason = made.unwrap_err().to_string();
             assert!(reason.contains("VERBS_SOFT_STRICT_PORTS asks for \"yes\""), "{reason}");
         }
+    }
+
+    #[test]
+    fn checked_memory_has_three_names_and_a_misspelled_value_makes_no_device() {
+        use CheckedMemory::{All, Files, None as Unchecked};
+        for (value, checked) in [
+            (None, Files),
+            (Some(""), Files),
+            (Some("files"), Files),
+            (Some(" all "), All),
+            (Some("none"), Unchecked),
+        ] {
+            let made = SoftBuilder::from_environment(None, value);
+            assert_eq!(made.map(|builder| builder.checked_memory), Ok(checked));
+        }
+        let made = asked_for("auto", &SoftBuilder::from_environment(None, Some("1")));
+        let reason = made[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("VERBS_SOFT_CHECKED_MEMORY asks for \"1\""), "{reason}");
     }
 }

@@ -39,6 +39,7 @@ use crate::io::Socket;
 use crate::limits;
 use crate::link::{LinkWatch, PortLink, listed};
 use crate::pending::PendingSet;
+use crate::registration::{CheckedMemory, SoftBuilder};
 use crate::sink::elapsed;
 
 /// The state of a live device.
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) pending: PendingSet,
     /// The shared receive queues with new receives.
     pending_srqs: PendingSet,
+    /// The registered memory that the kernel accesses.
+    pub(crate) checked_memory: CheckedMemory,
     /// The device memory that is left.
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
@@ -90,8 +93,8 @@ impl Shared {
     ///
     /// # Errors
     /// The errno of a failed system call, notably `EMFILE`.
-    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, strict_ports: bool) -> Result<Self, Errno> {
-        let config = limits::config(socket.rcvbuf(), strict_ports);
+    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: SoftBuilder) -> Result<Self, Errno> {
+        let config = limits::config(socket.rcvbuf(), settings.strict_ports);
         // Watched before the state is read, so that no change is lost in between.
         let link = LinkWatch::open();
         let port = Mutex::new(PortLink::of(socket.address()));
@@ -100,6 +103,7 @@ impl Shared {
             name: name.into(),
             gid: socket.gid(),
             guid,
+            checked_memory: settings.checked_memory,
             core: CombiningLock::new(DeviceCore::new(&socket, config, origin)),
             socket,
             pending: PendingSet::new(PendingSet::MAX),

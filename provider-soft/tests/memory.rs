@@ -1,24 +1,28 @@
-//! Memory that cannot be registered, and memory that is short.
+//! Memory that cannot be registered, memory that disappears, and memory that is short.
 //!
 //! # Safety
-//! The tests register mappings of their own, which no work request names and which are never
-//! unmapped.
+//! The tests register mappings of their own, which are never unmapped. Work requests name only
+//! mappings that the kernel accesses for the device ([`CheckedMemory`]), whose pages may disappear.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
 
+use core::ptr::NonNull;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use common::open;
+use common::{Arena, End, REMOTE, Shape, open, pair_on, post_recv, send, wait};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, mprotect};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
-use provider_soft::Soft;
-use verbs::{AccessFlags, Cause, CqInit, Errno, Error, Mr, Pd, QpCap, QpInit, QpType};
+use provider_soft::{CheckedMemory, Soft, SoftDevice};
+use verbs::{
+    AccessFlags, Cause, Context, CqInit, Errno, Error, Mr, NamedProvider, Pd, QpCap, QpInit, QpType, RecvWr,
+    SendOp, WcStatus,
+};
 
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
@@ -63,6 +67,110 @@ fn memory_that_can_be_accessed_is_registered() {
     register(&pd, map(ProtFlags::PROT_READ), LENGTH, AccessFlags::REMOTE_READ).unwrap();
     register(&pd, map(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE), LENGTH, LOCAL_WRITE).unwrap();
     register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
+}
+
+/// The requests that access one piece of memory: by the peer, and by its own process.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    PeerReads,
+    PeerWrites,
+    PeerAdds,
+    SendsFrom,
+    ReadsInto,
+    ReceivesInto,
+}
+
+use Use::{PeerAdds, PeerReads, PeerWrites, ReadsInto, ReceivesInto, SendsFrom};
+
+/// Registers memory, calls `change`, runs a request between two new queue pairs, and returns the
+/// statuses of the request and of its receive.
+fn run(
+    context: &Context<Soft>,
+    start: *mut u8,
+    of: Use,
+    change: impl FnOnce(),
+) -> (WcStatus, Option<WcStatus>) {
+    let shape = Shape::default();
+    let (End { mut qp, mut cq, pd, .. }, mut peer) = pair_on(context, context, &shape);
+    // SAFETY: the mapping is never unmapped, and the kernel accesses it.
+    let own = unsafe { pd.reg_mr(start, LENGTH, LOCAL_WRITE | REMOTE) }.unwrap();
+    change();
+    let other = Arena::new(&peer.pd, 64);
+    let (remote_addr, rkey) = (own.addr() + 4096, own.rkey());
+    let there = SendOp::RdmaWrite { remote_addr: other.addr(), rkey: other.rkey() };
+    let (into, from) = (own.sge(4096..4096 + 64), other.sge(0..64));
+    match of {
+        PeerReads => send(&mut peer.qp, 1, SendOp::RdmaRead { remote_addr, rkey }, &[from]),
+        PeerWrites => send(&mut peer.qp, 1, SendOp::RdmaWrite { remote_addr, rkey }, &[from]),
+        PeerAdds => {
+            let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 };
+            send(&mut peer.qp, 1, add, &[other.sge(0..8)]);
+        }
+        SendsFrom => send(&mut qp, 1, there, &[into]),
+        ReadsInto => {
+            let read = SendOp::RdmaRead { remote_addr: other.addr(), rkey: other.rkey() };
+            send(&mut qp, 1, read, &[into]);
+        }
+        ReceivesInto => {
+            post_recv(&mut qp, &[RecvWr { wr_id: 2, sge: &[into] }]).unwrap();
+            send(&mut peer.qp, 1, SendOp::Send, &[from]);
+        }
+    }
+    match of {
+        SendsFrom | ReadsInto => (wait(&mut cq, 1)[0].status, None),
+        ReceivesInto => (wait(&mut peer.cq, 1)[0].status, Some(wait(&mut cq, 1)[0].status)),
+        PeerReads | PeerWrites | PeerAdds => (wait(&mut peer.cq, 1)[0].status, None),
+    }
+}
+
+const READS: [Use; 2] = [PeerReads, SendsFrom];
+const WRITES: [Use; 4] = [PeerWrites, PeerAdds, ReadsInto, ReceivesInto];
+
+/// Asserts that a request ends as one whose memory is gone.
+fn assert_gone(of: Use, ended: (WcStatus, Option<WcStatus>)) {
+    let expected = match of {
+        SendsFrom | ReadsInto => (WcStatus::LOC_PROT_ERR, None),
+        ReceivesInto => (WcStatus::REM_OP_ERR, Some(WcStatus::LOC_PROT_ERR)),
+        PeerReads | PeerWrites | PeerAdds => (WcStatus::REM_OP_ERR, None),
+    };
+    assert_eq!(ended, expected, "{of:?}");
+}
+
+#[test]
+fn a_file_that_is_cut_under_its_region_fails_requests_and_does_not_end_the_process() {
+    let context = open();
+    for (of, touched) in READS.into_iter().chain(WRITES).flat_map(|of| [(of, false), (of, true)]) {
+        let file = File::from(memfd_create("cut", MFdFlags::MFD_CLOEXEC).unwrap());
+        file.set_len(LENGTH as u64).unwrap();
+        let length = NonZeroUsize::new(LENGTH).unwrap();
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: as in `map`.
+        let mapped = unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, file.as_fd(), 0) };
+        let start = mapped.unwrap().as_ptr().cast();
+        if touched {
+            let (status, receive) = run(&context, start, of, || ());
+            assert_eq!((status, receive.unwrap_or(status)), (WcStatus::SUCCESS, WcStatus::SUCCESS), "{of:?}");
+        }
+        assert_gone(of, run(&context, start, of, || file.set_len(0).unwrap()));
+    }
+}
+
+#[test]
+fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_process() {
+    let device = SoftDevice::builder().checked_memory(CheckedMemory::All).auto().unwrap();
+    let context = Context::from_raw(Soft::open(&device).unwrap());
+    let all = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    for (of, rights) in READS
+        .into_iter()
+        .chain(WRITES)
+        .map(|of| (of, ProtFlags::PROT_NONE))
+        .chain(WRITES.map(|of| (of, ProtFlags::PROT_READ)))
+    {
+        let start = map(all);
+        // SAFETY: no reference to the mapping exists, and the kernel accesses it for the device.
+        let protect = || unsafe { mprotect(NonNull::new(start).unwrap().cast(), LENGTH, rights) }.unwrap();
+        assert_gone(of, run(&context, start, of, protect));
+    }
 }
 
 #[test]
