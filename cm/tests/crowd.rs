@@ -45,7 +45,7 @@ fn a_part() {
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,
-    /// What it has printed first.
+    /// The rest of the line that it has printed first.
     first: String,
 }
 

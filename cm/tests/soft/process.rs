@@ -23,7 +23,7 @@ use crate::users;
 
 /// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
 /// one with a port: `listen` and `local` (without, on any), `connect`, `vanish`, `exit`,
-/// `occupied`, `squat`, `move`.
+/// `occupied`, `squat`, `leave`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -44,6 +44,7 @@ pub(crate) fn command_on(address: &str, part: &str) -> Command {
     match part {
         "none" | "short" | "crowd" => command.env_remove("VERBS_SOFT"),
         "ipv6" => command.env("VERBS_SOFT", Ipv6Addr::LOCALHOST.to_string()),
+        _ if part.starts_with("leave") => command.env("ADDRESS", address).env("VERBS_SOFT", "auto"),
         _ if part.starts_with("move") => command.env_remove("VERBS_SOFT").env("ADDRESS", address),
         _ => &mut command,
     };
@@ -83,6 +84,7 @@ fn a_part() {
         (Some("listen"), port) => listen((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into()),
         (Some("local"), port) => listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into()),
         (Some("squat"), Some(port)) => users::squat(port),
+        (Some("leave"), Some(port)) => leave(port),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
@@ -95,6 +97,17 @@ fn a_part() {
         (Some("crowd"), None) => peers::beyond_the_default(),
         other => panic!("{other:?}"),
     }
+}
+
+/// Connects, and exits with the connection.
+fn leave(port: u16) {
+    let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
+    let channel = EventChannel::new().unwrap();
+    let id = resolved(&channel, PortSpace::TCP, (address, port));
+    id.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
+    assert!(matches!(next(&channel).kind, EventKind::ConnectResponse(_)));
+    id.establish().unwrap();
+    std::process::exit(0);
 }
 
 /// Listens on a port that another process has.

@@ -1,17 +1,18 @@
 //! Management datagrams that no connection manager sends.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 
 use ib_cm::wire::{
-    Answered, Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, ip, path, rej, req, rtu,
+    Answered, Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, drep, ip, path, rej, rep, req, rtu,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{Connector, End, EventChannel, EventKind, Listener, PortSpace};
 use verbs::Errno;
-use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
+use verbs::soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port};
 
-use crate::support::{Host, PATIENCE, RESOLVE, Server, connect, next};
+use crate::process::{Process, start_on};
+use crate::support::{Host, PATIENCE, RESOLVE, Server, connect, is_inside, next};
 
 /// Queue pair 1 of a device, in the hands of a stranger.
 fn gsi(host: &Host) -> Gsi {
@@ -20,14 +21,62 @@ fn gsi(host: &Host) -> Gsi {
 
 /// Returns the next message.
 fn receive(gsi: &Gsi) -> Message {
+    receive_beside(gsi, None).2
+}
+
+/// Returns the next message with its sender and the number of its exchange, and answers the clients
+/// of a listener's name meanwhile.
+fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Message) {
     loop {
         if let Some(received) = gsi.recv() {
-            return Message::parse(&received.mad).expect("a message").1;
+            let (header, message) = Message::parse(&received.mad).expect("a message");
+            return (received.from, header.tid, message);
         }
-        let mut fds = [PollFd::new(gsi.as_fd(), PollFlags::POLLIN)];
+        let files = name.map(AsFd::as_fd).into_iter().chain([gsi.as_fd()]);
+        let mut fds: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
-        assert_eq!(poll(&mut fds, patience), Ok(1), "a message comes in time");
+        assert_ne!(poll(&mut fds, patience), Ok(0), "a message comes in time");
+        name.map(Listening::answer).transpose().unwrap();
     }
+}
+
+#[test]
+fn a_process_that_exits_repeats_its_disconnection_until_it_is_answered() {
+    const TEST: &str = "stranger::a_process_that_exits_repeats_its_disconnection_until_it_is_answered";
+    const PORT: u16 = 7471;
+    // In a process of its own: other tests listen on all devices of theirs.
+    if !is_inside(TEST, "true") {
+        return;
+    }
+    let host = Host::new();
+    let peer = gsi(&host);
+    let name = Listening::bind(PortSpace::TCP.0, host.at(PORT), &[peer.port()]).unwrap();
+    let mut process = Process(start_on(&host.address.to_string(), &format!("leave {PORT}")));
+    let (from, tid, Message::Req(request)) = receive_beside(&peer, name.as_ref()) else {
+        panic!("a request")
+    };
+    let reply = rep::Repr {
+        local_comm_id: 77,
+        remote_comm_id: request.local_comm_id,
+        local_qpn: 9,
+        local_ca_guid: 5,
+        ..rep::Repr::default()
+    };
+    peer.send(&from, &Message::from(reply).emit(tid, 0)).unwrap();
+    assert!(matches!(receive(&peer), Message::Rtu(_)));
+    // The first two are lost.
+    let mut exchanges = Vec::new();
+    for _ in 0..3 {
+        let (_, tid, Message::Dreq(asked)) = receive_beside(&peer, None) else { panic!("a disconnection") };
+        assert_eq!((asked.remote_comm_id, asked.local_comm_id), (77, request.local_comm_id));
+        exchanges.push(tid);
+    }
+    exchanges.dedup();
+    let [tid] = exchanges[..] else { panic!("{exchanges:?}") };
+    let answer =
+        drep::Repr { local_comm_id: 77, remote_comm_id: request.local_comm_id, ..drep::Repr::default() };
+    peer.send(&from, &Message::from(answer).emit(tid, 0)).unwrap();
+    assert!(process.0.wait().unwrap().success());
 }
 
 #[test]

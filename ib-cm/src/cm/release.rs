@@ -72,6 +72,20 @@ impl Cm {
         self.end(id);
     }
 
+    /// Returns whether the peer of a destroyed connection has not answered its DREQ yet.
+    pub fn is_releasing(&self) -> bool {
+        self.table.first_orphan().is_some()
+    }
+
+    /// Sends the DREQs of destroyed connections again that were not answered, before their time:
+    /// for a caller that ends before that, and with it the connections.
+    pub fn repeat_releases(&mut self) {
+        for (to, mad) in self.table.orphans().collect::<Vec<_>>() {
+            self.counters.retries += 1;
+            self.transmit(to, mad);
+        }
+    }
+
     /// Forgets a request that the caller has no room for, without an answer: the peer sends it
     /// again, and it arrives as another request.
     ///

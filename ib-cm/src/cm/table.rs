@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connection::{Connection, RemoteKey};
-use super::types::{CmId, State};
+use super::types::{Address, CmId, State};
 use crate::time::Time;
-use crate::wire::Gid;
+use crate::wire::{Gid, Mad};
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -137,6 +137,17 @@ impl Table {
         self.connections.get_mut(&id)?.orphan = true;
         self.orphans.insert(id);
         if self.orphans.len() > max { self.orphans.first().copied() } else { None }
+    }
+
+    /// Returns the oldest connection that the caller has destroyed.
+    pub(super) fn first_orphan(&self) -> Option<CmId> {
+        self.orphans.first().copied()
+    }
+
+    /// Returns the messages of destroyed connections that were not answered.
+    pub(super) fn orphans(&self) -> impl Iterator<Item = (Address, Mad)> {
+        let orphans = self.orphans.iter().filter_map(|id| self.get(*id));
+        orphans.filter_map(|orphan| Some((orphan.peer, orphan.sent?)))
     }
 
     /// Checks the invariant, and returns whether indexes and timers are empty if the table is.

@@ -49,7 +49,11 @@ impl State {
         let has_ended = self.watch_peer(key);
         let asks = match self.answers.find(space, source, peer, remote)? {
             Found::Same if has_ended => return self.refuse(key),
-            Found::Same => return self.request(key, &request),
+            Found::Same => {
+                self.request(key, &request)?;
+                self.look_later(key);
+                return Ok(());
+            }
             Found::Moved(route) => return self.request_at(key, &route, &request),
             Found::Asked(lookup) => Asks::Own(lookup),
             Found::Shared(question) => Asks::Other(question),
@@ -98,7 +102,11 @@ impl State {
         match self.answers.find(space, route.port.address(), peer, route.destination)? {
             Found::Nobody => self.refuse(key),
             Found::Same if has_ended => self.refuse(key),
-            _ => self.request(key, request),
+            _ => {
+                self.request(key, request)?;
+                self.look_later(key);
+                Ok(())
+            }
         }
     }
 

@@ -3,8 +3,12 @@
 //! # References
 //! linux `rdma_destroy_id`, `ucma_set_option_id`, `ucma_migrate_id`
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use verbs::{Ece, Errno, QpType};
 
 use super::param::SoftParam;
@@ -22,6 +26,7 @@ impl State {
         self.unlisten(key);
         let now = self.now();
         self.cancel_lookup(key);
+        self.looks.remove(&key);
         let Some(id) = self.ids.remove(&key) else { return };
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);
@@ -39,14 +44,49 @@ impl State {
     }
 
     /// Ends all connections and requests because the process exits: their peers are told, as the
-    /// kernel tells them when it closes the files of a process.
+    /// kernel tells them when it closes the files of a process. It takes up to 0.63 s if a peer
+    /// does not answer.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         for adapter in self.adapters.values_mut() {
+            // A peer that has ended its connection is answered.
+            adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {
                 adapter.cm.destroy(now, connection);
             }
             adapter.send_at_exit();
+        }
+        self.await_releases();
+    }
+
+    /// Sends requests for release again until each was answered, or the time is over. The kernel
+    /// does so after a process has ended; here, a peer whose only request is lost would keep the
+    /// connection.
+    fn await_releases(&mut self) {
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..PAUSES {
+            let end = Instant::now() + pause;
+            loop {
+                let now = self.now();
+                self.adapters.values_mut().for_each(|adapter| adapter.receive_at_exit(now));
+                let waiting = self.adapters.values().filter(|adapter| adapter.cm.is_releasing());
+                let file = |adapter| PollFd::new(AsFd::as_fd(adapter), PollFlags::POLLIN);
+                let mut files: Vec<_> = waiting.map(|adapter| file(&adapter.gsi)).collect();
+                if files.is_empty() {
+                    return;
+                }
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                // An interruption is another look.
+                let _ = ppoll(&mut files, Some(TimeSpec::from_duration(left)), None);
+            }
+            for adapter in self.adapters.values_mut() {
+                adapter.cm.repeat_releases();
+                adapter.send_at_exit();
+            }
+            pause *= 2;
         }
     }
 
@@ -123,3 +163,8 @@ impl State {
         }
     }
 }
+
+/// The pauses after which requests for release are sent again while the process exits, each twice
+/// as long as the one before.
+const PAUSES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -13,7 +13,7 @@
 //! the address later.
 
 use verbs::Gid;
-use verbs::soft::cm::{DeviceOwner, PeerProcess, Port};
+use verbs::soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 
 use super::record::Key;
 use super::state::State;
@@ -135,6 +135,53 @@ impl State {
         }
     }
 
+    /// Looks again later for the listener of a request, unless its process is watched: a process
+    /// that ends closes its files one by one, and the listener's name may outlive the device.
+    pub(super) fn look_later(&mut self, key: Key) {
+        if self.ids.get(&key).is_some_and(|id| id.watch.is_none()) {
+            let at = self.now() + LOOK_AGAIN;
+            self.looks.insert(key, at);
+        }
+    }
+
+    /// Looks for the listeners of requests that wait for an answer, where that is due.
+    pub(super) fn look_again(&mut self) {
+        let now = self.now();
+        let due: Vec<_> = self.looks.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
+        for key in due {
+            self.looks.remove(&key);
+            if !self.is_unanswered(key) {
+                continue;
+            }
+            let has_ended = self.watch_peer(key);
+            if has_ended || self.has_no_listener(key) {
+                self.end_with_peer(key);
+            } else {
+                self.look_later(key);
+            }
+        }
+    }
+
+    /// Returns whether a request of this side waits for its answer.
+    fn is_unanswered(&mut self, key: Key) -> bool {
+        let connection = self.connection(key);
+        connection.is_ok_and(|(adapter, connection)| {
+            use ib_cm::cm::State::{MraReqRcvd, ReqSent, SidrReqSent};
+            matches!(adapter.cm.state(connection), Some(ReqSent | MraReqRcvd | SidrReqSent))
+        })
+    }
+
+    /// Returns whether no program listens any more at the address that an id has asked, and none
+    /// has the device. One that listens no more may answer all the same.
+    fn has_no_listener(&mut self, key: Key) -> bool {
+        let Some(id) = self.ids.get(&key) else { return false };
+        let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
+        let (Some(peer), source) = (id.peer, adapter.port.address()) else { return false };
+        let (device, scope) = (id.remote.to_ipv6().into(), adapter.port.scope_id());
+        let found = self.answers.find(id.space.0, source, peer, device);
+        matches!(found, Ok(Found::Nobody | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
+    }
+
     /// Ends the connection of an id, or its attempt, because its peer's process has ended.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
@@ -150,6 +197,9 @@ struct Unwatched {
     /// It has ended.
     has_ended: bool,
 }
+
+/// The time after which the listener of an unanswered request is looked for again: 1 s.
+const LOOK_AGAIN: u64 = 1_000_000_000;
 
 /// The rounds in which all datagrams of a full queue are received.
 const ROUNDS: usize = 32;

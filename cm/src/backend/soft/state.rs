@@ -10,7 +10,7 @@ use nix::sys::epoll::Epoll;
 use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
 use verbs::{Ece, Errno, QpType};
 
-use super::adapter::{Adapter, LINGER};
+use super::adapter::{Adapter, LINGER, REPEAT};
 use super::connect::Request;
 use super::origin::InterfaceAddress;
 use super::param::SoftParam;
@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) peers: BTreeMap<u64, Peer>,
     /// Those of them that have ended, until their ids hear of it.
     pub(super) ended_peers: Vec<u64>,
+    /// Requests whose listeners are looked for again, and when.
+    pub(super) looks: BTreeMap<Key, Time>,
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
@@ -115,6 +117,7 @@ impl State {
             names: BTreeMap::new(),
             peers: BTreeMap::new(),
             ended_peers: Vec::new(),
+            looks: BTreeMap::new(),
             paused: BTreeSet::new(),
             resumes_at: None,
             unread: BTreeSet::new(),
@@ -284,11 +287,15 @@ impl State {
         let mut ended = Vec::new();
         for (number, adapter) in &mut self.adapters {
             if adapter.is_used() {
-                adapter.ends_at = None;
+                (adapter.ends_at, adapter.repeats_at) = (None, None);
             } else if adapter.cm.is_empty() || adapter.ends_at.is_some_and(|end| end <= now) {
                 ended.push(*number);
             } else if adapter.ends_at.is_none() {
-                adapter.ends_at = Some(now + LINGER);
+                (adapter.ends_at, adapter.repeats_at) = (Some(now + LINGER), Some(now + REPEAT));
+            } else if adapter.repeats_at.is_some_and(|at| at <= now) {
+                adapter.repeats_at = Some(now + REPEAT);
+                adapter.cm.repeat_releases();
+                adapter.send();
             }
         }
         for number in ended {

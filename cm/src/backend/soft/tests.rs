@@ -239,9 +239,29 @@ fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_chann
     assert!(first.next().is_none() && asking.queue.next().is_none());
 }
 
+#[test]
+fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_within_seconds() {
+    let mut asking = Asking::new();
+    asking.answer_with_the_host();
+    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
+    // As a process that ends: its device is gone, and the name stays for a while.
+    let Asking { name, mut state, queue, _device, .. } = asking;
+    let mut look = || {
+        state.advance(Duration::from_millis(1001));
+        state.on_time();
+        state.flush();
+        queue.next().map(|event| (event.event, event.status))
+    };
+    assert_eq!(look(), None, "the listener has a name");
+    drop(name);
+    assert_eq!(look(), Some((EventType::REJECTED, 28)));
+    assert_eq!(look(), None);
+    assert!(state.looks.is_empty());
+}
+
 /// A listener of another process, which ids that resolve its address ask.
 struct Resolving {
-    _device: verbs::Device,
+    device: verbs::Device,
     at: SocketAddr,
     name: UnixListener,
     state: State,
@@ -256,13 +276,15 @@ impl Resolving {
         let [.., high, low] = std::process::id().to_be_bytes();
         let at = SocketAddr::from(([127, 77, high, low], PORTS.fetch_add(1, Ordering::Relaxed)));
         let name = UnixListener::bind_addr(&abstract_name(&name_of(at))).unwrap();
-        Self { _device: device, at, name, state, queue: Queue::new().unwrap() }
+        Self { device, at, name, state, queue: Queue::new().unwrap() }
     }
 
     /// Resolves the address of the listener, with a time-out in milliseconds.
     fn resolve(&mut self, timeout_ms: u32) -> Key {
         let id = self.state.create(&self.queue, 1, PortSpace::TCP, QpType::RC).unwrap();
-        self.state.resolve_addr(id, None, &self.at.into(), timeout_ms, false).unwrap();
+        // Other tests use the other devices.
+        let own = Port::of(self.device.info()).expect("a soft device").address();
+        self.state.resolve_addr(id, Some(&(own, 0).into()), &self.at.into(), timeout_ms, false).unwrap();
         id
     }
 

@@ -56,9 +56,16 @@ impl State {
         }
         let adapters = self.adapters.values();
         let of_adapters =
-            adapters.flat_map(|adapter| adapter.cm.deadline().into_iter().chain(adapter.ends_at));
+            adapters.flat_map(|adapter| [adapter.cm.deadline(), adapter.ends_at, adapter.repeats_at]);
         let of_lookups = self.lookups.values().map(|lookup| lookup.deadline);
-        of_adapters.chain(of_lookups).chain(self.resumes_at).min().unwrap_or(Time(u64::MAX))
+        let of_looks = self.looks.values().copied();
+        of_adapters
+            .flatten()
+            .chain(of_lookups)
+            .chain(of_looks)
+            .chain(self.resumes_at)
+            .min()
+            .unwrap_or(Time(u64::MAX))
     }
 
     /// Executes what is due.
@@ -72,6 +79,7 @@ impl State {
         for key in late {
             self.end_lookup(key, Err(Errno::TIMEDOUT));
         }
+        self.look_again();
         if self.resumes_at.is_some_and(|at| at <= now) {
             self.resumes_at = None;
             for number in core::mem::take(&mut self.paused) {

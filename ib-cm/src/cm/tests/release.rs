@@ -338,3 +338,22 @@ fn destroying_resolutions_rejects_those_of_peers() {
     alice.takes(&sent);
     alice.no_event();
 }
+
+#[test]
+fn a_destroyed_connection_repeats_its_release_before_its_time_until_it_is_answered() {
+    let Pair { mut alice, mut bob, a, .. } = connected();
+    alice.cm.repeat_releases();
+    assert!(!alice.cm.is_releasing() && alice.cm.poll_transmit().is_none(), "it is not destroyed");
+    alice.cm.destroy(alice.now, a);
+    let first = alice.sends(Attribute::DREQ);
+    alice.cm.repeat_releases();
+    let again = alice.sends(Attribute::DREQ);
+    assert_eq!(again.mad, first.mad);
+    assert!(alice.cm.is_releasing() && alice.cm.poll_transmit().is_none());
+    bob.takes(&again);
+    let id = bob.event().id();
+    bob.disconnects(id);
+    alice.takes(&bob.sends(Attribute::DREP));
+    assert!(!alice.cm.is_releasing());
+    alice.has_nothing_left();
+}
