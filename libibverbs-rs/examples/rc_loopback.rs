@@ -16,7 +16,6 @@ use verbs::{
 const ROUNDS: u32 = 1000;
 const SIZE: usize = 4096;
 const PORT: u8 = 1;
-const ACCESS: RemoteAccess = RemoteAccess::all();
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -51,7 +50,9 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
     let port = context.port(PORT)?;
     let ((left, to_left), (right, to_right)) = (create(&pd, &cqs[0], &port)?, create(&pd, &cqs[1], &port)?);
-    let attr = ConnectAttr { access: ACCESS, ..ConnectAttr::default() };
+    // All that the device has: `RemoteAccess::all()` has rights that most devices refuse.
+    let access = context.remote_access()?;
+    let attr = ConnectAttr { access, ..ConnectAttr::default() };
     let mut left = left.connect(&port, &to_right, &attr)?;
     let mut right = right.connect(&port, &to_left, &attr)?;
 
@@ -70,7 +71,7 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
         cqs.swap(0, 1);
     }
 
-    one_sided(&pd, &mut left, &mut cqs[0], ping)?;
+    one_sided(&pd, access, &mut left, &mut cqs[0], ping)?;
     println!(
         "{}: {ROUNDS} messages of {SIZE} bytes, a write, a read and an atomic verified",
         context.device_name()
@@ -78,8 +79,14 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     Ok(())
 }
 
-fn one_sided<P: Provider>(pd: &Pd<P>, qp: &mut Qp<Rts, P>, cq: &mut Cq<P>, mut local: Buf) -> Result<()> {
-    let exposed = pd.expose(pd.alloc_buf(SIZE)?, ACCESS)?;
+fn one_sided<P: Provider>(
+    pd: &Pd<P>,
+    access: RemoteAccess,
+    qp: &mut Qp<Rts, P>,
+    cq: &mut Cq<P>,
+    mut local: Buf,
+) -> Result<()> {
+    let exposed = pd.expose(pd.alloc_buf(SIZE)?, access)?;
     let (remote_addr, rkey) = (exposed.addr(), exposed.rkey());
 
     fill(&mut local, 7);

@@ -8,11 +8,9 @@ use std::io::stdin;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use verbs::{AhAttr, CqInit, Endpoint, InitAttr, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
+use verbs::{AhAttr, CqInit, Endpoint, Grh, InitAttr, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp};
 
 const QKEY: u32 = 0x1234;
-/// A receive begins with room for the global route header.
-const GRH: usize = 40;
 
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let context = verbs::soft::auto()?.open()?;
@@ -25,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let own = qp.endpoint(&port);
     let (mut send, mut recv) = qp.into_split();
     for _ in 0..8 {
-        recv.post_recv_buf(pd.alloc_buf(GRH + 1024)?, ..)?;
+        recv.post_recv_buf(pd.alloc_buf(Grh::LEN + 1024)?, ..)?;
     }
     // A datagram that finds no receive is lost, so that no peer knows the endpoint before.
     println!("{own}");
@@ -53,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         while let Some(completed) = received.poll_one() {
             let (wc, buf) = (completed.wc, completed.ok()?.into_buf()?);
             peers.send((pd.create_ah_from_wc(1, &wc, &buf)?, wc.src_qp)).ok();
-            println!("> {}", String::from_utf8_lossy(&buf[GRH..wc.received()]));
+            println!("> {}", String::from_utf8_lossy(&buf[Grh::LEN..wc.received()]));
             recv.post_recv_buf(buf, ..)?;
         }
         events.wait(Some(Duration::from_millis(100)))?;

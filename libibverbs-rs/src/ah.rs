@@ -65,12 +65,13 @@ impl<P: Provider> Ah<P> {
 impl<P: Provider> Context<P> {
     /// Returns the path back to the sender of a datagram that arrived at `port_num`.
     ///
-    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first 40
+    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first
     /// bytes hold the GRH. On InfiniBand a datagram may have no GRH: `received` is ignored where
     /// the completion lacks [`WcFlags::GRH`].
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than 40 bytes, or bytes that
+    /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than
+    ///   [`Grh::LEN`](crate::Grh::LEN) bytes, or bytes that
     ///   hold no header.
     /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram whose
     ///   destination is no GID of the port, such as a multicast group.

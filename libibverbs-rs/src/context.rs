@@ -5,11 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, OpenedContext, Provider};
-use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr, RtValues};
+use verbs_core::types::{
+    AtomicCap, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Gid, GidEntry, PortAttr, RtValues,
+};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::registry::{Child, Parent, Registry, Tally};
-use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, Xrcd, XrcdInit, gid};
+use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, RemoteAccess, Xrcd, XrcdInit, gid};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///
@@ -127,6 +129,38 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         self.raw().device().query_device_ex()
+    }
+
+    /// Returns the accesses that peers can have on this device: for
+    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) with
+    /// all that the device has, where [`RemoteAccess::all`] has rights that most devices refuse.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::RemoteAccess;
+    ///
+    /// let context = verbs::soft::auto()?.open()?;
+    /// let access = context.remote_access()?;
+    /// assert!(access.contains(RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC));
+    /// let memory = context.alloc_pd()?;
+    /// let exposed = memory.expose(memory.alloc_buf(4096)?, access)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As [`query_device`](Self::query_device).
+    pub fn remote_access(&self) -> Result<RemoteAccess> {
+        let device = self.query_device_ex()?;
+        let caps = device.device_cap_flags_ex | device.orig_attr.device_cap_flags;
+        let mut access = RemoteAccess::READ | RemoteAccess::WRITE;
+        access.set(RemoteAccess::ATOMIC, device.orig_attr.atomic_cap != AtomicCap::NONE);
+        access.set(RemoteAccess::FLUSH_GLOBAL, caps.contains(DeviceCapFlags::FLUSH_GLOBAL));
+        access.set(RemoteAccess::FLUSH_PERSISTENT, caps.contains(DeviceCapFlags::FLUSH_PERSISTENT));
+        Ok(access)
     }
 
     /// Queries the state and the attributes of a port, counted from 1.

@@ -14,6 +14,8 @@
 //! ```
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +28,7 @@ use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_eac
 
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::kernel_handle::KernelHandle;
-use crate::registry::{Child, CqId, Entry, Kind, Registry};
+use crate::registry::{self, Child, CqId, Kind, Registry};
 use crate::{CompChannel, Context, HandleError, Invalidated, Pd, Window, comp_channel};
 
 /// The attributes of a new completion queue:
@@ -151,6 +153,8 @@ struct Lifecycle {
     /// The number of uses by queue pairs. A queue pair that uses the queue for sends and receives
     /// counts twice.
     users: usize,
+    /// The uses of each queue pair that is alive, by its number.
+    qps: BTreeMap<u32, u8>,
     /// Set when the poller has closed or dropped the queue.
     is_closed: bool,
     /// The queue, after the poller dropped it while queue pairs used it.
@@ -159,12 +163,16 @@ struct Lifecycle {
 
 /// A queue pair's share of a completion queue: the queue is not destroyed while the share lives.
 #[derive(Debug)]
-pub(crate) struct CqUse(Arc<Shared>);
+pub(crate) struct CqUse {
+    shared: Arc<Shared>,
+    /// The number of the queue pair, which a shared receive queue does not have.
+    qp_num: Option<u32>,
+}
 
 /// The dependencies of the queue, released once it is destroyed.
 #[derive(Debug)]
 struct Dependencies {
-    _entry: Entry,
+    _entry: registry::Entry,
     _channel: Option<Arc<comp_channel::Inner>>,
     _parent_domain: Option<Child>,
     _context: Child,
@@ -238,6 +246,33 @@ impl<P: Provider> Cq<P> {
     /// [`STANDARD`](CqWcFlags::STANDARD) ones, and those that it was created with.
     pub fn wc_flags(&self) -> CqWcFlags {
         self.handle.get().wc_flags()
+    }
+
+    /// Returns whether a queue pair with this number that reports to this queue is alive.
+    ///
+    /// One thread may create queue pairs on a queue that another one polls. The poller may find a
+    /// completion of a queue pair that it has not been handed yet, and one of a queue pair that was
+    /// closed: this tells them apart. A queue pair is alive from before its first completion until
+    /// its [`Qp`](crate::Qp), or both halves of it, were closed or dropped. Then the device may give
+    /// its number to another one, so that a poller forgets a queue pair before it is closed.
+    ///
+    /// ```no_run
+    /// # fn f(mut cq: verbs::Cq, new: std::sync::mpsc::Receiver<verbs::RecvHalf>)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut halves = std::collections::HashMap::new();
+    /// while let Some(completed) = cq.poll_one() {
+    ///     while !halves.contains_key(&completed.qp_num) && cq.has_qp(completed.qp_num) {
+    ///         let half = new.recv()?;
+    ///         halves.insert(half.qp_num(), half);
+    ///     }
+    ///     let Some(half) = halves.get_mut(&completed.qp_num) else { continue };
+    ///     half.post_recv_buf(completed.into_buf()?, ..)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn has_qp(&self, qp_num: u32) -> bool {
+        self.shared.lifecycle().qps.contains_key(&qp_num)
     }
 
     /// Returns a handle of the queue, for creating queue pairs on it from any thread.
@@ -580,7 +615,7 @@ impl<P: Provider> CqHandle<P> {
         }
         lifecycle.users += 1;
         drop(lifecycle);
-        Ok(CqUse(Arc::clone(&self.shared)))
+        Ok(CqUse { shared: Arc::clone(&self.shared), qp_num: None })
     }
 }
 
@@ -622,11 +657,27 @@ impl Shared {
     }
 }
 
+impl CqUse {
+    /// Names the queue pair whose share this is.
+    pub(crate) fn of_qp(&mut self, qp_num: u32) {
+        self.qp_num = Some(qp_num);
+        *self.shared.lifecycle().qps.entry(qp_num).or_default() += 1;
+    }
+}
+
 impl Drop for CqUse {
     fn drop(&mut self) {
         let deferred = {
-            let mut lifecycle = self.0.lifecycle();
+            let mut lifecycle = self.shared.lifecycle();
             lifecycle.users -= 1;
+            if let Some(qp_num) = self.qp_num
+                && let Entry::Occupied(mut uses) = lifecycle.qps.entry(qp_num)
+            {
+                *uses.get_mut() -= 1;
+                if *uses.get() == 0 {
+                    uses.remove();
+                }
+            }
             if lifecycle.users == 0 { lifecycle.deferred.take() } else { None }
         };
         // The lock is released, because destroying may call a hook of the program.

@@ -324,6 +324,21 @@ impl<P: Provider> Srq<P> {
         self.recv.post_all(pieces)
     }
 
+    /// Posts a receive without memory, for a message without bytes and for an RDMA write with
+    /// immediate data, whose bytes go elsewhere. A message with bytes fails it.
+    ///
+    /// Returns the request's number, which is the `wr_id` of its completion.
+    ///
+    /// # Errors
+    /// As [`post_recv_buf`](Self::post_recv_buf).
+    ///
+    /// # References
+    /// `ibv_post_srq_recv(3)`
+    #[doc(alias = "ibv_post_srq_recv")]
+    pub fn post_recv_empty(&mut self) -> Result<u64, crate::PostBufReason> {
+        self.recv.post_all(Vec::<crate::Buf>::new()).map_err(|error| error.reason)
+    }
+
     /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), which is raised once,
     /// when fewer than `limit` receives are left. 0 disarms it.
     ///

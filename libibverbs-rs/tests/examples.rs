@@ -31,7 +31,7 @@ impl Example {
             program.display()
         );
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(args).env("VERBS_SOFT", "auto").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it can be started");
         let stdout = child.stdout.take().expect("it is piped");
         Self { child, lines: lines_of(stdout) }
@@ -71,6 +71,55 @@ fn lines_of(stdout: ChildStdout) -> Receiver<String> {
         BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| to_test.send(line))
     });
     lines
+}
+
+/// The examples of this package. Each is run by a test below.
+const EXAMPLES: [&str; 9] = [
+    "accept_threads",
+    "event_loop",
+    "kv",
+    "list_and_open",
+    "post_recv",
+    "rc_loopback",
+    "tokio_channel",
+    "ud_chat",
+    "zero_copy",
+];
+
+#[test]
+fn every_example_is_run_by_a_test() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let mut found: Vec<_> = std::fs::read_dir(folder)
+        .expect("the folder of examples")
+        .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, EXAMPLES);
+    let tests = include_str!("examples.rs");
+    for example in EXAMPLES {
+        assert!(tests.contains(&format!("Example::start(\"{example}\"")), "no test runs {example}");
+    }
+}
+
+/// On the first device of the machine, which is a soft one unless it has another: the examples run
+/// on any.
+#[cfg(feature = "rxe")]
+#[test]
+fn two_connections_on_one_device_verify_messages_and_one_sided_operations() {
+    let lines = Example::start("rc_loopback", &[]).end();
+    let text = "1000 messages of 4096 bytes, a write, a read and an atomic verified";
+    assert!(lines.len() == 1 && lines[0].ends_with(text), "{lines:?}");
+}
+
+#[test]
+fn the_first_device_is_listed_and_opened() {
+    assert_eq!(Example::start("list_and_open", &[]).end().len(), 1);
+}
+
+#[cfg(feature = "rxe")]
+#[test]
+fn receives_are_posted_to_both_kinds_of_queues() {
+    assert_eq!(Example::start("post_recv", &[]).end(), ["256"]);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn a_completion_channel_makes_an_edge_for_each_event_after_the_last_look() {
     let mut qp = qp.to_init(&InitAttr::default()).unwrap().to_error().unwrap();
     let flush = move || {
         cq.req_notify(false).unwrap();
-        qp.post_recv_bufs(Vec::<Buf>::new()).unwrap();
+        qp.post_recv_empty().unwrap();
         cq.poll_within(PATIENCE).unwrap();
     };
     EdgeLoop::around(&channel).follow(flush, || channel.next_event().unwrap().is_some());

@@ -46,18 +46,26 @@ pub struct QpInit<P: Provider = Erased> {
 
 impl<P: Provider> QpInit<P> {
     /// Returns the attributes of a queue pair with one completion queue, given as a `&Cq` or a
-    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, and no inline data.
+    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, and no inline data
+    /// ([`QpCap::USUAL`]):
+    ///
+    /// ```no_run
+    /// # fn f(pd: verbs::Pd, cq: verbs::Cq) -> Result<(), verbs::Error> {
+    /// use verbs::{QpCap, QpInit, QpType};
+    /// let cap = QpCap { max_send_wr: 256, max_inline_data: 64, ..QpCap::USUAL };
+    /// let qp = pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RC, &cq) })?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(qp_type: QpType, cq: impl Into<CqHandle<P>>) -> Self {
         let cq = cq.into();
-        let cap =
-            QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
         Self {
             qp_type,
             send_cq: cq.clone(),
             recv_cq: cq,
             srq: None,
             rss: None,
-            cap,
+            cap: QpCap::USUAL,
             sq_sig_all: false,
             ex: QpCreateAttr::default(),
         }

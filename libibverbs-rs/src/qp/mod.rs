@@ -252,6 +252,10 @@ impl<S: State, P: Provider> Qp<S, P> {
                 return Err(error);
             }
         };
+        let mut parents = parents;
+        for cq in [&mut parents._send_cq, &mut parents._recv_cq].into_iter().flatten() {
+            cq.of_qp(qp.qp_num());
+        }
         let dependencies = Dependencies {
             sends,
             recvs,

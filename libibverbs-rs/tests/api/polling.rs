@@ -16,6 +16,7 @@ both! {
     a_poll_that_is_forgotten_loses_nothing
     a_limited_poll_that_finds_nothing_fails_with_the_time
     a_request_without_a_buffer_names_what_it_does_not_return
+    a_poller_tells_a_queue_pair_that_it_was_not_handed_from_one_that_was_closed
     arming_lends_what_is_there_and_asks_for_an_event
     fields_that_no_queue_was_created_with_are_absent
     verbs_that_a_provider_lacks_name_the_device
@@ -133,6 +134,24 @@ fn a_limited_poll_that_finds_nothing_fails_with_the_time<P: Provider>(world: &Wo
     complete(world, &mut qp, 3..4);
     assert_eq!(cq.poll_within(Duration::MAX).unwrap().ok().unwrap().wr_id, 3);
     assert!(cq.poll_within(Duration::ZERO).is_err());
+}
+
+fn a_poller_tells_a_queue_pair_that_it_was_not_handed_from_one_that_was_closed<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let (mut cq, mut qp) = sender(&context);
+    let (_other_cq, other) = sender(&context);
+    assert!(cq.has_qp(qp.qp_num()) && !cq.has_qp(other.qp_num()));
+    complete(world, &mut qp, 5..6);
+    let completed = cq.poll_one().unwrap();
+    assert!(cq.has_qp(completed.qp_num), "its owner has not closed it");
+    // Either half keeps it.
+    let (send, recv) = qp.into_split();
+    drop(send);
+    assert!(cq.has_qp(completed.qp_num));
+    drop(recv);
+    assert!(!cq.has_qp(completed.qp_num));
 }
 
 fn a_request_without_a_buffer_names_what_it_does_not_return<P: Provider>(world: &World, context: Context<P>) {

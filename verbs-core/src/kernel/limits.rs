@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, QpAttr, QpAttrMask, QpInitAttr,
-    QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, DeviceCapFlags, QpAttr, QpAttrMask,
+    QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
 };
 use crate::{Cause, Errno, Error, explain, transition};
 
@@ -61,6 +61,10 @@ impl KernelContext {
                 if let Err(cause) = explain::region_access(access) {
                     return error.because(cause);
                 }
+                let lacking = self.lacking_flushes(access);
+                if !lacking.is_empty() {
+                    return error.because(Cause::Access { access: lacking });
+                }
                 let Ok(attr) = self.query_device() else { return error };
                 limit(error, "length", length, 0, attr.max_mr_size)
             }
@@ -70,6 +74,21 @@ impl KernelContext {
             }
             _ => error,
         }
+    }
+
+    /// Returns the rights to flush among `access` that the device does not have. Kernels before
+    /// Linux 6.3 have none.
+    fn lacking_flushes(&self, access: AccessFlags) -> AccessFlags {
+        let pairs = [
+            (AccessFlags::FLUSH_GLOBAL, DeviceCapFlags::FLUSH_GLOBAL),
+            (AccessFlags::FLUSH_PERSISTENT, DeviceCapFlags::FLUSH_PERSISTENT),
+        ];
+        if !pairs.iter().any(|(right, _)| access.contains(*right)) {
+            return AccessFlags::empty();
+        }
+        let Ok(device) = self.query_device_ex() else { return AccessFlags::empty() };
+        let lacks = pairs.into_iter().filter(|(_, cap)| !device.device_cap_flags_ex.contains(*cap));
+        lacks.fold(AccessFlags::empty(), |lacking, (right, _)| lacking | access & right)
     }
 
     /// Adds the number of objects that the device can have to an `ENOMEM`.

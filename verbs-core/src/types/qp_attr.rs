@@ -177,6 +177,14 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
+impl QpCap {
+    /// 16 sends and 16 receives of one element each, and no inline data: the capacity of a new queue
+    /// pair that asks for no other. A program that wants another number of something names that
+    /// alone: `QpCap { max_send_wr: 256, ..QpCap::USUAL }`.
+    pub const USUAL: Self =
+        Self { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+}
+
 /// The attributes of a new queue pair that every provider gets, besides its parents.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

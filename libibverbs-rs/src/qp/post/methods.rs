@@ -358,6 +358,21 @@ macro_rules! posts_recvs {
         pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
             self.recv.post_all(pieces)
         }
+
+        /// Posts a receive without memory, for a message without bytes and for an RDMA write with
+        /// immediate data, whose bytes go elsewhere. A message with bytes fails it.
+        ///
+        /// Returns the request's number, which is the `wr_id` of its completion.
+        ///
+        /// # Errors
+        /// As [`post_recv_buf`](Self::post_recv_buf).
+        ///
+        /// # References
+        /// `ibv_post_recv(3)`
+        #[doc(alias = "ibv_post_recv")]
+        pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
+            self.recv.post_all(Vec::<crate::Buf>::new()).map_err(|error| error.reason)
+        }
     };
 }
 
