@@ -47,9 +47,9 @@ fn pages_of_a_scope_are_excluded_from_forks_until_it_ends<P: Provider>(_: &World
     let copied = || [0, 1, 2].map(|page| is_copied(start.wrapping_add(page * PAGE)));
     let (read, written) = map.split_at_mut(PAGE);
     pd.scope(no_queue_pairs::<P>(), |scope, _| {
-        let _read = scope.register(read).unwrap();
+        let _read = scope.register_bytes(read).unwrap();
         // A part of a page excludes all of it.
-        let _written = scope.register_mut(&mut written[100..200]).unwrap();
+        let _written = scope.register(&mut written[100..200]).unwrap();
         assert_eq!(copied(), [!is_needed, !is_needed, true], "in the scope");
     });
     assert_eq!(copied(), [true; 3], "after the scope");

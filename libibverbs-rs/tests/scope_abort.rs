@@ -65,7 +65,7 @@ fn parts<P: Provider>(context: &Context<P>) -> (Pd<P>, Cq<P>, Qp<Rts, P>) {
 fn end_in_flight<P: Provider>(pd: &Pd<P>, qp: Qp<Rts, P>) {
     let mut inbox = [0; 8];
     pd.scope(qp, |scope, mut qp| {
-        qp.post_recv(scope.register_mut(&mut inbox).unwrap(), ..).unwrap();
+        qp.post_recv_buf(scope.register(&mut inbox).unwrap(), ..).unwrap();
     });
 }
 
@@ -100,7 +100,7 @@ fn a_panic_of_the_closure_does_not_prevent_the_abort<P: Provider>(world: &World,
         world.state().refuse_move = Some((QpState::RESET, Errno::IO));
         let mut inbox = [0; 8];
         pd.scope(qp, |scope, mut qp| {
-            qp.post_recv(scope.register_mut(&mut inbox).unwrap(), ..).unwrap();
+            qp.post_recv_buf(scope.register(&mut inbox).unwrap(), ..).unwrap();
             panic!("the closure panics, as asked");
         });
     });
@@ -140,7 +140,7 @@ fn one_queue_pair_of_several_aborts_the_process<P: Provider>(world: &World, cont
         let mut inbox = [0; 8];
         // The first has no request, and is returned; the second has one.
         pd.scope((one, vec![other]), |scope, (_, mut rest)| {
-            rest[0].post_recv(scope.register_mut(&mut inbox).unwrap(), ..).unwrap();
+            rest[0].post_recv_buf(scope.register(&mut inbox).unwrap(), ..).unwrap();
         });
     });
     assert_eq!(written.matches("the hook got").count(), 1, "{written}");

@@ -212,9 +212,9 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     let start = map.as_ptr();
     let (read, written) = map.split_at_mut(page_size());
     let (result, _) = pd.scope(no_queue_pairs(), |scope, _| {
-        let _read = scope.register(read)?;
+        let _read = scope.register_bytes(read)?;
         // A part of a page excludes all of it.
-        let _written = scope.register_mut(&mut written[100..200])?;
+        let _written = scope.register(&mut written[100..200])?;
         CaseResult::Ok([0, 1, 2].map(|page| child_can_read(start.wrapping_add(page * page_size()))))
     });
     let [read, written, other] = result?;
@@ -240,7 +240,7 @@ fn protection_after_a_registration_is_refused() -> CaseResult {
 fn protection_after_a_registration_in_a_scope_is_refused() -> CaseResult {
     is_refused_after(|pd| {
         let bytes = [7; 64];
-        let (result, _) = pd.scope(no_queue_pairs(), |scope, _| scope.register(&bytes).map(drop));
+        let (result, _) = pd.scope(no_queue_pairs(), |scope, _| scope.register_bytes(&bytes).map(drop));
         result?;
         Ok(())
     })

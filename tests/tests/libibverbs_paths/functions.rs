@@ -189,6 +189,7 @@ fn every_path_compiles() {
     let _ = <verbs::Qp<Rts>>::post_recv;
     let _: fn(_, _, RangeFull) -> _ = <verbs::Qp<Rts>>::post_recv_buf::<verbs::Buf>;
     let _ = <verbs::Qp<Rts>>::post_recv_bufs::<verbs::Buf>;
+    let _ = <verbs::Qp<Rts>>::post_recv_empty;
     let _ = <verbs::Qp<Rts>>::post_revoke;
     let _ = <verbs::Qp<Rts>>::post_send;
     let _: fn(_, _, _, _, RangeFull) -> _ = <verbs::Qp<Rts>>::post_send_buf::<verbs::Buf>;
@@ -229,11 +230,12 @@ fn every_path_compiles() {
     let _ = <verbs::RssCaps>::is_qpt_supported;
     let _ = <verbs::RwqIndTable>::close;
     let _ = <verbs::Scope>::register;
-    let _ = <verbs::Scope>::register_mut;
-    let _: fn(_, _, RangeFull) -> _ = <verbs::ScopedQp<Rts>>::post_recv;
-    let _: fn(_, _, _, _, RangeFull) -> _ = <verbs::ScopedQp<Rts>>::post_send::<verbs::ScopedBuf<'_>>;
+    let _ = <verbs::Scope>::register_bytes;
+    let _: fn(_, _, RangeFull) -> _ = <verbs::ScopedQp<Rts>>::post_recv_buf;
+    let _ = <verbs::ScopedQp<Rts>>::post_recv_empty;
+    let _: fn(_, _, _, _, RangeFull) -> _ = <verbs::ScopedQp<Rts>>::post_send_buf::<verbs::ScopedBuf<'_>>;
     let _: fn(_, _, _, _, RangeFull) -> _ =
-        <verbs::ScopedQp<Rts>>::post_send_unsignaled::<verbs::ScopedBuf<'_>>;
+        <verbs::ScopedQp<Rts>>::post_send_buf_unsignaled::<verbs::ScopedBuf<'_>>;
     let _ = <verbs::SendBatch<verbs::Erased>>::abort;
     let _: fn(_, _, _, _, RangeFull) -> _ = <verbs::SendBatch<verbs::Erased>>::post::<verbs::Buf>;
     let _ = <verbs::SendBatch<verbs::Erased>>::post_inline;
@@ -247,6 +249,7 @@ fn every_path_compiles() {
     let _ = <verbs::Srq>::post_recv;
     let _: fn(_, _, RangeFull) -> _ = <verbs::Srq>::post_recv_buf::<verbs::Buf>;
     let _ = <verbs::Srq>::post_recv_bufs::<verbs::Buf>;
+    let _ = <verbs::Srq>::post_recv_empty;
     let _ = <verbs::Srq>::post_srq_ops;
     let _ = <verbs::Srq>::query;
     let _ = <verbs::Srq>::srq_num;

@@ -30,15 +30,16 @@ pub struct ScopedBytes<'scope> {
     pub(super) name: Name,
 }
 
-/// Borrowed memory of a request, which a completion returned.
-/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable.
+/// Borrowed memory of a request, which a completion or a refused post returned.
+/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable. It has no lifetime, so that an error
+/// with it leaves a scope by `?`; outside of its scope it is of no use.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
     pub(super) name: Name,
     pub(super) is_writable: bool,
-    /// Counts until it is dropped.
-    _in_flight: Flight,
+    /// Counts until it is dropped; `None` after a post that was refused.
+    _in_flight: Option<Flight>,
 }
 
 /// The registration of borrowed memory.
@@ -49,11 +50,10 @@ pub(super) struct Name {
     pub(super) scope: Arc<()>,
 }
 
-/// Converts the error of posting a token into that of posting its handle.
-pub(super) fn given_back<'scope, M: Lent<'scope>>(error: PostBufError<Token>) -> PostBufError<M> {
-    // SAFETY: the token was made of such a handle in the call that returns this error, and the
-    // request was not queued.
-    let returned = error.returned.map(|token| unsafe { M::from_memory(token.0) });
+/// Converts the error of posting a token into the error that the program gets. The request was not
+/// queued, so that the token does not count any more.
+pub(super) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
+    let returned = error.returned.map(|token| ScopedMemory { _in_flight: None, ..token.0 });
     PostBufError { returned, reason: error.reason }
 }
 
@@ -87,6 +87,12 @@ impl Registered for Token {
 
     fn from_memory(memory: Memory) -> Option<Self> {
         ScopedMemory::from_memory(memory).map(Self)
+    }
+}
+
+impl From<ScopedMemory> for Memory {
+    fn from(memory: ScopedMemory) -> Self {
+        Self::Scoped(memory)
     }
 }
 
@@ -126,33 +132,39 @@ impl Registered for ScopedMemory {
 /// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
 pub trait Lent<'scope>: sealed::Lent<'scope> {}
 
-/// Defines a handle as memory of a scope, by the functions that take its reference apart and make
-/// it again.
+/// Defines a handle as memory of a scope, by the function that takes its reference apart.
 macro_rules! lent {
-    ($($handle:ident: $start:ident, $pointer:ident, $slice:ident, writable: $is_writable:literal;)*) => {$(
+    ($($handle:ident: $start:ident, writable: $is_writable:literal;)*) => {$(
         impl<'scope> Lent<'scope> for $handle<'scope> {}
 
         impl<'scope> sealed::Lent<'scope> for $handle<'scope> {
             fn into_memory(self, in_flight: Flight) -> ScopedMemory {
                 let Self { bytes, name } = self;
                 let (addr, len) = (bytes.$start().expose_provenance(), bytes.len());
-                ScopedMemory { addr, len, name, is_writable: $is_writable, _in_flight: in_flight }
-            }
-
-            unsafe fn from_memory(memory: ScopedMemory) -> Self {
-                let ScopedMemory { addr, len, name, .. } = memory;
-                // SAFETY: the caller passes the token that was made of this very reference, for
-                // which there is no request.
-                let bytes = unsafe { core::slice::$slice(core::ptr::$pointer(addr), len) };
-                Self { bytes, name }
+                ScopedMemory { addr, len, name, is_writable: $is_writable, _in_flight: Some(in_flight) }
             }
         }
     )*};
 }
 
 lent! {
-    ScopedBuf: as_mut_ptr, with_exposed_provenance_mut, from_raw_parts_mut, writable: true;
-    ScopedBytes: as_ptr, with_exposed_provenance, from_raw_parts, writable: false;
+    ScopedBuf: as_mut_ptr, writable: true;
+    ScopedBytes: as_ptr, writable: false;
+}
+
+impl ScopedBuf<'_> {
+    /// Turns the token of a request that has ended, or was not queued, into its handle.
+    ///
+    /// # Safety
+    /// The token was made of such a handle, which lived as long as this one may.
+    pub(super) unsafe fn from_memory(memory: ScopedMemory) -> Self {
+        let ScopedMemory { addr, len, name, .. } = memory;
+        // SAFETY: the caller passes the token that was made of this very reference, for which there
+        // is no request.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(addr), len) };
+        Self { bytes, name }
+    }
 }
 
 impl Deref for ScopedBuf<'_> {
@@ -220,11 +232,5 @@ pub(super) mod sealed {
     pub trait Lent<'scope>: Sized {
         /// Turns a handle into the token of a request.
         fn into_memory(self, in_flight: Flight) -> ScopedMemory;
-
-        /// Turns the token of a request that was not queued into its handle.
-        ///
-        /// # Safety
-        /// The token was made of such a handle, which lived as long as this one may.
-        unsafe fn from_memory(memory: ScopedMemory) -> Self;
     }
 }

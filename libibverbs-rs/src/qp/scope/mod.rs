@@ -25,8 +25,9 @@
 //!   none can be exchanged for another.
 //! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table
 //!   of memory in flight holds until the request has ended: the argument is that of
-//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair. One that leaves the
-//!   table has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a
+//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair; one whose request was
+//!   refused does not, because the queue has none. One that leaves the table, or never entered it,
+//!   has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a
 //!   handle again, and a token cannot be copied. It is foreign to every queue pair, so that it is
 //!   not posted outside of the scope.
 //! - *No token, no request.* Only the table drops or returns tokens of requests, and a queue pair
@@ -57,11 +58,10 @@ use verbs_core::provider::{Erased, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
 use crate::Pd;
-use crate::in_flight::Returned;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::Memory;
 use crate::registry::Child;
-use memory::{Name, sealed};
+use memory::Name;
 
 pub use memory::{Lent, ScopedBuf, ScopedBytes, ScopedMemory};
 pub use queue_pairs::{QueuePairs, ScopedQp};
@@ -98,9 +98,9 @@ impl<P: Provider> Pd<P> {
     /// let greeting = String::from("hello");
     /// let mut inbox = [0; 64];
     /// let (done, (a, b)) = pd.scope((a, b), |scope, (mut a, mut b)| {
-    ///     b.post_recv(scope.register_mut(&mut inbox)?, ..)?;
-    ///     let out = scope.register(greeting.as_bytes())?;
-    ///     a.post_send(SendOp::Send, SendFlags::empty(), out, ..)?;
+    ///     b.post_recv_buf(scope.register(&mut inbox)?, ..)?;
+    ///     let out = scope.register_bytes(greeting.as_bytes())?;
+    ///     a.post_send_buf(SendOp::Send, SendFlags::empty(), out, ..)?;
     ///     for _ in 0..2 {
     ///         cq.poll_within(Duration::from_secs(10))?.wc.ok()?;
     ///     }
@@ -121,7 +121,7 @@ impl<P: Provider> Pd<P> {
     /// # fn f(pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
     /// let mut inbox = [0; 64];
     /// pd.scope(qp, |scope, mut qp| {
-    ///     qp.post_recv(scope.register_mut(&mut inbox).unwrap(), ..);
+    ///     qp.post_recv_buf(scope.register(&mut inbox).unwrap(), ..);
     ///     inbox[0] = 1;
     /// });
     /// # }
@@ -132,7 +132,7 @@ impl<P: Provider> Pd<P> {
     /// ```compile_fail
     /// # fn f(pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
     /// let mut inbox = [0; 64];
-    /// let (escaped, _) = pd.scope(qp, |scope, _| scope.register_mut(&mut inbox).unwrap());
+    /// let (escaped, _) = pd.scope(qp, |scope, _| scope.register(&mut inbox).unwrap());
     /// # }
     /// ```
     ///
@@ -143,7 +143,7 @@ impl<P: Provider> Pd<P> {
     /// # fn f(pd: verbs::Pd, one: Qp, two: Qp) {
     /// pd.scope(one, |_, mut outer| {
     ///     let mut inbox = [0; 64];
-    ///     pd.scope(two, |scope, _| outer.post_recv(scope.register_mut(&mut inbox).unwrap(), ..));
+    ///     pd.scope(two, |scope, _| outer.post_recv_buf(scope.register(&mut inbox).unwrap(), ..));
     /// });
     /// # }
     /// ```
@@ -215,9 +215,9 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// Registers borrowed bytes that the device only reads.
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// As [`Pd::register_bytes`].
     #[doc(alias = "ibv_reg_mr")]
-    pub fn register(&'scope self, bytes: &'env [u8]) -> Result<ScopedBytes<'scope>> {
+    pub fn register_bytes(&'scope self, bytes: &'env [u8]) -> Result<ScopedBytes<'scope>> {
         // SAFETY: the bytes are borrowed longer than the scope, which deregisters them; without
         // `LOCAL_WRITE` the device only reads them, as every other holder of the borrow does.
         let name = unsafe { self.add(bytes.as_ptr().cast_mut(), bytes.len(), AccessFlags::empty()) }?;
@@ -229,9 +229,9 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// # Errors
     /// As [`Pd::register`].
     #[doc(alias = "ibv_reg_mr")]
-    pub fn register_mut(&'scope self, bytes: &'env mut [u8]) -> Result<ScopedBuf<'scope>> {
+    pub fn register(&'scope self, bytes: &'env mut [u8]) -> Result<ScopedBuf<'scope>> {
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: as in `register`; the device writes only while a request names the bytes, and no
+        // SAFETY: as in `register_bytes`; the device writes only while a request names the bytes, and no
         // reference to them exists then (see the module).
         let name = unsafe { self.add(start, len, AccessFlags::LOCAL_WRITE) }?;
         // SAFETY: `bytes` is not used again, so that this is the only reference to its bytes.
@@ -239,20 +239,26 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBuf { bytes, name })
     }
 
-    /// Returns the first piece of memory of this scope that a completion returned: writable memory
-    /// can be read, written and posted again. Returns `None` for other memory.
-    pub fn reclaim(&'scope self, returned: Returned) -> Option<ScopedBuf<'scope>> {
-        let ours = |memory| match memory {
+    /// Returns the first piece of memory of this scope among what a completion
+    /// ([`Returned`](crate::Returned)) or a refused post
+    /// ([`PostBufError::returned`](crate::PostBufError::returned)) returned: writable memory can be
+    /// read, written and posted again. Returns `None` for other memory. [`ScopedBytes`] are cloned
+    /// instead.
+    pub fn reclaim<I>(&'scope self, returned: I) -> Option<ScopedBuf<'scope>>
+    where
+        I: IntoIterator<Item: Into<Memory>>,
+    {
+        let ours = |memory: I::Item| match memory.into() {
             Memory::Scoped(memory) => {
                 (memory.is_writable && Arc::ptr_eq(&memory.name.scope, &self.identity)).then_some(memory)
             }
             _ => None,
         };
         let token = returned.into_iter().find_map(ours)?;
-        // SAFETY: the token came out of the table, so that its request has ended and the device
-        // does not access the bytes. It was made of the only reference to them. They are borrowed
-        // for longer than this scope.
-        Some(unsafe { sealed::Lent::from_memory(token) })
+        // SAFETY: the token came out of the table, so that its request has ended, or its post was
+        // refused, so that there was none: the device does not access the bytes. It was made of the
+        // only reference to them. They are borrowed for longer than this scope.
+        Some(unsafe { ScopedBuf::from_memory(token) })
     }
 
     /// # Safety

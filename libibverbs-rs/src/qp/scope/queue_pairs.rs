@@ -10,7 +10,7 @@ use verbs_core::provider::{Erased, Provider};
 use verbs_core::types::{SendFlags, SendOp};
 
 use super::memory::sealed::{Flight, Lent as _};
-use super::memory::{Lent, ScopedBuf, Token, given_back};
+use super::memory::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
 use crate::kernel_handle::report_leak;
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
@@ -41,31 +41,32 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// `wr_id` of its completion.
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf`], with the memory.
+    /// As [`Qp::post_send_buf`], with the memory, which [`Scope::reclaim`](crate::Scope::reclaim) makes
+    /// usable again.
     #[doc(alias = "ibv_post_send")]
-    pub fn post_send<M: Lent<'scope>>(
+    pub fn post_send_buf<M: Lent<'scope>>(
         &mut self,
         op: SendOp<'_>,
         flags: SendFlags,
         memory: M,
         range: impl RangeBounds<usize>,
-    ) -> Result<u64, PostBufError<M>> {
+    ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
         self.qp.send.post(op, flags | SendFlags::SIGNALED, token, range).map_err(given_back)
     }
 
-    /// Posts a send as [`post_send`](Self::post_send) does, without a completion of its own.
+    /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, without a completion of its own.
     ///
     /// # Errors
     /// As [`Qp::post_send_buf_unsignaled`], with the memory.
     #[doc(alias = "ibv_post_send")]
-    pub fn post_send_unsignaled<M: Lent<'scope>>(
+    pub fn post_send_buf_unsignaled<M: Lent<'scope>>(
         &mut self,
         op: SendOp<'_>,
         flags: SendFlags,
         memory: M,
         range: impl RangeBounds<usize>,
-    ) -> Result<u64, PostBufError<M>> {
+    ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
         self.qp.send.post(op, flags - SendFlags::SIGNALED, token, range).map_err(given_back)
     }
@@ -90,15 +91,27 @@ impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
     /// its completion.
     ///
     /// # Errors
-    /// As [`Qp::post_recv_buf`], with the memory.
+    /// As [`Qp::post_recv_buf`], with the memory, which [`Scope::reclaim`](crate::Scope::reclaim) makes
+    /// usable again.
     #[doc(alias = "ibv_post_recv")]
-    pub fn post_recv(
+    pub fn post_recv_buf(
         &mut self,
         memory: ScopedBuf<'scope>,
         range: impl RangeBounds<usize>,
-    ) -> Result<u64, PostBufError<ScopedBuf<'scope>>> {
+    ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
         self.qp.recv.post(token, range).map_err(given_back)
+    }
+}
+
+impl<S: CanPostRecv, P: Provider> ScopedQp<'_, S, P> {
+    /// Posts a receive without memory as [`Qp::post_recv_empty`] does.
+    ///
+    /// # Errors
+    /// As [`Qp::post_recv_empty`].
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
+        self.qp.post_recv_empty()
     }
 }
 

@@ -386,11 +386,11 @@ fn borrowed_memory_is_sent_and_received_in_a_scope<P: Provider>(context: &Contex
     let out = pattern(4, 9000);
     let mut inbox = vec![0; 10_000];
     let (done, (a, b)) = pd.scope((a.qp, b.qp), |scope, (mut a, mut b)| -> CaseResult {
-        let mut room = scope.register_mut(&mut inbox)?;
-        let shared = scope.register(&out)?;
+        let mut room = scope.register(&mut inbox)?;
+        let shared = scope.register_bytes(&out)?;
         for _ in 0..3 {
-            b.post_recv(room, ..)?;
-            a.post_send(SendOp::Send, NONE, shared.clone(), ..)?;
+            b.post_recv_buf(room, ..)?;
+            a.post_send_buf(SendOp::Send, NONE, shared.clone(), ..)?;
             drop(next_completed(&mut a_cq)?);
             let returned: Option<Returned> = next_completed(&mut b_cq)?.returned;
             let Some(back) = returned.and_then(|returned| scope.reclaim(returned)) else {
@@ -400,8 +400,8 @@ fn borrowed_memory_is_sent_and_received_in_a_scope<P: Provider>(context: &Contex
             assert!(room[..9000] == shared[..]);
             room.fill(0);
         }
-        b.post_recv(room, ..)?;
-        a.post_send(SendOp::Send, NONE, shared, ..5000)?;
+        b.post_recv_buf(room, ..)?;
+        a.post_send_buf(SendOp::Send, NONE, shared, ..5000)?;
         drop((next_completed(&mut a_cq)?, next_completed(&mut b_cq)?));
         Ok(())
     });
@@ -415,7 +415,7 @@ fn a_scope_that_is_left_early_ends_its_requests<P: Provider>(context: &Context<P
     let Pair { pd, a, b, .. } = Pair::new(context, &Shape::default())?;
     let mut inbox = vec![0; 4096];
     let (number, a_qp) = pd.scope(a.qp, |scope, mut a| {
-        a.post_recv(scope.register_mut(&mut inbox)?, ..).map_err(verbs::Error::from)
+        a.post_recv_buf(scope.register(&mut inbox)?, ..).map_err(verbs::Error::from)
     });
     number?;
     assert!(a_qp.is_none(), "a receive was in flight");
@@ -434,7 +434,7 @@ fn a_scope_whose_closure_panics_ends_its_requests<P: Provider>(context: &Context
     let mut inbox = vec![0; 4096];
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pd.scope(a.qp, |scope, mut a| {
-            let posted = scope.register_mut(&mut inbox).map(|buf| a.post_recv(buf, ..).is_ok());
+            let posted = scope.register(&mut inbox).map(|buf| a.post_recv_buf(buf, ..).is_ok());
             std::panic::resume_unwind(Box::new(posted.unwrap_or(false)));
         })
     }));

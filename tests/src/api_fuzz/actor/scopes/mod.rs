@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use verbs::state::Rts;
 use verbs::{
     Buf, Completed, Cq, Pd, PostBufError, PostBufReason, Qp, RemoteAccess, RemoteMr, Returned, Scope,
-    ScopedBuf, ScopedBytes, ScopedQp, SendFlags, SendOp, WcStatus,
+    ScopedBuf, ScopedBytes, ScopedMemory, ScopedQp, SendFlags, SendOp, WcStatus,
 };
 
 use super::super::memory::{Plain, PlainBytes};
@@ -106,12 +106,10 @@ impl Actor<'_> {
         let caught = catch_unwind(AssertUnwindSafe(|| -> (CaseResult, Back) {
             macro_rules! inside {
                 ($scope:ident, $qps:expr, $outside:expr) => {{
-                    let bufs = boxes
-                        .into_iter()
-                        .map(|bytes| $scope.register_mut(bytes))
-                        .collect::<Result<_, _>>()?;
+                    let bufs =
+                        boxes.into_iter().map(|bytes| $scope.register(bytes)).collect::<Result<_, _>>()?;
                     Inside {
-                        out: $scope.register(&out)?,
+                        out: $scope.register_bytes(&out)?,
                         bufs,
                         actor,
                         cqs: the_cqs,
@@ -203,7 +201,7 @@ impl Actor<'_> {
             let boxes = room.chunks_mut(LEN);
             let (result, back) = pd.scope(near, |scope, mut near| -> CaseResult {
                 for bytes in boxes {
-                    near.post_recv(scope.register_mut(bytes)?, ..)?;
+                    near.post_recv_buf(scope.register(bytes)?, ..)?;
                 }
                 for _ in 0..count {
                     let mut buf = pd.alloc_buf(LEN)?;
@@ -277,7 +275,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
             let Some(buf) = self.take()? else { return Ok(()) };
             let part = self.actor.choices.below(LEN as u64 / 2) as usize..LEN;
             let writes = self.record.part(&buf, &part);
-            let result = self.qps[side].post_recv(buf, part);
+            let result = self.qps[side].post_recv_buf(buf, part);
             if self.posted(side, true, true, Some(writes), result)? {
                 self.record.receives[side] += 1;
             }
@@ -298,7 +296,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
             buf.copy_from_slice(&self.out[..len]);
             qp.post_send_buf(SendOp::Send, NONE, buf, ..).is_ok()
         } else if !is_signaled {
-            let result = self.qps[side].post_send_unsignaled(SendOp::Send, NONE, self.out.clone(), ..len);
+            let result = self.qps[side].post_send_buf_unsignaled(SendOp::Send, NONE, self.out.clone(), ..len);
             let is_queued = result.is_ok();
             if is_queued {
                 self.record.tokens[side] += 1;
@@ -311,10 +309,10 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         {
             buf[..len].copy_from_slice(&self.out[..len]);
             self.record.update(&buf);
-            let result = self.qps[side].post_send(SendOp::Send, NONE, buf, ..len);
+            let result = self.qps[side].post_send_buf(SendOp::Send, NONE, buf, ..len);
             self.posted(side, false, true, None, result)?
         } else {
-            let result = self.qps[side].post_send(SendOp::Send, NONE, self.out.clone(), ..len);
+            let result = self.qps[side].post_send_buf(SendOp::Send, NONE, self.out.clone(), ..len);
             self.posted_bytes(side, result)?
         };
         if is_queued {
@@ -330,7 +328,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         let Some(buf) = self.take()? else { return Ok(()) };
         let part = self.actor.choices.below(LEN as u64 / 2) as usize..LEN;
         let writes = self.record.part(&buf, &part);
-        let result = self.qps[side].post_send(self.remote.read(), NONE, buf, part);
+        let result = self.qps[side].post_send_buf(self.remote.read(), NONE, buf, part);
         self.posted(side, false, true, Some(writes), result).map(drop)
     }
 
@@ -348,7 +346,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         is_recv: bool,
         is_writable: bool,
         writes: Option<Range<usize>>,
-        result: Result<u64, PostBufError<ScopedBuf<'scope>>>,
+        result: Result<u64, PostBufError<ScopedMemory>>,
     ) -> CaseResult<bool> {
         match result {
             Ok(wr_id) => {
@@ -356,7 +354,10 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
                 self.actor.tally.add(Kind::ScopePost);
                 Ok(true)
             }
-            Err(PostBufError { returned: Some(buf), reason: PostBufReason::Post(_) }) => {
+            Err(PostBufError { returned: Some(memory), reason: PostBufReason::Post(_) }) => {
+                let Some(buf) = self.scope.reclaim([memory]) else {
+                    return fail("borrowed memory that was refused is not given back");
+                };
                 self.record.check(&buf)?;
                 self.bufs.push(buf);
                 Ok(false)
@@ -368,7 +369,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
     fn posted_bytes(
         &mut self,
         side: usize,
-        result: Result<u64, PostBufError<ScopedBytes<'scope>>>,
+        result: Result<u64, PostBufError<ScopedMemory>>,
     ) -> CaseResult<bool> {
         let Ok(wr_id) = result else { return Ok(false) };
         self.record.add(side, wr_id, false, false, None)?;
@@ -468,7 +469,8 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
                     self.send(1 - side, true)?;
                 }
                 if self.record.unsignaled[side] > 0 {
-                    let result = self.qps[side].post_send(self.remote.write(), NONE, self.out.clone(), ..8);
+                    let result =
+                        self.qps[side].post_send_buf(self.remote.write(), NONE, self.out.clone(), ..8);
                     self.posted_bytes(side, result)?;
                 }
                 self.poll(side)?;
