@@ -295,7 +295,8 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Allocates a null region: elements with its local key read as zeros, and what is written to
-    /// them is discarded, whatever address they have. Its key for peers gives no access.
+    /// them is discarded, whatever address they have. Its key for peers gives no access; peers
+    /// that are given the local key read zeros, and what they write is discarded.
     ///
     /// A receive that skips a part of a message has such an element in its list.
     ///

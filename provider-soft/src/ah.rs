@@ -8,6 +8,7 @@ use verbs_core::types::{AhAttr, Av, Gid, LinkLayer};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::device::Device;
+use crate::io::address::destination;
 use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
@@ -44,7 +45,8 @@ impl Destroy for Ah {
 /// - `EINVAL`: with [`Cause::Limit`] for another port than 1, with [`Cause::NoGrh`], with
 ///   [`Cause::Gid`] for a source GID index outside the table.
 /// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
-/// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family.
+/// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family, except
+///   an IPv6 group on a device with an IPv4 address.
 pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
     let invalid = |cause| device.error(verb, Errno::INVAL).because(cause);
     explain::path_port(attr, limits::PORT).map_err(invalid)?;
@@ -57,13 +59,14 @@ pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result
         let cause = Cause::Gid { port_num: attr.port_num, index, table_len };
         return Err(device.error(verb, errno).because(cause));
     }
-    if grh.dgid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
-        let cause = Cause::Unreachable { from: Gid(device.gid), to: grh.dgid };
+    let dgid = Gid(destination(&device.gid, grh.dgid.0));
+    if dgid.to_ipv4().is_some() != Gid(device.gid).to_ipv4().is_some() {
+        let cause = Cause::Unreachable { from: Gid(device.gid), to: dgid };
         return Err(device.error(verb, Errno::NETUNREACH).because(cause));
     }
     Ok(Path {
         local: device.gid,
-        remote: grh.dgid.0,
+        remote: dgid.0,
         traffic_class: grh.traffic_class,
         hop_limit: grh.hop_limit,
         sl: attr.sl,

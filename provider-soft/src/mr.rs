@@ -247,7 +247,9 @@ impl Mr {
         Ok(())
     }
 
-    /// Makes a null region, which covers every address and which peers cannot access.
+    /// Makes a null region, which covers every address. It serves all protection domains and holds
+    /// none. Its remote key is 0, which no region has; as on ConnectX, peers read zeros by its
+    /// local key, and what they write vanishes.
     ///
     /// # Errors
     /// `EINVAL` for a protection domain of another device; `ENOMEM` where the device has no more
@@ -255,11 +257,9 @@ impl Mr {
     pub(crate) fn null(device: &Arc<Device>, pd: &Pd) -> Result<Self> {
         const VERB: &str = "alloc_null_mr";
         device.check(VERB)?;
-        let pd = pd.of(device, VERB)?;
-        let access = Access(AccessFlags::LOCAL_WRITE.bits());
-        let attr = MemoryAttr { pd, iova: 0, length: u64::MAX, access };
+        pd.of(device, VERB)?;
         let key = device.control(VERB, |core, _| {
-            let reg = core.engine.reg_mr(&attr, Region::null());
+            let reg = core.engine.reg_mr_for_all(Region::null());
             reg.map_err(|refused| refusal(device, VERB, refused))
         })?;
         Ok(Self { device: Arc::clone(device), key, memory: Covers::Nothing })
@@ -351,7 +351,10 @@ impl MrOps for Mr {
     }
 
     fn rkey(&self) -> u32 {
-        self.key
+        match self.memory {
+            Covers::Process(_) | Covers::Device => self.key,
+            Covers::Nothing => 0,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::ah::path;
 use crate::context::{check_port, within};
 use crate::device::Device;
 use crate::device_core::{AttachError, DeviceCore};
-use crate::io::address::address_of;
+use crate::io::address::{address_of, destination};
 use crate::pd::{allocation, destroyed, refusal};
 use crate::ring::ring;
 use crate::shared::Shared;
@@ -300,7 +300,8 @@ impl QpOps for Qp {
 
     fn attach_mcast(&mut self, gid: &Gid, _lid: u16) -> Result<()> {
         const VERB: &str = "attach_mcast";
-        let (device, qpn, group) = (&self.device, self.qpn, gid.0);
+        let (device, qpn) = (&self.device, self.qpn);
+        let group = destination(&device.gid, gid.0);
         explain::group(self.qp_type, gid).map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
         let joined = device.control(VERB, |core, _| {
             core.attach_mcast(qpn, group, &device.socket).map_err(|error| match error {
@@ -331,7 +332,7 @@ impl QpOps for Qp {
     fn detach_mcast(&mut self, gid: &Gid, _lid: u16) -> Result<()> {
         const VERB: &str = "detach_mcast";
         self.device.control(VERB, |core, _| {
-            core.engine.detach_mcast(self.qpn, gid.0).map_err(|_| {
+            core.engine.detach_mcast(self.qpn, destination(&self.device.gid, gid.0)).map_err(|_| {
                 let cause = Cause::NotAttached { gid: *gid };
                 self.device.error(VERB, Errno::INVAL).because(cause)
             })?;

@@ -44,7 +44,6 @@ static const uint64_t needs[KINDS] = {
 	[TM_SRQ] = BIT(PD) | BIT(CQ),
 	[MR] = BIT(PD),
 	[MR_PARENT] = BIT(PD),
-	[NULL_MR] = BIT(PD),
 	[ODP_MR] = BIT(PD),
 	[DM_MR] = BIT(PD) | BIT(DM),
 	[DMABUF_MR] = BIT(PD),

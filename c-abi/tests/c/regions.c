@@ -120,8 +120,14 @@ static void a_window_gives_and_takes_access(void)
 
 static void other_kinds(void)
 {
-	struct ibv_mr *mr = ibv_alloc_null_mr(other.pd);
+	/* A null region holds no domain, and its local key serves peers as well. */
+	struct ibv_pd *alone = ibv_alloc_pd(other.pd->context);
+	CHECK(alone != NULL);
+	struct ibv_mr *mr = ibv_alloc_null_mr(alone);
+	IS(ibv_dealloc_pd(alone), 0);
 	if (mr) {
+		IS(mr->rkey, 0);
+		IS(write_to(0x1234, mr->lkey, 8), IBV_WC_SUCCESS);
 		IS(ibv_dereg_mr(mr), 0);
 	} else {
 		IS(errno, EOPNOTSUPP);

@@ -511,7 +511,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// ```
     ///
     /// On Ethernet, switches forward a group's packets to hosts that have joined it by IGMP or MLD.
-    /// A soft device joins. rxe does not: a program joins with a UDP socket of its own on the same
+    /// A soft device joins, one with an IPv4 address 239.x.y.z for an IPv6 group that ends in the
+    /// bytes x, y, z. rxe does not: a program joins with a UDP socket of its own on the same
     /// network interface, or through a connection manager.
     ///
     /// # Errors
@@ -520,8 +521,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   group.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
-    /// - `ENETUNREACH` for a group of the other address family than the soft device's, and for one
-    ///   of IPv6 on a loopback interface without a route for it. The error says how to add one.
+    /// - `ENETUNREACH` for a group of IPv4 on a soft device with an IPv6 address, and for one of IPv6
+    ///   on a loopback interface without a route for it. The error says how to add one.
     /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
     ///   multicast.
     ///

@@ -17,6 +17,19 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
+/// Returns the GID of the group that a device with this GID uses for a destination. A device with an
+/// IPv4 address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
+/// addresses of its own; every other destination is returned as it is.
+///
+/// # References
+/// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)
+pub(crate) fn destination(device: &Gid, gid: Gid) -> Gid {
+    if gid[0] != 0xff || address_of(*device).is_ipv6() {
+        return gid;
+    }
+    gid_of([239, gid[13], gid[14], gid[15]].into())
+}
+
 /// A `sockaddr_in` or `sockaddr_in6`, as bytes.
 ///
 /// # References
@@ -101,6 +114,17 @@ mod tests {
         }
         let mapped = gid_of(IpAddr::from([192, 0, 2, 1]));
         assert_eq!(mapped, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1]);
+    }
+
+    #[test]
+    fn a_group_of_ipv6_has_a_group_of_ipv4_on_devices_with_such_an_address() {
+        let gid = |text: &str| gid_of(text.parse().expect("an address"));
+        let [v4, v6] = ["192.0.2.1", "fe80::1"].map(gid);
+        assert_eq!(destination(&v4, gid("ff12::8001:203")), gid("239.1.2.3"));
+        assert_eq!(destination(&v6, gid("ff12::8001:203")), gid("ff12::8001:203"));
+        for other in ["239.9.9.9", "192.0.2.2", "fe80::2"] {
+            assert_eq!(destination(&v4, gid(other)), gid(other));
+        }
     }
 
     #[test]

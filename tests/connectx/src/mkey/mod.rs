@@ -306,7 +306,7 @@ pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
 
 impl<B: Bus> Function<B> {
     /// Returns the key that reads as zeros and discards what is written, for the queue pairs of all
-    /// protection domains. Peers have no access by it.
+    /// protection domains and for their peers (`--use-null-mr` of perftest passes it to the peer).
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.

@@ -46,15 +46,16 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers a region of every address, for the local use of queue pairs of all protection
-    /// domains: a null region of a device that has one for all. Peers have no access. It stays
-    /// until the engine ends.
+    /// Registers a region of every address for the queue pairs of all protection domains, which
+    /// hold none of them: a null region. Peers may read and write it by the same key; it takes no
+    /// atomics, and no window.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
     /// already.
     pub fn reg_mr_for_all(&mut self, region: M::Region) -> Result<u32, Refused> {
-        let attr = MemoryAttr { pd: EVERY, iova: 0, length: u64::MAX, access: Access::LOCAL_WRITE };
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let attr = MemoryAttr { pd: EVERY, iova: 0, length: u64::MAX, access };
         let objects = &mut self.objects;
         objects.keys.insert(&attr, region, &mut *objects.random)
     }

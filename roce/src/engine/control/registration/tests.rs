@@ -28,18 +28,20 @@ fn write(host: &mut Host, key: u32) -> Syndrome {
 }
 
 #[test]
-fn a_region_for_all_serves_each_domain_and_no_peer() {
+fn a_region_for_all_serves_each_domain_and_its_peers() {
     let mut host = Host::new();
-    let buffer = host.engine.memory().add(vec![0; 64]);
-    let key = host.engine.reg_mr_for_all(VecRegion { buffer, start: 0, length: 64 }).unwrap();
+    let buffer = host.engine.memory().add(vec![0; 0x1010]);
+    let key = host.engine.reg_mr_for_all(VecRegion { buffer, start: 0, length: 0x1010 }).unwrap();
     let other = host.engine.alloc_pd().unwrap();
     for pd in [host.pd, other] {
         let local = |need| host.engine.objects.keys.local(pd, key, 0x1000, 4, need).is_some();
-        assert!(local(Access::NONE) && local(Access::LOCAL_WRITE));
-        assert!(!local(Access::REMOTE_READ) && !local(Access::REMOTE_WRITE) && !local(Access::MW_BIND));
+        assert!(local(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE));
+        assert!(!local(Access::REMOTE_ATOMIC) && !local(Access::MW_BIND));
     }
     // It keeps no domain from its end.
     host.engine.dealloc_pd(other).unwrap();
+    assert_eq!(write(&mut host, key), Syndrome::ACK);
+    host.engine.dereg_mr(key).unwrap();
     assert_eq!(write(&mut host, key), Syndrome::nak(NakCode::REMOTE_ACCESS_ERROR));
 }
 
