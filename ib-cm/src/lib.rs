@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
 //! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: both sides of its connections |
+//! | [`intake`] | the order in which requests of strangers are handled |
+//! | [`shares`] | queues of many sources, of which none dominates the others |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`time`] | points in time, and the protocol's codes of timeouts |
 //!
@@ -82,7 +84,9 @@ compile_error!(
 );
 
 pub mod cm;
+pub mod intake;
 mod random;
+pub mod shares;
 pub mod sim;
 pub mod time;
 pub mod wire;

@@ -138,7 +138,7 @@ fn an_address_of_the_other_family_is_unreachable() {
 
 #[test]
 fn a_flood_fills_a_bounded_queue_and_is_counted_beyond() {
-    const KEPT: u64 = 1024;
+    const KEPT: u64 = 8192;
     let [(_, a), (port_b, b)] = two();
     let context = Soft::open(&port_b.device()).unwrap();
     let to = MadAddress::new(port_b.gid());

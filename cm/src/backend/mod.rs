@@ -74,6 +74,10 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// kernel's id cannot.
     fn stop_listening(&self) {}
 
+    /// Lets the end of a request that was not answered send nothing: its peer sends it again. The
+    /// kernel rejects it.
+    fn forget(&self) {}
+
     /// Moves the id with its unread events to another channel.
     fn migrate(&self, to: &dyn Source) -> Result<()>;
 

@@ -61,6 +61,10 @@ pub struct ListenerInit {
     /// long as [`establish_timeout`](Self::establish_timeout); the listener rejects what is beyond.
     /// By default, as many as take half of the files that the process may open
     /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
+    ///
+    /// Each address of peers has a share: when all places are taken, the oldest request of the
+    /// address with the most makes room for one of another address. A pending one has half a second
+    /// before, for its peer to confirm the connection.
     pub max_pending: usize,
     /// The time from the program's accept to the peer's message of establishment, after which the
     /// connection is given up; 30 s by default.
@@ -371,6 +375,12 @@ impl<T> Listener<T> {
                 return Ok(None);
             }
             call.handled += 1;
+            if let Some((key, outcome)) = state.passive.make_place(Instant::now()) {
+                let incoming = state.ended(key, outcome);
+                self.wake_others(&mut state);
+                drop(state);
+                return incoming;
+            }
             if let Some(request) = state.next_held() {
                 self.wake_others(&mut state);
                 drop(state);
@@ -407,7 +417,8 @@ impl<T> Listener<T> {
             state.passive.has_read();
             let incoming = match event.kind {
                 EventKind::ConnectRequest(request) => {
-                    match state.passive.request(request.id.key(), Instant::now()) {
+                    let source = request.id.source();
+                    match state.passive.request(request.id.key(), source, Instant::now()) {
                         Place::Pending => {
                             drop(state);
                             self.set_up(request)?
@@ -416,6 +427,15 @@ impl<T> Listener<T> {
                             state.held.insert(request.id.key(), request);
                             self.set_timer(&mut state, Instant::now());
                             None
+                        }
+                        Place::Instead(oldest) => {
+                            state.held.insert(request.id.key(), request);
+                            let displaced = state.held.remove(&oldest);
+                            drop(state);
+                            displaced.map(|oldest| {
+                                oldest.id.forget();
+                                too_many(&oldest.id)
+                            })
                         }
                         Place::None => {
                             drop(state);
@@ -506,13 +526,15 @@ impl<T> Listener<T> {
     }
 
     /// Lets the descriptor become readable at the earliest deadline of a request, of which no event
-    /// tells. All requests have the same time, so that the timer is seldom set: it may expire for a
-    /// request that has ended, and is set to the next deadline then.
+    /// tells. The timer is seldom set: it may expire for a request that has ended, and is set to
+    /// the next deadline then.
     fn set_timer(&self, state: &mut State<T>, now: Instant) {
-        if state.timer_at.is_some_and(|at| at > now) {
+        let deadline = state.passive.deadline();
+        let is_later = |at: Instant| deadline.is_none_or(|deadline| at <= deadline);
+        if state.timer_at.is_some_and(|at| at > now && is_later(at)) {
             return;
         }
-        state.timer_at = state.passive.deadline();
+        state.timer_at = deadline;
         let set = match state.timer_at {
             // 0 would disarm it.
             Some(at) => {

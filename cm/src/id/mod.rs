@@ -110,6 +110,16 @@ impl CmId {
         &self.inner
     }
 
+    /// Returns the address of the peer's device, 0 where it is not known.
+    pub(crate) fn source(&self) -> [u8; 16] {
+        self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
+    }
+
+    /// Lets a request end without an answer, where the backend can, so that its peer sends it again.
+    pub(crate) fn forget(&self) {
+        self.inner.backend.forget();
+    }
+
     /// Returns the number by which events name this id.
     pub fn key(&self) -> IdKey {
         IdKey(self.inner.cookie)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rdmacm::{Connector, EventChannel, Incoming, Listener, ListenerInit, PortSpace};
-use verbs::{AsyncEventType, Buf, CqInit, Errno, InitAttr, QpInit, QpType, SrqInit};
+use verbs::{AsyncEventType, CqInit, Errno, InitAttr, QpInit, QpType, SrqInit};
 
 use crate::listener::{Slow, client, pair};
 use crate::support::{Host, PATIENCE};

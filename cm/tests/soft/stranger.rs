@@ -5,14 +5,20 @@ use std::os::fd::AsFd;
 
 use ib_cm::wire::{
     Answered, Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, drep, ip, path, rej, rep, req, rtu,
+    sidr_rep, sidr_req,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{Connector, End, EventChannel, EventKind, Listener, PortSpace};
+use rdmacm::{
+    ConnParam, ConnectRequest, Connector, EventChannel, EventKind, Incoming, Listener, ListenerInit,
+    PortSpace,
+};
 use verbs::Errno;
 use verbs::soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port};
 
 use crate::process::{Process, start_on};
-use crate::support::{Host, PATIENCE, RESOLVE, Server, connect, is_inside, next};
+use crate::support::{
+    End, Host, PATIENCE, RESOLVE, Server, connect, is_inside, next, request, resolved_from,
+};
 
 /// Queue pair 1 of a device, in the hands of a stranger.
 fn gsi(host: &Host) -> Gsi {
@@ -257,5 +263,95 @@ fn a_reject_of_an_established_connection_is_its_end() {
         stranger.send(&to, &Message::from(reject).emit(1, 0)).unwrap();
         connection
     });
-    assert_eq!(connection.control.wait(PATIENCE).unwrap(), Some(End::ByPeer));
+    assert_eq!(connection.control.wait(PATIENCE).unwrap(), Some(rdmacm::End::ByPeer));
+}
+
+/// Sends `count` requests of different connections, and confirms none.
+fn flood(stranger: &Gsi, from: &Host, to: SocketAddr, count: u32) {
+    for number in 0..count {
+        let request = req::Repr {
+            local_comm_id: 1000 + number,
+            local_qpn: 1000 + number,
+            ..request_of(from, to, Mtu::B1024)
+        };
+        send(stranger, to, request.into());
+    }
+}
+
+fn send(stranger: &Gsi, to: SocketAddr, message: Message) {
+    stranger.send(&MadAddress::new(to.ip().into()), &message.emit(1, 0)).unwrap();
+}
+
+#[test]
+fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
+    let [host, other, third] = [(); 3].map(|()| Host::new());
+    let init = ListenerInit { max_pending: 4, backlog: 8, ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, |request| {
+        let end = End::of(&request.id);
+        request.id.accept(end.qp(&request.id), &ConnParam::default())?;
+        Ok(Some(end))
+    })
+    .unwrap();
+    let (stranger, to) = (gsi(&other), listener.local_addr());
+    // The places, those that wait for one, and those that the program has not read.
+    flood(&stranger, &other, to, 4 + 8 + 8);
+    std::thread::scope(|scope| {
+        let accepts = scope.spawn(|| {
+            let mut displaced = 0;
+            loop {
+                match listener.next_incoming(PATIENCE).unwrap().expect("an outcome") {
+                    Incoming::Connection(connection) => return (displaced, connection),
+                    Incoming::Failed { error, .. } => {
+                        assert_eq!(error.errno, Errno::AGAIN, "{error}");
+                        displaced += 1;
+                    }
+                }
+            }
+        });
+        for _ in 0..init.max_pending {
+            assert!(matches!(receive(&stranger), Message::Rep(_)), "the flood has all places");
+        }
+        let source = Some((third.address, 0).into());
+        let client = Connector { source, ..Connector::default() }.connect(to).unwrap();
+        let (displaced, server) = accepts.join().unwrap();
+        assert_eq!(server.peer_addr().unwrap(), client.local_addr().unwrap());
+        assert!(displaced > 0, "a request of the flood made room");
+    });
+}
+
+#[test]
+fn a_client_of_a_datagram_service_is_heard_beside_requests_of_another_address() {
+    let [host, other, third] = [(); 3].map(|()| Host::new());
+    let server = Server::on(host.at(0), PortSpace::UDP, 4);
+    let stranger = gsi(&other);
+    let IpAddr::V4(target) = host.address else { panic!("IPv4") };
+    let IpAddr::V4(source) = other.address else { panic!("IPv4") };
+    let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
+    let ask = |request_id| {
+        let request = sidr_req::Repr {
+            request_id,
+            partition_key: 0xffff,
+            service_id: ServiceId::ip(WireSpace::UDP, server.address.port()),
+            private_data: sidr_req::Data::new(&header.emit()).unwrap(),
+        };
+        send(&stranger, server.address, request.into());
+    };
+    let is_rejected = || {
+        let Message::SidrRep(reply) = receive(&stranger) else { panic!("a reply") };
+        assert_eq!(reply.status, sidr_rep::Status::REJECTED, "the backlog is full");
+    };
+    (0..5).for_each(ask);
+    is_rejected();
+    let channel = EventChannel::new().unwrap();
+    let from = Some((third.address, 0).into());
+    let client = resolved_from(from, &channel, PortSpace::UDP, server.address);
+    client.connect_with(&ConnParam { private_data: b"client", ..ConnParam::default() }).unwrap();
+    // Behind the client's request, which took a place of the stranger's.
+    ask(5);
+    is_rejected();
+    let mut kept = Vec::new();
+    while !kept.iter().any(|request: &ConnectRequest| request.peer.private_data().starts_with(b"client")) {
+        kept.push(request(&server.channel));
+    }
+    assert!(channel.try_next_event().unwrap().is_none(), "nobody refuses the client");
 }

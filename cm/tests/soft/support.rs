@@ -136,7 +136,7 @@ pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<A
 }
 
 /// Returns an id whose route from an address to a peer is resolved.
-fn resolved_from(
+pub(crate) fn resolved_from(
     source: Option<Address>,
     channel: &EventChannel,
     space: PortSpace,

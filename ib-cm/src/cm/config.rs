@@ -11,7 +11,9 @@ pub struct Config {
     /// The maximum number of connections and resolutions in all states.
     pub max_connections: usize,
     /// The maximum number of requests of strangers that wait for the caller, of all listeners
-    /// together. Further requests are dropped, so that their senders try again.
+    /// together. Further requests are dropped, so that their senders try again. One source address
+    /// may have as many as there are free places, and so half of them at most: the others are for
+    /// other senders.
     pub max_pending: usize,
     /// The maximum number of listeners.
     pub max_listeners: usize,

@@ -18,7 +18,7 @@ pub(super) struct Connection {
     /// The transaction id of the exchange.
     pub(super) tid: u64,
     /// The listener whose backlog holds the request.
-    pub(super) pending: Option<ListenId>,
+    pub(super) pending: Option<(ListenId, Gid)>,
     /// The caller has destroyed it: it has no events, but its release continues.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Cm;
 use super::types::{CmId, ListenId, Refused};
-use crate::wire::ServiceId;
+use crate::wire::{Gid, ServiceId};
 
 /// All listeners.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Listeners {
     masked: Vec<ListenId>,
     /// Requests that wait for the caller.
     pending: usize,
+    /// Their numbers by source address.
+    by_source: BTreeMap<Gid, usize>,
     created: u64,
 }
 
@@ -50,21 +52,33 @@ impl Listeners {
         self.by_service.get(&service_id).or_else(masked).copied()
     }
 
-    /// Returns whether the listener may have one more request, of at most `max` of all listeners.
-    pub(super) fn has_room(&self, id: ListenId, max: usize) -> bool {
-        self.pending < max
+    /// Returns whether the listener may have one more request from an address, of at most `max` of
+    /// all listeners.
+    ///
+    /// No address may have more requests than there are free places: one that sends without end
+    /// gets half of them, two get a third each, and there is always room for another one.
+    pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
+        let free = max.saturating_sub(self.pending);
+        self.by_source.get(source).copied().unwrap_or(0) < free
             && self.listeners.get(&id).is_some_and(|listener| listener.pending < listener.backlog)
     }
 
-    pub(super) fn add_pending(&mut self, id: ListenId) {
+    pub(super) fn add_pending(&mut self, id: ListenId, source: Gid) {
         self.pending += 1;
+        *self.by_source.entry(source).or_default() += 1;
         if let Some(listener) = self.listeners.get_mut(&id) {
             listener.pending += 1;
         }
     }
 
-    fn remove_pending(&mut self, id: ListenId) {
+    fn remove_pending(&mut self, id: ListenId, source: Gid) {
         self.pending = self.pending.saturating_sub(1);
+        if let Some(count) = self.by_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_source.remove(&source);
+            }
+        }
         if let Some(listener) = self.listeners.get_mut(&id) {
             listener.pending = listener.pending.saturating_sub(1);
         }
@@ -125,8 +139,9 @@ impl Cm {
 
     /// Takes a request off its listener's backlog, if it is there: the caller has answered it.
     pub(super) fn settle(&mut self, id: CmId) {
-        if let Some(listener) = self.table.get_mut(id).and_then(|connection| connection.pending.take()) {
-            self.listeners.remove_pending(listener);
+        let Some(connection) = self.table.get_mut(id) else { return };
+        if let Some((listener, source)) = connection.pending.take() {
+            self.listeners.remove_pending(listener, source);
         }
     }
 }

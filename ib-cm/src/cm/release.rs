@@ -96,7 +96,7 @@ impl Cm {
     /// linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
     pub fn forget_request(&mut self, id: CmId) -> Result<(), Refused> {
         match self.connection(id)?.state {
-            State::ReqRcvd => {}
+            State::ReqRcvd | State::MraReqSent | State::SidrReqRcvd => {}
             other => return Err(Refused::State(other)),
         }
         self.events.retain(|event| event.id() != id);

@@ -231,6 +231,7 @@ impl GsiEnd {
 const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
-/// The MADs that wait for the connection manager, 330 KiB: twice as many receives as Linux posts
-/// (`IB_MAD_QP_RECV_SIZE`). A request that is lost is repeated after seconds.
-const CAPACITY: u32 = 1024;
+/// The MADs that wait for the connection manager, 2.6 MiB, whose pages are used as they are needed.
+/// A full ring drops the MADs of all senders alike, and a request that is lost is repeated after
+/// seconds: under a flood of 20,000 in a second, the manager's thread may be late by 400 ms.
+const CAPACITY: u32 = 8192;

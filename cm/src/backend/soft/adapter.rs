@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
+use ib_cm::intake::Intake;
 use ib_cm::time::Time;
 use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
 use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
@@ -25,6 +26,8 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
+    /// Requests of strangers that were not handled yet.
+    intake: Intake,
     /// The port's active MTU when it was last looked at.
     active_mtu: Mtu,
     /// The ids of connections and resolutions.
@@ -41,8 +44,15 @@ pub(super) struct Adapter {
     pub(super) repeats_at: Option<Time>,
 }
 
-/// The number of MADs after which timers, events and the calls of other threads have their turn.
+/// The number of requests after which timers, events and the calls of other threads have their turn.
 const ROUND: usize = 64;
+
+/// The number of MADs after which requests are handled although more wait: as many as queue pair 1
+/// has room for.
+const RECEIVED: usize = 8192;
+
+/// The requests that wait to be handled, 1.2 MiB under a flood.
+const INTAKE: usize = 4096;
 
 /// The time for which the release of connections goes on without an id.
 pub(super) const LINGER: u64 = 10_000_000_000;
@@ -64,6 +74,7 @@ impl Adapter {
             port: port.clone(),
             gsi,
             cm: Cm::new(config, SystemRandom),
+            intake: Intake::new(INTAKE),
             active_mtu: Mtu(port.active_mtu()?.0),
             connections: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -89,18 +100,32 @@ impl Adapter {
         mtu <= self.active_mtu
     }
 
-    /// Passes MADs that have arrived to the communication manager, at most [`ROUND`]. Returns
-    /// whether more may wait, for which the descriptor need not be readable.
+    /// Receives the MADs that have arrived, and passes them to the communication manager, requests
+    /// last and at most [`ROUND`] of them. Returns whether more may wait, for which
+    /// the descriptor need not be readable.
+    ///
+    /// Queue pair 1 drops what it has no room for, whoever sent it, so that it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
-        for _ in 0..ROUND {
-            let Some(received) = self.gsi.recv() else { return false };
+        let mut has_more = true;
+        for _ in 0..RECEIVED {
+            let Some(received) = self.gsi.recv() else {
+                has_more = false;
+                break;
+            };
             let from = Address {
                 qpn: received.from.qpn,
                 traffic_class: received.from.traffic_class,
                 ..Address::gsi(local, received.from.gid.0)
             };
-            self.cm.input(now, &from, &received.mad);
+            if !self.intake.sort(&from, &received.mad) {
+                self.cm.input(now, &from, &received.mad);
+                self.send();
+            }
+        }
+        for _ in 0..ROUND {
+            let Some((from, mad)) = self.intake.take() else { return has_more };
+            self.cm.input(now, &from, &mad);
             self.send();
         }
         true

@@ -26,12 +26,13 @@ use verbs::{Ece, Errno, Gid, GlobalRoute, QpType};
 
 use super::SoftId;
 use super::adapter::ece_from_wire;
+use super::backlog::{Place, Room};
 use super::manager::manager;
 use super::origin::Origin;
 use super::param::SoftParam;
-use super::queue::{Entry, Waiting};
+use super::queue::{Entry, Queue};
 use super::record::{HOP_LIMIT, IdState, Key};
-use super::state::State;
+use super::state::{Garbage, State};
 use crate::types::EventType;
 
 impl State {
@@ -112,7 +113,7 @@ impl State {
             },
         );
         let Some(adapter) = self.adapters.get_mut(&number) else { return };
-        let (listener, key, waiting) = match taken {
+        let (listener, key, place) = match taken {
             Ok(taken) => taken,
             Err(Untaken::NoRoom) => {
                 let _ = adapter.cm.forget_request(request.id);
@@ -133,7 +134,7 @@ impl State {
             id.responder_resources = request.responder_resources;
         }
         let param = SoftParam::of_request(request, ip::LEN);
-        self.report_request(listener, key, waiting, param, ece_from_wire(request.ece));
+        self.report_request(listener, key, place, param, ece_from_wire(request.ece));
     }
 
     fn on_sidr_request(&mut self, number: u64, request: &SidrRequest) {
@@ -141,9 +142,9 @@ impl State {
         let taken =
             self.take_request(number, request.id, request.service_id, data, |qp_type| qp_type == QpType::UD);
         match taken {
-            Ok((listener, key, waiting)) => {
+            Ok((listener, key, place)) => {
                 let param = SoftParam::of_data(&data[ip::LEN..]);
-                self.report_request(listener, key, waiting, param, Ece::default());
+                self.report_request(listener, key, place, param, Ece::default());
             }
             Err(untaken) => {
                 let Some(adapter) = self.adapters.get_mut(&number) else { return };
@@ -168,7 +169,7 @@ impl State {
         service: ServiceId,
         data: &[u8],
         is_type: impl Fn(QpType) -> bool,
-    ) -> Result<(Key, Key, Waiting), Untaken> {
+    ) -> Result<(Key, Key, Place), Untaken> {
         let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
         let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
         let gid = adapter.port.gid();
@@ -191,10 +192,15 @@ impl State {
         if !is_type(qp_type) {
             return Err(Reason::INVALID_TRANSPORT_TYPE.into());
         }
-        let place = of.listener.as_ref().ok_or(Reason::INVALID_SERVICE_ID)?;
-        let waiting = Waiting::take(&place.waiting, place.backlog).ok_or(Untaken::NoRoom)?;
+        let backlog = of.listener.as_ref().ok_or(Reason::INVALID_SERVICE_ID)?.backlog.clone();
         let queue = Arc::clone(&of.queue);
+        match backlog.room(remote) {
+            Room::Free => {}
+            Room::Instead(oldest) => self.forget_unread(&queue, oldest),
+            Room::None => return Err(Untaken::NoRoom),
+        }
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
+        let place = backlog.take(remote, key);
         self.attach(key, number);
         if let Some(id) = self.ids.get_mut(&key) {
             id.state = IdState::Connect;
@@ -210,7 +216,30 @@ impl State {
         if self.is_of_this_machine(&origin) && self.watch_peer(key) {
             self.end_with_peer(key);
         }
-        Ok((listener, key, waiting))
+        Ok((listener, key, place))
+    }
+
+    /// Forgets a request that no program has read, without an answer. One that was read meanwhile
+    /// stays, and has left the backlog.
+    fn forget_unread(&mut self, queue: &Queue, request: Key) {
+        let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
+        let unread = queue.take(is_it);
+        if !unread.is_empty() {
+            self.forget(request);
+            self.garbage.push(Garbage::Entries(unread));
+        }
+    }
+
+    /// Forgets a request, so that the end of its id sends no answer and its peer sends it again.
+    pub(super) fn forget(&mut self, key: Key) {
+        let Some(id) = self.ids.get_mut(&key) else { return };
+        if let Some(adapter) = id.adapter.and_then(|number| self.adapters.get_mut(&number))
+            && let Some(connection) = id.connection
+            && adapter.cm.forget_request(connection).is_ok()
+        {
+            adapter.connections.remove(&connection);
+            id.connection = None;
+        }
     }
 
     /// Returns the listener on an address, failing that on an unspecified one.
@@ -229,10 +258,10 @@ impl State {
     }
 
     /// Queues a request at its listener.
-    fn report_request(&mut self, listener: Key, key: Key, waiting: Waiting, param: SoftParam, ece: Ece) {
+    fn report_request(&mut self, listener: Key, key: Key, place: Place, param: SoftParam, ece: Ece) {
         // This is the manager, so that there is one.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
-        let request = Some((SoftId { manager, key, kernel_error: None }, waiting));
+        let request = Some((SoftId { manager, key, kernel_error: None }, place));
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
         let event = EventType::CONNECT_REQUEST;
         self.push(queue, Entry { owner: listener, cookie, event, status: 0, param, ece, request });

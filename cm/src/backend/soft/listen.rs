@@ -5,11 +5,11 @@
 
 use core::slice::from_ref;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 
 use verbs::Errno;
 use verbs::soft::cm::{Listening, Port};
 
+use super::backlog::Backlog;
 use super::record::{IdState, Key, Listener, service};
 use super::state::{Garbage, State};
 use super::wait::Token;
@@ -37,8 +37,7 @@ impl State {
             _ => MAX_BACKLOG,
         };
         id.listener = Some(Listener {
-            backlog,
-            waiting: Arc::default(),
+            backlog: Backlog::new(backlog),
             service: service(space, local.port()),
             adapters: Vec::new(),
             names: Vec::new(),

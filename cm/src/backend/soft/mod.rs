@@ -7,6 +7,7 @@
 //! | [`state`] | all that the lock protects |
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
+//! | [`backlog`] | the requests of a listener that no program has read |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
 //! | [`presence`] | devices that are removed, and those that appear |
@@ -25,7 +26,8 @@
 //!
 //! - The queue pair is the program's, or that of the API: a peer's reply is `CONNECT_RESPONSE`.
 //! - A backlog counts the requests that no program has read. A request beyond it is dropped, and
-//!   its peer sends it again; one for datagrams is rejected.
+//!   its peer sends it again; one for datagrams is rejected. Unlike Linux', it has a share for each
+//!   source address ([`backlog`]).
 //! - Private data have the length that the protocol has for the message.
 //!
 //! # Differences from Linux
@@ -48,6 +50,7 @@
 
 mod adapter;
 mod address;
+mod backlog;
 mod connect;
 mod event;
 mod group;
@@ -236,6 +239,14 @@ impl Backend for SoftId {
 
     fn reject(&self, data: &[u8], reason: u8) -> Result<()> {
         self.manager.call("reject", |state| state.reject(self.key, data, reason))
+    }
+
+    fn forget(&self) {
+        // Fails in a forked child alone, where the request is the parent's.
+        let _ = self.manager.call("reject", |state| {
+            state.forget(self.key);
+            Ok(())
+        });
     }
 
     fn disconnect(&self) -> Result<()> {

@@ -27,7 +27,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno as NixErrno;
@@ -35,6 +34,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::{Ece, Error, Result};
 
+use super::backlog::Place;
 use super::param::SoftParam;
 use super::record::Key;
 use super::{RawEvent, SoftId};
@@ -68,29 +68,7 @@ pub(super) struct Entry {
     pub(super) param: SoftParam,
     pub(super) ece: Ece,
     /// The id of a connection request, and its place in the listener's backlog.
-    pub(super) request: Option<(SoftId, Waiting)>,
-}
-
-/// A place in a listener's backlog, which dropping it frees.
-#[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicUsize>);
-
-impl Waiting {
-    /// Takes a place; `None` if `backlog` requests wait.
-    pub(super) fn take(waiting: &Arc<AtomicUsize>, backlog: usize) -> Option<Self> {
-        // Places are taken under the lock of the manager alone.
-        if waiting.load(Ordering::Relaxed) >= backlog {
-            return None;
-        }
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(waiting)))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    pub(super) request: Option<(SoftId, Place)>,
 }
 
 impl Queue {
@@ -175,7 +153,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
 
     use super::*;

@@ -16,12 +16,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use ib_cm::cm::{Address as CmAddress, CmId, Path};
 use ib_cm::wire::{Mtu, PortSpace as WireSpace, ServiceId};
 use verbs::{Gid, QpType};
 
+use super::backlog::Backlog;
 use super::queue::Queue;
 use crate::types::PortSpace;
 
@@ -92,9 +92,7 @@ pub(super) struct Options {
 /// The part of an id that listens.
 #[derive(Debug)]
 pub(super) struct Listener {
-    pub(super) backlog: usize,
-    /// The number of requests that no program has read.
-    pub(super) waiting: Arc<AtomicUsize>,
+    pub(super) backlog: Backlog,
     pub(super) service: ServiceId,
     pub(super) adapters: Vec<u64>,
     pub(super) names: Vec<(SocketAddr, u64)>,

@@ -15,10 +15,21 @@
 //! The program sets a request up while other threads read events, so that the end of a request may
 //! arrive before [`accepted`](Passive::accepted): it is kept until then. A peer that is slow delays
 //! no other one, because each request has a deadline of its own, and their number is bounded.
+//!
+//! # Floods
+//! A stranger sends requests and confirms none, so that they fill all places until their deadlines.
+//! Each source address therefore has a share. Where a request finds no room, the oldest one of the
+//! address with the most makes room, if that one still has as many as the other afterwards:
+//!
+//! | full are | what makes room |
+//! |---|---|
+//! | the requests that wait | the oldest one that waits, at once |
+//! | the pending ones | the oldest one that the peer has not confirmed for [`GRACE`] |
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ib_cm::shares::Shares;
 use verbs::{Cause, Errno, Error};
 
 use crate::event::{Event, EventKind};
@@ -27,9 +38,17 @@ use crate::id::IdKey;
 /// The side that listens.
 #[derive(Debug)]
 pub(super) struct Passive {
-    pending: BTreeMap<IdKey, Stage>,
-    /// Requests that wait for a place among the pending ones, and their deadlines, in their order.
-    waiting: VecDeque<(IdKey, Option<Instant>)>,
+    pending: BTreeMap<IdKey, Pending>,
+    /// The same requests by the address that they come from.
+    shares: Shares<IdKey>,
+    /// Requests that wait for a place among the pending ones, by the same.
+    waiting: Shares<IdKey>,
+    /// The addresses and deadlines of requests that wait.
+    waits: BTreeMap<IdKey, (Source, Option<Instant>)>,
+    /// These deadlines, the earliest first.
+    waits_until: BTreeSet<(Instant, IdKey)>,
+    /// The address that gets the place which was made for it.
+    preferred: Option<Source>,
     /// The deadlines of accepted requests, the earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
@@ -39,12 +58,22 @@ pub(super) struct Passive {
     read: usize,
 }
 
+/// The address that a request comes from, as a GID.
+pub(super) type Source = [u8; 16];
+
+/// A request that has a place.
+#[derive(Debug)]
+struct Pending {
+    source: Source,
+    stage: Stage,
+}
+
 #[derive(Debug)]
 enum Stage {
     /// The program sets it up. The outcome, where that came first.
     SettingUp(Option<Outcome>),
     /// The peer's message of establishment is awaited until a deadline.
-    Accepted(Option<Instant>),
+    Accepted { since: Instant, deadline: Option<Instant> },
 }
 
 /// The answer to a request's arrival.
@@ -54,6 +83,8 @@ pub(super) enum Place {
     Pending,
     /// It waits until another one has ended.
     Waiting,
+    /// It waits in the place of this one, which is dropped.
+    Instead(IdKey),
     /// It is rejected.
     None,
 }
@@ -72,7 +103,11 @@ impl Passive {
     pub(super) fn new(max_pending: usize, max_waiting: usize, timeout: Duration) -> Self {
         Self {
             pending: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            shares: Shares::default(),
+            waiting: Shares::default(),
+            waits: BTreeMap::new(),
+            waits_until: BTreeSet::new(),
+            preferred: None,
             deadlines: BTreeSet::new(),
             // Without a place, a request would wait for ever.
             max_pending: max_pending.max(1),
@@ -83,17 +118,26 @@ impl Passive {
     }
 
     /// Enters a request that has arrived now.
-    pub(super) fn request(&mut self, key: IdKey, now: Instant) -> Place {
+    pub(super) fn request(&mut self, key: IdKey, source: Source, now: Instant) -> Place {
         if self.waiting.is_empty() && self.pending.len() < self.max_pending {
-            self.pending.insert(key, Stage::SettingUp(None));
-            Place::Pending
-        } else if self.waiting.len() < self.max_waiting {
-            // Its peer does not wait for longer, and a flood of requests ends.
-            self.waiting.push_back((key, now.checked_add(self.timeout)));
-            Place::Waiting
-        } else {
-            Place::None
+            self.begin(key, source);
+            return Place::Pending;
         }
+        let mut place = Place::Waiting;
+        if self.waiting.len() >= self.max_waiting {
+            let Some(oldest) = self.waiting.greedier_than(&source).and_then(|of| self.waiting.pop(&of))
+            else {
+                return Place::None;
+            };
+            self.forget_wait(oldest);
+            place = Place::Instead(oldest);
+        }
+        // Its peer does not wait for longer, and a flood of requests ends.
+        let deadline = now.checked_add(self.timeout);
+        self.waiting.push(source, key);
+        self.waits.insert(key, (source, deadline));
+        self.waits_until.extend(deadline.map(|deadline| (deadline, key)));
+        place
     }
 
     /// Returns whether a request waits and there is a place for it.
@@ -102,34 +146,89 @@ impl Passive {
     }
 
     /// Returns a request that has waited, and for which there is a place now: the program sets it
-    /// up.
+    /// up. Each address has its turn.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
         }
-        let (key, _) = self.waiting.pop_front()?;
-        self.pending.insert(key, Stage::SettingUp(None));
+        let preferred = self.preferred.take().and_then(|source| self.waiting.pop(&source));
+        let key = preferred.or_else(|| self.waiting.pop_in_turn())?;
+        let (source, _) = self.forget_wait(key)?;
+        self.begin(key, source);
         Some(key)
+    }
+
+    /// Makes a place for a request that waits, if another address has more than its share. Returns
+    /// the request that loses it, and its failure.
+    pub(super) fn make_place(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
+        let Displacement { at, key, instead } = self.displacement()?;
+        if at > now {
+            return None;
+        }
+        self.preferred = Some(instead);
+        self.dropped(key);
+        let reason = "the peer did not confirm the connection, and its address has more than its share of \
+                      the pending requests (ListenerInit::max_pending)";
+        let error = Error::new("accept", "", Errno::AGAIN);
+        Some((key, Outcome::Failed(error.because(Cause::Other { reason: reason.into() }))))
+    }
+
+    /// Returns the request that loses its place next, if all places are taken.
+    fn displacement(&self) -> Option<Displacement> {
+        if self.waiting.is_empty() || self.pending.len() < self.max_pending {
+            return None;
+        }
+        let instead = self.waiting.by_count().take(MODEST).min_by_key(|source| self.shares.count(source))?;
+        let greediest = self.shares.greedier_than(&instead)?;
+        self.shares.of(&greediest).find_map(|key| match self.pending.get(key)?.stage {
+            Stage::Accepted { since, .. } => {
+                Some(Displacement { at: since.checked_add(GRACE)?, key: *key, instead })
+            }
+            Stage::SettingUp(_) => None,
+        })
+    }
+
+    fn begin(&mut self, key: IdKey, source: Source) {
+        self.pending.insert(key, Pending { source, stage: Stage::SettingUp(None) });
+        self.shares.push(source, key);
+    }
+
+    /// Forgets that a request waits, except in [`Self::waiting`].
+    fn forget_wait(&mut self, key: IdKey) -> Option<(Source, Option<Instant>)> {
+        let wait = self.waits.remove(&key)?;
+        if let (_, Some(deadline)) = wait {
+            self.waits_until.remove(&(deadline, key));
+        }
+        Some(wait)
+    }
+
+    /// Ends the wait of a request.
+    fn end_wait(&mut self, key: IdKey) {
+        if let Some((source, _)) = self.forget_wait(key) {
+            self.waiting.remove(&source, |waiting| *waiting == key);
+        }
     }
 
     /// Notes that the program has accepted a request. Returns the outcome if it came before.
     pub(super) fn accepted(&mut self, key: IdKey, now: Instant) -> Option<Outcome> {
-        let stage = self.pending.get_mut(&key)?;
+        let Pending { stage, .. } = self.pending.get_mut(&key)?;
         if let Stage::SettingUp(outcome @ Some(_)) = stage {
             let outcome = outcome.take();
-            self.pending.remove(&key);
+            self.dropped(key);
             return outcome;
         }
         // A deadline beyond the clock's range means no deadline.
         let deadline = now.checked_add(self.timeout);
-        *stage = Stage::Accepted(deadline);
+        *stage = Stage::Accepted { since: now, deadline };
         self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
         None
     }
 
     /// Forgets a request that the program rejected, or could not set up.
     pub(super) fn dropped(&mut self, key: IdKey) {
-        if let Some(Stage::Accepted(Some(deadline))) = self.pending.remove(&key) {
+        let Some(Pending { source, stage }) = self.pending.remove(&key) else { return };
+        self.shares.remove(&source, |pending| *pending == key);
+        if let Stage::Accepted { deadline: Some(deadline), .. } = stage {
             self.deadlines.remove(&(deadline, key));
         }
     }
@@ -138,10 +237,10 @@ impl Passive {
     /// that the program has accepted.
     pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
         let key = event.id;
-        let Some(stage) = self.pending.get_mut(&key) else {
-            let at = self.waiting.iter().position(|(waiting, _)| *waiting == key)?;
+        let Some(Pending { stage, .. }) = self.pending.get_mut(&key) else {
+            self.waits.get(&key)?;
             let outcome = outcome(event)?;
-            self.waiting.remove(at);
+            self.end_wait(key);
             return Some((key, outcome));
         };
         let outcome = outcome(event)?;
@@ -151,7 +250,7 @@ impl Passive {
                 *early = Some(outcome);
                 None
             }
-            Stage::Accepted(_) => {
+            Stage::Accepted { .. } => {
                 self.dropped(key);
                 Some((key, outcome))
             }
@@ -180,21 +279,28 @@ impl Passive {
                 failed(format!("the peer did not confirm the connection within {:?}", self.timeout)),
             ));
         }
-        let is_over = |(_, deadline): &mut (IdKey, Option<Instant>)| deadline.is_some_and(|at| at <= now);
-        if let Some((key, _)) = self.waiting.pop_front_if(is_over) {
+        if let Some((_, key)) = self.waits_until.first().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.end_wait(key);
             return Some((key, failed(format!("other requests kept it waiting for {:?}", self.timeout))));
         }
         self.read = 0;
         None
     }
 
-    /// Returns the time at which the next request expires.
+    /// Returns the time at which the next request expires, or loses its place.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_pending = self.deadlines.first().map(|(deadline, _)| *deadline);
-        // All have one time-out, so that the first one is the earliest.
-        let of_waiting = self.waiting.front().and_then(|(_, deadline)| *deadline);
-        of_pending.into_iter().chain(of_waiting).min()
+        let of_waiting = self.waits_until.first().map(|(deadline, _)| *deadline);
+        let of_places = self.displacement().map(|displacement| displacement.at);
+        of_pending.into_iter().chain(of_waiting).chain(of_places).min()
     }
+}
+
+/// A request that loses its place, when, and the address that gets it.
+struct Displacement {
+    at: Instant,
+    key: IdKey,
+    instead: Source,
 }
 
 /// Returns the outcome that an event is; `None` for one that changes nothing.
@@ -212,6 +318,14 @@ fn outcome(event: Event) -> Option<Outcome> {
     let errno = event.status.errno().unwrap_or(Errno::CONNREFUSED);
     Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
 }
+
+/// The time that a peer has to confirm a connection before another address may get its place. Peers
+/// confirm within a few round trips; a busy one may take longer.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The addresses with few requests that are looked at for a place: a flood under as many addresses
+/// as it has requests makes each look long otherwise.
+const MODEST: usize = 8;
 
 /// The events that are read until the deadlines are looked at.
 const READS: usize = 64;

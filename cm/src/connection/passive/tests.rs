@@ -6,6 +6,8 @@ use crate::event::{Peer, Rejection, Status};
 use crate::types::{PeerParam, RejectReason};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+const HOST: Source = [1; 16];
+const FLOOD: Source = [2; 16];
 const TICK: Duration = Duration::from_nanos(1);
 
 fn key(number: u64) -> IdKey {
@@ -29,7 +31,7 @@ fn rejected(number: u64) -> Event {
 fn accepted(numbers: &[u64], now: Instant) -> Passive {
     let mut passive = Passive::new(8, 0, TIMEOUT);
     for number in numbers {
-        assert_eq!(passive.request(key(*number), now), Place::Pending);
+        assert_eq!(passive.request(key(*number), HOST, now), Place::Pending);
         assert_eq!(passive.accepted(key(*number), now), None);
     }
     passive
@@ -55,11 +57,11 @@ fn a_request_is_established_after_it_was_accepted() {
 fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1), now);
+    passive.request(key(1), HOST, now);
     assert_eq!(passive.event(established(1)), None);
     assert_eq!(passive.accepted(key(1), now), Some(Outcome::Established));
 
-    passive.request(key(2), now);
+    passive.request(key(2), HOST, now);
     assert_eq!(passive.event(rejected(2)), None);
     assert_eq!(passive.event(established(2)), None, "a failure stays");
     let outcome = passive.accepted(key(2), now).expect("the outcome");
@@ -68,7 +70,7 @@ fn an_outcome_that_comes_while_the_program_sets_up_waits_for_it() {
         "accept: the peer gave up before the connection was established (ECONNREFUSED)"
     );
 
-    passive.request(key(3), now);
+    passive.request(key(3), HOST, now);
     passive.event(established(3));
     passive.event(event(3, EventKind::Disconnected));
     let outcome = passive.accepted(key(3), now).expect("the outcome");
@@ -110,7 +112,7 @@ fn a_slow_peer_delays_no_other_one() {
 fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
     let (first, second) = (Instant::now(), Instant::now() + Duration::from_secs(1));
     let mut passive = accepted(&[1], first);
-    passive.request(key(2), second);
+    passive.request(key(2), HOST, second);
     passive.accepted(key(2), second);
     assert_eq!(passive.deadline(), Some(first + TIMEOUT));
     passive.event(established(1));
@@ -124,7 +126,7 @@ fn the_earliest_deadline_counts_also_after_its_request_has_ended() {
 fn a_request_that_the_program_sets_up_has_no_deadline() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1), now);
+    passive.request(key(1), HOST, now);
     assert_eq!((passive.deadline(), passive.expired(now + 10 * TIMEOUT)), (None, None));
 }
 
@@ -132,18 +134,111 @@ fn a_request_that_the_program_sets_up_has_no_deadline() {
 fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused() {
     let now = Instant::now();
     let mut passive = Passive::new(2, 2, TIMEOUT);
-    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number), now));
+    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number), HOST, now));
     assert_eq!(places, [Place::Pending, Place::Pending, Place::Waiting, Place::Waiting, Place::None]);
     assert_eq!(passive.next_waiting(), None);
     passive.dropped(key(1));
     assert!(passive.has_next_waiting());
-    assert_eq!(passive.request(key(6), now), Place::None, "no place of those that wait");
+    assert_eq!(passive.request(key(6), HOST, now), Place::None, "no place of those that wait");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(3)), None));
     passive.accepted(key(2), now);
     passive.event(established(2));
-    assert_eq!(passive.request(key(7), now), Place::Waiting, "behind the one that came before");
+    assert_eq!(passive.request(key(7), HOST, now), Place::Waiting, "behind the one that came before");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(4)), None));
     assert_eq!(passive.accepted(key(3), now), None);
+}
+
+/// Returns a listener whose 4 places and 4 waiting requests are those of a flood.
+fn flooded(now: Instant) -> Passive {
+    let mut passive = Passive::new(4, 4, TIMEOUT);
+    for number in 1..9 {
+        passive.request(key(number), FLOOD, now);
+    }
+    for number in 1..5 {
+        passive.accepted(key(number), now);
+    }
+    assert_eq!(passive.request(key(9), FLOOD, now), Place::None);
+    passive
+}
+
+#[test]
+fn a_client_gets_the_place_of_a_flood_from_another_address() {
+    let now = Instant::now();
+    let mut passive = flooded(now);
+    assert_eq!(passive.make_place(now + TIMEOUT - TICK), None, "the flood takes nothing from itself");
+    assert_eq!(passive.request(key(10), HOST, now), Place::Instead(key(5)), "the oldest one that waits");
+    assert_eq!(passive.deadline(), Some(now + GRACE));
+    assert_eq!(passive.make_place(now + GRACE - TICK), None);
+    let (of, outcome) = passive.make_place(now + GRACE).expect("a place");
+    assert_eq!(of, key(1), "the oldest one that is not confirmed");
+    assert!(reason(outcome).contains("more than its share"));
+    assert_eq!(passive.next_waiting(), Some(key(10)), "before those that waited longer");
+    assert_eq!((passive.next_waiting(), passive.make_place(now + GRACE)), (None, None));
+    passive.accepted(key(10), now + GRACE);
+    assert_eq!(passive.event(established(10)), Some((key(10), Outcome::Established)));
+    assert_eq!(passive.next_waiting(), Some(key(6)));
+    assert_eq!(passive.waits.len(), passive.waiting.len());
+}
+
+#[test]
+fn a_request_that_the_program_sets_up_keeps_its_place() {
+    let now = Instant::now();
+    let mut passive = Passive::new(2, 2, TIMEOUT);
+    for number in 1..4 {
+        passive.request(key(number), FLOOD, now);
+    }
+    passive.request(key(4), HOST, now);
+    assert_eq!((passive.make_place(now + GRACE), passive.deadline()), (None, Some(now + TIMEOUT)));
+    passive.accepted(key(2), now);
+    assert_eq!(passive.make_place(now + GRACE).map(|(of, _)| of), Some(key(2)));
+}
+
+#[test]
+fn addresses_with_equal_shares_take_nothing_from_each_other() {
+    let now = Instant::now();
+    let mut passive = Passive::new(2, 2, TIMEOUT);
+    for (number, source) in [(1, HOST), (2, FLOOD), (3, HOST), (4, FLOOD)] {
+        passive.request(key(number), source, now);
+        passive.accepted(key(number), now);
+    }
+    assert_eq!(passive.request(key(5), HOST, now), Place::None);
+    assert_eq!(passive.request(key(6), [3; 16], now), Place::None, "one each of two addresses");
+    assert_eq!(passive.make_place(now + TIMEOUT), None);
+}
+
+#[test]
+fn of_a_flood_and_a_hundred_clients_no_client_is_refused() {
+    let start = Instant::now();
+    let mut passive = Passive::new(100, 1024, TIMEOUT);
+    let (mut number, mut connected, mut lost) = (0, 0, 0);
+    // 20,000 requests a second of the flood, and a client every 10 ms in the second half.
+    for round in 0..200 {
+        let now = start + Duration::from_millis(10 * round);
+        for client in [false; 200].into_iter().chain((round >= 100).then_some(true)) {
+            number += 1;
+            let (key, source) =
+                (IdKey(SlotId(number << 1 | u64::from(client))), if client { HOST } else { FLOOD });
+            match passive.request(key, source, now) {
+                Place::Pending => drop(passive.accepted(key, now)),
+                Place::Instead(IdKey(SlotId(other))) => lost += other & 1,
+                Place::None => lost += u64::from(client),
+                Place::Waiting => {}
+            }
+        }
+        loop {
+            if let Some(key) = passive.next_waiting() {
+                passive.accepted(key, now);
+                // A client confirms, and the flood does not.
+                connected += u64::from(key.0.0 & 1 == 1 && passive.event(established(key.0.0)).is_some());
+            } else if let Some((IdKey(SlotId(other)), _)) = passive.make_place(now) {
+                lost += other & 1;
+            } else {
+                break;
+            }
+        }
+    }
+    assert_eq!((connected, lost), (100, 0));
+    assert!(passive.pending.len() <= 100 && passive.waiting.len() <= 1024);
 }
 
 #[test]
@@ -151,7 +246,7 @@ fn a_request_that_waits_may_end() {
     let now = Instant::now();
     let mut passive = Passive::new(1, 8, TIMEOUT);
     for number in [1, 2, 3] {
-        passive.request(key(number), now);
+        passive.request(key(number), HOST, now);
     }
     assert_eq!(passive.event(event(2, EventKind::AddrChange)), None);
     let (ended, outcome) = passive.event(rejected(2)).expect("an outcome");
@@ -165,9 +260,9 @@ fn a_request_that_waits_may_end() {
 fn a_request_waits_no_longer_than_for_an_establishment() {
     let now = Instant::now();
     let mut passive = Passive::new(1, 8, TIMEOUT);
-    passive.request(key(1), now);
-    passive.request(key(2), now);
-    passive.request(key(3), now + TICK);
+    passive.request(key(1), HOST, now);
+    passive.request(key(2), HOST, now);
+    passive.request(key(3), HOST, now + TICK);
     assert_eq!((passive.deadline(), passive.expired(now + TIMEOUT - TICK)), (Some(now + TIMEOUT), None));
     let (of, outcome) = passive.expired(now + TIMEOUT).expect("it has expired");
     assert_eq!(of, key(2));
@@ -181,7 +276,7 @@ fn a_request_waits_no_longer_than_for_an_establishment() {
 fn a_listener_without_places_has_one() {
     let now = Instant::now();
     let mut passive = Passive::new(0, 0, TIMEOUT);
-    assert_eq!([1, 2].map(|number| passive.request(key(number), now)), [Place::Pending, Place::None]);
+    assert_eq!([1, 2].map(|number| passive.request(key(number), HOST, now)), [Place::Pending, Place::None]);
 }
 
 #[test]
@@ -200,7 +295,7 @@ fn events_of_strangers_and_events_without_meaning_change_nothing() {
 fn a_request_that_the_program_dropped_has_no_outcome() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, TIMEOUT);
-    passive.request(key(1), now);
+    passive.request(key(1), HOST, now);
     passive.dropped(key(1));
     assert_eq!(passive.event(rejected(1)), None);
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
@@ -210,7 +305,7 @@ fn a_request_that_the_program_dropped_has_no_outcome() {
 fn a_timeout_beyond_the_clock_is_no_deadline() {
     let now = Instant::now();
     let mut passive = Passive::new(8, 0, Duration::MAX);
-    passive.request(key(1), now);
+    passive.request(key(1), HOST, now);
     assert_eq!((passive.accepted(key(1), now), passive.deadline()), (None, None));
     assert_eq!(passive.event(established(1)), Some((key(1), Outcome::Established)));
 }

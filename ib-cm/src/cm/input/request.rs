@@ -42,7 +42,7 @@ impl Cm {
         }
         if self.table.len() >= self.config.max_connections
             || self.events.len() >= self.config.max_events
-            || !self.listeners.has_room(listener, self.config.max_pending)
+            || !self.listeners.has_room(listener, &from.remote, self.config.max_pending)
         {
             self.counters.overflowed += 1;
             return Some(());
@@ -57,7 +57,7 @@ impl Cm {
         connection.remote_ca_guid = req.local_ca_guid;
         connection.timeout = nanoseconds(req.local_cm_response_timeout.min(self.config.max_peer_timeout));
         connection.max_retries = req.max_cm_retries;
-        connection.pending = Some(listener);
+        connection.pending = Some((listener, from.remote));
         connection.queue_pair = QueuePair {
             transport,
             active: false,
@@ -75,7 +75,7 @@ impl Cm {
         };
         let id = self.table.insert(connection);
         self.table.know_remote(id);
-        self.listeners.add_pending(listener);
+        self.listeners.add_pending(listener, from.remote);
         self.report(Event::Request(Request {
             id,
             listener,

@@ -29,16 +29,16 @@ impl Cm {
         };
         if self.table.len() >= self.config.max_connections
             || self.events.len() >= self.config.max_events
-            || !self.listeners.has_room(listener, self.config.max_pending)
+            || !self.listeners.has_room(listener, &from.remote, self.config.max_pending)
         {
             self.counters.overflowed += 1;
             return Some(());
         }
         let mut connection = Connection::new(State::SidrReqRcvd, 0, *from, req.service_id, header.tid);
         connection.remote_id = Some(req.request_id);
-        connection.pending = Some(listener);
+        connection.pending = Some((listener, from.remote));
         let id = self.table.insert(connection);
-        self.listeners.add_pending(listener);
+        self.listeners.add_pending(listener, from.remote);
         self.report(Event::SidrRequest(SidrRequest {
             id,
             listener,

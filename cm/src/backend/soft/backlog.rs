@@ -1,0 +1,88 @@
+//! [`Backlog`]: the requests of a listener that no program has read.
+//!
+//! A full backlog takes no request, except from an address that has fewer waiting than the
+//! greediest one: the oldest request of that one makes room. It is forgotten without an answer, so
+//! that its peer sends it again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ib_cm::shares::Shares;
+use verbs::Gid;
+
+use super::record::Key;
+
+/// The requests of a listener that no program has read.
+#[derive(Clone, Debug)]
+pub(super) struct Backlog {
+    waiting: Arc<Mutex<Shares<Key>>>,
+    max: usize,
+}
+
+/// The place of a request, which dropping it frees.
+#[derive(Debug)]
+pub(super) struct Place {
+    waiting: Arc<Mutex<Shares<Key>>>,
+    source: Gid,
+    key: Key,
+}
+
+/// Whether a backlog takes a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Free,
+    /// Once this request is gone.
+    Instead(Key),
+    None,
+}
+
+impl Backlog {
+    pub(super) fn new(max: usize) -> Self {
+        Self { waiting: Arc::default(), max }
+    }
+
+    /// Returns whether there is a place for a request from an address.
+    pub(super) fn room(&self, source: Gid) -> Room {
+        let waiting = lock(&self.waiting);
+        if waiting.len() < self.max {
+            return Room::Free;
+        }
+        let greediest = waiting.greedier_than(&source.0);
+        let oldest = greediest.and_then(|greediest| waiting.of(&greediest).next().copied());
+        oldest.map_or(Room::None, Room::Instead)
+    }
+
+    /// Takes a place. Places are taken under the lock of the manager alone.
+    pub(super) fn take(&self, source: Gid, key: Key) -> Place {
+        lock(&self.waiting).push(source.0, key);
+        Place { waiting: Arc::clone(&self.waiting), source, key }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.waiting).remove(&self.source.0, |key| *key == self.key);
+    }
+}
+
+fn lock(waiting: &Mutex<Shares<Key>>) -> MutexGuard<'_, Shares<Key>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_backlog_takes_a_request_of_a_modest_address_instead_of_the_oldest_one_of_the_greediest() {
+        let backlog = Backlog::new(3);
+        let [flood, client] = [1, 2].map(|last| Gid([last; 16]));
+        let mut places: Vec<_> = [1, 2, 3].map(|key| backlog.take(flood, Key(key))).into();
+        assert_eq!((backlog.room(flood), backlog.room(client)), (Room::None, Room::Instead(Key(1))));
+        places.remove(0);
+        assert_eq!(backlog.room(client), Room::Free);
+        places.push(backlog.take(client, Key(4)));
+        assert_eq!(backlog.room(client), Room::None, "two and one: no address takes from its equal");
+        drop(places);
+        assert_eq!(backlog.room(flood), Room::Free);
+    }
+}

@@ -1,0 +1,159 @@
+//! [`Shares`]: values of many source addresses, of which none can dominate the others.
+//!
+//! Whoever keeps requests of strangers has a limit, and a stranger who sends without end reaches
+//! it. These queues know which source has the most, so that the oldest value of the greediest
+//! source goes first.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use crate::wire::Gid;
+
+/// A queue for each source address.
+///
+/// ```
+/// use ib_cm::shares::Shares;
+///
+/// let (flood, client) = ([1; 16], [2; 16]);
+/// let mut shares = Shares::default();
+/// for number in 0..3 {
+///     shares.push(flood, number);
+/// }
+/// shares.push(client, 7);
+/// assert_eq!(shares.greediest(), Some((flood, 3)));
+/// assert_eq!(shares.pop(&flood), Some(0));
+/// // One source after the other.
+/// let turns: Vec<_> = std::iter::from_fn(|| shares.pop_in_turn()).collect();
+/// assert_eq!(turns, [1, 7, 2]);
+/// ```
+#[derive(Debug)]
+pub struct Shares<T> {
+    sources: BTreeMap<Gid, VecDeque<T>>,
+    by_count: BTreeSet<(usize, Gid)>,
+    /// The source that had its turn last. The next one is behind it.
+    last: Gid,
+    len: usize,
+}
+
+impl<T> Default for Shares<T> {
+    fn default() -> Self {
+        Self { sources: BTreeMap::new(), by_count: BTreeSet::new(), last: Gid::default(), len: 0 }
+    }
+}
+
+impl<T> Shares<T> {
+    /// Returns the number of values of all sources.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there is no value.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of values of a source.
+    pub fn count(&self, source: &Gid) -> usize {
+        self.sources.get(source).map_or(0, VecDeque::len)
+    }
+
+    /// Returns the source with the most values, and their number.
+    pub fn greediest(&self) -> Option<(Gid, usize)> {
+        self.by_count.last().map(|(count, source)| (*source, *count))
+    }
+
+    /// Returns the greediest source if it has at least two values more than this one. It still has
+    /// as many after it has lost one to it, so that equal sources take nothing from each other.
+    pub fn greedier_than(&self, source: &Gid) -> Option<Gid> {
+        let (greediest, count) = self.greediest()?;
+        (count > self.count(source) + 1).then_some(greediest)
+    }
+
+    /// Returns the sources, those with the fewest values first.
+    pub fn by_count(&self) -> impl Iterator<Item = Gid> + '_ {
+        self.by_count.iter().map(|(_, source)| *source)
+    }
+
+    /// Returns the values of a source, the oldest one first.
+    pub fn of(&self, source: &Gid) -> impl Iterator<Item = &T> {
+        self.sources.get(source).into_iter().flatten()
+    }
+
+    /// Adds a value of a source.
+    pub fn push(&mut self, source: Gid, value: T) {
+        self.change(source, |of| of.push_back(value));
+    }
+
+    /// Takes the oldest value of a source.
+    pub fn pop(&mut self, source: &Gid) -> Option<T> {
+        self.change(*source, VecDeque::pop_front)
+    }
+
+    /// Takes the oldest value of the source whose turn it is.
+    pub fn pop_in_turn(&mut self) -> Option<T> {
+        let behind = self.sources.range((Excluded(self.last), Unbounded)).next();
+        self.last = *behind.or_else(|| self.sources.first_key_value())?.0;
+        self.change(self.last, VecDeque::pop_front)
+    }
+
+    /// Takes the first value of a source that `is_it` chooses.
+    pub fn remove(&mut self, source: &Gid, is_it: impl FnMut(&T) -> bool) -> Option<T> {
+        self.change(*source, |of| of.iter().position(is_it).and_then(|at| of.remove(at)))
+    }
+
+    /// Changes the queue of a source.
+    fn change<R>(&mut self, source: Gid, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
+        let of = self.sources.entry(source).or_default();
+        let before = of.len();
+        let result = change(of);
+        let after = of.len();
+        self.by_count.remove(&(before, source));
+        if after == 0 {
+            self.sources.remove(&source);
+        } else {
+            self.by_count.insert((after, source));
+        }
+        self.len = self.len - before + after;
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Gid = [1; 16];
+    const B: Gid = [2; 16];
+
+    #[test]
+    fn a_source_is_greedier_by_two_values() {
+        let mut shares = Shares::default();
+        assert_eq!(shares.greedier_than(&A), None);
+        shares.push(A, 1);
+        assert_eq!(shares.greedier_than(&B), None, "1 and 0 would become 0 and 1");
+        shares.push(A, 2);
+        assert_eq!((shares.greedier_than(&B), shares.greedier_than(&A)), (Some(A), None));
+        shares.push(B, 3);
+        assert_eq!(shares.greedier_than(&B), None);
+    }
+
+    #[test]
+    fn values_are_removed_from_any_place_and_counted() {
+        let mut shares = Shares::default();
+        for (source, value) in [(A, 1), (B, 2), (A, 3), (A, 4)] {
+            shares.push(source, value);
+        }
+        assert_eq!(shares.remove(&A, |value| *value == 3), Some(3));
+        assert_eq!(shares.remove(&A, |value| *value == 3), None);
+        assert_eq!((shares.len(), shares.count(&A), shares.count(&B)), (3, 2, 1));
+        assert_eq!(shares.of(&A).collect::<Vec<_>>(), [&1, &4]);
+        assert_eq!(shares.by_count().collect::<Vec<_>>(), [B, A]);
+        assert_eq!((shares.pop(&B), shares.pop(&B)), (Some(2), None));
+        assert_eq!(shares.greediest(), Some((A, 2)));
+        assert_eq!(
+            [shares.pop_in_turn(), shares.pop_in_turn(), shares.pop_in_turn()],
+            [Some(1), Some(4), None]
+        );
+        assert!(shares.is_empty() && shares.greediest().is_none());
+    }
+}
