@@ -12,17 +12,19 @@ use crate::io::address::destination;
 use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
-/// An address handle: a value in the program's memory that the device does not know.
+/// An address handle: a value in the program's memory that the device does not know. Its protection
+/// domain lives as long, as with the kernel's devices.
 #[derive(Debug)]
 pub struct Ah {
     av: Av,
+    _pd: Arc<()>,
 }
 
 impl Ah {
     pub(crate) fn create(device: &Arc<Device>, pd: &Pd, attr: &AhAttr) -> Result<Self> {
         device.check("create_ah")?;
-        pd.of(device, "create_ah")?;
-        Ok(Self { av: to_av(&path(device, "create_ah", attr)?) })
+        let pd = pd.for_ah(device, "create_ah")?;
+        Ok(Self { av: to_av(&path(device, "create_ah", attr)?), _pd: pd })
     }
 }
 

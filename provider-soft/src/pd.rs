@@ -21,6 +21,8 @@ pub struct Pd {
     users: Arc<()>,
     /// Cloned by each completion queue that is made in this parent domain.
     cqs: Arc<()>,
+    /// Cloned by each address handle of this domain, or of a parent domain of it.
+    ahs: Arc<()>,
     /// The domains that a parent domain keeps.
     within: Option<Within>,
 }
@@ -41,7 +43,8 @@ impl Pd {
     }
 
     fn new(device: &Arc<Device>, pd: roce::engine::Pd, within: Option<Within>) -> Self {
-        Self { device: Arc::clone(device), pd, users: Arc::default(), cqs: Arc::default(), within }
+        let (users, cqs, ahs) = Default::default();
+        Self { device: Arc::clone(device), pd, users, cqs, ahs, within }
     }
 
     /// Allocates a parent domain. Queues are allocated by this crate alone, so it takes no
@@ -60,7 +63,8 @@ impl Pd {
             return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
         }
         let within = Within { _pd: Arc::clone(&attr.pd.users), _td: td };
-        Ok(Self::new(device, pd, Some(within)))
+        let ahs = Arc::clone(&attr.pd.ahs);
+        Ok(Self { ahs, ..Self::new(device, pd, Some(within)) })
     }
 
     /// Returns a share of this parent domain for a completion queue of this device.
@@ -75,6 +79,14 @@ impl Pd {
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
         }
         Ok(Arc::clone(&self.cqs))
+    }
+
+    /// Returns a share of the protection domain for an address handle of this device.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn for_ah(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
+        self.of(device, verb).map(|_| Arc::clone(&self.ahs))
     }
 
     /// Returns its number in the engine, if it belongs to this device.
@@ -100,8 +112,14 @@ impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
         let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
-        if in_use(&self.users) || in_use(&self.cqs) {
-            let by = if in_use(&self.cqs) { "completion queues" } else { "parent domains" };
+        // A parent domain shares the address handles of the domain that it is another name of.
+        let has_ahs = self.within.is_none() && in_use(&self.ahs);
+        let by = [
+            (in_use(&self.cqs), "completion queues"),
+            (in_use(&self.users), "parent domains"),
+            (has_ahs, "address handles"),
+        ];
+        if let Some((_, by)) = by.into_iter().find(|(is_used, _)| *is_used) {
             let error = device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
             return Err((self, error));
         }

@@ -31,8 +31,7 @@ static const char *const names[] = { EACH_KIND(NAME) };
 
 #define BIT(kind) (1ull << (kind))
 
-/* The objects that each needs. Address handles are no objects of the kernel on RoCE hardware, so that
- * they do not keep their domain. */
+/* The objects that each needs. */
 static const uint64_t needs[KINDS] = {
 	[PARENT] = BIT(PD) | BIT(TD),
 	[PARENT_ALONE] = BIT(PD),
@@ -50,6 +49,7 @@ static const uint64_t needs[KINDS] = {
 	/* It is bound. */
 	[MW_1] = BIT(PD) | BIT(MR),
 	[MW_2] = BIT(PD),
+	[AH] = BIT(PD),
 	[QP] = BIT(PD) | BIT(CQ),
 	[QP_UC] = BIT(PARENT_ALONE) | BIT(CQ) | BIT(CQ_PARENT),
 	[QP_UD] = BIT(PD) | BIT(CQ),
