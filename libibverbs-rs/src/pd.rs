@@ -180,7 +180,7 @@ impl<P: Provider> Pd<P> {
     ///   or atomics without local writes, and with [`Cause::Limit`](crate::Cause::Limit) for a
     ///   region longer than the device's [`max_mr_size`](crate::DeviceAttr::max_mr_size).
     /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights that the
-    ///   device does not have.
+    ///   device does not have, `EINVAL` for those that no device has.
     /// - Any other errno that the kernel returns; notably `ENOMEM` where the device has no region
     ///   left.
     ///

@@ -49,7 +49,7 @@ use crate::life::Life;
 use crate::memory::{QueueMemory, Resource};
 use crate::record::{Kind, SrqRecord};
 use crate::registers::Register;
-use crate::sizes::Room;
+use crate::sizes::{Limits, Room};
 use crate::sq::{self, Frames, Parts};
 use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
@@ -148,7 +148,10 @@ impl Shapes {
         has_recv: bool,
     ) -> Result<Self> {
         let refused = |cause| {
-            let errno = if matches!(cause, Cause::QpType { .. }) { Errno::OPNOTSUPP } else { Errno::INVAL };
+            let errno = match cause {
+                Cause::QpType { qp_type } => explain::without_type(qp_type),
+                _ => Errno::INVAL,
+            };
             device.error("create_qp", errno).because(cause)
         };
         let has_send = attr.qp_type != QpType::XRC_RECV;
@@ -186,6 +189,16 @@ impl Shapes {
             max_recv_sge: recv.max_recv_sge,
         }
     }
+}
+
+/// Returns the attributes without sizes of a receive queue that exceed the device's, for a queue
+/// pair without such a queue.
+fn without_recv(attr: &QpInitAttr, limits: &Limits) -> QpInitAttr {
+    let mut cap = attr.cap;
+    if cap.max_recv_wr > limits.max_recv_wr || cap.max_recv_sge > limits.max_rq_desc_sz / UNIT as u32 {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    QpInitAttr { cap, ..*attr }
 }
 
 impl Qp {
@@ -261,6 +274,8 @@ impl Qp {
         // SAFETY: the addresses are of the queues' memory and of their records, which `Life` lends
         // to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
+        // The driver refuses sizes beyond the device's, also of a queue that is not there.
+        let attr = &if has_recv { *attr } else { without_recv(attr, &device.limits) };
         let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
         let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)
             .map_err(|error| {
@@ -612,9 +627,6 @@ impl QpOps for Qp {
             let cause = Cause::Foreign { what: "queue of a queue pair" };
             return Err(self.device.error("modify_qp", Errno::INVAL).because(cause));
         }
-        // The driver takes as many bits as the device's fields have, without a word.
-        explain::numbers_of_protocol(attr, mask)
-            .map_err(|cause| self.device.error("modify_qp", Errno::INVAL).because(cause))?;
         if let Err(error) = self.command(attr, mask) {
             let at = self.real_state();
             let error = self.device.kernel.explain_modify_qp(error, self.qp_type, at, attr, mask);

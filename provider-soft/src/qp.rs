@@ -7,7 +7,8 @@
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
 //! Automatic path migration and packet pacing are refused (`EOPNOTSUPP`): nothing here would act on
-//! them. Every other attribute takes effect, and a query returns it.
+//! them. Every other attribute takes effect, and a query returns it. Of numbers with more bits than
+//! their field the lower bits count, as on ConnectX devices.
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 and 11.2.5
@@ -64,7 +65,10 @@ impl Qp {
             QpType::UD => Service::Ud,
             QpType::XRC_SEND => Service::XrcInitiator,
             QpType::XRC_RECV => Service::XrcTarget,
-            qp_type => return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::QpType { qp_type })),
+            qp_type => {
+                let error = device.error(VERB, explain::without_type(qp_type));
+                return Err(error.because(Cause::QpType { qp_type }));
+            }
         };
         // As the kernel takes them for each type.
         let (is_target, receives) =
@@ -79,7 +83,13 @@ impl Qp {
             None => Some(parents.pd.ok_or_else(missing)?.of(device, VERB)?),
         };
         let has_rq = receives && srq.is_none();
-        if let Some((name, asked, max)) = limits::exceeded(&attr.cap) {
+        // What the manual says is ignored may be anything.
+        let asked = match (is_target, has_rq) {
+            (true, _) => QpCap::default(),
+            (false, true) => attr.cap,
+            (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..attr.cap },
+        };
+        if let Some((name, asked, max)) = limits::exceeded(&asked) {
             within(device, VERB, name, asked.into(), 0, max.into())?;
         }
         if service == Service::Ud {
@@ -87,12 +97,8 @@ impl Qp {
             told.map_err(|errno| device.error(VERB, errno))?;
         }
         // Inline data lie in the place of elements. C's examples send 16 bytes without asking.
-        let max_inline_data = attr.cap.max_inline_data.max(element_bytes(attr.cap.max_send_sge));
-        let cap = match (is_target, has_rq) {
-            (true, _) => QpCap::default(),
-            (false, true) => QpCap { max_inline_data, ..attr.cap },
-            (false, false) => QpCap { max_recv_wr: 0, max_recv_sge: 0, max_inline_data, ..attr.cap },
-        };
+        let max_inline_data = asked.max_inline_data.max(element_bytes(asked.max_send_sge));
+        let cap = QpCap { max_inline_data, ..asked };
         let max_datagram = match attr.qp_type {
             QpType::UD => {
                 let mtu = device.mtu().map_err(|errno| device.error(VERB, errno))?;
@@ -231,6 +237,7 @@ impl QpOps for Qp {
 
     fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         const VERB: &str = "modify_qp";
+        let attr = &explain::numbers_cut(attr);
         let (device, qpn, qp_type) = (Arc::clone(&self.device), self.qpn, self.qp_type);
         device.control(VERB, |core, now| {
             let refused = |refused| refusal(&device, VERB, refused);
@@ -382,7 +389,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
         let cause = Cause::Other { reason: reason.into() };
         return Err(device.error(VERB, Errno::OPNOTSUPP).because(cause));
     }
-    explain::numbers_fit(attr, mask).map_err(invalid)?;
+    explain::path_mtu(attr, mask).map_err(invalid)?;
     explain::numbers_of_device(attr, mask, &limits::device_attr(device.guid)).map_err(invalid)?;
     let mut change = AttrChange::default();
     macro_rules! take {

@@ -2,13 +2,16 @@
 //!
 //! Each function returns the [`Cause`] if it finds a fault in the values, and otherwise `Ok`. A
 //! provider that is the device itself (soft) calls them before it acts. A provider of a kernel
-//! device calls them after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`numbers_fit`],
-//! which `modify_qp` calls before, because the kernel silently truncates such numbers.
+//! device calls them after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`path_mtu`],
+//! which `modify_qp` calls before, because rxe accepts such a code.
+//!
+//! [`numbers_fit`] is for callers of a provider: devices cut numbers to the bits of their fields,
+//! so that a program sees another number than it asked for. The API of Rust refuses them.
 
-use crate::Cause;
 use crate::types::{
     AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
+use crate::{Cause, Errno};
 
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
@@ -21,11 +24,10 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Explains numbers of `modify_qp` that no device accepts, whatever its limits are.
+/// Explains numbers of `modify_qp` that have more bits than the protocol's fields.
 ///
 /// # Errors
-/// - [`Cause::Limit`]: a packet sequence number or a queue pair number with more than 24 bits.
-/// - [`Cause::Mtu`]: a path MTU that does not exist.
+/// [`Cause::Limit`] with the name of the attribute.
 pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     let bits_24 = |flag, name, asked: u32| {
         if mask.contains(flag) { within(name, asked.into(), 0, BITS_24.into()) } else { Ok(()) }
@@ -33,36 +35,67 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     bits_24(QpAttrMask::RQ_PSN, "rq_psn", attr.rq_psn)?;
     bits_24(QpAttrMask::SQ_PSN, "sq_psn", attr.sq_psn)?;
     bits_24(QpAttrMask::DEST_QPN, "dest_qp_num", attr.dest_qp_num)?;
-    if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu.bytes().is_none() {
-        return Err(Cause::Mtu { mtu: attr.path_mtu });
-    }
-    Ok(())
-}
-
-/// Explains numbers of `modify_qp` that have more bits than the protocol's fields.
-///
-/// # Errors
-/// [`Cause::Limit`] with the name of the attribute.
-pub fn numbers_of_protocol(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     at_most(mask, QpAttrMask::TIMEOUT, "timeout", attr.timeout, BITS_5)?;
     at_most(mask, QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, BITS_3)?;
     at_most(mask, QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, BITS_3)?;
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
 }
 
+/// Returns the attributes with numbers cut to the bits of the protocol's fields, as ConnectX
+/// devices and their driver cut them.
+#[must_use]
+pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
+    QpAttr {
+        rq_psn: attr.rq_psn & BITS_24,
+        sq_psn: attr.sq_psn & BITS_24,
+        dest_qp_num: attr.dest_qp_num & BITS_24,
+        timeout: attr.timeout & BITS_5 as u8,
+        retry_cnt: attr.retry_cnt & BITS_3 as u8,
+        rnr_retry: attr.rnr_retry & BITS_3 as u8,
+        min_rnr_timer: attr.min_rnr_timer & BITS_5 as u8,
+        ..*attr
+    }
+}
+
+/// Explains a path MTU that does not exist.
+///
+/// # Errors
+/// [`Cause::Mtu`].
+pub fn path_mtu(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
+    if mask.contains(QpAttrMask::PATH_MTU) && attr.path_mtu.bytes().is_none() {
+        return Err(Cause::Mtu { mtu: attr.path_mtu });
+    }
+    Ok(())
+}
+
 fn at_most(mask: QpAttrMask, flag: QpAttrMask, name: &'static str, asked: u8, max: u32) -> Result<(), Cause> {
     if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
 }
 
-/// Explains numbers of `modify_qp` beyond the range of the protocol or the limits of the device.
+/// Explains numbers of `modify_qp` beyond the limits of the device.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
 pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -> Result<(), Cause> {
-    numbers_of_protocol(attr, mask)?;
     let (initiator, target) = (device.max_qp_init_rd_atom, device.max_qp_rd_atom);
     at_most(mask, QpAttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", attr.max_rd_atomic, initiator)?;
     at_most(mask, QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
+}
+
+/// Returns the errno for a type of queue pair that a device does not have: `EINVAL` for a number
+/// that stands for no type at all.
+#[must_use]
+pub const fn without_type(qp_type: QpType) -> Errno {
+    match qp_type {
+        QpType::RC
+        | QpType::UC
+        | QpType::UD
+        | QpType::RAW_PACKET
+        | QpType::XRC_SEND
+        | QpType::XRC_RECV
+        | QpType::DRIVER => Errno::OPNOTSUPP,
+        _ => Errno::INVAL,
+    }
 }
 
 /// Explains a present state in `modify_qp` that is not the queue pair's.
@@ -169,16 +202,42 @@ mod tests {
         ] {
             assert_eq!(numbers_fit(&attr, mask).unwrap_err().to_string(), text);
         }
-        assert_eq!(numbers_fit(&attr, QpAttrMask::PATH_MTU | QpAttrMask::STATE), Ok(()));
+        assert_eq!(numbers_fit(&attr, QpAttrMask::STATE), Ok(()));
         let most = QpAttr { rq_psn: BITS_24, sq_psn: BITS_24, dest_qp_num: BITS_24, ..attr };
         assert_eq!(numbers_fit(&most, QpAttrMask::all()), Ok(()));
+        assert_eq!(numbers_fit(&numbers_cut(&attr), QpAttrMask::all()), Ok(()));
+        let cut = numbers_cut(&attr);
+        assert_eq!((cut.rq_psn, cut.sq_psn, cut.dest_qp_num), (0, 1, 0x11));
+    }
+
+    #[test]
+    fn short_numbers_lose_the_bits_that_their_fields_do_not_have() {
+        let attr = QpAttr {
+            timeout: 32,
+            min_rnr_timer: 63,
+            retry_cnt: 8,
+            rnr_retry: 0xff,
+            path_mtu: Mtu::MTU_256,
+            ..QpAttr::default()
+        };
+        for (mask, text) in [
+            (QpAttrMask::TIMEOUT, "timeout 32 exceeds the device's 31"),
+            (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer 63 exceeds the device's 31"),
+            (QpAttrMask::RETRY_CNT, "retry_cnt 8 exceeds the device's 7"),
+            (QpAttrMask::RNR_RETRY, "rnr_retry 255 exceeds the device's 7"),
+        ] {
+            assert_eq!(numbers_fit(&attr, mask).unwrap_err().to_string(), text);
+        }
+        let cut = numbers_cut(&attr);
+        let short = (cut.timeout, cut.min_rnr_timer, cut.retry_cnt, cut.rnr_retry);
+        assert_eq!((short, cut.path_mtu), ((0, 31, 0, 7), Mtu::MTU_256));
     }
 
     #[test]
     fn an_mtu_that_does_not_exist_is_named_with_those_that_do() {
         for mtu in [0, 6, 255] {
             let attr = QpAttr { path_mtu: Mtu(mtu), ..QpAttr::default() };
-            let cause = numbers_fit(&attr, QpAttrMask::PATH_MTU).unwrap_err();
+            let cause = path_mtu(&attr, QpAttrMask::PATH_MTU).unwrap_err();
             let text = format!(
                 "there is no MTU with the code {mtu}: 1 to 5 stand for 256, 512, 1024, 2048 and 4096 bytes"
             );

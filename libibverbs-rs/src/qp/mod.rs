@@ -42,7 +42,7 @@ use verbs_core::types::{
     Gid, PostError, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr,
     SendFlags, SendOp, SendWr,
 };
-use verbs_core::{Cause, Errno, Result, random};
+use verbs_core::{Cause, Errno, Result, explain, random};
 
 use crate::cq::CqUse;
 use crate::in_flight::{Directory, INDEXES, InFlight};
@@ -409,13 +409,18 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for attributes that
     ///   are missing or not permitted.
     /// - For the values of attributes as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
-    ///   [`to_rts`](Qp::to_rts).
+    ///   [`to_rts`](Qp::to_rts). A number with more bits than its field is refused on every device
+    ///   (`EINVAL` with [`Cause::Limit`](crate::Cause::Limit)): 24 bits of a queue pair number or
+    ///   packet sequence number, 5 of a timer, 3 of a count of retries. Programs of C get what
+    ///   their device makes of it.
     /// - For a move to RESET as [`to_reset`](Self::to_reset).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
+        explain::numbers_fit(attr, mask)
+            .map_err(|cause| self.error("modify_qp", Errno::INVAL).because(cause))?;
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
         // Drawn first, so that a failure to draw leaves no queue pair in RESET with its old number.
         let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;

@@ -197,7 +197,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().data_in_order(op)
     }
 
-    fn error(&self, verb: &'static str, errno: Errno) -> Error {
+    pub(super) fn error(&self, verb: &'static str, errno: Errno) -> Error {
         self.core.dependencies().registry.error(verb, errno)
     }
 

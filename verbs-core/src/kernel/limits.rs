@@ -251,6 +251,9 @@ impl KernelContext {
             error = self.explain_path(error, &attr.ah_attr);
         }
         if error.cause == Cause::Unknown && mask.intersects(OF_DEVICE) {
+            if let Err(cause) = explain::numbers_fit(attr, mask) {
+                return error.because(cause);
+            }
             let Ok(device) = self.query_device() else { return error };
             if let Err(cause) = explain::numbers_of_device(attr, mask, &device) {
                 return error.because(cause);
@@ -310,7 +313,8 @@ const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// The attributes of [`explain::numbers_of_device`].
+/// The attributes of [`explain::numbers_of_device`], and the short ones of
+/// [`explain::numbers_fit`].
 const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::RETRY_CNT)
     .union(QpAttrMask::RNR_RETRY)

@@ -97,7 +97,9 @@ pub trait QpOps: Any + Debug + Send + Sync {
     fn state(&self) -> QpState;
 
     /// Moves it to another state, or changes its attributes. The queues must be those that were
-    /// created with it.
+    /// created with it. A number with more bits than its field
+    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is cut or refused as the device's
+    /// driver does it.
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and

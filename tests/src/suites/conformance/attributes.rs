@@ -292,31 +292,29 @@ fn values_beyond_their_limits_are_refused_by_name<P: Provider>(context: &Context
         let Cause::Limit { name: its, asked, max: most, .. } = error.cause else { panic!("{error}") };
         assert_eq!((its, asked, most), (name, max + 1, max), "{error}");
     };
-    // rxe takes any RNR timer, and any number of reads as a target.
+    // rxe takes any number of reads as a target.
     let rxe = is_rxe()?;
     let target = u8::try_from(device.max_qp_rd_atom).unwrap_or(u8::MAX);
-    if !rxe {
-        for (name, max, rtr) in [
-            ("min_rnr_timer", 31, RtrAttr { min_rnr_timer: 32, ..good }),
-            ("max_dest_rd_atomic", target.into(), RtrAttr { max_dest_rd_atomic: target + 1, ..good }),
-        ] {
-            let failed = qp.to_rtr(&rtr).expect_err("a value beyond its limit");
-            is(&failed.error, name, max);
-            qp = failed.handle;
-        }
-    }
-    let mut qp = qp.to_rtr(&good)?;
-    let usual = Shape::default().rts;
-    let initiator = u8::try_from(device.max_qp_init_rd_atom).unwrap_or(u8::MAX - 1);
-    for (name, max, rts, checked_by_rxe) in [
-        ("timeout", 31, RtsAttr { timeout: 32, ..usual }, true),
-        ("max_rd_atomic", initiator.into(), RtsAttr { max_rd_atomic: initiator + 1, ..usual }, true),
-        ("retry_cnt", 7, RtsAttr { retry_cnt: 8, ..usual }, false),
-        ("rnr_retry", 7, RtsAttr { rnr_retry: 8, ..usual }, false),
+    for (name, max, rtr, checked_by_rxe) in [
+        ("min_rnr_timer", 31, RtrAttr { min_rnr_timer: 32, ..good }, true),
+        ("max_dest_rd_atomic", target.into(), RtrAttr { max_dest_rd_atomic: target + 1, ..good }, false),
     ] {
         if rxe && !checked_by_rxe {
             continue;
         }
+        let failed = qp.to_rtr(&rtr).expect_err("a value beyond its limit");
+        is(&failed.error, name, max);
+        qp = failed.handle;
+    }
+    let mut qp = qp.to_rtr(&good)?;
+    let usual = Shape::default().rts;
+    let initiator = u8::try_from(device.max_qp_init_rd_atom).unwrap_or(u8::MAX - 1);
+    for (name, max, rts) in [
+        ("timeout", 31, RtsAttr { timeout: 32, ..usual }),
+        ("max_rd_atomic", initiator.into(), RtsAttr { max_rd_atomic: initiator + 1, ..usual }),
+        ("retry_cnt", 7, RtsAttr { retry_cnt: 8, ..usual }),
+        ("rnr_retry", 7, RtsAttr { rnr_retry: 8, ..usual }),
+    ] {
         let failed = qp.to_rts(&rts).expect_err("a value beyond its limit");
         is(&failed.error, name, max);
         qp = failed.handle;

@@ -275,12 +275,10 @@ fn modify_qp_sends_only_what_the_mask_names() {
 #[test]
 fn numbers_that_the_kernel_would_cut_off_never_reach_it() {
     let far = AhAttr { grh: Some(GlobalRoute { sgid_index: 300, ..GlobalRoute::default() }), ..ah_attr() };
-    let attr =
-        QpAttr { rq_psn: 1 << 24, path_mtu: Mtu(6), ah_attr: far, alt_ah_attr: far, ..QpAttr::default() };
+    let attr = QpAttr { path_mtu: Mtu(6), ah_attr: far, alt_ah_attr: far, ..QpAttr::default() };
     let scripted = Scripted::new([]);
     let uverbs = on(&scripted);
     for (mask, text) in [
-        (QpAttrMask::RQ_PSN, "rq_psn 16777216 does not fit into 24 bits: the most is 16777215"),
         (QpAttrMask::AV, "sgid_index 300 does not fit into 8 bits: the most is 255"),
         (QpAttrMask::ALT_PATH, "sgid_index 300 does not fit into 8 bits: the most is 255"),
         (
@@ -296,6 +294,40 @@ fn numbers_that_the_kernel_would_cut_off_never_reach_it() {
         error.to_string(),
         "create_ah on rxe0: sgid_index 300 does not fit into 8 bits: the most is 255 (EINVAL)"
     );
+}
+
+#[test]
+fn of_numbers_with_more_bits_than_their_fields_the_driver_decides() {
+    let attr = QpAttr {
+        rq_psn: 0xff00_0001,
+        sq_psn: 0xfe00_0002,
+        dest_qp_num: 0xfd00_0003,
+        timeout: 32,
+        retry_cnt: 8,
+        rnr_retry: 9,
+        min_rnr_timer: 33,
+        ..QpAttr::default()
+    };
+    let mask = QpAttrMask::RQ_PSN
+        | QpAttrMask::SQ_PSN
+        | QpAttrMask::DEST_QPN
+        | QpAttrMask::TIMEOUT
+        | QpAttrMask::RETRY_CNT
+        | QpAttrMask::RNR_RETRY
+        | QpAttrMask::MIN_RNR_TIMER;
+    let mask_bytes: String = mask.bits().to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut expected = vec!["00".repeat(64)];
+    expected.push("05000000".into()); // qp_handle
+    expected.push(mask_bytes); // attr_mask
+    expected.push("00000000010000ff020000fe030000fd".into()); // qkey, rq_psn, sq_psn, dest_qp_num
+    expected.push("00".repeat(15)); // access, pkey indices, states, MTU, reads
+    expected.push("21".into()); // min_rnr_timer
+    expected.push("00200809".into()); // port_num, timeout, retry_cnt, rnr_retry
+    expected.push("00".repeat(4));
+    let write = format!("write 26: in {}, out 0+0", expected.concat());
+    let scripted =
+        Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY)), Expect::command(&write, Reply::ok())]);
+    qp::modify_qp(&on(&scripted), 5, &attr, mask).unwrap();
 }
 
 #[test]

@@ -227,8 +227,9 @@ fn a_rate_limit_that_the_mask_does_not_name_stays_zero() {
 #[test]
 fn numbers_that_do_not_fit_are_refused_by_the_extended_command_too() {
     let scripted = Scripted::new([]);
-    let wide = QpAttr { sq_psn: 1 << 24, ..attr() };
-    let error = qp::modify_qp_ex(&on(&scripted), HANDLE, &wide, QpAttrMask::SQ_PSN, Uhw::none()).unwrap_err();
+    let no_mtu = QpAttr { path_mtu: Mtu(6), ..attr() };
+    let error =
+        qp::modify_qp_ex(&on(&scripted), HANDLE, &no_mtu, QpAttrMask::PATH_MTU, Uhw::none()).unwrap_err();
     assert_eq!((error.verb, error.errno), ("modify_qp", Errno::INVAL));
     let error = qp::query_qp(&on(&scripted), HANDLE, QpAttrMask::RATE_LIMIT).unwrap_err();
     assert_eq!((error.verb, error.errno), ("query_qp", Errno::OPNOTSUPP));
