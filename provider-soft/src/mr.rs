@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use roce::engine::{Access, MemoryAttr};
 use verbs_core::provider::{Destroy, MrChange, MrOps, ReregError};
+use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
@@ -68,6 +69,11 @@ impl Memory {
         }
         check_access(device, verb, access - PAGED)?;
         self.by_kernel = self.is_paged();
+        if self.pins_nothing() {
+            let reason =
+                "the memory reaches beyond the last address, or has no bytes and begins a page".into();
+            return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
+        }
         if self.is_paged() {
             // Which pages there are is the program's to choose at any time.
             let cause = Cause::Access { access: PAGED };
@@ -89,6 +95,20 @@ impl Memory {
         };
         self.by_kernel = is_checked && length > 0 && paged::is_supported();
         Ok(())
+    }
+
+    /// Returns whether the kernel would find no page to pin: none between the address, rounded down
+    /// to a page, and the end, rounded up, which is beyond the last address if it is 0.
+    ///
+    /// # References
+    /// The kernel's drivers/infiniband/core/umem.c, `ib_umem_get`
+    fn pins_nothing(&self) -> bool {
+        if self.is_paged() {
+            return false;
+        }
+        let page = page_size();
+        let end = self.addr.checked_add(self.length).and_then(|end| end.checked_next_multiple_of(page));
+        end.is_none_or(|end| end <= self.addr & !(page - 1))
     }
 
     /// Returns the address of the first byte in work requests.
@@ -126,8 +146,10 @@ impl Mr {
     /// Registers memory.
     ///
     /// # Errors
-    /// - `EINVAL` with the limit or the foreign object; `EOPNOTSUPP` for an unsupported access
-    ///   right.
+    /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
+    ///   beyond the last address, and for no bytes at the start of a page, of which the kernel
+    ///   would pin nothing.
+    /// - `EOPNOTSUPP` for an unsupported access right.
     /// - `EFAULT` with [`Cause::Inaccessible`].
     /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
     ///
@@ -370,14 +392,18 @@ impl Destroy for Mr {
 /// Checks the rights of a region.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::NeedsLocalWrite`]; `EOPNOTSUPP` with [`Cause::Access`].
+/// `EINVAL` with [`Cause::NeedsLocalWrite`], or with [`Cause::Access`] for bits that no device
+/// knows; `EOPNOTSUPP` with [`Cause::Access`].
 fn check_access(device: &Device, verb: &'static str, access: AccessFlags) -> Result<()> {
     explain::region_access(access).map_err(|cause| device.error(verb, Errno::INVAL).because(cause))?;
-    let lacking = access - AccessFlags::OPTIONAL_RANGE - SUPPORTED;
+    // Huge pages and the optional rights make accesses faster at best.
+    let lacking = access - AccessFlags::OPTIONAL_RANGE - AccessFlags::HUGETLB - SUPPORTED;
     if lacking.is_empty() {
         return Ok(());
     }
-    Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Access { access: lacking }))
+    let unknown = lacking.iter_names().fold(lacking, |left, (_, right)| left - right);
+    let errno = if unknown.is_empty() { Errno::OPNOTSUPP } else { Errno::INVAL };
+    Err(device.error(verb, errno).because(Cause::Access { access: lacking }))
 }
 
 fn engine_access(access: AccessFlags) -> Access {

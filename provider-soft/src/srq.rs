@@ -125,13 +125,10 @@ impl SrqOps for Srq {
     fn modify(&self, queue: &mut SrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         const VERB: &str = "modify_srq";
         let (device, srq) = (&self.device, self.srq);
-        let unknown = mask - (SrqAttrMask::MAX_WR | SrqAttrMask::LIMIT);
         if !queue.0.is_of_srq(device, self.slot) {
             return Err(foreign(device, VERB, "queue of a shared receive queue"));
         }
-        if !unknown.is_empty() {
-            return Err(device.error(VERB, Errno::INVAL));
-        }
+        // Unknown bits of the mask are ignored, as the kernel's drivers ignore them.
         let resizes = mask.contains(SrqAttrMask::MAX_WR);
         let max_wr = if resizes { attr.max_wr } else { self.max_wr.load(Ordering::Relaxed) };
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;

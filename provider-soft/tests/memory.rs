@@ -59,6 +59,21 @@ fn memory_that_cannot_be_accessed_is_not_registered() {
     assert_refused(register(&pd, none, LENGTH, AccessFlags::empty()), none, LENGTH, "readable");
     let readable = map(ProtFlags::PROT_READ);
     assert_refused(register(&pd, readable, LENGTH, LOCAL_WRITE), readable, LENGTH, "writable");
+    let writable = map(ProtFlags::PROT_WRITE);
+    assert_refused(register(&pd, writable, LENGTH, AccessFlags::empty()), writable, LENGTH, "readable");
+    register(&pd, writable, LENGTH, LOCAL_WRITE).unwrap();
+}
+
+#[test]
+fn memory_without_a_page_to_pin_is_not_registered() {
+    let pd = open().alloc_pd().unwrap();
+    let last = core::ptr::without_provenance_mut(usize::MAX - 63);
+    let page = map(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+    for (start, length) in [(last, 128), (last, 64), (last, 1), (page, 0), (core::ptr::null_mut(), 0)] {
+        let error = register(&pd, start, length, LOCAL_WRITE).unwrap_err();
+        assert_eq!(error.errno, Errno::INVAL, "{length} bytes at {start:p}: {error}");
+    }
+    register(&pd, page.wrapping_add(1), 0, LOCAL_WRITE).unwrap();
 }
 
 #[test]

@@ -54,16 +54,20 @@ fn rights_that_a_region_cannot_have_have_a_cause() {
     let bytes = Box::leak(Box::new([0_u64; 8]));
     let (addr, len) = (bytes.as_mut_ptr().cast(), 64);
     let (write, atomic) = (AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC);
-    let huge = AccessFlags::HUGETLB;
+    let (durable, unknown) = (AccessFlags::FLUSH_PERSISTENT, AccessFlags::from_bits_retain(1 << 10));
     for (access, errno, cause) in [
         (write | AccessFlags::REMOTE_READ, Errno::INVAL, Cause::NeedsLocalWrite { access: write }),
         (write | atomic, Errno::INVAL, Cause::NeedsLocalWrite { access: write | atomic }),
-        (AccessFlags::LOCAL_WRITE | huge, Errno::OPNOTSUPP, Cause::Access { access: huge }),
+        (AccessFlags::LOCAL_WRITE | durable, Errno::OPNOTSUPP, Cause::Access { access: durable }),
+        (AccessFlags::LOCAL_WRITE | unknown, Errno::INVAL, Cause::Access { access: unknown }),
     ] {
         // SAFETY: leaked memory that nothing else uses.
         let error = unsafe { pd.reg_mr(addr, len, access) }.unwrap_err();
         assert_eq!((error.errno, error.cause), (errno, cause));
     }
+    let ignored = AccessFlags::LOCAL_WRITE | AccessFlags::HUGETLB | AccessFlags::RELAXED_ORDERING;
+    // SAFETY: as above.
+    unsafe { pd.reg_mr(addr, len, ignored) }.unwrap();
 }
 
 #[test]

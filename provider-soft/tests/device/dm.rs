@@ -163,10 +163,10 @@ fn a_region_of_device_memory_that_cannot_be_is_refused() {
     assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::Foreign { what: "device memory" }));
     let error = pd.reg_dm_mr(&dm, 0, 64, AccessFlags::REMOTE_WRITE).unwrap_err();
     assert!(matches!(error.cause, Cause::NeedsLocalWrite { .. }), "{error}");
-    let error = pd.reg_dm_mr(&dm, 0, 64, AccessFlags::HUGETLB).unwrap_err();
+    let error = pd.reg_dm_mr(&dm, 0, 64, AccessFlags::FLUSH_PERSISTENT).unwrap_err();
     assert_eq!(
         (error.errno, error.cause),
-        (Errno::OPNOTSUPP, Cause::Access { access: AccessFlags::HUGETLB })
+        (Errno::OPNOTSUPP, Cause::Access { access: AccessFlags::FLUSH_PERSISTENT })
     );
     let raw = context.raw().reg_dm_mr(pd.raw(), dm.raw(), 0, 64, AccessFlags::LOCAL_WRITE);
     assert_eq!(raw.unwrap_err().errno, Errno::INVAL, "without ZERO_BASED");
