@@ -82,12 +82,13 @@ pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
 }
 
 /// Returns the attributes of a queue pair. Members that the mask does not name may hold anything.
+/// Of an enumeration the lower 8 bits count, as in rdma-core's commands.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     QpAttr {
-        qp_state: QpState(narrow(attr.qp_state)),
-        cur_qp_state: QpState(narrow(attr.cur_qp_state)),
-        path_mtu: Mtu(narrow(attr.path_mtu)),
-        path_mig_state: MigState(narrow(attr.path_mig_state)),
+        qp_state: QpState(attr.qp_state as u8),
+        cur_qp_state: QpState(attr.cur_qp_state as u8),
+        path_mtu: Mtu(attr.path_mtu as u8),
+        path_mig_state: MigState(attr.path_mig_state as u8),
         qkey: attr.qkey,
         rq_psn: attr.rq_psn,
         sq_psn: attr.sq_psn,

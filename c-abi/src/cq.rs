@@ -136,7 +136,7 @@ pub(crate) trait CqVerbs {
     unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error>;
     /// Counts an event that was read.
     unsafe fn count_event(&self, cq: *mut ibv_cq);
-    unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error>;
+    unsafe fn modify_cq(&self, cq: *mut ibv_cq, attr: &ibv_modify_cq_attr) -> Result<(), Error>;
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error>;
 }
 
@@ -181,11 +181,16 @@ impl<P: Provider> CqVerbs for Provided<P> {
             };
             (channel, parent)
         };
+        let known = CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN;
+        // librxe does not look at the flags that it does not know.
+        if !known.contains(init.flags) && self.context().provider_name() != "rxe" {
+            return Err(refused("create_cq_ex", Errno::INVAL));
+        }
         let attr = CqInitAttr {
             channel,
             comp_vector: init.comp_vector,
             user_handle: at as u64,
-            flags: init.flags,
+            flags: init.flags & known,
             wc_flags: init.wc_flags,
             ..CqInitAttr::new(init.cqe)
         };
@@ -239,7 +244,14 @@ impl<P: Provider> CqVerbs for Provided<P> {
         }
     }
 
-    unsafe fn modify_cq(&self, cq: *mut ibv_cq, moderation: CqModeration) -> Result<(), Error> {
+    unsafe fn modify_cq(&self, cq: *mut ibv_cq, attr: &ibv_modify_cq_attr) -> Result<(), Error> {
+        if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
+            // librxe has no such call, whatever the mask.
+            let is_rxe = self.context().provider_name() == "rxe";
+            return Err(refused("modify_cq", if is_rxe { Errno::OPNOTSUPP } else { Errno::INVAL }));
+        }
+        let (cq_count, cq_period) = (attr.moderate.cq_count, attr.moderate.cq_period);
+        let moderation = CqModeration { cq_count, cq_period };
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(cq, "modify_cq")? };
         let modified = inner.with_shared(|queue| queue.modify(moderation));
@@ -414,7 +426,7 @@ pub(crate) unsafe fn create_cq_of(
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members and flags that no release has, `EOPNOTSUPP` for fields that none has.
+/// `EINVAL` for members that no release has, `EOPNOTSUPP` for fields that none has.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     let asks = |bit| attr.comp_mask & bit != 0;
@@ -431,10 +443,6 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     let flags = if asks(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
-    let known = CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN;
-    if flags & !known.bits() != 0 {
-        return Err(Errno::INVAL);
-    }
     Ok(Init {
         cqe: attr.cqe,
         cq_context: attr.cq_context,
@@ -466,15 +474,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     not_null!(cq, attr);
     // SAFETY: the caller's promise.
-    code(unsafe {
-        let attr = &*attr;
-        if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            Err(refused("modify_cq", Errno::INVAL))
-        } else {
-            let (cq_count, cq_period) = (attr.moderate.cq_count, attr.moderate.cq_period);
-            verbs((*cq).context).modify_cq(cq, CqModeration { cq_count, cq_period })
-        }
-    })
+    code(unsafe { verbs((*cq).context).modify_cq(cq, &*attr) })
 }
 
 /// `ibv_destroy_cq(3)`.

@@ -32,7 +32,7 @@ use crate::c::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_IND_TABLE, IBV_QP_INIT_ATTR_MAX_TSO_HEADER,
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_RX_HASH, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD,
     IBV_QP_OPEN_ATTR_CONTEXT, IBV_QP_OPEN_ATTR_NUM, IBV_QP_OPEN_ATTR_TYPE, IBV_QP_OPEN_ATTR_XRCD,
-    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY,
+    IBV_QPT_RAW_PACKET, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY,
     IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
     IBV_WR_ATOMIC_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_context, ibv_ece, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr,
@@ -324,6 +324,19 @@ impl<P: Provider> QpVerbs for Provided<P> {
         let (attr, granted) = (&own, &mut attr.cap);
         let asks = |bit| attr.comp_mask & bit != 0;
         let qp_type = QpType(narrow(attr.qp_type));
+        let lacks_domain =
+            attr.qp_type != IBV_QPT_XRC_RECV && (!asks(IBV_QP_INIT_ATTR_PD) || attr.pd.is_null());
+        if attr.qp_type > u8::MAX.into() || lacks_domain {
+            return Err(refused(VERB, Errno::INVAL));
+        }
+        // librxe knows these alone, and libmlx5 takes no header for other types.
+        const OF_RXE: u32 =
+            IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        let is_rxe = self.context().provider_name() == "rxe";
+        let has_no_header = asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.qp_type != IBV_QPT_RAW_PACKET;
+        if has_no_header || (is_rxe && attr.comp_mask & !OF_RXE != 0) {
+            return Err(refused(VERB, Errno::OPNOTSUPP));
+        }
         let pd_of_qp = if asks(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
         // SAFETY: the objects that the attributes name are live.
         let (parent, srq, xrcd, send_cq, recv_cq) = unsafe {
@@ -623,7 +636,7 @@ pub(crate) unsafe fn create_qp_scattering(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         if (*attr).comp_mask & !KNOWN != 0 {
-            Err(refused("create_qp_ex", Errno::INVAL))
+            Err(refused("create_qp_ex", Errno::OPNOTSUPP))
         } else {
             verbs(context).create_qp(context, &mut *attr, scatter)
         }
@@ -671,11 +684,16 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
     let mask = QpAttrMask::from_bits_retain(mask as u32);
+    // Refused first, as by rdma-core's library: the transition may be missing an attribute as well.
+    if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
+        return fail(&refused("modify_qp", Errno::OPNOTSUPP));
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        let result = verbs((*qp).context).modify_qp(qp, &qp_attr_from_c(&*attr), mask);
+        let attr = qp_attr_from_c(&*attr);
+        let result = verbs((*qp).context).modify_qp(qp, &attr, mask);
         if result.is_ok() && mask.contains(QpAttrMask::STATE) {
-            (*qp).state = (*attr).qp_state;
+            (*qp).state = attr.qp_state.0.into();
         }
         code(result)
     }

@@ -61,6 +61,8 @@ pub(crate) struct Init {
     srq_type: SrqType,
     attr: ibv_srq_attr,
     tm: TmCap,
+    /// The mask has bits that no release knows.
+    has_unknown: bool,
 }
 
 /// # Safety
@@ -110,9 +112,16 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         };
         let mut object = Box::<SrqObject<P>>::new_uninit();
         let ibv_srq_attr { max_wr, max_sge, srq_limit } = init.attr;
-        // libmlx5 makes the smallest queue for none, and does not look at the limit.
-        let is_mlx5 = self.context().provider_name() == "mlx5";
-        let (max_wr, srq_limit) = if is_mlx5 { (max_wr.max(1), 0) } else { (max_wr, srq_limit) };
+        let provider = self.context().provider_name();
+        let (is_rxe, is_mlx5) = (provider == "rxe", provider == "mlx5");
+        // Nor does libmlx5 look at the mask of a plain queue.
+        if init.has_unknown && (is_rxe || init.srq_type != SrqType::BASIC) {
+            return Err(refused(VERB, Errno::OPNOTSUPP));
+        }
+        // libmlx5 makes the smallest queue for none. The manual calls the limit irrelevant here;
+        // rxe takes it nevertheless.
+        let max_wr = if is_mlx5 { max_wr.max(1) } else { max_wr };
+        let srq_limit = if is_rxe { srq_limit } else { 0 };
         let attr = SrqInitAttr {
             srq_type: init.srq_type,
             max_wr,
@@ -314,6 +323,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
             srq_type: SrqType::BASIC,
             attr: from.attr,
             tm: TmCap::default(),
+            has_unknown: false,
         };
         create((*pd).context, Ok(init), &mut from.attr)
     }
@@ -322,7 +332,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members that no release has, and for missing ones.
+/// `EINVAL` for missing members, and for a type that no release has.
 fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD
@@ -336,8 +346,8 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
         IBV_SRQT_TM => IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
         _ => 0,
     } | IBV_SRQ_INIT_ATTR_PD;
-    let is_whole = attr.comp_mask & !KNOWN == 0
-        && attr.comp_mask & needed == needed
+    let is_whole = attr.comp_mask & needed == needed
+        && srq_type <= IBV_SRQT_TM
         && !attr.pd.is_null()
         && !(needed & IBV_SRQ_INIT_ATTR_XRCD != 0 && attr.xrcd.is_null())
         && !(needed & IBV_SRQ_INIT_ATTR_CQ != 0 && attr.cq.is_null());
@@ -353,6 +363,7 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
         srq_type: SrqType(srq_type),
         attr: attr.attr,
         tm: if asks(IBV_SRQ_INIT_ATTR_TM) { TmCap { max_num_tags, max_ops } } else { TmCap::default() },
+        has_unknown: attr.comp_mask & !KNOWN != 0,
     })
 }
 

@@ -16,7 +16,8 @@ pub(crate) const COMPILE: Duration = Duration::from_secs(300);
 /// A program, or a library that programs preload.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    pub(crate) name: &'static str,
+    /// The name of its binary.
+    pub name: &'static str,
     /// Its source text.
     pub(crate) source: &'static str,
     /// Options of the linker.

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
+//! | [`arguments`] | calls of C with odd arguments, and the decided differences from rdma-core |
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`forked`] | functions in processes of their own |
 //! | [`process`] | commands with a deadline, servers |
@@ -30,6 +31,8 @@
 //! or both for those of guests, which the feature `guest` adds. `kernel` is all three.
 
 pub mod api_fuzz;
+#[cfg(feature = "suites")]
+pub mod arguments;
 #[cfg(feature = "suites")]
 pub mod cm_fabric;
 #[cfg(feature = "suites")]

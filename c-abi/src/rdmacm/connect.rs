@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use rdmacm::ConnParam;
 use verbs_core::Errno;
+use verbs_core::explain::BITS_24;
 use verbs_core::types::{AsyncEventType, Ece, QpState};
 
 use super::id::{self, complete_call, forget_event, private};
@@ -89,7 +90,8 @@ unsafe fn send(
         }
         let own = (*id).qp;
         let (qp_num, srq) = if own.is_null() {
-            param.map_or((0, false), |param| (param.qp_num, param.srq != 0))
+            // The kernel takes the 24 bits of the field.
+            param.map_or((0, false), |param| (param.qp_num & BITS_24, param.srq != 0))
         } else {
             ((*own).qp_num, !(*own).srq.is_null())
         };

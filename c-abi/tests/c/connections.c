@@ -172,7 +172,8 @@ static void a_program_moves_queue_pairs_of_its_own(void)
 	struct rdma_cm_id *server = request_of(channel, listener);
 	for (enum ibv_qp_state state = IBV_QPS_INIT; state <= IBV_QPS_RTS; state++)
 		move(server, far.qp, state);
-	param.qp_num = far.qp->qp_num;
+	/* The field has 24 bits. */
+	param.qp_num = far.qp->qp_num | 0xff000000;
 	IS(rdma_accept(server, &param), 0);
 	struct rdma_cm_event *event = expect(channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	CHECK(event->id == client);

@@ -4,6 +4,9 @@
 //! allocator of the libraries as well: both report invalid accesses to the heap, double frees, and
 //! memory that nothing points to at the end. Both runs are shorter.
 //!
+//! `arguments.c` prints the results of calls with odd arguments, which are compared with those of
+//! rdma-core's library on the kernel's devices.
+//!
 //! `no_device.c` prints what the library returns where no device is involved; rdma-core's own
 //! library has to print the same.
 
@@ -12,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_tests::arguments::{self, Device, ROWS, Row};
 use verbs_tests::process::{self, Finished};
 use verbs_tests::runner::{Case, CaseResult, Stop, fail, skip};
 
@@ -59,6 +63,8 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     cases.push(Case::new(SUITE, format!("{COMPARED} prints the same on rdma-core's library"), same_as_c));
+    let name = "odd arguments have the results of the kernel's devices, or decided ones";
+    cases.push(Case::new(SUITE, name, as_devices_of_the_kernel));
     cases
 }
 
@@ -153,6 +159,22 @@ fn succeeds(command: &mut Command) -> CaseResult<Finished> {
     eprint!("{}{}", ended.stdout, ended.stderr);
     let line = ended.stderr.lines().find(|line| line.contains(".c:")).or_else(|| ended.stderr.lines().next());
     fail(format_args!("{}: {}", ended.status, line.unwrap_or("no message")))
+}
+
+/// Compares what `arguments.c` prints with what it printed on rdma-core's library.
+fn as_devices_of_the_kernel() -> CaseResult {
+    let mut command = command(&compile(arguments::PROGRAM.name, Mode::Plain)?, Mode::Plain)?;
+    let output = succeeds(&mut command)?.stdout;
+    let all = arguments::of_no_device(&output);
+    let undecided = arguments::undecided(Device::Soft, &all);
+    let is_idle =
+        |row: &&Row| row.devices == [Device::Soft] && !all.iter().any(|one| row.explains(Device::Soft, one));
+    let idle: Vec<_> = ROWS.iter().filter(is_idle).map(|row| row.shown).collect();
+    if undecided.is_empty() && idle.is_empty() {
+        return Ok(());
+    }
+    let undecided: Vec<_> = undecided.iter().map(ToString::to_string).collect();
+    fail(format_args!("not decided: {}; decided and not there: {idle:?}", undecided.join("; ")))
 }
 
 fn same_as_c() -> CaseResult {

@@ -8,17 +8,17 @@
 //! With `--without-ioctls` every case runs under a filter that refuses the ioctls of uverbs, and
 //! with the provider hidden; 3 if the filter cannot be used.
 //!
-//! `guest --compile` compiles the C library of the suites on the host, beside this program.
+//! `guest --compile` compiles the C programs of the suites on the host, beside this program.
 
 use std::process::ExitCode;
 
 use verbs_tests::refuse;
 use verbs_tests::runner::{self, Form, Options, left_out};
-use verbs_tests::{compiled, suites, together};
+use verbs_tests::{arguments, compiled, suites, together};
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {
-        return compiled::main("guest", &[together::LIBRARY]);
+        return compiled::main("guest", &[together::LIBRARY, arguments::PROGRAM]);
     }
     let mut options = Options::default();
     let mut without_ioctls = false;

@@ -22,16 +22,20 @@ mod utils;
 use std::path::Path;
 use std::process::Command;
 
+use crate::arguments::{Device, same_on_both_libraries};
 use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::tools::{Maker, linked_dir, run};
+use crate::tools::{DEVICE, Maker, linked_dir, run};
 
 const SUITE: &str = "c_abi";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
     let loaded = Case::new(SUITE, "programs load our library and no library of C", programs_load_ours);
-    [loaded]
+    let arguments = Case::new(SUITE, "odd arguments have the same results on either library", || {
+        same_on_both_libraries(Device::Rxe, DEVICE, true)
+    });
+    [loaded, arguments]
         .into_iter()
         .chain(utils::cases())
         .chain(perftest::cases())

@@ -57,13 +57,14 @@ use std::path::PathBuf;
 
 use self::control::Control;
 use self::kernel_log::KernelLog;
+use crate::arguments;
 use crate::compiled::Program;
 use crate::runner::{Case, CaseResult, Form, Stop, fail};
 use crate::tools::link_theirs;
 
 /// C programs that the suites compile.
-pub const PROGRAMS: [Program; 4] =
-    [attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
+pub const PROGRAMS: [Program; 5] =
+    [arguments::PROGRAM, attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
 
 /// Devices of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,9 @@
 //! steps. A [tracer program](crate::record::tracer) reads its commands from the outside, on either
 //! library.
 //!
+//! `arguments` compares the results of calls with [odd arguments](crate::arguments) in the same
+//! way.
+//!
 //! The table is shown in `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
 //! attributes` writes it.
 
@@ -14,7 +17,8 @@ pub mod table;
 use std::process::Command;
 use std::time::Duration;
 
-use super::{Setup, device};
+use super::{Port, Setup, device};
+use crate::arguments::{Device, same_on_both_libraries};
 use crate::compiled::{Program, compiled};
 use crate::record::compare::{Difference, differences, unexplained};
 use crate::record::normal::{Step, steps};
@@ -38,6 +42,10 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     [
         Case::new(SUITE, "attributes", move || explained(setup)),
         Case::new(SUITE, "attributes of two runs on one library are the same", move || same(setup)),
+        // A suite of its own, which guests with either kind of port run.
+        Case::new("arguments", "the same results on either library", move || {
+            same_on_both_libraries(Device::ConnectX, &device(0), setup.port == Port::Roce)
+        }),
     ]
     .into_iter()
     .map(|case| case.within(2 * RUN + LIMIT))
