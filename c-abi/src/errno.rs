@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::sync::OnceLock;
 
-use verbs_core::{Errno, Error};
+use verbs_core::{Errno, Error, environment};
 
 /// Sets `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -77,11 +77,11 @@ enum Log {
 fn destination() -> Option<&'static Log> {
     static LOG: OnceLock<Option<Log>> = OnceLock::new();
     LOG.get_or_init(|| {
-        let level = std::env::var("VERBS_LOG_LEVEL").ok()?.trim().parse::<u32>().ok()?;
+        let level = environment::variable("VERBS_LOG_LEVEL")?.trim().parse::<u32>().ok()?;
         if level == 0 {
             return None;
         }
-        let file = std::env::var_os("VERBS_LOG_FILE")
+        let file = environment::variable_os("VERBS_LOG_FILE")
             .and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok());
         Some(file.map_or(Log::Stderr, Log::File))
     })

@@ -29,7 +29,6 @@
 #![allow(unsafe_code)]
 
 use core::mem::offset_of;
-use std::env;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -44,7 +43,7 @@ use verbs_core::kernel::KernelContext;
 use verbs_core::provider::DeviceOps as _;
 use verbs_core::ring::barrier;
 use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType};
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, environment};
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
@@ -118,7 +117,7 @@ impl Device {
     /// `ENODEV` for a device of another driver; `EOPNOTSUPP` for a driver or a device that is too
     /// old; any errno that the kernel returns.
     pub(crate) fn open(info: &DeviceInfo) -> Result<Arc<Self>> {
-        let has_dyn_uar = env::var(DYN_UAR).map_or(true, |value| value.trim() != "0");
+        let has_dyn_uar = environment::variable(DYN_UAR).is_none_or(|value| value.trim() != "0");
         let (kernel, reply) =
             negotiate(has_dyn_uar, |uhw| KernelContext::open_uhw(info, DRIVER_ID, fw_ver, uhw))?;
         Self::new(kernel, &reply)

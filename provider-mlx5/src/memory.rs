@@ -25,15 +25,14 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
-use verbs_core::Errno;
 use verbs_core::fork::Excluded;
 use verbs_core::provider::{QueueAllocator, QueueMemory as Reply};
 use verbs_core::ring::{Region, page_size};
+use verbs_core::{Errno, environment};
 
 /// A parent domain's allocator.
 pub(crate) type Allocator = Arc<dyn QueueAllocator>;
@@ -195,7 +194,7 @@ impl QueueMemory {
         {
             return Self::over(region, Some(lent));
         }
-        let value = kind.variable().and_then(|name| env::var(name).ok());
+        let value = kind.variable().and_then(environment::variable);
         let pages = if allocator.is_some() { Pages::Usual } else { Pages::of(value.as_deref()) };
         Self::over(pages.allocate(len)?, None)
     }

@@ -18,7 +18,6 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::env;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{
@@ -37,7 +36,7 @@ use verbs_core::types::{
     Ece, Gid, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
     RxHashConf,
 };
-use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
 use zerocopy::IntoBytes;
 
 use crate::cq::scatter::{Lists, RecvLists, SendLists};
@@ -90,7 +89,7 @@ pub enum ScatterToCqe {
 impl ScatterToCqe {
     /// Returns the flags of the command.
     fn flags(self, device: &Device) -> u32 {
-        let is_on = || env::var_os(SCATTER_TO_CQE).is_some_and(|value| value != "0");
+        let is_on = || environment::variable_os(SCATTER_TO_CQE).is_some_and(|value| value != "0");
         match self {
             Self::Usual if !is_on() || device.is_imported || !device.regions.all_in_reach() => 0,
             Self::Usual => MLX5_QP_FLAG_SCATTER_CQE,

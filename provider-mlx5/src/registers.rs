@@ -37,13 +37,12 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use std::env;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocUcontextResp;
-use verbs_core::Result;
 use verbs_core::cmd::mlx5::{UarType, free_uar};
+use verbs_core::{Result, environment};
 
 use crate::direct::RegisterDirect;
 use crate::doorbell::{ArmRegister, BlueFlame};
@@ -136,7 +135,7 @@ impl Registers {
         if shared.is_empty() {
             return Err(kernel.uverbs().bad_reply("alloc_uar", "a page of registers that is too short"));
         }
-        Ok(Self::over(shared, *reply, Config::of(|name| env::var(name).ok())))
+        Ok(Self::over(shared, *reply, Config::of(environment::variable)))
     }
 
     fn over(shared: Vec<Uar>, reply: Mlx5IbAllocUcontextResp, config: Config) -> Self {

@@ -64,6 +64,9 @@ impl Device {
     }
 }
 
+/// The stack of a worker, which the environment does not choose.
+const STACK: usize = 2 << 20;
+
 /// Starts the worker, and waits until it runs: a thread that begins where memory has run short
 /// meanwhile ends the process.
 fn start(name: &str, shared: Arc<Shared>) -> Result<JoinHandle<()>, Errno> {
@@ -72,7 +75,7 @@ fn start(name: &str, shared: Arc<Shared>) -> Result<JoinHandle<()>, Errno> {
     let its = Arc::clone(&running);
     // Signals are left to the program's threads. The new thread inherits the mask.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let worker = std::thread::Builder::new().name(name.into()).spawn(move || {
+    let worker = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(move || {
         *its.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         its.1.notify_one();
         drop(its);

@@ -12,7 +12,7 @@ use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
 use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
 use verbs_core::types::Guid;
-use verbs_core::{Errno, Error, Result};
+use verbs_core::{Errno, Error, Result, environment};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -218,9 +218,9 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
         return each(&asked.made);
     }
     NEXT.store(0, Ordering::Relaxed);
-    let made = match std::env::var_os(VARIABLE) {
+    let made = match environment::variable_os(VARIABLE) {
         Some(asked) => {
-            let [strict_ports, checked] = [STRICT_PORTS, CHECKED_MEMORY].map(std::env::var_os);
+            let [strict_ports, checked] = [STRICT_PORTS, CHECKED_MEMORY].map(environment::variable_os);
             let strict_ports = strict_ports.as_ref().map(|value| value.to_string_lossy());
             let checked = checked.as_ref().map(|value| value.to_string_lossy());
             let builder = SoftBuilder::from_environment(strict_ports.as_deref(), checked.as_deref());

@@ -8,6 +8,7 @@
 //! | [`cmd`] | one function per kernel method |
 //! | [`types`] | the values that verbs take and return: attributes, work requests, completions |
 //! | [`checks`] | the checks of work requests that all providers make |
+//! | [`environment`] | variables, none of them in set-user-ID programs |
 //! | [`explain`] | the causes of refused values, the same for all providers |
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
@@ -31,6 +32,7 @@ pub mod channel;
 pub mod checks;
 pub mod cmd;
 pub mod discovery;
+pub mod environment;
 pub mod explain;
 pub mod exposed;
 #[cfg(doctest)]

@@ -13,6 +13,7 @@
 //! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
 //! | [`librdmacm`] | rdmacm-utils and others that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
+//! | [`set_user_id`] | one of them with the rights of root, run by another user |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |
 
@@ -23,6 +24,7 @@ mod librdmacm;
 mod own;
 mod perftest;
 mod pyverbs;
+mod set_user_id;
 mod ucx;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         perftest::cases(),
         librdmacm::cases(),
         own::cases(),
+        set_user_id::cases(),
         bindings::cases(),
         ucx::cases(),
         pyverbs::cases(),

@@ -29,7 +29,7 @@ const COMPARED: &str = "no_device";
 
 /// The way a program is compiled and run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+pub(crate) enum Mode {
     Plain,
     Valgrind,
     Address,
@@ -86,6 +86,11 @@ fn programs() -> Vec<String> {
 
 /// Compiles a program.
 fn compile(program: &str, mode: Mode) -> CaseResult<PathBuf> {
+    compile_with(program, mode, &[])
+}
+
+/// Compiles a program with options for the linker.
+pub(crate) fn compile_with(program: &str, mode: Mode, options: &[&str]) -> CaseResult<PathBuf> {
     let compiler = library::installed("cc", "gcc")?;
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
         return skip("rdma-core's headers are not installed (package libibverbs-dev)");
@@ -107,7 +112,7 @@ fn compile(program: &str, mode: Mode) -> CaseResult<PathBuf> {
     } else {
         cc.arg(&source);
     }
-    cc.args(["-libverbs", "-lpthread", "-ldl"]);
+    cc.args(["-libverbs", "-lpthread", "-ldl"]).args(options);
     match process::run_group(&mut cc, LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(binary),
         Ok(ended) if ended.stderr.contains("libasan") => {

@@ -18,7 +18,6 @@
 #![allow(unsafe_code)]
 
 use core::fmt;
-use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -27,7 +26,7 @@ use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX;
 use verbs_core::channel::{Attr, DriverAttrs, Uhw};
 use verbs_core::provider::{CqOps, Destroy, DeviceOps as _, EventsRead};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
-use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
+use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
 use zerocopy::IntoBytes;
 
 use super::{Completion, CqeCompression, Optional, Poller, Ring, Shared, compressed};
@@ -150,9 +149,9 @@ impl Cq {
         explain::wc_flags(attr.wc_flags, fields(device, attr.wc_flags))
             .map_err(|cause| error(Errno::OPNOTSUPP).because(cause))?;
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let stride =
-            stride(cqe_size, env::var(SIZE).ok()).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let variable = env::var(compressed::VARIABLE).ok();
+        let stride = stride(cqe_size, environment::variable(SIZE))
+            .map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let variable = environment::variable(compressed::VARIABLE);
         let compression = CqeCompression::of_queue(device, compression, variable, attr.wc_flags, stride)?;
         let (parent, allocator) = parent.unzip();
         let allocator = allocator.flatten();

@@ -17,8 +17,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::NodeType;
-use crate::Errno;
 use crate::types::Guid;
+use crate::{Errno, environment};
 
 /// The directories that discovery reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +32,11 @@ pub struct Roots {
 impl Roots {
     /// Returns `/dev/infiniband`, and `/sys` or the environment's `SYSFS_PATH`.
     ///
-    /// The variable is ignored in a program that runs with more rights than its caller (setuid,
-    /// setgid, file capabilities). If it is set, `/proc/self/auxv` tells such programs apart; if
-    /// that file cannot be read, the variable is ignored.
+    /// The variable is ignored in a program with more rights than its caller
+    /// ([`environment`](crate::environment)).
     #[doc(alias = "ibv_get_sysfs_path")]
     pub fn system() -> Self {
-        let sysfs = std::env::var_os("SYSFS_PATH").filter(|path| {
-            !path.is_empty() && fs::read("/proc/self/auxv").is_ok_and(|auxv| is_trusted(&auxv))
-        });
+        let sysfs = environment::variable_os("SYSFS_PATH").filter(|path| !path.is_empty());
         Self { sysfs: sysfs.map_or_else(|| "/sys".into(), PathBuf::from), dev: "/dev/infiniband".into() }
     }
 
@@ -52,15 +49,6 @@ impl Roots {
     pub(super) fn uverbs_class(&self) -> PathBuf {
         self.sysfs.join("class/infiniband_verbs")
     }
-}
-
-/// Returns whether the auxiliary vector allows the environment to be trusted.
-fn is_trusted(auxv: &[u8]) -> bool {
-    let word = |bytes: &[u8]| bytes.try_into().map(usize::from_ne_bytes).ok();
-    auxv.chunks_exact(2 * size_of::<usize>())
-        .map(|entry| entry.split_at(size_of::<usize>()))
-        .find(|(kind, _)| word(kind) == Some(libc::AT_SECURE as usize))
-        .is_some_and(|(_, value)| word(value) == Some(0))
 }
 
 /// An entry of a directory of uverbs devices.
@@ -140,21 +128,6 @@ pub(super) fn node_guid(ibdev: &Path) -> Option<Guid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn auxv(entries: &[(usize, usize)]) -> Vec<u8> {
-        entries.iter().flat_map(|(kind, value)| [kind.to_ne_bytes(), value.to_ne_bytes()].concat()).collect()
-    }
-
-    #[test]
-    fn the_environment_is_believed_only_if_at_secure_is_there_and_zero() {
-        let secure = libc::AT_SECURE as usize;
-        assert!(is_trusted(&auxv(&[(6, 4096), (secure, 0), (0, 0)])));
-        assert!(!is_trusted(&auxv(&[(6, 4096), (secure, 1), (0, 0)])));
-        assert!(!is_trusted(&auxv(&[(6, 4096), (0, 0)])));
-        assert!(!is_trusted(&[]));
-        let whole = auxv(&[(secure, 0)]);
-        assert!((0..whole.len()).all(|len| !is_trusted(&whole[..len])));
-    }
 
     #[test]
     fn a_number_has_digits_only() {

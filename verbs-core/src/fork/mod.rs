@@ -22,7 +22,6 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -33,7 +32,7 @@ use nix::sys::mman::{MmapAdvise, madvise};
 
 use crate::ring::page_size;
 use crate::types::ForkStatus;
-use crate::{Errno, Result, discovery};
+use crate::{Errno, Result, discovery, environment};
 
 /// Protects registered memory from forks, where the kernel does not. The environment variables
 /// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in
@@ -274,7 +273,10 @@ fn state() -> MutexGuard<'static, State> {
     static STATE: OnceLock<Mutex<State>> = OnceLock::new();
     let state = STATE.get_or_init(|| {
         let mut state = State { mode: Mode::Off, pages: Pages::default() };
-        if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].into_iter().any(|name| env::var_os(name).is_some()) {
+        if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"]
+            .into_iter()
+            .any(|name| environment::variable_os(name).is_some())
+        {
             // Without protection, `status` reports it, as in C.
             let _ = state.enable(&Kernel);
         }
@@ -304,7 +306,7 @@ fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
 fn page_size_at(addr: usize) -> usize {
     static HUGE: OnceLock<bool> = OnceLock::new();
     let ordinary = page_size();
-    if !HUGE.get_or_init(|| env::var_os("RDMAV_HUGEPAGES_SAFE").is_some()) {
+    if !HUGE.get_or_init(|| environment::variable_os("RDMAV_HUGEPAGES_SAFE").is_some()) {
         return ordinary;
     }
     File::open("/proc/self/smaps")

@@ -119,6 +119,9 @@ fn farewell() {
 /// The number of looks at a lock that another thread has, with a yield after each.
 const PATIENCE: u32 = 1000;
 
+/// The stack of the manager's thread, which the environment does not choose.
+const STACK: usize = 2 << 20;
+
 fn start() -> Result<&'static Manager, Errno> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -127,7 +130,8 @@ fn start() -> Result<&'static Manager, Errno> {
     let state = Mutex::new(State::new(Arc::clone(&epoll)));
     // Signals are left to the program's threads. The new thread inherits the mask.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let thread = std::thread::Builder::new().name("rdmacm-soft".into()).spawn(|| MANAGER.wait().run());
+    let thread = std::thread::Builder::new().name("rdmacm-soft".into()).stack_size(STACK);
+    let thread = thread.spawn(|| MANAGER.wait().run());
     // It was the mask before, which the kernel accepts again.
     let _ = mask.thread_set_mask();
     thread.map_err(|error| Errno::from_io(&error))?;
