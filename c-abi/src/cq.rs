@@ -24,7 +24,7 @@ use crate::c::{
 };
 use crate::context::{Provided, Verbs as _, verbs};
 use crate::convert::count;
-use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, destroy_in_place, public};
@@ -462,6 +462,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     not_null!(cq);
+    given_room!();
     let Some(cqe) = count(cqe) else { return fail(&refused("resize_cq", Errno::INVAL)) };
     // SAFETY: the queue is live.
     code(unsafe { verbs((*cq).context).resize_cq(cq, cqe as u32) })

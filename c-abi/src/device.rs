@@ -24,7 +24,8 @@ use verbs_core::{Errno, Error};
 
 use crate::c::{ibv_context, ibv_device};
 use crate::context::is_stand_in;
-use crate::{context, errno};
+use crate::errno::not_null_or_null;
+use crate::{context, errno, reserve};
 
 /// A device of the table.
 #[repr(C)]
@@ -152,7 +153,13 @@ pub(crate) unsafe fn release(device: *mut ibv_device) {
 const CLASS: &str = "/sys/class/infiniband_verbs";
 
 /// Lists the devices, and counts a user of each.
+///
+/// # Errors
+/// `ENOMEM` where memory is short; `ENOSYS` for a kernel without RDMA; those of the search.
 fn list() -> Result<Vec<*mut ibv_device>, Error> {
+    if !reserve::has_room() {
+        return Err(errno::refused("get_device_list", Errno::NOMEM));
+    }
     let found = DeviceList::with_drivers(&[])?;
     for skipped in found.skipped() {
         errno::log(skipped);
@@ -311,9 +318,7 @@ pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int 
 /// `device` is a device of a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if device.is_null() {
-        return errno::refuse_null(Errno::INVAL);
-    }
+    not_null_or_null!(device);
     // SAFETY: the device is live.
     let known = unsafe { Known::device(device) };
     match (known.driver().open)(known.info()) {

@@ -108,13 +108,26 @@ macro_rules! not_null {
     };
 }
 
-/// Refuses a null pointer: returns null from a function that returns a pointer.
+/// Refuses a null pointer, and a call where memory is short: returns null from a function that
+/// returns a pointer.
 macro_rules! not_null_or_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
             return $crate::errno::refuse_null(verbs_core::Errno::INVAL);
         })+
+        if !$crate::reserve::has_room() {
+            return $crate::errno::refuse_null(verbs_core::Errno::NOMEM);
+        }
     };
 }
 
-pub(crate) use {not_null, not_null_or_null};
+/// Refuses a call where memory is short: returns `ENOMEM` from a function that returns an errno.
+macro_rules! given_room {
+    () => {
+        if !$crate::reserve::has_room() {
+            return $crate::errno::refuse(verbs_core::Errno::NOMEM);
+        }
+    };
+}
+
+pub(crate) use {given_room, not_null, not_null_or_null};

@@ -21,6 +21,7 @@
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
+//! | [`reserve`] | memory for small allocations where the process has run short of it |
 //! | [`left`] | the end of objects that a program leaves behind |
 //! | [`wait`] | the system calls in which a thread may be cancelled |
 //! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
@@ -68,6 +69,7 @@ pub mod qp;
 pub mod query;
 pub mod rates;
 mod rdmacm;
+pub mod reserve;
 mod shared;
 pub mod srq;
 pub mod strings;

@@ -29,8 +29,8 @@ use crate::dm::DmahObject;
 use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::fork::exclude;
 use crate::object::{Object, check_handle, public};
-use crate::pd;
 use crate::shared::Shared;
+use crate::{pd, reserve};
 
 /// A provider's memory region.
 pub(crate) struct Mr<P: Provider> {
@@ -456,6 +456,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         && (access == 0 || changes(IBV_REREG_MR_CHANGE_ACCESS));
     if !is_sound {
         fail(&refused("rereg_mr", Errno::INVAL));
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    if !reserve::has_room() {
+        errno::refuse(Errno::NOMEM);
         return IBV_REREG_MR_ERR_INPUT;
     }
     let access = AccessFlags::from_bits_retain(access as u32);

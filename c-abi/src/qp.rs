@@ -41,7 +41,7 @@ use crate::c::{
 };
 use crate::context::{Provided, Verbs as _, verbs};
 use crate::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
-use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::mlx5dv::DvQpEx;
@@ -747,6 +747,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
+    given_room!();
     // SAFETY: the caller's promise.
     code(unsafe { verbs((*qp).context).attach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid) })
 }

@@ -156,7 +156,7 @@ impl EventChannel {
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
         let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
-        let cookie = table::reserve();
+        let cookie = table::reserve().map_err(|errno| Error::new("create_id", "", errno))?;
         match self.first.create_id(cookie.0, space, qp_type) {
             Ok(backend) => Ok(CmId::new(cookie, backend, space, qp_type)),
             Err(error) => {

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
+use verbs_core::Errno;
 use verbs_core::slots::{SlotId, Slots};
 
 use crate::id::IdInner;
@@ -36,8 +37,11 @@ pub(crate) struct Entry {
 }
 
 /// Reserves a cookie, whose events are skipped until it is [entered](enter).
-pub(crate) fn reserve() -> SlotId {
-    table().cookies.insert(Entry { id: Weak::new(), is_group: false })
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn reserve() -> Result<SlotId, Errno> {
+    table().cookies.try_insert(Entry { id: Weak::new(), is_group: false })
 }
 
 /// Gives a cookie to its owner.
@@ -85,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_removed_cookie_finds_nothing_and_neither_does_its_number() {
-        let cookie = reserve();
+        let cookie = reserve().unwrap();
         enter(cookie, Entry { id: Weak::new(), is_group: true });
         enter_number(0xffff_0001, cookie);
         assert!(find(cookie.0, None).is_some_and(|(found, entry)| found == cookie && entry.is_group));
@@ -94,7 +98,7 @@ mod tests {
         remove(cookie);
         assert!(find(cookie.0, None).is_none() && find(0, Some(0xffff_0001)).is_none());
         // The number has another id by now: the end of the first one leaves it alone.
-        let next = reserve();
+        let next = reserve().unwrap();
         enter_number(0xffff_0001, next);
         remove_number(0xffff_0001, cookie);
         assert!(find(0, Some(0xffff_0001)).is_some_and(|(found, _)| found == next));

@@ -197,7 +197,7 @@ impl<P: Provider> Cq<P> {
             parent_domain => parent_domain,
         };
         let channel = init.channel.map(|channel| channel.share(registry)).transpose()?;
-        let entry = registry.enter(Kind::Cq);
+        let entry = registry.enter(Kind::Cq, "create_cq")?;
         let id = CqId(entry.id);
         let attr = CqInitAttr {
             cqe: init.cqe,

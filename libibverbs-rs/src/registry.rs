@@ -186,8 +186,12 @@ impl Registry {
     }
 
     /// Returns an id that stays live until the entry is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, kind: Kind) -> Entry {
-        Entry { id: self.table(kind).insert(None), kind, registry: Arc::clone(self) }
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn enter(self: &Arc<Self>, kind: Kind, verb: &'static str) -> crate::Result<Entry> {
+        let id = self.table(kind).try_insert(None).map_err(|errno| self.error(verb, errno))?;
+        Ok(Entry { id, kind, registry: Arc::clone(self) })
     }
 
     pub(crate) fn cq(&self, raw: u64) -> Option<CqId> {

@@ -175,7 +175,7 @@ impl<P: Provider> Srq<P> {
         if xrcd.is_some_and(|xrcd| !Arc::ptr_eq(xrcd.context().registry(), registry)) {
             return Err(registry.foreign(VERB, "XRC domain"));
         }
-        let entry = registry.enter(Kind::Srq);
+        let entry = registry.enter(Kind::Srq, VERB)?;
         let id = SrqId(entry.id);
         let attr = SrqInitAttr {
             srq_type,

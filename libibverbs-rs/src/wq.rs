@@ -87,7 +87,7 @@ impl<P: Provider> Pd<P> {
         const VERB: &str = "create_wq";
         let registry = self.context().registry();
         let cq = init.cq.share(registry, VERB)?;
-        let entry = registry.enter(Kind::Wq);
+        let entry = registry.enter(Kind::Wq, VERB)?;
         let attr = WqInitAttr {
             wq_type: init.wq_type,
             max_wr: init.max_wr,

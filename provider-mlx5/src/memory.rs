@@ -32,7 +32,7 @@ use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::fork::Excluded;
 use verbs_core::provider::{QueueAllocator, QueueMemory as Reply};
 use verbs_core::ring::{Region, page_size};
-use verbs_core::{Errno, environment};
+use verbs_core::{Errno, environment, room};
 
 /// A parent domain's allocator.
 pub(crate) type Allocator = Arc<dyn QueueAllocator>;
@@ -189,6 +189,8 @@ impl QueueMemory {
         len: usize,
     ) -> Result<Self, Errno> {
         let len = in_pages(len);
+        // What the library records of the queue's requests is no longer than the queue.
+        room::check(len)?;
         if let Some(allocator) = allocator
             && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?
         {

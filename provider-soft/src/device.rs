@@ -11,12 +11,11 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
-use verbs_core::Errno;
 use verbs_core::types::Guid;
+use verbs_core::{Errno, thread};
 
 use crate::io::Socket;
 use crate::registration::SoftBuilder;
@@ -36,7 +35,7 @@ impl Device {
     /// Makes a device on a socket.
     ///
     /// # Errors
-    /// The errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the process may
+    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the process may
     /// start no more threads.
     pub(crate) fn new(
         name: &str,
@@ -47,7 +46,8 @@ impl Device {
     ) -> Result<Arc<Self>, Errno> {
         let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
         exit::remember(&shared);
-        let worker = start(name, Arc::clone(&shared))?;
+        let its = Arc::clone(&shared);
+        let worker = thread::start(name, move || worker::run(&its))?;
         let device = Arc::new(Self { shared, worker: Mutex::new(Some(worker)), is_auto });
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|device| device.strong_count() > 0);
@@ -62,31 +62,6 @@ impl Device {
         let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         devices.iter().filter_map(Weak::upgrade).filter(|device| !device.is_forked()).collect()
     }
-}
-
-/// The stack of a worker, which the environment does not choose.
-const STACK: usize = 2 << 20;
-
-/// Starts the worker, and waits until it runs: a thread that begins where memory has run short
-/// meanwhile ends the process.
-fn start(name: &str, shared: Arc<Shared>) -> Result<JoinHandle<()>, Errno> {
-    // No channel: one that waits leaves an allocation to a thread that is not Rust's.
-    let running = Arc::new((Mutex::new(false), Condvar::new()));
-    let its = Arc::clone(&running);
-    // Signals are left to the program's threads. The new thread inherits the mask.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let worker = std::thread::Builder::new().name(name.into()).stack_size(STACK).spawn(move || {
-        *its.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        its.1.notify_one();
-        drop(its);
-        worker::run(&shared);
-    });
-    // It was the mask before, which the kernel accepts again.
-    let _ = mask.thread_set_mask();
-    let worker = worker.map_err(|error| Errno::from_io(&error))?;
-    let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);
-    drop(running.1.wait_while(is_running, |is_running| !*is_running));
-    Ok(worker)
 }
 
 impl core::ops::Deref for Device {

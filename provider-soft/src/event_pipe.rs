@@ -4,7 +4,7 @@
 //! The program has one end of a stream socket and reads records of a fixed size, as it would from
 //! the kernel's completion channels and asynchronous files. Writing never blocks and never raises a
 //! signal. Records that do not fit are kept, in order, and written when the worker finds that there
-//! is room again: no event is lost. Once the program has closed its end, records are dropped. When
+//! is room again: no event is lost while the process has memory. Once the program has closed its end, records are dropped. When
 //! an object is destroyed, its unread records are taken back, as the kernel does: a program that
 //! finds its end readable reads an event, and does not wait for one.
 
@@ -75,7 +75,10 @@ impl EventPipe {
         let mut record = Record { bytes: [0; 16], len: bytes.len() };
         record.bytes[..bytes.len()].copy_from_slice(bytes);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(record);
+        // The kernel, too, loses an event for which it has no memory.
+        if kept.try_reserve(1).is_ok() {
+            kept.push_back(record);
+        }
         self.write_kept(&mut kept)
     }
 

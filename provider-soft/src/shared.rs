@@ -28,7 +28,7 @@ use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::cm::GsiEnd;
 use crate::combining_lock::{CombiningLock, Guard};
@@ -88,12 +88,16 @@ struct KnownInterfaces {
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
+/// What a device allocates when it is made, in bytes: its tables, and space for packets.
+const MEMORY: usize = 4 << 20;
+
 impl Shared {
     /// Makes the state of a device on a socket.
     ///
     /// # Errors
-    /// The errno of a failed system call, notably `EMFILE`.
+    /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
     pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: SoftBuilder) -> Result<Self, Errno> {
+        room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), settings.strict_ports);
         // Watched before the state is read, so that no change is lost in between.
         let link = LinkWatch::open();

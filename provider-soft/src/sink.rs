@@ -157,11 +157,12 @@ impl EngineSink {
         }
     }
 
-    /// Adds a completion queue; returns `None` where `max` exist.
+    /// Adds a completion queue; returns `None` where `max` exist, or memory is short.
     pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Option<CqId> {
         let index = match self.cqs.iter().position(Option::is_none) {
             Some(index) => index,
             None if self.cqs.len() < max as usize => {
+                self.cqs.try_reserve(1).ok()?;
                 self.cqs.push(None);
                 self.cqs.len() - 1
             }
@@ -313,11 +314,13 @@ impl EngineSink {
         Some(self.end_of_sharer(&sharer))
     }
 
-    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free.
+    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free, or memory is
+    /// short.
     pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Option<usize> {
         let slot = match self.srqs.iter().position(Option::is_none) {
             Some(slot) => slot,
             None if self.srqs.len() < limits::MAX_SRQ as usize => {
+                self.srqs.try_reserve(1).ok()?;
                 self.srqs.push(None);
                 self.srqs.len() - 1
             }

@@ -16,7 +16,9 @@
 //! | [`neighbour`] | the Ethernet address of a RoCE destination |
 //! | [`exposed`] | memory that peers may touch, as threads of this process access it |
 //! | [`words`] | aligned words copied to and from such memory |
+//! | [`thread`] | threads of the libraries |
 //! | [`random`] | numbers that strangers cannot guess |
+//! | [`room`] | whether there is memory for a call |
 //! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
 //! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //!
@@ -43,6 +45,8 @@ pub mod neighbour;
 pub mod provider;
 pub mod random;
 pub mod ring;
+pub mod room;
 pub mod slots;
+pub mod thread;
 pub mod transition;
 pub mod words;

@@ -13,6 +13,8 @@
 
 use core::fmt;
 
+use crate::Errno;
+
 /// A slot number and its generation, as the kernel carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
@@ -84,6 +86,19 @@ impl<T> Slots<T> {
         entry.value = Some(value);
         self.live += 1;
         SlotId::new(slot, entry.generation)
+    }
+
+    /// Inserts a value as [`insert`](Self::insert) does, where memory for it is left.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the table is as it was.
+    pub fn try_insert(&mut self, value: T) -> Result<SlotId, Errno> {
+        if self.free.is_empty() {
+            let to_remove = self.entries.len() + 1;
+            self.free.try_reserve(to_remove).map_err(|_| Errno::NOMEM)?;
+            self.entries.try_reserve(1).map_err(|_| Errno::NOMEM)?;
+        }
+        Ok(self.insert(value))
     }
 
     /// Returns the value of a live id.

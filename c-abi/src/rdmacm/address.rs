@@ -14,7 +14,7 @@ use verbs_core::Errno;
 
 use super::device::DeviceOfId;
 use super::id::{complete_call, private};
-use super::{Result, given, logged, status};
+use super::{Result, given, given_room, logged, status};
 use crate::c::{ibv_sa_path_rec, rdma_cm_id};
 use crate::convert::gid_to_c;
 
@@ -224,6 +224,7 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Resu
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { bind(id, addr) })
 }
@@ -240,6 +241,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
 }
@@ -278,6 +280,7 @@ pub(super) unsafe fn resolve(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { resolve_route(id, timeout_ms) })
 }
@@ -308,6 +311,7 @@ fn milliseconds(timeout: c_int) -> Duration {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     given!(id);
+    given_room!();
     // The kernel takes a negative number for a large one.
     let backlog = backlog as c_uint;
     // SAFETY: the caller's promise.

@@ -21,7 +21,7 @@ use verbs_core::types::QpType;
 
 use super::address;
 use super::id::{complete_call, private};
-use super::{Result, given, logged, minus_one, status};
+use super::{Result, given, given_room, logged, minus_one, status};
 use crate::c::{
     RAI_DNS, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP,
     RDMA_PS_UDP, rdma_addrinfo, rdma_cm_id,
@@ -167,6 +167,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
     given!(res);
+    given_room!();
     // SAFETY: the caller's promise.
     unsafe {
         match look_up(node, service, hints.as_ref()) {
@@ -425,6 +426,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe {
         let private = private(id);
@@ -520,6 +522,7 @@ pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
     given!(id, info);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe {
         let mut state = private(id).state();

@@ -31,7 +31,7 @@ use super::id::{self, Claimed};
 use super::{Result, logged};
 use crate::c::rdma_event_channel;
 use crate::object::Object;
-use crate::{errno, wait};
+use crate::{errno, reserve, wait};
 
 /// A channel, which a thread that waits at it keeps alive.
 #[derive(Debug)]
@@ -156,8 +156,11 @@ const FAULTS: [c_int; 7] =
 /// Makes a channel.
 ///
 /// # Errors
-/// As [`Channel::new`].
+/// `ENOMEM` where memory is short; as [`Channel::new`].
 pub(super) fn create() -> Result<*mut rdma_event_channel> {
+    if !reserve::has_room() {
+        return Err(Errno::NOMEM);
+    }
     let channel = Channel::new()?;
     let fd = channel.file.0.as_raw_fd();
     Ok(ChannelObject::boxed(rdma_event_channel { fd }, Arc::new(channel)))

@@ -13,7 +13,7 @@ use verbs_core::explain::BITS_24;
 use verbs_core::types::{AsyncEventType, Ece, QpState};
 
 use super::id::{self, complete_call, forget_event, private};
-use super::{Result, given, minus_one, qp, status};
+use super::{Result, given, given_room, minus_one, qp, status};
 use crate::c::{
     IBV_QPT_UD, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, ibv_ece, ibv_qp_attr, rdma_cm_id,
     rdma_conn_param,
@@ -116,6 +116,7 @@ unsafe fn send(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { connect(id, param.as_ref()) })
 }
@@ -149,6 +150,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Resul
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { accept(id, param.as_ref()) })
 }

@@ -12,7 +12,7 @@ use verbs_core::types::QpType;
 
 use super::id::{complete_call, forget_event, private};
 use super::qp::{rdma_destroy_qp, rdma_destroy_srq};
-use super::{Result, address, event, given, id, option, qp, status};
+use super::{Result, address, event, given, given_room, id, option, qp, status};
 use crate::c::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ibv_pd,
     ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
@@ -33,6 +33,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     given!(id, res);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { create(&*res, pd, attr.as_mut()).map(|made| *id = made) })
 }
@@ -137,6 +138,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     given!(listen, id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { request(listen).map(|made| *id = made) })
 }

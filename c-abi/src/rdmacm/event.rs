@@ -27,7 +27,9 @@ use verbs_core::Errno;
 use super::id::{self, Claimed, Kind, private};
 use super::multicast::Group;
 use super::tally::Tally;
-use super::{Result, address, addrinfo, channel, connect, given, minus_one, multicast, qp, status};
+use super::{
+    Result, address, addrinfo, channel, connect, given, given_room, minus_one, multicast, qp, status,
+};
 use crate::c::{
     RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_event_param, rdma_cm_event_type, rdma_cm_id,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
@@ -287,6 +289,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     given!(channel, event);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { next(channel).map(|read| *event = read) })
 }
@@ -319,6 +322,7 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     arg: u64,
 ) -> c_int {
     given!(id);
+    given_room!();
     if event != EventType::USER.0 {
         return minus_one(Errno::INVAL);
     }

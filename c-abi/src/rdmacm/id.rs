@@ -28,7 +28,7 @@ use super::device::DeviceOfId;
 use super::event::{self, rdma_ack_cm_event, result_of};
 use super::multicast::Group;
 use super::tally::Tally;
-use super::{Result, given, logged, status};
+use super::{Result, given, given_room, logged, status};
 use crate::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use crate::object::Object;
 use crate::shared::{Loan, Shared};
@@ -332,6 +332,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     ps: rdma_port_space,
 ) -> c_int {
     given!(id);
+    given_room!();
     let space = PortSpace(u16::try_from(ps).unwrap_or(u16::MAX));
     // SAFETY: the caller's promise.
     status(unsafe { create(channel, context, ps, space.qp_type()).map(|made| *id = made) })
@@ -359,6 +360,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
     channel: *mut rdma_event_channel,
 ) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { migrate(id, channel) })
 }

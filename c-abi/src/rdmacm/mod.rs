@@ -98,4 +98,13 @@ macro_rules! given {
         })+
     };
 }
-use given;
+
+/// Refuses a call where memory is short: returns -1 with `ENOMEM`.
+macro_rules! given_room {
+    () => {
+        if !$crate::reserve::has_room() {
+            return $crate::rdmacm::minus_one(verbs_core::Errno::NOMEM);
+        }
+    };
+}
+use {given, given_room};

@@ -18,7 +18,7 @@ use verbs_core::types::Gid;
 use super::address;
 use super::id::{complete_call, private};
 use super::tally::Tally;
-use super::{Result, given, of_verb, status};
+use super::{Result, given, given_room, of_verb, status};
 use crate::c::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
@@ -122,6 +122,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     given!(id);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { join(id, addr, false, context) })
 }
@@ -137,6 +138,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     given!(id, attr);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe {
         match only_sends(&*attr) {

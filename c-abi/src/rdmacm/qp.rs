@@ -20,7 +20,7 @@ use verbs_core::Errno;
 use verbs_core::types::{Ece, QpAttr, QpAttrMask, QpState};
 
 use super::id::private;
-use super::{Result, given, object, of_verb, status};
+use super::{Result, given, given_room, object, of_verb, status};
 use crate::c::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ,
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_XRC,
@@ -421,6 +421,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     given!(id, attr);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { create_plain(id, pd, &mut *attr) })
 }
@@ -435,6 +436,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     given!(id, attr);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { create(id, &mut *attr) })
 }
@@ -518,6 +520,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
     given!(id, attr);
+    given_room!();
     // SAFETY: the caller's promise; the struct has integers and null pointers.
     status(unsafe {
         let mut ex: ibv_srq_init_attr_ex = core::mem::zeroed();
@@ -542,6 +545,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
     given!(id, attr);
+    given_room!();
     // SAFETY: the caller's promise.
     status(unsafe { create_srq(id, &mut *attr) })
 }

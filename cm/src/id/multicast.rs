@@ -42,7 +42,7 @@ impl CmId {
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join_multicast(&self, group: impl Into<Address>, send_only: bool) -> Result<GroupKey> {
-        let cookie = table::reserve();
+        let cookie = table::reserve().map_err(|errno| Error::new("join_multicast", "", errno))?;
         table::enter(cookie, Entry { id: Arc::downgrade(&self.inner), is_group: true });
         // Under the lock, so that whoever reads the event finds the membership.
         let mut connection = self.inner.connection();

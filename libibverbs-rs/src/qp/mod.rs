@@ -137,7 +137,7 @@ impl<P: Provider> Qp<Reset, P> {
             return Err(registry.error(VERB, Errno::INVAL).because(cause));
         }
         let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp);
+        let entry = registry.enter(Kind::Qp, VERB)?;
         let cap = match table {
             None => init.cap,
             Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..init.cap },
@@ -174,7 +174,7 @@ impl<P: Provider> Qp<Reset, P> {
         let context = xrcd.context();
         let registry = context.registry();
         let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp);
+        let entry = registry.enter(Kind::Qp, VERB)?;
         let attr = QpInitAttr {
             qp_type: QpType::XRC_RECV,
             cap: QpCap::default(),
@@ -206,7 +206,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         let context = xrcd.context();
         let registry = context.registry();
         let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp);
+        let entry = registry.enter(Kind::Qp, VERB)?;
         let parts = context.raw().open_qp(xrcd.raw(), qp_num, entry.id.0)?;
         let qp = Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))?;
         if qp.state()? != S::STATE {

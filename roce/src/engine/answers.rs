@@ -39,7 +39,7 @@ use core::cmp::Reverse;
 
 use super::qp::Qp;
 use super::scheduler::PACKET_COST;
-use super::types::{Config, Gid, Network, Path, Time};
+use super::types::{Config, Gid, Network, Path, Refused, Time};
 
 /// The number of bytes, payload and headers, that one queue pair sends in a row: 15 packets of 4
 /// KiB.
@@ -109,6 +109,19 @@ enum Place {
 }
 
 impl Answers {
+    /// Allocates room for the peers of this many queue pairs, so that a queue pair that is connected
+    /// allocates little.
+    ///
+    /// # Errors
+    /// [`Refused::NoMemory`].
+    pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
+        let beyond = |len: usize| qps.saturating_sub(len);
+        self.peers.try_reserve(beyond(self.peers.len())).map_err(|_| Refused::NoMemory)?;
+        self.free.try_reserve(beyond(self.free.len())).map_err(|_| Refused::NoMemory)?;
+        self.line.try_reserve(beyond(self.line.len())).map_err(|_| Refused::NoMemory)?;
+        self.resting.try_reserve(beyond(self.resting.len())).map_err(|_| Refused::NoMemory)
+    }
+
     /// Adds a queue pair to a peer, and returns the peer's number.
     pub(crate) fn join(&mut self, address: Address, config: &Config, now: Time) -> u32 {
         let found = self.by_address.get(&address).copied();

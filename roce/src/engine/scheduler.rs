@@ -5,6 +5,7 @@
 use alloc::collections::VecDeque;
 
 use super::qp::Qp;
+use super::types::Refused;
 
 /// The cost of a packet beside its payload, in bytes of the window: about what the kernel charges a
 /// receiver's socket buffer for a small datagram.
@@ -103,10 +104,14 @@ impl Scheduler {
     }
 
     /// Allocates room for this many queue pairs.
-    pub(crate) fn reserve(&mut self, qps: usize) {
-        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
-            queue.reserve(qps.saturating_sub(queue.len()));
-        }
+    ///
+    /// # Errors
+    /// [`Refused::NoMemory`].
+    pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
+        [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked]
+            .into_iter()
+            .try_for_each(|queue| queue.try_reserve(qps.saturating_sub(queue.len())))
+            .map_err(|_| Refused::NoMemory)
     }
 
     /// Removes a queue pair that was destroyed.

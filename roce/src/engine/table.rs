@@ -58,7 +58,7 @@ impl<T> Table<T> {
         let max = (max as usize).min(all / 4);
         let len = modulus.next_power_of_two().clamp(2, all / 2);
         Self {
-            slots: empty(len),
+            slots: (0..len).map(|_| Slot::EMPTY).collect(),
             mask: len - 1,
             numbers: Vec::new(),
             number_mask: (all - 1) as u32,
@@ -70,14 +70,15 @@ impl<T> Table<T> {
     /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoNumbers`] if the source fails.
+    /// [`Refused::NoRoom`]; [`Refused::NoMemory`]; [`Refused::NoNumbers`] if the source fails.
     pub(crate) fn insert(&mut self, value: T, random: &mut dyn Random) -> Result<u32, Refused> {
         if self.numbers.len() >= self.max {
             return Err(Refused::NoRoom);
         }
         if (self.numbers.len() + 1) * 2 > self.slots.len() {
-            self.grow();
+            self.grow()?;
         }
+        self.numbers.try_reserve(1).map_err(|_| Refused::NoMemory)?;
         let number = self.free_number(random)?;
         let position = self.numbers.len() as u32;
         self.numbers.push(number);
@@ -104,9 +105,9 @@ impl<T> Table<T> {
 
     /// Doubles the number of places. Numbers that differ in their low bits also differ in more of
     /// them.
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Result<(), Refused> {
         let len = self.slots.len() * 2;
-        let old = core::mem::replace(&mut self.slots, empty(len));
+        let old = core::mem::replace(&mut self.slots, empty(len)?);
         self.mask = len - 1;
         for slot in old {
             if slot.number != FREE {
@@ -114,6 +115,7 @@ impl<T> Table<T> {
                 self.slots[index] = slot;
             }
         }
+        Ok(())
     }
 
     #[inline]
@@ -158,8 +160,11 @@ impl<T> Table<T> {
     }
 }
 
-fn empty<T>(len: usize) -> Box<[Slot<T>]> {
-    (0..len).map(|_| Slot::EMPTY).collect()
+fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
+    let mut slots = Vec::new();
+    slots.try_reserve_exact(len).map_err(|_| Refused::NoMemory)?;
+    slots.resize_with(len, || Slot::EMPTY);
+    Ok(slots.into_boxed_slice())
 }
 
 /// The number of draws beyond the number of places. A fair source fails with a probability of at

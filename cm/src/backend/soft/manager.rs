@@ -33,9 +33,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use ib_cm::time::{MILLISECOND, Time};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, SigmaskHow};
 use verbs::soft::cm::{ForkMark, at_exit, at_new_port};
 use verbs::{Cause, Errno, Error, Result};
+use verbs_core::thread;
 
 use super::presence::note_new_port;
 use super::state::State;
@@ -119,22 +119,13 @@ fn farewell() {
 /// The number of looks at a lock that another thread has, with a yield after each.
 const PATIENCE: u32 = 1000;
 
-/// The stack of the manager's thread, which the environment does not choose.
-const STACK: usize = 2 << 20;
-
 fn start() -> Result<&'static Manager, Errno> {
     let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     epoll.add(&wake, Token::Wake.event())?;
     let mark = ForkMark::new()?;
     let state = Mutex::new(State::new(Arc::clone(&epoll)));
-    // Signals are left to the program's threads. The new thread inherits the mask.
-    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let thread = std::thread::Builder::new().name("rdmacm-soft".into()).stack_size(STACK);
-    let thread = thread.spawn(|| MANAGER.wait().run());
-    // It was the mask before, which the kernel accepts again.
-    let _ = mask.thread_set_mask();
-    thread.map_err(|error| Errno::from_io(&error))?;
+    thread::start("rdmacm-soft", || MANAGER.wait().run())?;
     at_exit(farewell);
     at_new_port(on_new_port);
     Ok(MANAGER.get_or_init(|| Manager { state, next: Mutex::default(), epoll, wake, mark }))

@@ -22,8 +22,8 @@ impl<M: Memory> Engine<M> {
         if objects.gsi.is_some() || objects.well_known[GSI_QPN as usize].is_some() {
             return Err(Refused::Busy);
         }
+        objects.scheduler.reserve(objects.qps.len() + 1)?;
         objects.gsi = Some(Gsi::new()?);
-        objects.scheduler.reserve(objects.qps.len() + 1);
         Ok(())
     }
 

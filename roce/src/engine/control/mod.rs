@@ -136,6 +136,10 @@ impl<M: Memory> Engine<M> {
         let sends = if init.service == Service::XrcTarget { 0 } else { max_send_wr };
         let sq = SendQueue::new(sends, max_send_sge, max_inline_data)?;
         let rq = RecvQueue::new(receives, max_recv_sge)?;
+        let qps = self.objects.qps.len() + 1;
+        // One more for the general services interface.
+        self.objects.scheduler.reserve(qps + 1)?;
+        self.objects.answers.reserve(qps)?;
         self.use_pd(init.pd)?;
         let qp = Qp {
             qpn: Qpn(0),
@@ -179,9 +183,6 @@ impl<M: Memory> Engine<M> {
         if let Some(srq) = init.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users += 1;
         }
-        let qps = self.objects.qps.len();
-        // One more for the general services interface.
-        self.objects.scheduler.reserve(qps + 1);
         Ok(Qpn(number))
     }
 

@@ -1,0 +1,35 @@
+//! Whether there is memory for what a call is about to allocate.
+
+use core::hint::black_box;
+
+use crate::Errno;
+
+/// Checks that the allocator has `len` bytes in one piece, and gives them back.
+///
+/// For calls whose own allocations cannot fail one by one: a call that begins without memory is
+/// refused before it has changed anything. Other threads may take the memory meanwhile.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn check(len: usize) -> Result<(), Errno> {
+    let mut piece = Vec::<u8>::new();
+    // Seen by `black_box`, or the compiler would leave out an allocation without a use.
+    let is_there = black_box(&mut piece).try_reserve_exact(len).is_ok();
+    black_box(&piece);
+    if is_there { Ok(()) } else { Err(Errno::NOMEM) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_no_process_has_is_enomem() {
+        for len in [0, 1, 1 << 20] {
+            assert_eq!(check(len), Ok(()));
+        }
+        for len in [1 << 60, usize::MAX] {
+            assert_eq!(check(len), Err(Errno::NOMEM));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Threads of the libraries.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use nix::sys::signal::{SigSet, SigmaskHow};
+
+use crate::Errno;
+
+/// The stack of a thread in bytes, which the environment does not choose (`RUST_MIN_STACK`).
+const STACK: usize = 2 << 20;
+
+/// What a thread maps when it begins, beside its stack, in bytes at most: a guard page, a stack for
+/// signals, and its first memory of the allocator.
+const BESIDE: usize = 1 << 20;
+
+/// Starts a thread, and waits until it runs: a thread that begins where memory has run short
+/// meanwhile ends the process.
+///
+/// All signals are blocked in it, so that the program's threads handle them.
+///
+/// # Errors
+/// `ENOMEM`; `EAGAIN` where the process may start no more threads.
+pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Errno> {
+    check_room(STACK + BESIDE)?;
+    // No channel: one that waits leaves an allocation to a thread that is not Rust's.
+    let running = Arc::new((Mutex::new(false), Condvar::new()));
+    let its = Arc::clone(&running);
+    // The new thread inherits the mask.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let thread = thread::Builder::new().stack_size(STACK).name(name.into()).spawn(move || {
+        *its.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        its.1.notify_one();
+        drop(its);
+        run();
+    });
+    // It was the mask before, which the kernel accepts again.
+    let _ = mask.thread_set_mask();
+    let thread = thread.map_err(|error| Errno::from_io(&error))?;
+    let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(running.1.wait_while(is_running, |is_running| !*is_running));
+    Ok(thread)
+}
+
+/// Checks that there is address space for so many bytes.
+fn check_room(len: usize) -> Result<(), Errno> {
+    memmap2::MmapMut::map_anon(len).map(drop).map_err(|error| Errno::from_io(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_runs_under_its_name_and_blocks_all_signals() {
+        let before = SigSet::thread_get_mask().unwrap();
+        let (send, seen) = std::sync::mpsc::channel();
+        let thread = start("named", move || {
+            let name = thread::current().name().map(str::to_owned);
+            send.send((name, SigSet::thread_get_mask().unwrap())).unwrap();
+        });
+        thread.unwrap().join().unwrap();
+        let (name, mask) = seen.recv().unwrap();
+        assert_eq!(name.as_deref(), Some("named"));
+        assert!(mask.contains(nix::sys::signal::Signal::SIGUSR1));
+        assert_eq!(SigSet::thread_get_mask().unwrap(), before, "the caller's mask");
+    }
+
+    #[test]
+    fn a_length_that_no_process_has_is_enomem() {
+        assert_eq!((check_room(1 << 20), check_room(1 << 60)), (Ok(()), Err(Errno::NOMEM)));
+    }
+}
