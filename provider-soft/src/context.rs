@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::{
@@ -17,8 +17,9 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::comp_channel::CompChannels;
 use crate::device::Device;
-use crate::event_pipe::{EventPipe, inode};
+use crate::event_pipe::EventPipe;
 use crate::io::Counters;
 use crate::link::{Interface, PortLink};
 use crate::shared::Shared;
@@ -32,7 +33,7 @@ pub struct Context {
     /// Asynchronous events of the objects made from this context.
     events: Channel,
     async_fd: Arc<OwnedFd>,
-    channels: Mutex<Vec<Arc<EventPipe>>>,
+    channels: CompChannels,
 }
 
 impl Context {
@@ -41,6 +42,7 @@ impl Context {
         let pair = EventPipe::pair(size_of::<IbUverbsAsyncEventDesc>());
         let (events, async_fd) = pair.map_err(|errno| device.error("open_device", errno))?;
         let (events, async_fd) = (Arc::new(events), Arc::new(async_fd));
+        let channels = CompChannels::new().map_err(|errno| device.error("open_device", errno))?;
         device.control("open_device", |core, _| {
             core.sink.add_context(&events);
             Ok(())
@@ -49,7 +51,7 @@ impl Context {
             device: Arc::clone(device),
             events: Channel { pipe: events, reader: Arc::clone(&async_fd) },
             async_fd,
-            channels: Mutex::default(),
+            channels,
         })
     }
 
@@ -58,18 +60,14 @@ impl Context {
         self.device.socket.counters()
     }
 
-    /// Returns the completion channel with this reading end.
+    /// Returns the completion channel with this descriptor.
     fn channel(&self, fd: BorrowedFd<'_>) -> Result<Channel> {
-        let failed = |errno| self.device.error("create_cq", errno);
-        let inode = inode(fd).map_err(failed)?;
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe = channels.iter().find(|channel| channel.is_read_by(inode)).cloned();
+        let pipe = self.channels.pipe(fd).map_err(|errno| self.device.error("create_cq", errno))?;
         let pipe = pipe.ok_or_else(|| {
             let cause = Cause::Foreign { what: "completion channel" };
             self.device.error("create_cq", Errno::INVAL).because(cause)
         })?;
-        let reader = fd.try_clone_to_owned().map_err(|error| failed(Errno::from_io(&error)))?;
-        Ok(Channel { pipe, reader: Arc::new(reader) })
+        Ok(Channel { reader: Arc::clone(pipe.socket()), pipe })
     }
 }
 
@@ -135,13 +133,7 @@ impl DeviceOps for Context {
 
     fn create_comp_channel(&self) -> Result<OwnedFd> {
         self.device.check("create_comp_channel")?;
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        // First, because the process may have few descriptors left.
-        channels.retain(|channel| !channel.is_abandoned());
-        let pair = EventPipe::pair(size_of::<u64>());
-        let (channel, fd) = pair.map_err(|errno| self.device.error("create_comp_channel", errno))?;
-        channels.push(Arc::new(channel));
-        Ok(fd)
+        self.channels.create().map_err(|errno| self.device.error("create_comp_channel", errno))
     }
 }
 

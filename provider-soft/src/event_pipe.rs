@@ -1,8 +1,10 @@
 //! [`EventPipe`]: carries events to a program that waits for them with `poll(2)` or a blocking
 //! read.
 //!
-//! The program has one end of a stream socket and reads records of a fixed size, as it would from
-//! the kernel's completion channels and asynchronous files. Writing never blocks and never raises a
+//! The program has a descriptor from which it reads records of a fixed size, as it would from the
+//! kernel's completion channels and asynchronous files. Of asynchronous events it is one end of a
+//! stream socket; a completion channel is a socket that is [connected to
+//! itself](crate::comp_channel). Writing never blocks and never raises a
 //! signal. Records that do not fit are kept, in order, and written when the worker finds that there
 //! is room again: no event is lost while the process has memory. Once the program has closed its end, records are dropped. When
 //! an object is destroyed, its unread records are taken back, as the kernel does: a program that
@@ -11,23 +13,19 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno as NixErrno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
-use nix::sys::stat::fstat;
 use verbs_core::Errno;
 
 /// The writing end of a pipe.
 #[derive(Debug)]
 pub(crate) struct EventPipe {
-    stream: UnixStream,
+    writer: Arc<OwnedFd>,
     kept: Mutex<VecDeque<Record>>,
     /// The length of a record in bytes.
     record_len: usize,
-    /// The inode of the reading end, which identifies it whatever number its descriptor has.
-    inode: u64,
 }
 
 /// A record: at most as long as that of an asynchronous event.
@@ -53,21 +51,17 @@ impl EventPipe {
     /// Any errno of `socketpair(2)`, notably `EMFILE`.
     pub(crate) fn pair(record_len: usize) -> Result<(Self, OwnedFd), Errno> {
         let (stream, theirs) = UnixStream::pair().map_err(|error| Errno::from_io(&error))?;
-        let theirs = OwnedFd::from(theirs);
-        let inode = inode(theirs.as_fd())?;
-        Ok((Self { stream, kept: Mutex::default(), record_len, inode }, theirs))
+        Ok((Self::looped(stream.into(), record_len), theirs.into()))
     }
 
-    /// Returns whether the file with this inode is the reading end.
-    pub(crate) fn is_read_by(&self, inode: u64) -> bool {
-        self.inode == inode
+    /// Returns a writing end over a socket that receives what it sends.
+    pub(crate) fn looped(socket: OwnedFd, record_len: usize) -> Self {
+        Self { writer: Arc::new(socket), kept: Mutex::default(), record_len }
     }
 
-    /// Returns whether the program has closed its end.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        // `poll` reports hangups and errors without being asked for them.
-        let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    /// Returns the socket, from which records are read as well if it receives what it sends.
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.writer
     }
 
     /// Writes a record, behind those that are kept.
@@ -120,8 +114,8 @@ impl EventPipe {
     fn write_kept(&self, kept: &mut VecDeque<Record>) -> Written {
         while let Some(record) = kept.front() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-            match send(self.stream.as_raw_fd(), &record.bytes[..record.len], flags) {
-                // A stream takes a record of this size whole or not at all.
+            match send(self.writer.as_raw_fd(), &record.bytes[..record.len], flags) {
+                // A socket takes a record of this size whole or not at all.
                 Ok(_) => drop(kept.pop_front()),
                 Err(NixErrno::EINTR) => {}
                 Err(NixErrno::EAGAIN | NixErrno::ENOBUFS | NixErrno::ENOMEM) => return Written::Kept,
@@ -135,16 +129,8 @@ impl EventPipe {
 /// Writable when there is room for kept records.
 impl AsFd for EventPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.writer.as_fd()
     }
-}
-
-/// Returns the inode of an open file, which tells files apart.
-///
-/// # Errors
-/// Any errno of `fstat(2)`.
-pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(fstat(fd)?.st_ino)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -239,10 +225,7 @@ mod tests {
     #[test]
     fn a_program_that_closed_its_end_is_no_error() {
         let (pipe, theirs) = EventPipe::pair(16).unwrap();
-        assert!(pipe.is_read_by(inode(theirs.as_fd()).unwrap()));
-        assert!(!pipe.is_abandoned());
         drop(theirs);
-        assert!(pipe.is_abandoned());
         assert_eq!(pipe.write(&[0; 16]), Written::All);
     }
 }

@@ -83,6 +83,7 @@
 mod ah;
 pub mod cm;
 mod combining_lock;
+mod comp_channel;
 mod context;
 mod cq;
 mod device;

@@ -12,6 +12,7 @@ use common::{
     wait, wait_for_child, wait_ok,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
@@ -356,13 +357,17 @@ fn unread_events_go_with_the_object_that_they_belong_to() {
 }
 
 #[test]
-fn dropped_channels_leave_no_descriptors_behind_for_long() {
-    // Other tests run in this process, so the count must be far beyond theirs.
+fn a_channel_takes_one_descriptor_and_gives_it_back() {
+    const CHANNELS: usize = 1000;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4096)), hard).unwrap();
+    // Other tests run in this process, so the counts must be far beyond theirs.
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();
-    for _ in 0..1000 {
-        drop(context.create_comp_channel().unwrap());
-    }
+    let channels: Vec<_> = (0..CHANNELS).map(|_| context.create_comp_channel().unwrap()).collect();
+    let with = count();
+    assert!((before + 500..before + 1500).contains(&with), "{before} descriptors became {with}");
+    drop(channels);
     assert!(count() < before + 500, "{before} descriptors became {}", count());
 }
