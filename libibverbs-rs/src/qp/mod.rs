@@ -526,8 +526,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   group.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
-    /// - `ENETUNREACH` for a group of IPv4 on a soft device with an IPv6 address, and for one of IPv6
-    ///   on a loopback interface without a route for it. The error says how to add one.
+    /// - `ENETUNREACH` for a group of IPv4 on a soft device with an IPv6 address, and for one of
+    ///   IPv6 on a loopback interface without a route for it. The error says how to add one.
     /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
     ///   multicast.
     ///

@@ -17,8 +17,8 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// Returns the GID of the group that a device with this GID uses for a destination. A device with an
-/// IPv4 address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
+/// Returns the GID that a device with this GID uses for a destination. A device with an IPv4
+/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
 /// addresses of its own; every other destination is returned as it is.
 ///
 /// # References
