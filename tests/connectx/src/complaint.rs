@@ -74,6 +74,10 @@ rules! {
     /// as the queue holds it, and moves the queue pair to the error state. An Ethernet send queue
     /// only reports it.
     BlueFlameContent: "a work request stored through BlueFlame equals the one in the queue",
+    /// Only reported: early Linux drivers stored the last of several frames (`mlx5e_sq_xmit` with
+    /// `bf_budget`), so that devices accept it. libmlx5 stores a request that was posted alone
+    /// (`post_send_db`), and rings with the first 8 bytes of the last one otherwise.
+    BlueFlameSingle: "a work request is stored through BlueFlame only if its doorbell announces no other",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
     CqDoorbell: "a completion queue's consumer index does not pass its producer and does not decrease",
     CqArmSequence: "the record and the doorbell of an armed completion queue agree",
@@ -116,6 +120,11 @@ rules! {
     WqeChanged: "a work request stays unchanged in its queue from the doorbell until it ends",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
+    /// The device takes a length of 0 as 2 GiB. libmlx5 leaves such elements out of the receives of
+    /// queue pairs and work queues (`mlx5_post_recv`, `mlx5_post_wq_recv`). It stores them in
+    /// shared receive queues (`mlx5_post_srq_recv`), where a program may ask for one: there the
+    /// element only means 2 GiB.
+    RecvLength: "an element of a receive queue's list has a length that is not 0",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
     /// Only reported: the effect of a wrong checksum on a device is unknown.
     RecvSignature: "a receive carries a correct checksum if the queue pair asked for one",

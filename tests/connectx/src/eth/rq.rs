@@ -101,9 +101,7 @@ impl<B: Bus> Function<B> {
         let (pd, keep_vlan) = (Pd(rq.queue.pd), rq.keep_vlan);
         let sges = match scatter_list(&entry) {
             Ok(sges) => sges,
-            Err(what) => {
-                return self.fail_rq(rqn, Rule::RecvTerminator, format!("receive {counter:#x}: {what}"));
-            }
+            Err((rule, what)) => return self.fail_rq(rqn, rule, format!("receive {counter:#x}: {what}")),
         };
         let parsed = Parsed::new(frame);
         let vlan = parsed.and_then(|parsed| parsed.vlan.filter(|_| !keep_vlan && !parsed.service_vlan));
@@ -173,7 +171,7 @@ impl<B: Bus> Function<B> {
 }
 
 /// Returns the elements of a receive: as many as its stride holds, or those before the terminator.
-fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, String> {
+fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, (Rule, String)> {
     let mut sges = Vec::new();
     for element in entry.chunks_exact(data::SIZE) {
         // The top bit of the byte count requests alignment of the first write, which is not
@@ -181,11 +179,13 @@ fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, String> {
         let length = data::BYTE_COUNT.get32(element);
         let lkey = data::LKEY.get32(element);
         if length == 0 {
-            return if lkey == TERMINATOR_KEY {
-                Ok(sges)
-            } else {
-                Err(format!("an element of no bytes with key {lkey:#x}, which is not the terminator"))
+            let rule = match lkey {
+                TERMINATOR_KEY => return Ok(sges),
+                // Memory that was never written.
+                0 => Rule::RecvTerminator,
+                _ => Rule::RecvLength,
             };
+            return Err((rule, format!("an element of length 0 with key {lkey:#x}")));
         }
         sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey });
     }

@@ -93,6 +93,13 @@ impl Broken {
     }
 }
 
+impl Sq {
+    /// Returns the end of the last work request that a doorbell announced.
+    fn head(&self) -> u16 {
+        self.rung.as_ref().map_or(self.taken, |rung| rung.head)
+    }
+}
+
 impl Ethernet {
     /// Makes a queue wait for room or for its rate.
     fn wait(&mut self, sqn: u32, rung: Rung) {
@@ -106,27 +113,35 @@ impl Ethernet {
 }
 
 impl<B: Bus> Function<B> {
-    /// Handles a doorbell of an Ethernet send queue. Returns whether it belongs to one.
-    pub(crate) fn ring_eth(&mut self, uar: u32, doorbell: [u8; 8], blue_flame: Option<&[u8]>) -> bool {
+    /// Handles a doorbell of an Ethernet send queue. Returns whether it announced several work
+    /// requests; `None` if it belongs to no such queue.
+    pub(crate) fn ring_eth(
+        &mut self,
+        uar: u32,
+        doorbell: [u8; 8],
+        blue_flame: Option<&[u8]>,
+    ) -> Option<bool> {
         let sqn = ctrl::QPN.get32(&doorbell);
         let core = &mut self.core;
-        let Some(sq) = core.eth.sqs.get(&sqn) else { return false };
+        let sq = core.eth.sqs.get(&sqn)?;
         if sq.queue.uar != uar {
             let theirs = sq.queue.uar;
             core.log.complain(
                 Rule::DoorbellUar,
                 format!("send queue {sqn:#x} of UAR {theirs:#x} in UAR {uar:#x}"),
             );
-            return true;
+            return Some(false);
         }
         let head = match sq.queue.send_head(&core.bus, &mut core.log) {
             Ok(head) => head,
             Err(fault) => {
                 self.fail_sq(sqn, &Broken::new(Rule::DmaFault, format!("doorbell record: {fault}")));
-                return true;
+                return Some(false);
             }
         };
         core.log.trace.line(|| format::record(Queue::Send, sqn, head.into()));
+        let blocks = ctrl::DS.get32(&doorbell).div_ceil(4);
+        let several = u32::from(head.wrapping_sub(sq.head())) > blocks;
         match sq.state {
             QueueState::Ready => self.rung_eth(sqn, head, doorbell, blue_flame),
             QueueState::Error => self.flush_sq(sqn),
@@ -134,13 +149,13 @@ impl<B: Bus> Function<B> {
                 core.log.complain(Rule::WqeState, format!("send queue {sqn:#x} is in reset"));
             }
         }
-        true
+        Some(several)
     }
 
     /// Handles a doorbell of a queue in the ready state.
     fn rung_eth(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
-        let (first, size) = (sq.rung.as_ref().map_or(sq.taken, |rung| rung.head), sq.queue.size());
+        let (first, size) = (sq.head(), sq.queue.size());
         let posted = head.wrapping_sub(sq.taken);
         if head == first {
             let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;

@@ -9,14 +9,18 @@
 //! |---|---|
 //! | `length > 0` | a piece of memory |
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
-//! | `length == 0`, another key | nothing: a program may ask for it |
+//! | `length == 0`, another key | 2 GiB: a provider leaves such elements of a program out |
+//!
+//! libmlx5 leaves them out of a queue pair's own receives, but not of shared ones, so that only the
+//! former break a rule ([`Rule::RecvLength`]).
 //!
 //! A list of zeros means 2 GiB at a key that does not exist: a device accepts the receive, and a
 //! message into it fails. The model treats every list without a proper end in this way
 //! ([`UNREADABLE`]).
 //!
 //! # References
-//! PRM, "receive WQE", "shared receive queue"
+//! PRM, "receive WQE", "shared receive queue", "data segment"; rdma-core `providers/mlx5/qp.c`
+//! (`mlx5_post_recv`), `srq.c` (`mlx5_post_srq_recv`)
 
 use roce::engine::{PostRefused, Qpn, RecvWr, Sge, SrqId, State};
 
@@ -34,8 +38,11 @@ use crate::trace::format::{self, Queue};
 /// Key of an element that ends the list.
 pub(super) const TERMINATOR: u32 = 0x100;
 
+/// Bytes of an element whose length is 0. The field has 31 bits.
+const WHOLE: u32 = 1 << 31;
+
 /// Replacement for a list that breaks a rule: no key covers it.
-const UNREADABLE: Sge = Sge { addr: 0, length: 1 << 31, lkey: 0 };
+const UNREADABLE: Sge = Sge { addr: 0, length: WHOLE, lkey: 0 };
 
 /// Shortest interval between checks of queue pairs in error, in nanoseconds, after activity.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
@@ -102,6 +109,10 @@ impl<B: Bus> Function<B> {
             let elements = bytes.get(begin..).unwrap_or_default();
             self.core.log.trace.line(|| format::receive(Queue::Receive, qpn, at.into(), elements));
             let sges = self.elements(elements, || format!("queue pair {qpn:#x}, receive {at}"));
+            if let Some(place) = sges.iter().position(|sge| sge.length == WHOLE && *sge != UNREADABLE) {
+                let what = format!("queue pair {qpn:#x}, receive {at}: element {place} has none");
+                self.core.log.complain(Rule::RecvLength, what);
+            }
             let now = self.core.now;
             let wr = RecvWr { wr_id: u64::from(at), sges: &sges };
             if let Err(why) = self.engine.post_recv(Qpn(qpn), &wr, now, &mut self.core) {
@@ -283,8 +294,10 @@ fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
             // Memory that was never written.
             (0, 0) => return Err("an element of zeros".into()),
             (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),
-            (0, _) => {}
-            (length, lkey) => sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey }),
+            (length, lkey) => {
+                let length = if length == 0 { WHOLE } else { length };
+                sges.push(Sge { addr: data::ADDRESS.get(element), length, lkey });
+            }
         }
     }
     Ok(sges)

@@ -20,6 +20,7 @@ use super::{BASIC_BLOCK, Service, Waiting, udav};
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::destination::Destination;
+use crate::function::uar::Announced;
 use crate::function::{Core, Function};
 use crate::layout::cqe::cqe;
 use crate::layout::wqe::ctrl;
@@ -31,7 +32,7 @@ impl<B: Bus> Function<B> {
     ///
     /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Returns that work request as the queue has it, if it is readable. Rings an Ethernet send
+    /// Returns what the doorbell announced; `None` if nothing was rung. Rings an Ethernet send
     /// queue if the number belongs to one.
     pub(crate) fn ring_sq(
         &mut self,
@@ -39,9 +40,9 @@ impl<B: Bus> Function<B> {
         doorbell: [u8; 8],
         blue_flame: Option<&[u8]>,
         head: Option<u16>,
-    ) -> Option<Vec<u8>> {
-        if self.ring_eth(uar, doorbell, blue_flame) {
-            return None;
+    ) -> Option<Announced> {
+        if let Some(several) = self.ring_eth(uar, doorbell, blue_flame) {
+            return Some(Announced { last: Vec::new(), several });
         }
         let (qpn, ds) = (ctrl::QPN.get32(&doorbell), ctrl::DS.get32(&doorbell) as usize);
         let index = ctrl::WQE_INDEX.get(&doorbell) as u16;
@@ -88,15 +89,26 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(rule, what);
             return None;
         }
+        // A device may take any of these bytes from the doorbell, or all from the queue.
+        let mut begin = [0; 8];
+        let qp = self.core.qps.get(&qpn)?;
+        if shape.read(&qp.pages, &self.core.bus, index, &mut begin).is_ok() && begin != doorbell {
+            let what = format!(
+                "queue pair {qpn:#x} at {index}: doorbell {doorbell:02x?}, the work request begins with {begin:02x?}"
+            );
+            self.core.log.complain(Rule::DoorbellOrder, what);
+            return None;
+        }
         let send = &mut self.core.qps.get_mut(&qpn)?.run.send;
         send.rung = head;
         if !send.broken {
             self.core.announce(qpn, rung, head);
         }
         let last = self.core.qps.get(&qpn)?.run.send.posted.get(index).map(<[u8]>::to_vec);
+        let several = usize::from(told) != ds.div_ceil(4);
         self.advance(qpn, blue_flame.map(|bytes| (index, bytes)));
         self.settle();
-        last
+        Some(Announced { last: last.unwrap_or_default(), several })
     }
 
     /// Returns the head of a send queue from its doorbell record.

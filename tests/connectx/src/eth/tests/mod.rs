@@ -11,7 +11,8 @@ mod room;
 use super::*;
 use crate::bus::PlainBus;
 use crate::complaint::Rule;
-use crate::function::Config;
+use crate::function::uar::BLUE_FLAME;
+use crate::function::{Config, UAR_SIZE};
 use crate::layout::eth as commands;
 use crate::layout::eth::{rqc, rqtc, sqc, tirc, tisc};
 use crate::layout::srq::wq;
@@ -309,7 +310,7 @@ impl Host {
     fn post(&mut self, request: Vec<u8>) {
         let doorbell = self.place(request);
         self.record();
-        assert!(self.function.ring_eth(self.uar, doorbell, None));
+        assert!(self.function.ring_eth(self.uar, doorbell, None).is_some());
     }
 
     /// Returns the next completion of the send queue (0) or the receive queue (1).
@@ -449,9 +450,39 @@ fn a_frame_goes_over_the_elements_of_a_receive_up_to_the_terminator() {
     two.function.frame_in(&got);
     assert_eq!(cqe::BYTE_CNT.get32(&two.completion(1).unwrap()), 120);
     assert_eq!([two.buffer(0, 40), two.bytes(BUFFERS + 0x100, 80)].concat(), got);
-    two.element(RQ + 64 + 16, 0, two.key, 0);
-    two.function.frame_in(&got);
-    assert_eq!(two.complaint(), Rule::RecvTerminator);
+}
+
+#[test]
+fn an_element_of_length_0_that_is_no_terminator_fails_the_receive_queue() {
+    for (key, rule) in [(0, Rule::RecvTerminator), (1, Rule::RecvLength)] {
+        let mut two = Host::new(1);
+        two.post_receives(1);
+        two.element(RQ, 40, two.key, BUFFERS);
+        two.element(RQ + 16, 0, key * two.key, 0);
+        two.function.frame_in(&frame(PEER, 120));
+        assert_eq!(two.complaint(), rule);
+    }
+}
+
+#[test]
+fn a_doorbell_for_several_sends_carries_none_of_them_through_blue_flame() {
+    for sends in 1..=2u16 {
+        let mut one = Host::new(0);
+        let request = one.send(&frame(PEER, 100));
+        for _ in 1..sends {
+            one.place(request.clone());
+        }
+        one.place(one.send(&frame(PEER, 100)));
+        one.record();
+        let at = SQ + u64::from(sends - 1) * 64;
+        let mut pushed = [0; 64];
+        one.bus.read(at, &mut pushed).unwrap();
+        let register = u64::from(one.uar) * UAR_SIZE + BLUE_FLAME;
+        one.function.uar_write(register, &pushed);
+        assert_eq!(std::iter::from_fn(|| one.function.next_frame()).count(), usize::from(sends));
+        let rules: Vec<_> = one.function.take_complaints().iter().map(|complaint| complaint.rule).collect();
+        assert_eq!(rules, if sends == 1 { vec![] } else { vec![Rule::BlueFlameSingle] });
+    }
 }
 
 #[test]
@@ -614,7 +645,11 @@ fn a_doorbell_has_something_new_to_tell_of_its_own_queue_and_the_last_of_its_req
     one.record();
     one.function.ring_eth(one.uar, doorbell, None);
     assert_eq!(one.complaint(), Rule::WqeOverrun);
-    assert!(!one.function.ring_eth(one.uar, [0, 0, 0, 0, 0, 1, 0, 1], None), "no send queue's number");
+    assert_eq!(
+        one.function.ring_eth(one.uar, [0, 0, 0, 0, 0, 1, 0, 1], None),
+        None,
+        "no send queue's number"
+    );
 }
 
 #[test]

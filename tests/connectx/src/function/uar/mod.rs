@@ -52,6 +52,8 @@ struct Register {
     whole: usize,
     /// The fetched work request; empty if none was fetched.
     fetched: Vec<u8>,
+    /// Whether the doorbell announced work requests before that one.
+    several: bool,
     /// The latest time to ring a held NOP; `None` once it has rung.
     held_until: Option<Time>,
     /// Whether the rest of the block is ignored: the NOP rang before the block was complete, or the
@@ -59,6 +61,15 @@ struct Register {
     let_go: bool,
     /// The doorbell record at the time of the store, which may have advanced before the ring.
     head: Option<u16>,
+}
+
+/// The work requests that a doorbell announced.
+#[derive(Debug, Default)]
+pub(crate) struct Announced {
+    /// The last one, as the queue has it; empty if it is unreadable or in an Ethernet queue.
+    pub(crate) last: Vec<u8>,
+    /// Whether there were others before it.
+    pub(crate) several: bool,
 }
 
 /// Time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
@@ -77,6 +88,8 @@ pub(crate) const BLUE_FLAME: u64 = 0x800;
 /// Size of a register in bytes: two halves.
 const REGISTER_SIZE: u64 = 512;
 pub(crate) const HALF_SIZE: u64 = REGISTER_SIZE / 2;
+/// Size of a doorbell in bytes.
+const DOORBELL_SIZE: usize = 8;
 
 impl<B: Bus> Function<B> {
     /// Handles a store into BAR 0 behind the initialisation segment.
@@ -191,6 +204,7 @@ impl<B: Bus> Function<B> {
             stored: doorbell.to_vec(),
             whole,
             fetched: Vec::new(),
+            several: false,
             held_until: (is_nop && !refused).then_some(self.core.now + HOLD),
             let_go: refused,
             head: None,
@@ -200,7 +214,8 @@ impl<B: Bus> Function<B> {
         } else if is_nop {
             register.head = self.send_head(ctrl::QPN.get32(doorbell));
         } else {
-            register.fetched = self.ring_sq(uar, *doorbell, None, None).unwrap_or_default();
+            let announced = self.ring_sq(uar, *doorbell, None, None).unwrap_or_default();
+            (register.fetched, register.several) = (announced.last, announced.several);
         }
         self.core.uars.registers.insert((uar, number), register);
     }
@@ -246,11 +261,17 @@ impl<B: Bus> Function<B> {
         let differs = fetched.iter().zip(bytes).any(|(fetched, stored)| fetched != stored);
         let complete = register.stored.len() >= register.whole;
         let held = register.held_until.is_some();
+        if at == DOORBELL_SIZE && register.several {
+            self.core.log.complain(Rule::BlueFlameSingle, not_single(uar, number));
+        }
         if complete && held {
             register.held_until = None;
             let (stored, head) = (register.stored.clone(), register.head);
             if let Some(doorbell) = stored.first_chunk() {
-                self.ring_sq(uar, *doorbell, Some(&stored), head);
+                let announced = self.ring_sq(uar, *doorbell, Some(&stored), head);
+                if announced.is_some_and(|announced| announced.several) {
+                    self.core.log.complain(Rule::BlueFlameSingle, not_single(uar, number));
+                }
             }
         } else if differs {
             let what = format!("UAR {uar:#x}, register {number}: bytes {at} to {} differ", at + 7);
@@ -302,6 +323,11 @@ impl<B: Bus> Core<B> {
         let what = format!("4 bytes at {register:#x} of UAR {uar:#x}, and no others at {:#x}", register + 4);
         self.log.complain(Rule::DoorbellHalf, what);
     }
+}
+
+/// Describes a BlueFlame store for a doorbell that announced several work requests.
+fn not_single(uar: u32, number: u64) -> String {
+    format!("UAR {uar:#x}, register {number}: the last of several work requests")
 }
 
 #[cfg(test)]

@@ -80,6 +80,26 @@ fn a_blue_flame_store_that_differs_from_the_queue_fails_the_queue_pair() {
 }
 
 #[test]
+fn only_a_work_request_that_was_posted_alone_is_stored_through_blue_flame() {
+    for is_nop in [false, true] {
+        for count in 1..=3u16 {
+            let (mut bed, mut cq, mut one, memory, uar) = bed();
+            let mut last = Vec::new();
+            for n in 1..=count {
+                let is_nop = is_nop && n == count;
+                last = if is_nop { bed.nop(&one) } else { write(&bed, &one, &memory, &[7; 60]) };
+                bed.put(&mut one, &last);
+            }
+            bed.tell(&one);
+            blue_flame(&mut bed, uar, BLUE_FLAME, &last, ALL);
+            let expected = if count == 1 { vec![] } else { vec![Rule::BlueFlameSingle] };
+            assert_eq!(bed.rules(), expected, "{count} requests, NOP {is_nop}");
+            assert_eq!(bed.drain(&mut cq).len(), usize::from(count), "they are only reported");
+        }
+    }
+}
+
+#[test]
 fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
     let (mut bed, mut cq, mut one, _, uar) = bed();
     // As drivers probe write combining: the request in the queue is not signalled, its copy is.
@@ -264,6 +284,7 @@ fn stores_to_no_register_or_of_no_size_are_complained_of() {
 const MAY_BREAK: &[Rule] = &[
     Rule::DoorbellStale,
     Rule::BlueFlameContent,
+    Rule::BlueFlameSingle,
     Rule::EqDoorbell,
     Rule::WqeOpcode,
     Rule::WqeQpn,
@@ -278,6 +299,7 @@ const MAY_BREAK: &[Rule] = &[
     Rule::WqeFence,
     Rule::WqeChanged,
     Rule::RecvTerminator,
+    Rule::RecvLength,
     Rule::CqOverrun,
 ];
 

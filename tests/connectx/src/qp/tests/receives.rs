@@ -205,6 +205,21 @@ fn an_entry_that_changes_before_it_completes_is_reported() {
 }
 
 #[test]
+fn an_element_of_length_0_in_a_shared_receive_takes_the_rest_of_a_message() {
+    let (mut bed, mut cq, [mut a, ..], mut shared, memory) = bed();
+    let (va, key) = (memory.va, memory.key);
+    let entry = shared.post(&bed, &memory, 0);
+    let elements = list(&[(va, 2, key), (va + 0x100, 0, key), (va + 0x200, 4, key)], 3);
+    bed.poke(0, shared.buffer + u64::from(entry) * 64 + 16, &elements);
+    sent(&mut bed, &mut a);
+    assert_eq!(bed.rules(), [], "libmlx5 stores what the program gave");
+    assert_eq!(bed.drain(&mut cq), [(2, 0)]);
+    assert_eq!(bed.peek::<2>(0, memory.address), *b"sh");
+    assert_eq!(bed.peek::<4>(0, memory.address + 0x100), *b"ared");
+    assert_eq!(bed.peek::<4>(0, memory.address + 0x200), [0; 4]);
+}
+
+#[test]
 fn links_that_make_no_sense_are_refused() {
     // A link out of the queue, to itself, and in a cycle that is too short.
     for (links, posts) in [(vec![(0, 8)], 2), (vec![(0, 0)], 2), (vec![(0, 1), (1, 0)], 3)] {

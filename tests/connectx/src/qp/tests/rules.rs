@@ -326,6 +326,31 @@ fn a_doorbell_carries_the_last_work_request() {
 }
 
 #[test]
+fn a_doorbell_has_the_first_bytes_of_its_work_request() {
+    // The modifier, the opcode of another request and of a NOP, and a size with as many blocks.
+    for (byte, bits) in [(0, 1), (3, 1), (3, opcode::WRITE), (7, 1)] {
+        for first in [false, true] {
+            let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+            let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+            if !first {
+                bed.put(&mut one, &wqe);
+            }
+            let wqe = bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).done();
+            bed.put(&mut one, &wqe);
+            one.last[byte] ^= bits;
+            bed.ring(&mut one);
+            // A doorbell of a NOP may be the beginning of a block.
+            bed.fabric.functions[0].release(None);
+            assert_eq!(bed.rules(), [Rule::DoorbellOrder], "byte {byte}");
+            assert_eq!(bed.drain(&mut cq), [], "it rings nothing");
+            one.last = wqe;
+            bed.ring(&mut one);
+            assert_eq!(bed.drain(&mut cq).len(), 2 - usize::from(first));
+        }
+    }
+}
+
+#[test]
 fn doorbells_of_missing_objects_or_of_other_uars_are_rejected() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
@@ -367,6 +392,33 @@ fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() 
             [(RECV_ERROR, LOCAL_PROTECTION), (SEND_ERROR, REMOTE_OPERATION)]
         );
         assert_eq!(bed.peek::<1>(0, memory.address + 0x1000), [0], "the message went nowhere");
+    }
+}
+
+#[test]
+fn an_element_of_length_0_in_a_receive_takes_the_rest_of_a_message_and_is_complained_of() {
+    // Memory that continues behind the element, and memory that ends too early.
+    for (room, kinds) in [(0x100, [2, SUCCESS]), (4, [RECV_ERROR, SEND_ERROR])] {
+        let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
+        for _ in 0..2 {
+            let wqe = bed.send(&one, b"x");
+            bed.post(&mut one, &wqe);
+        }
+        assert_eq!(bed.drain(&mut cq).len(), 4);
+        // The memory has 4 pages.
+        let (offset, key) = (4 * PAGE - room, memory.key);
+        let rest = memory.va + offset;
+        bed.post_recv(&mut two, &[(memory.va, 4, key), (rest, 0, key), (memory.va + 0x200, 8, key)]);
+        let wqe = bed.send(&one, b"all that is left");
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.rules(), [Rule::RecvLength]);
+        let ended: Vec<_> = bed.drain(&mut cq).into_iter().map(|(opcode, _)| opcode).collect();
+        assert_eq!(ended, kinds, "{room} bytes");
+        assert_eq!(bed.peek::<4>(0, memory.address), *b"all ");
+        if room > 4 {
+            assert_eq!(bed.peek::<12>(0, memory.address + offset), *b"that is left");
+        }
+        assert_eq!(bed.peek::<8>(0, memory.address + 0x200), [0; 8], "the element behind it");
     }
 }
 
