@@ -320,3 +320,48 @@ impl fmt::Debug for BlueFlame {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use core::ptr;
+
+    use super::*;
+
+    /// Copies a block to `room` bytes in front of memory that cannot be written, in a process that
+    /// this ends, and returns what those bytes are then. They were 0xee.
+    fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
+        const PAGE: usize = 4096;
+        // SAFETY: a mapping of its own, of two pages that both processes see. The child only stores
+        // into it, and calls nothing but `_exit`.
+        unsafe {
+            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            let start = libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            let end = start.byte_add(PAGE);
+            assert_eq!(libc::mprotect(end, PAGE, libc::PROT_NONE), 0);
+            let to = end.byte_sub(room).cast::<u8>();
+            to.write_bytes(0xee, room);
+            let child = libc::fork();
+            assert!(child >= 0, "fork failed");
+            if child == 0 {
+                copy_block(NonNull::from(block).cast(), NonNull::new_unchecked(to));
+                libc::_exit(0);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status == 0, room == BLOCK, "{room} bytes");
+            let stored = core::slice::from_raw_parts(to, room).to_vec();
+            assert_eq!(libc::munmap(start, 2 * PAGE), 0);
+            stored
+        }
+    }
+
+    #[test]
+    fn a_block_is_stored_from_its_first_bytes_to_its_last() {
+        let block = core::array::from_fn(|n| n as u8);
+        // A store in front of the limit has happened only if it came before all stores behind it.
+        for room in [16, 32, 48, BLOCK] {
+            assert_eq!(stored(&block, room), block[..room], "{room} bytes");
+        }
+    }
+}

@@ -489,10 +489,14 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_shorter_than_a_word_has_no_entries_beyond_its_end() {
-        let record = SrqRecord::new(4);
-        assert_eq!(record.free_behind(1), Some(2..=3));
-        assert_eq!(record.free_behind(3), Some(0..=2));
+    fn a_queue_of_at_most_a_word_has_no_entries_beyond_its_end() {
+        for entries in [2, 4, 8, 16, 32, 64] {
+            let (record, last) = (SrqRecord::new(entries), entries - 1);
+            assert_eq!(record.free_behind(0), Some(1..=last), "{entries}");
+            assert_eq!(record.free_behind(last), Some(0..=last - 1), "{entries}");
+            record.mark(0, bit(last) - 1);
+            assert_eq!(record.free_behind(last), None, "{entries}");
+        }
         assert_eq!(SrqRecord::new(1).free_behind(0), None);
     }
 }

@@ -42,6 +42,7 @@ pub(super) const LIST: &[Mutant] = &[
     ),
     Mutant::new("srq-last", Srq, SRQ, "last: entries.min(WORD) - 1", "last: entries - 1"),
     Mutant::new("srq-free-own", Srq, RECORD, "let behind = !own & !(own - 1);", "let behind = !(own - 1);"),
+    Mutant::new("srq-record-short", Srq, RECORD, "if entries < WORD {", "if entries < WORD / 2 {"),
     Mutant::new("srq-free-beyond", Srq, RECORD, " & mask & self.word;", " & mask;"),
     Mutant::new(
         "srq-free-run",
