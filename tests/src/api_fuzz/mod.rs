@@ -1,7 +1,7 @@
 //! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC,
-//! UC and UD queue pairs of two devices, or of two contexts of one device. Whatever safe code does,
-//! memory that the program holds must not change behind its back, and no memory may be lost or
-//! returned twice.
+//! UC, UD and XRC queue pairs of two devices, or of two contexts of one device. Whatever safe code
+//! does, memory that the program holds must not change behind its back, and no memory may be lost
+//! or returned twice.
 //!
 //! | file | what it is |
 //! |---|---|

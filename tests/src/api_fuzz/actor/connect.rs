@@ -255,7 +255,7 @@ impl Actor<'_> {
     }
 }
 
-fn all_access() -> AccessFlags {
+pub(super) fn all_access() -> AccessFlags {
     AccessFlags::LOCAL_WRITE
         | AccessFlags::REMOTE_READ
         | AccessFlags::REMOTE_WRITE

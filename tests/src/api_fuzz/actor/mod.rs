@@ -13,6 +13,7 @@
 //! | [`shares`] | read-only memory, and memory of the program's |
 //! | [`srq`] | shared receive queues, and the order in which they end |
 //! | [`windows`] | windows that are bound, revoked, dropped and forgotten while a peer writes |
+//! | [`xrc`] | domains, requests that name a shared receive queue, and the order of their ends |
 //! | [`connect`] | states of queue pairs |
 //! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ mod scopes;
 mod shares;
 mod srq;
 mod windows;
+mod xrc;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,7 +81,7 @@ pub(super) struct Actor<'w> {
 
 impl<'w> Actor<'w> {
     /// The calls a thread can make, each after its relative frequency.
-    const ACTIONS: [(u64, Action<'w>); 40] = [
+    const ACTIONS: [(u64, Action<'w>); 41] = [
         (220, Self::post_send),
         (260, Self::post_recv),
         (40, Self::post_several),
@@ -118,6 +120,7 @@ impl<'w> Actor<'w> {
         (15, Self::raw_batch),
         (2, Self::placement),
         (2, Self::shared_receives),
+        (2, Self::domains),
         (4, Self::change_queue),
         (2, Self::lacking),
     ];

@@ -159,7 +159,7 @@ impl Actor<'_> {
 }
 
 /// Takes back what completed, and what is left in the queue, whose queue pairs are gone.
-fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
+pub(super) fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
     while let Some(completed) = cq.poll_one() {
         if let Ok(buf) = completed.into_buf() {
             take(posted, &buf)?;
@@ -175,7 +175,7 @@ fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
 }
 
 /// Takes note of a receive that returned.
-fn take(posted: &mut HashSet<u64>, buf: &Buf) -> CaseResult {
+pub(super) fn take(posted: &mut HashSet<u64>, buf: &Buf) -> CaseResult {
     if posted.remove(&buf.addr()) {
         Ok(())
     } else {
