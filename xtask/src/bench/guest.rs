@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::cmtime;
 use crate::process::{Process, free_port, is_listening};
+use crate::vm::guest::{DRIVERS, OTHER_DRIVERS};
 
 /// The programs to compare, and the number of runs.
 pub(super) struct Plan<'a> {
@@ -72,6 +73,8 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     let bin = plan.ours.parent().context("the examples' folder lies in another")?;
     let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
     let list_and_open = |side: &Path| instructions(&Command::new(side.join("list_and_open")), "main");
+    let with_one_driver = list_and_open(plan.theirs)?;
+    let others = OtherDrivers::restored()?;
     let mut rows = vec![
         Row {
             what: "ibv_devinfo -v: system calls".into(),
@@ -91,7 +94,15 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
             unit: "instructions",
             target: Some(0.25),
         },
+        Row {
+            what: "the same, rdma-core with one driver".into(),
+            ours: list_and_open(plan.ours)?,
+            theirs: with_one_driver,
+            unit: "instructions",
+            target: None,
+        },
     ];
+    drop(others);
     rows.extend(posted_receives(plan)?);
     rows.push(rounds(plan, &pingpong, &[])?);
     rows.push(rounds(plan, &pingpong, &["-e"])?);
@@ -271,6 +282,30 @@ fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
+}
+
+/// The drivers of other devices in rdma-core's list, as Debian installs it, until this is dropped.
+struct OtherDrivers(Vec<PathBuf>);
+
+impl OtherDrivers {
+    fn restored() -> Result<Self> {
+        let mut restored = Self(Vec::new());
+        for file in fs::read_dir(OTHER_DRIVERS).with_context(|| format!("cannot list {OTHER_DRIVERS}"))? {
+            let file = file?;
+            let to = Path::new(DRIVERS).join(file.file_name());
+            fs::copy(file.path(), &to).with_context(|| format!("cannot write {}", to.display()))?;
+            restored.0.push(to);
+        }
+        Ok(restored)
+    }
+}
+
+impl Drop for OtherDrivers {
+    fn drop(&mut self) {
+        for file in &self.0 {
+            let _ = fs::remove_file(file);
+        }
+    }
 }
 
 /// Returns the number of instructions that a program executes below a function.

@@ -1,0 +1,60 @@
+//! [`Inlined`]: the inline bytes of work requests that have elements as well.
+//!
+//! The engine takes a message from elements, or from inline bytes. Bytes in front of elements thus
+//! become an element of a key that the model has for itself. They stay at an address of this key as
+//! long as the send queue holds them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Bytes by their address; copies share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inlined(Arc<Mutex<BTreeMap<u64, Weak<[u8]>>>>);
+
+/// The distance of addresses, which is more than a work request has bytes.
+const STEP: u64 = 1 << 12;
+
+impl Inlined {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<[u8]>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds bytes, which can be read as long as their owner keeps them. Returns their address.
+    pub(crate) fn add(&self, bytes: &Arc<[u8]>) -> u64 {
+        let mut entries = self.entries();
+        entries.retain(|_, bytes| bytes.strong_count() > 0);
+        let address = entries.last_key_value().map_or(0, |(last, _)| last + STEP);
+        entries.insert(address, Arc::downgrade(bytes));
+        address
+    }
+
+    /// Copies bytes from an address on. Returns `None` if not all of them are there.
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
+        let bytes = self.entries().get(&(at & !(STEP - 1)))?.upgrade()?;
+        let from = usize::try_from(at & (STEP - 1)).ok()?;
+        into.copy_from_slice(bytes.get(from..from.checked_add(into.len())?)?);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_from_any_of_them_on_until_they_are_dropped() {
+        let inlined = Inlined::default();
+        let [one, other]: [Arc<[u8]>; 2] = [Arc::from(*b"one"), Arc::from(*b"other")];
+        let at = [inlined.add(&one), inlined.add(&other)];
+        let read = |at, len| {
+            let mut bytes = vec![0; len];
+            inlined.read(at, &mut bytes).map(|()| bytes)
+        };
+        assert_eq!(read(at[0], 3).as_deref(), Some(&b"one"[..]));
+        assert_eq!(read(at[1] + 2, 3).as_deref(), Some(&b"her"[..]));
+        assert_eq!((read(at[0] + 1, 3), read(at[1] + STEP, 1)), (None, None), "beyond");
+        drop(one);
+        assert_eq!(read(at[0], 1), None);
+        assert_eq!(read(at[1], 1).as_deref(), Some(&b"o"[..]));
+    }
+}
