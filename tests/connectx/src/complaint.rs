@@ -89,7 +89,8 @@ rules! {
     WqeReserved: "reserved bits of a work request are 0",
     WqeOverrun: "no more work requests are posted than the queue holds",
     WqeState: "sends are posted in a state that allows them",
-    WqeInline: "inline data has its declared length and is not mixed with scatter elements",
+    /// libmlx5 has either. UCX stores a header inline in front of elements (`rc_mlx5.inl`).
+    WqeInline: "inline data has its declared length, and is one segment in front of all elements",
     /// The keys of a queue pair belong to its program: a wrong one ends in an error completion,
     /// without a complaint.
     WqeKey: "a driver's Ethernet send uses an existing key of its protection domain that covers the range",

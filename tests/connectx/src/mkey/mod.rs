@@ -18,6 +18,7 @@
 //! Invariant: a list grows only by entries that the driver has supplied; an announced length
 //! allocates nothing. Each list exists once, and its length counts towards a limit.
 
+mod inlined;
 mod list;
 mod translate;
 
@@ -27,12 +28,13 @@ pub(crate) use translate::{Mapping, Region, Targets, Translated};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use roce::engine::{Access, MemoryAttr, MrChange, MwType, Pd, Refused};
+use roce::engine::{Access, MemoryAttr, MrChange, MwType, Pd, Refused, Sge};
 
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::function::pages::Pages;
 use crate::layout::mkey::mkc;
+use inlined::Inlined;
 use translate::Target;
 
 /// The model's part of memory keys, by index: the key's upper 24 bits.
@@ -45,6 +47,8 @@ pub(crate) struct Mkeys {
     targets: Targets,
     /// Key of the null region, once the driver has asked for it.
     dump_fill: Option<u32>,
+    /// The model's own key of inline bytes, once a work request needs it.
+    inlined: Option<(u32, Inlined)>,
 }
 
 /// Maximum bytes of all lists of a function. Guest memory is no bound, because a guest may name a
@@ -321,6 +325,25 @@ impl<B: Bus> Function<B> {
         let key = self.engine.reg_mr_for_all(region)?;
         self.core.mkeys.dump_fill = Some(key);
         Ok(key)
+    }
+
+    /// Returns an element of these bytes, which can be read as long as their owner keeps them.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if there are too many keys.
+    pub(crate) fn inlined(&mut self, bytes: &Arc<[u8]>) -> Result<Sge, Refused> {
+        let (lkey, inlined) = match &self.core.mkeys.inlined {
+            Some((key, inlined)) => (*key, inlined.clone()),
+            None => {
+                let inlined = Inlined::default();
+                let mapping = Mapping::Inlined(inlined.clone());
+                let key = self.engine.reg_mr_for_all(Region { index: 0, pd: Pd(0), mapping })?;
+                self.core.mkeys.inlined = Some((key, inlined.clone()));
+                (key, inlined)
+            }
+        };
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        Ok(Sge { addr: inlined.add(bytes), length, lkey })
     }
 
     /// Updates the engine's region from context and list of the key: domain, range, access rights,

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use roce::engine::{Fault, Memory, Pd};
 
 use super::NULL_MKEY;
+use super::inlined::Inlined;
 use super::list::List;
 use crate::bus::Bus;
 use crate::memic::Memic;
@@ -40,6 +41,8 @@ pub(crate) enum Mapping {
     Pieces(Arc<List>),
     /// In consecutive pieces of other keys, all of this size, at this offset in the first.
     Fixed { list: Arc<List>, shift: u32, offset: u64 },
+    /// In work requests.
+    Inlined(Inlined),
     /// Nowhere: reads return zeros, and writes vanish.
     Null,
     /// Nowhere: the key is free.
@@ -90,7 +93,9 @@ impl Mapping {
                 let address = page.address.checked_add(inside).ok_or(Miss::Outside)?;
                 Ok((Place::Guest(address), (size - inside).min(left)))
             }
-            Self::Pieces(_) | Self::Fixed { .. } | Self::Null | Self::Nothing => Err(Miss::Outside),
+            Self::Pieces(_) | Self::Fixed { .. } | Self::Inlined(_) | Self::Null | Self::Nothing => {
+                Err(Miss::Outside)
+            }
         }
     }
 }
@@ -237,9 +242,13 @@ impl<B: Bus> Memory for Translated<B> {
     type Region = Region;
 
     fn read(&mut self, region: &Region, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
-        if matches!(region.mapping, Mapping::Null) {
-            dst.fill(0);
-            return Ok(());
+        match &region.mapping {
+            Mapping::Null => {
+                dst.fill(0);
+                return Ok(());
+            }
+            Mapping::Inlined(inlined) => return inlined.read(offset, dst).ok_or(Fault),
+            _ => {}
         }
         self.runs(region, offset, dst.len(), READ, |place, part| match place {
             Place::Guest(address) => self.bus.read(address, &mut dst[part]).map_err(|_| Fault),

@@ -252,8 +252,8 @@ impl<B: Bus> Sink for Core<B> {
         let Some(qp) = self.qps.get_mut(&qpn.0) else { return };
         let send = &mut qp.run.send;
         for _ in 0..count {
-            let Some(blocks) = send.held.pop_front() else { break };
-            send.done = send.done.wrapping_add(blocks);
+            let Some(held) = send.held.pop_front() else { break };
+            send.done = send.done.wrapping_add(held.blocks);
         }
         if send.held.is_empty() && send.waiting.is_some() {
             self.attention.runnable.insert(qpn.0);

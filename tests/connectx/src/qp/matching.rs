@@ -27,6 +27,7 @@ use roce::engine::{
     Completion, CqFull, FirstPacket, Matched, Payload, PostRefused, SendFlags, SendOp, SendWr, Sge, Status,
 };
 
+use super::HeldSend;
 use super::wqe::{Mistake, opcode};
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -376,7 +377,7 @@ impl<B: Bus> Function<B> {
                 let payload = Payload::Inline(&header);
                 let op = SendOp::Send { imm: None };
                 let wr = SendWr { wr_id: FINISHING, op, flags: SendFlags::default(), payload, remote_srq: 0 };
-                self.post(send.qpn, 0, &wr)
+                self.post(send.qpn, HeldSend { blocks: 0, _inlined: None }, &wr)
             }
             Step::Read { index } => {
                 let tags = self.core.srqs.get(&send.srqn).and_then(|srq| srq.tags.as_ref());
@@ -396,7 +397,7 @@ impl<B: Bus> Function<B> {
                     payload: Payload::Sges(place.as_slice()),
                     remote_srq: 0,
                 };
-                self.post(send.qpn, 0, &wr)
+                self.post(send.qpn, HeldSend { blocks: 0, _inlined: None }, &wr)
             }
         }
     }

@@ -40,6 +40,7 @@ pub(crate) mod wqe;
 pub(crate) mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use roce::engine::{QpCap, Time};
 
@@ -100,8 +101,8 @@ pub(crate) struct SendRun {
     pub(crate) fetched: u16,
     /// Oldest work request that has not ended.
     pub(crate) done: u16,
-    /// Lengths in blocks of the work requests that the engine holds, oldest first.
-    pub(crate) held: VecDeque<u16>,
+    /// Work requests that the engine holds, oldest first.
+    pub(crate) held: VecDeque<HeldSend>,
     /// Announced work requests that have not ended.
     pub(crate) posted: Posted,
     /// Work request that executes when the engine holds none.
@@ -114,6 +115,14 @@ pub(crate) struct SendRun {
     pub(crate) after_umr: bool,
     /// Whether the ring was inconsistent; then nothing is fetched until a reset.
     pub(crate) broken: bool,
+}
+
+/// A work request that the engine holds.
+#[derive(Debug)]
+pub(crate) struct HeldSend {
+    pub(crate) blocks: u16,
+    /// Inline bytes in front of its elements.
+    pub(crate) _inlined: Option<Arc<[u8]>>,
 }
 
 /// A work request that the model executes itself.

@@ -42,7 +42,7 @@ pub(super) const TERMINATOR: u32 = 0x100;
 const WHOLE: u32 = 1 << 31;
 
 /// Replacement for a list that breaks a rule: no key covers it.
-const UNREADABLE: Sge = Sge { addr: 0, length: WHOLE, lkey: 0 };
+pub(super) const UNREADABLE: Sge = Sge { addr: 0, length: WHOLE, lkey: 0 };
 
 /// Shortest interval between checks of queue pairs in error, in nanoseconds, after activity.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;

@@ -10,13 +10,16 @@
 //!
 //! Invariant: a work request is copied at the doorbell, checked before use, and checked once.
 
+use std::sync::Arc;
+
 use roce::engine::{
     Network, Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
 };
 
 use super::completion::wr_id;
-use super::wqe::{self, Ctrl, Local, Mistake, Work, opcode};
-use super::{BASIC_BLOCK, Service, Waiting, udav};
+use super::rq::UNREADABLE;
+use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work, opcode};
+use super::{BASIC_BLOCK, HeldSend, Service, Waiting, udav};
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::destination::Destination;
@@ -253,9 +256,10 @@ impl<B: Bus> Function<B> {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.fetched = qp.run.send.fetched.wrapping_add(blocks);
         let local = match work {
-            Work::Send { op, flags, bytes, remote_srq } => {
+            Work::Send { op, flags, mut bytes, remote_srq } => {
+                let inlined = self.inline_element(&mut bytes);
                 let wr = SendWr { wr_id: number, op, flags, payload: bytes.payload(), remote_srq };
-                match self.post(qpn, blocks, &wr) {
+                match self.post(qpn, HeldSend { blocks, _inlined: inlined }, &wr) {
                     Ok(()) => return,
                     Err(PostRefused::MessageTooLong) => Local::Fail(Status::LocalLength),
                     Err(_) => Local::Fail(Status::LocalQpOperation),
@@ -268,10 +272,22 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    pub(super) fn post(&mut self, qpn: u32, blocks: u16, wr: &SendWr<'_>) -> Result<(), PostRefused> {
+    /// Makes inline bytes in front of elements the first element, and returns them.
+    fn inline_element(&mut self, bytes: &mut Bytes) -> Option<Arc<[u8]>> {
+        let Bytes::Elements { before, sges } = bytes else { return None };
+        if before.is_empty() {
+            return None;
+        }
+        let inlined = Arc::<[u8]>::from(std::mem::take(before));
+        // Without a key no element has the bytes, and the send fails.
+        sges.insert(0, self.inlined(&inlined).unwrap_or(UNREADABLE));
+        Some(inlined)
+    }
+
+    pub(super) fn post(&mut self, qpn: u32, held: HeldSend, wr: &SendWr<'_>) -> Result<(), PostRefused> {
         // In the error state it ends within the call.
         if let Some(qp) = self.core.qps.get_mut(&qpn) {
-            qp.run.send.held.push_back(blocks);
+            qp.run.send.held.push_back(held);
         }
         let now = self.core.now;
         self.engine.post_send(Qpn(qpn), wr, now, &mut self.core).inspect_err(|_| {
@@ -353,7 +369,7 @@ impl<B: Bus> Function<B> {
         };
         let flags = SendFlags { signaled: true, ..SendFlags::default() };
         let wr = SendWr { wr_id, op, flags, payload: Payload::Inline(&[]), remote_srq: 0 };
-        if self.post(qpn, blocks, &wr).is_ok() && status != Status::Flushed {
+        if self.post(qpn, HeldSend { blocks, _inlined: None }, &wr).is_ok() && status != Status::Flushed {
             let now = self.core.now;
             self.engine.fail_oldest_send(Qpn(qpn), status, 0, now, &mut self.core);
         }

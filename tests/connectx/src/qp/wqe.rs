@@ -3,14 +3,15 @@
 //! ```text
 //! ctrl ─┬─ (XRC) shared receive queue ─┐
 //!       └─ (UD) address vector ────────┴─ (RDMA) remote address ─ (atomic) operands ─ data …
-//! data: inline bytes, or elements of memory keys
+//! data: inline bytes, elements of memory keys, or one inline segment in front of elements
 //! ```
 //! Two kinds of mistakes are distinct: a [`Mistake`] with a rule is something that a provider must
 //! never write; one without a rule is something that a program can ask a correct provider for, and
 //! that hardware completes with an error.
 //!
 //! # References
-//! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`
+//! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`; UCX
+//! `src/uct/ib/mlx5/rc/rc_mlx5.inl` (headers inline in front of elements)
 
 use roce::engine::{Payload, SendFlags, SendOp, Sge, Status};
 
@@ -84,14 +85,25 @@ pub(crate) enum Local {
 /// Local bytes of a work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
-    Elements(Vec<Sge>),
+    Elements {
+        /// Inline bytes in front of them.
+        before: Vec<u8>,
+        sges: Vec<Sge>,
+    },
     Inline(Vec<u8>),
 }
 
 impl Bytes {
+    /// Returns elements without bytes in front of them.
+    pub(crate) fn elements(sges: Vec<Sge>) -> Self {
+        Self::Elements { before: Vec::new(), sges }
+    }
+
+    /// Returns the engine's form. Bytes in front of elements are left out: the caller makes them an
+    /// element.
     pub(crate) fn payload(&self) -> Payload<'_> {
         match self {
-            Self::Elements(sges) => Payload::Sges(sges),
+            Self::Elements { sges, .. } => Payload::Sges(sges),
             Self::Inline(bytes) => Payload::Inline(bytes),
         }
     }
@@ -209,15 +221,20 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     let bytes = rest.bytes()?;
     let is_atomic = matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     match &bytes {
-        Bytes::Elements(sges) if is_atomic => {
+        // A program may request these.
+        Bytes::Elements { before, .. }
+            if !before.is_empty() && (is_atomic || matches!(op, SendOp::Read { .. })) =>
+        {
+            return Err(Mistake::program(Status::LocalQpOperation));
+        }
+        Bytes::Inline(_) if is_atomic || matches!(op, SendOp::Read { .. }) => {
+            return Err(Mistake::program(Status::LocalQpOperation));
+        }
+        Bytes::Elements { sges, .. } if is_atomic => {
             let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
             if length != 8 {
                 return Err(Mistake::of(Rule::WqeAtomic, format!("the result has {length} bytes")));
             }
-        }
-        // A program may request this.
-        Bytes::Inline(_) if is_atomic || matches!(op, SendOp::Read { .. }) => {
-            return Err(Mistake::program(Status::LocalQpOperation));
         }
         _ => {}
     }
@@ -297,14 +314,18 @@ impl<'a> Segments<'a> {
 
     /// Decodes the data segments: all remaining bytes.
     fn bytes(&mut self) -> Result<Bytes, Mistake> {
+        let mut before = Vec::new();
         if self.rest.first().is_some_and(|byte| byte & 0x80 != 0) {
-            return self.inline();
+            before = self.inline()?;
+            if self.rest.is_empty() {
+                return Ok(Bytes::Inline(before));
+            }
         }
         let mut elements = Vec::with_capacity(self.rest.len() / data::SIZE);
         while !self.rest.is_empty() {
             let segment = self.take(data::SIZE)?;
             if segment[0] & 0x80 != 0 {
-                return Err(Mistake::of(Rule::WqeInline, "inline data after an element"));
+                return Err(Mistake::of(Rule::WqeInline, "inline data behind other data"));
             }
             let length = data::BYTE_COUNT.get32(segment);
             if length == 0 {
@@ -313,22 +334,22 @@ impl<'a> Segments<'a> {
             }
             elements.push(Sge { addr: data::ADDRESS.get(segment), length, lkey: data::LKEY.get32(segment) });
         }
-        Ok(Bytes::Elements(elements))
+        Ok(Bytes::Elements { before, sges: elements })
     }
 
-    fn inline(&mut self) -> Result<Bytes, Mistake> {
+    /// Decodes a segment of inline bytes.
+    fn inline(&mut self) -> Result<Vec<u8>, Mistake> {
         // Bits 30 to 10 are not part of the length.
         if let Some((_, bits)) = inline::TABLE.reserved(self.rest) {
             return Err(Mistake::of(Rule::WqeInline, format!("bits {bits:#x} beside the length")));
         }
         let len = inline::BYTE_COUNT.get32(self.rest) as usize;
-        let units = (inline::SIZE + len).div_ceil(16);
-        if units * 16 != self.rest.len() {
+        let Some((segment, rest)) = self.rest.split_at_checked((inline::SIZE + len).next_multiple_of(16))
+        else {
             let what = format!("{len} inline bytes in {} bytes of segments", self.rest.len());
             return Err(Mistake::of(Rule::WqeInline, what));
-        }
-        let bytes = self.rest.get(inline::SIZE..inline::SIZE + len).unwrap_or_default().to_vec();
-        self.rest = &[];
-        Ok(Bytes::Inline(bytes))
+        };
+        self.rest = rest;
+        Ok(segment.get(inline::SIZE..inline::SIZE + len).unwrap_or_default().to_vec())
     }
 }

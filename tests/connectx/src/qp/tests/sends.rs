@@ -258,3 +258,65 @@ fn small_payload_comes_in_the_completion_where_it_was_asked_for() {
         assert_eq!(entry[..8], 7u64.to_ne_bytes());
     }
 }
+
+#[test]
+fn inline_data_goes_in_front_of_the_elements_behind_it() {
+    for service in [RC, UC] {
+        for len in [0, 1, 12, 13, 40] {
+            let (mut bed, mut cq, mut one, _, memory) = bed(service);
+            let inline: Vec<u8> = (0..len).map(|n| n as u8 + 100).collect();
+            // Behind a packet's end, too.
+            let from = memory.address + 0x2000;
+            let bytes: Vec<u8> = (0..0x700).map(|n| n as u8).collect();
+            bed.poke(0, from, &bytes);
+            let wqe = bed.begin(&one, opcode::SEND).inline(&inline);
+            let wqe = wqe.element(memory.va + 0x2000, 0x100, memory.key);
+            let wqe = wqe.element(memory.va + 0x2100, 0x600, memory.key).done();
+            bed.post(&mut one, &wqe);
+            let mut ended = bed.drain(&mut cq);
+            ended.sort_unstable();
+            assert_eq!(ended, [(SUCCESS, 0), (SEND, 0)], "{len} bytes");
+            let got: [u8; 0x728] = bed.peek(0, memory.address);
+            assert_eq!(got[..len + 0x700], [inline, bytes].concat(), "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn inline_data_in_front_of_elements_is_kept_until_the_send_ends() {
+    let mut bed = Bed::ib();
+    let mut cq = bed.cq(0, 6, 64);
+    let (mut one, mut two) = bed.connected([&cq, &cq], &Shape::default());
+    let memory = bed.memory(0, 1);
+    bed.poke(0, memory.address + 0x100, b"elements");
+    for n in 0..4u8 {
+        let wqe = bed.begin(&one, opcode::SEND).inline(&[b'0' + n; 3]);
+        let wqe = wqe.element(memory.va + 0x100, 8, memory.key).done();
+        bed.post(&mut one, &wqe);
+    }
+    // The peer has no receive yet.
+    assert_eq!(bed.drain(&mut cq), []);
+    for n in 0..4 {
+        bed.post_recv(&mut two, &[(memory.va + n * 0x10, 0x10, memory.key)]);
+    }
+    bed.pass(100_000_000);
+    assert_eq!(bed.drain(&mut cq).len(), 8);
+    let got: [u8; 0x40] = bed.peek(0, memory.address);
+    for (n, message) in got.chunks(0x10).enumerate() {
+        assert_eq!(message[..11], [&[b'0' + n as u8; 3], &b"elements"[..]].concat());
+    }
+}
+
+#[test]
+fn reads_and_atomics_have_no_inline_data_in_front_of_their_element() {
+    for operation in [opcode::READ, opcode::FETCH_ADD] {
+        let (mut bed, mut cq, mut one, _, memory) = bed(RC);
+        let mut wqe = bed.begin(&one, operation).remote(memory.va, memory.key);
+        if operation == opcode::FETCH_ADD {
+            wqe = wqe.operands(1, 0);
+        }
+        let wqe = wqe.inline(b"x").element(memory.va, 8, memory.key).done();
+        bed.post(&mut one, &wqe);
+        assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some((SEND_ERROR, 0x02)));
+    }
+}

@@ -53,7 +53,7 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(Rule::UmrForm, what);
         }
         let flags = SendFlags { signaled: ctrl.signaled, solicited: false, fence: true };
-        Ok(Work::Send { op, flags, bytes: Bytes::Elements(Vec::new()), remote_srq: 0 })
+        Ok(Work::Send { op, flags, bytes: Bytes::elements(Vec::new()), remote_srq: 0 })
     }
 }
 
