@@ -291,6 +291,9 @@ impl<B: Bus> Memory for Translated<B> {
     }
 
     fn present(&mut self, region: &Region, offset: u64, length: u64) -> Result<(), Fault> {
+        if matches!(region.mapping, Mapping::Null) {
+            return Ok(());
+        }
         let length = usize::try_from(length).map_err(|_| Fault)?;
         self.runs(region, offset, length, READ, |_, _| Ok(()))
     }
