@@ -85,6 +85,12 @@ impl Builder {
         Self(self.0.checked_memory(checked))
     }
 
+    /// Sets the interface of a link-local IPv6 address, which several interfaces may have, by its
+    /// index. See [`SoftBuilder::scope_id`].
+    pub fn scope_id(self, index: u32) -> Self {
+        Self(self.0.scope_id(index))
+    }
+
     /// Makes the device as [`bind`] does.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ impl DeviceOps for Context {
         let mtu = self.device.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
         // Unknown is an error, rather than a port that is down.
-        let interface = Interface::of(self.device.socket.address())
+        let interface = Interface::on(self.device.socket.address(), self.device.socket.scope())
             .map_err(|errno| self.device.error("query_port", Errno::from_raw(errno as i32)))?;
         let is_active = interface.is_some_and(|interface| interface.is_up);
         Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu, is_active) })
@@ -235,7 +235,7 @@ impl ContextOps<Soft> for Context {
 
 /// Returns the only entry of the GID table, or `None` while no interface has the address.
 fn gid_entry(device: &Shared) -> Option<GidEntry> {
-    if !PortLink::of(device.socket.address()).has_gid {
+    if !PortLink::on(device.socket.address(), device.socket.scope()).has_gid {
         return None;
     }
     let name = device.interface().ok().flatten().map(|(name, _)| name);

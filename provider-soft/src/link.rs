@@ -76,10 +76,20 @@ impl Interface {
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
     pub(crate) fn of(address: IpAddr) -> Result<Option<Self>, NixErrno> {
+        Self::on(address, 0)
+    }
+
+    /// Returns the interface with an index that has an address; 0 stands for any. Several
+    /// interfaces may have one link-local address.
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`.
+    pub(crate) fn on(address: IpAddr, scope: u32) -> Result<Option<Self>, NixErrno> {
         let wanted = listed(address);
         let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
-            let its = ip_of(&entry.address?)?;
-            (its == wanted).then_some((entry.interface_name, entry.flags))
+            let its = entry.address?;
+            let is_in_scope = scope == 0 || its.as_sockaddr_in6().is_some_and(|v6| v6.scope_id() == scope);
+            (ip_of(&its)? == wanted && is_in_scope).then_some((entry.interface_name, entry.flags))
         });
         Ok(interface.map(|(name, flags)| Self {
             index: if_nametoindex(name.as_str()).unwrap_or(0),
@@ -157,10 +167,11 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// Returns the state of the port that has an address. Where the kernel does not list addresses,
+    /// Returns the state of the port that has an address, of an interface as
+    /// [`Interface::on`] has it. Where the kernel does not list addresses,
     /// the GID stays.
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match Interface::of(address) {
+    pub(crate) fn on(address: IpAddr, scope: u32) -> Self {
+        match Interface::on(address, scope) {
             Ok(Some(Interface { index, is_up, .. })) => Self { has_gid: true, is_active: is_up, index },
             Ok(None) => Self { has_gid: false, is_active: false, index: 0 },
             Err(_) => Self { has_gid: true, is_active: false, index: 0 },
@@ -220,7 +231,7 @@ mod tests {
     fn an_address_that_no_interface_has_has_no_interface() {
         assert_eq!(Interface::of([192, 0, 2, 1].into()), Ok(None));
         let none = PortLink { has_gid: false, is_active: false, index: 0 };
-        assert_eq!(PortLink::of([192, 0, 2, 1].into()), none);
+        assert_eq!(PortLink::on([192, 0, 2, 1].into(), 0), none);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! [`SoftBuilder`], a user sets the environment variable `VERBS_SOFT`, and possibly
 //! `VERBS_SOFT_STRICT_PORTS`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::net::if_::if_nametoindex;
 use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
 use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
@@ -89,6 +90,7 @@ pub enum CheckedMemory {
 pub struct SoftBuilder {
     pub(crate) strict_ports: bool,
     pub(crate) checked_memory: CheckedMemory,
+    scope_id: u32,
 }
 
 impl SoftBuilder {
@@ -119,10 +121,18 @@ impl SoftBuilder {
         self
     }
 
+    /// Sets the interface of a link-local IPv6 address, which several interfaces may have, by its
+    /// index. The default, 0, is the first one that has the address.
+    pub fn scope_id(mut self, index: u32) -> Self {
+        self.scope_id = index;
+        self
+    }
+
     /// Makes a device on an address of this machine.
     ///
     /// # Errors
-    /// As [`SoftDevice::bind`].
+    /// As [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of [`scope_id`](Self::scope_id)
+    /// does not have the address.
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -158,12 +168,12 @@ impl SoftBuilder {
                 return Err(SkipReason::Request { variable: CHECKED_MEMORY, asked, expected });
             }
         };
-        Ok(Self { strict_ports, checked_memory })
+        Ok(Self { strict_ports, checked_memory, scope_id: 0 })
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
         let refused = |errno| left_out(name, address, errno);
-        self.on(name, Socket::bind(address).map_err(refused)?, false)
+        self.on(name, Socket::bind(address, self.scope_id).map_err(refused)?, false)
     }
 
     fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {
@@ -173,7 +183,8 @@ impl SoftBuilder {
 
     fn on(self, name: &str, socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         let address = socket.address();
-        let guid = guid_of(address);
+        // Equal addresses of two interfaces have two devices.
+        let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
         let device =
             Device::new(name, socket, guid, self, is_auto).map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
@@ -261,9 +272,9 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
             if element == "auto" {
                 return builder.on_any(&name);
             }
-            match element.parse() {
-                Ok(address) => builder.on_address(&name, address),
-                Err(_) => {
+            match address_and_scope(element) {
+                Some((address, scope_id)) => builder.scope_id(scope_id).on_address(&name, address),
+                None => {
                     let reason =
                         SkipReason::Request { variable: VARIABLE, asked: element.into(), expected: EXPECTED };
                     Err(Skipped { name, reason })
@@ -271,6 +282,14 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
             }
         })
         .collect()
+}
+
+/// Returns an address, and the index of the interface that a link-local one may name: 0 for none.
+fn address_and_scope(text: &str) -> Option<(IpAddr, u32)> {
+    let Some((address, zone)) = text.split_once('%') else { return Some((text.parse().ok()?, 0)) };
+    let address: Ipv6Addr = address.parse().ok().filter(Ipv6Addr::is_unicast_link_local)?;
+    let index = if_nametoindex(zone).ok().or_else(|| zone.parse().ok())?;
+    (index != 0).then_some((address.into(), index))
 }
 
 fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
@@ -314,7 +333,7 @@ const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 /// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
-const EXPECTED: &str = "auto, or IP addresses separated by commas";
+const EXPECTED: &str = "auto, or IP addresses separated by commas, link-local ones also as fe80::1%eth0";
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -338,6 +357,13 @@ mod tests {
         let reasons: Vec<String> =
             made[1..].iter().map(|made| made.as_ref().unwrap_err().to_string()).collect();
         assert!(reasons[0].contains("VERBS_SOFT asks for \"nonsense\""), "{reasons:?}");
+        for zone in ["fe80::1%no-such-interface", "fe80::1%0", "fe80::1%", "192.0.2.1%lo", "fd00::1%1"] {
+            assert_eq!(address_and_scope(zone), None, "{zone}");
+        }
+        let link_local: IpAddr = "fe80::1".parse().unwrap();
+        assert_eq!(address_and_scope("fe80::1%lo"), address_and_scope("fe80::1%1"));
+        assert_eq!(address_and_scope("fe80::1%7"), Some((link_local, 7)));
+        assert_eq!(address_and_scope("fe80::1"), Some((link_local, 0)));
         assert!(reasons[1].contains("192.0.2.1 is not an address of this machine"), "{reasons:?}");
         assert!(asked_for("", &usual).is_empty());
     }

@@ -101,7 +101,7 @@ impl Shared {
         let config = limits::config(socket.rcvbuf(), settings.strict_ports);
         // Watched before the state is read, so that no change is lost in between.
         let link = LinkWatch::open();
-        let port = Mutex::new(PortLink::of(socket.address()));
+        let port = Mutex::new(PortLink::on(socket.address(), socket.scope()));
         let origin = Instant::now();
         Ok(Self {
             name: name.into(),
@@ -451,7 +451,7 @@ impl Shared {
             return;
         }
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = PortLink::of(self.socket.address());
+        let now = PortLink::on(self.socket.address(), self.socket.scope());
         if *port != now {
             let mut guard = self.core.lock();
             if port.has_moved(now) {

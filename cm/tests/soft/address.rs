@@ -1,12 +1,12 @@
 //! Addresses, ports and options.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use rdmacm::{Address, ConnParam, EventChannel, EventKind, IbAddress, PortSpace, RejectReason, Service};
 use verbs::{Errno, Gid, QpState};
 
-use crate::support::{Host, RESOLVE, Server, connect, is_inside, next, request, resolved};
+use crate::support::{Host, RESOLVE, Server, asking, connect, is_inside, next, request, resolved};
 
 #[test]
 fn a_port_has_one_listener_at_an_address() {
@@ -252,4 +252,36 @@ fn ipv6_connects_as_ipv4_does() {
     let pair = connect(&server);
     assert_eq!(pair.client.peer_addr().unwrap(), Some(server.address.into()));
     assert_eq!(pair.server.peer_addr().unwrap(), pair.client.local_addr().unwrap());
+}
+
+#[test]
+fn equal_link_local_addresses_of_two_interfaces_are_two_devices() {
+    const TEST: &str = "address::equal_link_local_addresses_of_two_interfaces_are_two_devices";
+    const NETWORK: &str = "for name in a b; do \
+        ip link add ${name}0 type veth peer name ${name}1 && ip link set ${name}0 up && \
+        ip link set ${name}1 up && ip address add fe80::1/64 dev ${name}0 nodad || exit; done";
+    if !is_inside(TEST, NETWORK) {
+        return;
+    }
+    let address: Ipv6Addr = "fe80::1".parse().unwrap();
+    let scopes = ["a0", "b0"].map(|name| nix::net::if_::if_nametoindex(name).unwrap());
+    let devices = scopes.map(|scope| verbs::soft::builder().scope_id(scope).bind(address.into()).unwrap());
+    let guids = devices.each_ref().map(|device| device.open().unwrap().query_device().unwrap().node_guid);
+    assert_ne!(guids[0], guids[1]);
+    let at = |scope, port| SocketAddr::from(SocketAddrV6::new(address, port, 0, scope));
+    let first = Server::on(at(scopes[0], 0), PortSpace::TCP, 0);
+    let port = first.address.port();
+    let channel = EventChannel::new().unwrap();
+    let second = channel.create_id(PortSpace::TCP).unwrap();
+    second.bind_addr(at(scopes[1], port)).unwrap();
+    second.listen(8).unwrap();
+    for (scope, guid, its) in [(scopes[0], guids[0], &first.channel), (scopes[1], guids[1], &channel)] {
+        let (_its, client) = asking(at(scope, port));
+        let request = request(its);
+        assert_eq!(client.peer_addr().unwrap(), Some(at(scope, port).into()));
+        for id in [&client, &request.id] {
+            assert_eq!(id.context().unwrap().query_device().unwrap().node_guid, guid);
+        }
+        request.id.reject(&[]).unwrap();
+    }
 }

@@ -43,7 +43,7 @@ use verbs_core::Errno;
 use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, device_name, is_reached, name, stream};
+use super::rendezvous::{Token, device_name, is_reached, name, name_at, stream};
 use super::resolve::{
     Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
@@ -138,7 +138,7 @@ impl Answers {
         let destination = named(destination);
         let ports = Port::all();
         // An own port needs no name, and a remote one has none here.
-        let is_own = ports.iter().any(|port| port.address() == destination.ip());
+        let is_own = ports.iter().any(|port| port.is_at(destination));
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
             let route = |addresses: &[IpAddr]| best_route(&ports, source, destination, addresses);
@@ -156,9 +156,8 @@ impl Answers {
     /// Returns whether a listener for a destination has answered before, and still exists.
     pub fn is_known(&mut self, space: u16, destination: SocketAddr) -> bool {
         let destination = named(destination);
-        names_of(destination.ip())
-            .into_iter()
-            .any(|ip| self.known(&name(space, ip, destination.port())).is_some())
+        let of_all = name(space, unspecified_of(destination.ip()), destination.port());
+        [name_at(space, destination), of_all].iter().any(|name| self.known(name).is_some())
     }
 
     /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
@@ -192,7 +191,8 @@ impl Answers {
         remote: IpAddr,
     ) -> Result<Found, Errno> {
         let (destination, remote) = (canonical(destination), remote.to_canonical());
-        if let Some(port) = Port::with_address(remote).filter(|_| destination.ip() == remote) {
+        let own = || Port::all().into_iter().find(|port| port.is_at(destination));
+        if let Some(port) = (destination.ip() == remote).then(own).flatten() {
             return Ok(if port.has_gsi() { Found::Same } else { Found::Nobody });
         }
         let source = Some(source.to_canonical());
@@ -221,7 +221,8 @@ impl Answers {
     fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
         let ip = destination.ip();
         for of in names_of(ip) {
-            let name = name(space, of, destination.port());
+            let name =
+                if of == ip { name_at(space, destination) } else { name(space, of, destination.port()) };
             if let Some(answer) = self.known(&name) {
                 return Ok(Seen::Known(answer));
             }

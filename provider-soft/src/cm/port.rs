@@ -1,6 +1,6 @@
 //! [`Port`]: a soft device of this process, as a connection manager uses it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use verbs_core::discovery::{DeviceInfo, OwnDevice, Skipped};
@@ -68,6 +68,18 @@ impl Port {
     /// Returns the address.
     pub fn address(&self) -> IpAddr {
         self.device.socket.address()
+    }
+
+    /// Returns whether the port has the address of a destination. That of link-local IPv6 is one of
+    /// an interface, unless it names none.
+    pub(super) fn is_at(&self, destination: SocketAddr) -> bool {
+        self.address() == destination.ip().to_canonical() && self.is_in_scope(destination)
+    }
+
+    /// Returns whether packets of the port go to the link of a destination, if that is of a link.
+    pub(super) fn is_in_scope(&self, destination: SocketAddr) -> bool {
+        let SocketAddr::V6(to) = destination else { return true };
+        !to.ip().is_unicast_link_local() || [0, self.scope_id()].contains(&to.scope_id())
     }
 
     /// Returns the index of the interface if the address is link-local IPv6, and 0 otherwise.

@@ -36,7 +36,7 @@ impl Port {
     /// Returns whether an interface has the port's address. An address of a local route alone is
     /// no interface's, although a device works on it.
     pub fn has_address(&self) -> bool {
-        PortLink::of(self.address()).has_gid
+        PortLink::on(self.address(), self.scope_id()).has_gid
     }
 }
 

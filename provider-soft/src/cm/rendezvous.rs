@@ -75,17 +75,17 @@ impl Listening {
             return Err(Errno::INVAL);
         }
         let ip = address.ip().to_canonical();
-        let (name, token) = (name(space, ip, address.port()), Token::draw()?);
+        let token = Token::draw()?;
         let known = ports.iter().all(|port| !port.is_auto());
         let reached = ports.iter().any(|port| port.address() == ip);
-        let taken = match Self::take(name, token, ports) {
+        let taken = match Self::take(name_at(space, address), token, ports) {
             Ok(taken) => taken,
             Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
             Err(other) => return Err(other),
         };
         // Behind the own name: of two processes that come at once, one sees the other.
         let by_name = if ip.is_unspecified() { !known } else { !reached };
-        if by_name && exists(space, other_side(ip), address.port())? {
+        if by_name && exists(name(space, other_side(ip), address.port()))? {
             return Err(Errno::ADDRINUSE);
         }
         Ok(Some(taken))
@@ -98,7 +98,7 @@ impl Listening {
     /// # Errors
     /// As [`bind`](Self::bind), `EADDRINUSE` in each case.
     pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Self, Errno> {
-        Self::take(name(space, address.ip().to_canonical(), address.port()), Token::draw()?, ports)
+        Self::take(name_at(space, address), Token::draw()?, ports)
     }
 
     /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
@@ -162,7 +162,7 @@ impl Listening {
 /// Any errno of `socket(2)`, notably `EMFILE`.
 pub fn is_taken(space: u16, address: SocketAddr) -> Result<bool, Errno> {
     let ip = address.ip().to_canonical();
-    Ok(exists(space, ip, address.port())? || exists(space, other_side(ip), address.port())?)
+    Ok(exists(name_at(space, address))? || exists(name(space, other_side(ip), address.port()))?)
 }
 
 /// Returns the address under which another listener gets an address's clients, or loses its own to
@@ -172,8 +172,8 @@ fn other_side(ip: IpAddr) -> IpAddr {
 }
 
 /// Returns whether a listener has a name. It sees a client that is gone again.
-fn exists(space: u16, ip: IpAddr, port: u16) -> Result<bool, Errno> {
-    match is_reached(&stream()?, &name(space, ip, port)) {
+fn exists(name: String) -> Result<bool, Errno> {
+    match is_reached(&stream()?, &name) {
         // Its queue of clients is full.
         Err(Errno::AGAIN) => Ok(true),
         reached => reached,
@@ -260,6 +260,16 @@ pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token:
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
     // The number is the version of the answer.
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
+}
+
+/// Returns the abstract name of a listener on an address. A link-local one is that of an interface.
+pub(super) fn name_at(space: u16, address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() != 0 => {
+            format!("{}%{}", name(space, (*v6.ip()).into(), v6.port()), v6.scope_id())
+        }
+        other => name(space, other.ip().to_canonical(), other.port()),
+    }
 }
 
 /// Returns the abstract name of a device.

@@ -128,7 +128,7 @@ impl Lookup {
     /// ask, or nobody.
     pub(super) fn of_neighbour(route: &Route) -> Option<Self> {
         let source = route.port.address();
-        let interface = Interface::of(source).ok()??;
+        let interface = Interface::on(source, route.port.scope_id()).ok()??;
         let search = neighbour::Search::start(interface.index, source, route.destination).ok()??;
         Some(Self(To::Neighbour(search, route.clone())))
     }
@@ -230,7 +230,11 @@ pub(super) fn best_route(
     let none = addresses.is_empty().then_some(&itself);
     let mut reached = Err(Errno::NODEV);
     for address in preferred.chain(others).chain(none) {
-        reached = route(ports, source, SocketAddr::new(*address, UDP_PORT), true);
+        let mut to = SocketAddr::new(*address, UDP_PORT);
+        if let (SocketAddr::V6(to), SocketAddr::V6(given)) = (&mut to, destination) {
+            to.set_scope_id(given.scope_id());
+        }
+        reached = route(ports, source, to, true);
         if reached.is_ok() {
             return reached;
         }
@@ -260,8 +264,12 @@ pub(super) fn route(
     is_local: bool,
 ) -> Result<Route, Errno> {
     let to = destination.ip();
-    let fits = |port: &&Port| port.address().is_ipv4() == to.is_ipv4();
-    let at = |address: IpAddr| ports.iter().find(|port| port.address() == address);
+    let fits = |port: &&Port| port.address().is_ipv4() == to.is_ipv4() && port.is_in_scope(destination);
+    let at = |address: IpAddr| {
+        let mut at = ports.iter().filter(|port| port.address() == address);
+        let first = at.clone().next();
+        at.find(fits).or(first)
+    };
     let port = match source {
         // A loopback address that is no port's stands for any of them, as for a listener: on the
         // way to this machine, and to a group, whose members may be on it.
@@ -294,7 +302,7 @@ fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
 }
 
 /// Returns the ports on which a program listens that binds to an address: all of a family for
-/// `0.0.0.0`, all for `::`, and one for another address.
+/// `0.0.0.0`, all for `::`, and one for another address, of link-local IPv6 one for each interface.
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the address. A loopback address is every device's.
@@ -306,9 +314,13 @@ pub fn ports_of(address: IpAddr) -> Result<Vec<Port>, Errno> {
         ports.retain(|port| address.is_ipv6() || port.address().is_ipv4());
         return Ok(ports);
     }
-    let own = ports.iter().find(|port| port.address() == address);
+    // Several interfaces may have one link-local address.
+    let own: Vec<_> = ports.iter().filter(|port| port.address() == address).cloned().collect();
+    if !own.is_empty() {
+        return Ok(own);
+    }
     let any = ports.iter().min_by_key(|port| !port.address().is_loopback());
-    match own.or(any.filter(|_| address.is_loopback())) {
+    match any.filter(|_| address.is_loopback()) {
         Some(port) => Ok(vec![port.clone()]),
         None if is_local(address) => Err(Errno::NODEV),
         None => Err(Errno::ADDRNOTAVAIL),

@@ -38,15 +38,16 @@ const BUFFER: c_int = 8 << 20;
 const ATTEMPTS: u32 = 4096;
 
 impl Socket {
-    /// Takes UDP port 4791 of a local address.
+    /// Takes UDP port 4791 of a local address. A link-local one may be that of several interfaces:
+    /// `scope` is the index of one, and 0 stands for the first.
     ///
     /// # Errors
     /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own
     ///   (`rdma_rxe`).
     /// - `EADDRNOTAVAIL`: the address is not one of this host's.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
-    pub(crate) fn bind(address: IpAddr) -> Result<Self, Errno> {
-        Self::bind_port(address, UDP_PORT)
+    pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
+        Self::bind_on(address, UDP_PORT, scope)
     }
 
     /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
@@ -56,7 +57,7 @@ impl Socket {
     pub(crate) fn auto() -> Result<Self, Errno> {
         let mut last = Errno::ADDRINUSE;
         for address in loopback_candidates(std::process::id()) {
-            match Self::bind(address.into()) {
+            match Self::bind(address.into(), 0) {
                 Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
                 result => return result,
             }
@@ -66,7 +67,12 @@ impl Socket {
 
     /// Takes a UDP port of a local address as [`bind`](Self::bind), with a port of the caller's
     /// choice (0: a free one).
+    #[cfg(test)]
     pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
+        Self::bind_on(address, port, 0)
+    }
+
+    fn bind_on(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let address = address.to_canonical();
         // The ICRC covers a packet's destination address, which an address that stands for many
         // does not determine.
@@ -79,7 +85,7 @@ impl Socket {
         }
         let scope = match address {
             IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-                interface_of(address).ok_or(Errno::ADDRNOTAVAIL)?.1
+                interface_of(address, scope).ok_or(Errno::ADDRNOTAVAIL)?.1
             }
             _ => 0,
         };
@@ -121,7 +127,7 @@ impl Socket {
     /// # Errors
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
-        let Some((_, interface)) = interface_of(self.address) else {
+        let Some((_, interface)) = interface_of(self.address, self.scope) else {
             // Nothing leaves without the interface, groups or not.
             return Ok(());
         };
@@ -152,7 +158,8 @@ impl Socket {
                 return Some(format!("{group} is no group of {family}, and the device has {local}"));
             }
         };
-        let interface = Interface::of(local.into()).ok()?.filter(|interface| interface.is_loopback)?;
+        let interface =
+            Interface::on(local.into(), self.scope).ok()?.filter(|interface| interface.is_loopback)?;
         let name = &interface.name;
         (has_route(v6, &interface) == Ok(false)).then(|| {
             format!(
@@ -173,7 +180,7 @@ impl Socket {
         if self.group_obstacle(group).is_some() {
             return Err(Errno::NETUNREACH);
         }
-        let (_, interface) = interface_of(self.address).ok_or(Errno::ADDRNOTAVAIL)?;
+        let (_, interface) = interface_of(self.address, self.scope).ok_or(Errno::ADDRNOTAVAIL)?;
         let family = if group.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let socket = sys::datagram_socket(family)?;
         let fd = socket.as_fd();
@@ -279,7 +286,7 @@ impl Socket {
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`: a process that is short of files does not
     /// know them.
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
-        self.interface_of(self.address)
+        self.interface_on(self.address, self.scope)
     }
 
     /// Returns the name and MTU of the interface that has another address of this machine.
@@ -287,7 +294,13 @@ impl Socket {
     /// # Errors
     /// As [`interface`](Self::interface).
     pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
-        let found = Interface::of(address).map_err(|errno| Errno::from_raw(errno as i32))?;
+        // A link-local address is one of the own link.
+        let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        self.interface_on(address, if is_of_link { self.scope } else { 0 })
+    }
+
+    fn interface_on(&self, address: IpAddr, scope: u32) -> Result<Option<(String, u32)>, Errno> {
+        let found = Interface::on(address, scope).map_err(|errno| Errno::from_raw(errno as i32))?;
         let Some(Interface { name, .. }) = found.filter(|interface| interface.index != 0) else {
             return Ok(None);
         };
@@ -333,9 +346,10 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     bytes
 }
 
-/// Returns the name and index of the interface that has an address.
-fn interface_of(address: IpAddr) -> Option<(String, u32)> {
-    let Interface { name, index, .. } = Interface::of(address).ok()??;
+/// Returns the name and index of the interface that has an address, and the index `scope` unless
+/// that is 0.
+fn interface_of(address: IpAddr, scope: u32) -> Option<(String, u32)> {
+    let Interface { name, index, .. } = Interface::on(address, scope).ok()??;
     (index != 0).then_some((name, index))
 }
 

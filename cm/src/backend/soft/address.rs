@@ -43,9 +43,14 @@ impl State {
             None
         } else {
             let ports = ports_of(ip)?;
-            Some(self.adapter_of(ports.first().ok_or(Errno::NODEV)?)?)
+            let of = |port: &&Port| address_of(port, address.port()) == address;
+            let port = ports.iter().find(of).or(ports.first()).ok_or(Errno::NODEV)?;
+            if address_of(port, 0).ip() == ip && !is_in_scope(port, address) {
+                return Err(Errno::NODEV);
+            }
+            Some(self.adapter_of(port)?)
         };
-        let owner = Owner { key, ip, reuse, af_only };
+        let owner = Owner { key, ip, scope: scope_of(address), reuse, af_only };
         let is_taken = |port| is_taken(space, with_port(address, port));
         let port = self.ports.take(space, address.port(), owner, is_taken)?;
         let id = self.id(key)?;
@@ -186,7 +191,8 @@ impl State {
             Ok((_, mtu, route)) => {
                 if let Some(local) = id.local.filter(|local| local.ip().is_unspecified()) {
                     id.local = Some(source_of(route, destination, local.port()));
-                    self.ports.move_to(id.space.0, local.port(), key, route.port.address());
+                    let own = (route.port.address(), route.port.scope_id());
+                    self.ports.move_to(id.space.0, local.port(), key, own);
                 }
                 let is_this_machine = destination.ip().is_unspecified();
                 id.peer = Some(if is_this_machine {
@@ -247,8 +253,21 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
+/// Returns whether an address is of the interface of a device, if it is of one.
+fn is_in_scope(port: &Port, address: SocketAddr) -> bool {
+    scope_of(address) == 0 || scope_of(address) == port.scope_id()
+}
+
+/// Returns the interface of a link-local address; 0 of any other one.
+fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
+        _ => 0,
+    }
+}
+
 /// Returns the address of a device, with a port.
-fn address_of(port: &Port, number: u16) -> SocketAddr {
+pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
     let mut address = SocketAddr::new(port.address(), number);
     if let SocketAddr::V6(address) = &mut address {
         address.set_scope_id(port.scope_id());

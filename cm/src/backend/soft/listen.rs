@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use verbs::Errno;
 use verbs::soft::cm::{Listening, Port};
 
+use super::address::address_of;
 use super::backlog::Backlog;
 use super::record::{IdState, Key, Listener, service};
 use super::state::{Garbage, State};
@@ -96,7 +97,7 @@ impl State {
         names.extend(has_both.then_some((v4, ports)));
         // Other processes may listen on all addresses of their devices too: each device is found
         // by its own address.
-        let each = ports.iter().map(|port| (SocketAddr::new(port.address(), local.port()), from_ref(port)));
+        let each = ports.iter().map(|port| (address_of(port, local.port()), from_ref(port)));
         names.extend(each.filter(|_| is_any));
         let listener = id.listener.as_ref();
         let is_new = |address: &SocketAddr| {

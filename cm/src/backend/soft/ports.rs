@@ -31,6 +31,8 @@ pub(super) struct Ports {
 pub(super) struct Owner {
     pub(super) key: Key,
     pub(super) ip: IpAddr,
+    /// The interface of a link-local address of IPv6; 0 of any other address.
+    pub(super) scope: u32,
     /// Others that permit it too may have the port.
     pub(super) reuse: bool,
     /// The address stands for its own family alone.
@@ -45,7 +47,8 @@ impl Owner {
         if self.af_only && other.af_only && self.ip.is_ipv4() != other.ip.is_ipv4() {
             return false;
         }
-        self.ip.is_unspecified() || other.ip.is_unspecified() || self.ip == other.ip
+        let is_same = (self.ip, self.scope) == (other.ip, other.scope);
+        is_same || self.ip.is_unspecified() || other.ip.is_unspecified()
     }
 }
 
@@ -87,10 +90,10 @@ impl Ports {
     }
 
     /// Notes the address that an id has got by resolving that of its peer.
-    pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, ip: IpAddr) {
+    pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, (ip, scope): (IpAddr, u32)) {
         let owners = self.owners.get_mut(&(space, port));
         if let Some(owner) = owners.into_iter().flatten().find(|owner| owner.key == key) {
-            owner.ip = ip;
+            (owner.ip, owner.scope) = (ip, scope);
         }
     }
 
@@ -142,7 +145,7 @@ mod tests {
     const TCP: u16 = 0x106;
 
     fn owner(key: u64, ip: impl Into<IpAddr>) -> Owner {
-        Owner { key: Key(key), ip: ip.into(), reuse: false, af_only: true }
+        Owner { key: Key(key), ip: ip.into(), scope: 0, reuse: false, af_only: true }
     }
 
     /// No other process has a port.
@@ -163,10 +166,19 @@ mod tests {
     }
 
     #[test]
+    fn a_link_local_address_is_one_of_an_interface() {
+        let mut ports = Ports::default();
+        let on = |key, scope| Owner { scope, ..owner(key, "fe80::1".parse::<Ipv6Addr>().unwrap()) };
+        assert_eq!(ports.take(TCP, 80, on(1, 2), nobody), Ok(80));
+        assert_eq!(ports.take(TCP, 80, on(2, 2), nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, on(2, 3), nobody), Ok(80));
+    }
+
+    #[test]
     fn an_id_that_has_resolved_has_its_port_at_one_address() {
         let mut ports = Ports::default();
         assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED), nobody), Ok(80));
-        ports.move_to(TCP, 80, Key(1), [127, 0, 0, 2].into());
+        ports.move_to(TCP, 80, Key(1), ([127, 0, 0, 2].into(), 0));
         assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2]), nobody), Err(Errno::ADDRINUSE));
         assert_eq!(ports.take(TCP, 80, owner(3, [127, 0, 0, 3]), nobody), Ok(80));
     }

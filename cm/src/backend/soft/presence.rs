@@ -68,8 +68,9 @@ impl State {
     /// Returns the ports of the process, without those of removed devices.
     pub(super) fn present_ports(&mut self) -> Vec<Port> {
         let ports = Port::all();
-        self.removed.retain(|gid| ports.iter().any(|port| port.gid().0 == *gid && !port.has_address()));
-        ports.into_iter().filter(|port| !self.removed.contains(&port.gid().0)).collect()
+        let key = |port: &Port| (port.gid().0, port.scope_id());
+        self.removed.retain(|gone| ports.iter().any(|port| key(port) == *gone && !port.has_address()));
+        ports.into_iter().filter(|port| !self.removed.contains(&key(port))).collect()
     }
 
     /// Ends all that uses a device.
@@ -84,7 +85,7 @@ impl State {
             }
         }
         if let Some(Adapter { gsi, port, .. }) = self.adapters.remove(&number) {
-            self.removed.insert(port.gid().0);
+            self.removed.insert((port.gid().0, port.scope_id()));
             let _ = self.epoll.delete(&gsi);
             drop(gsi);
             self.forget_name(number);

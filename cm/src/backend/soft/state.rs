@@ -76,8 +76,9 @@ pub(super) struct State {
     pub(super) resumes_at: Option<Time>,
     /// Adapters whose MADs have not all been received.
     pub(super) unread: BTreeSet<u64>,
-    /// The GIDs of devices whose addresses have left their interfaces.
-    pub(super) removed: BTreeSet<[u8; 16]>,
+    /// The GIDs of devices whose addresses have left their interfaces, and the interfaces of
+    /// link-local ones.
+    pub(super) removed: BTreeSet<([u8; 16], u32)>,
     pub(super) watch: Option<AddressWatch>,
     /// The watch has reported a change that was not followed.
     pub(super) has_changed: bool,
@@ -190,15 +191,16 @@ impl State {
     /// # Errors
     /// As [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
     pub(super) fn adapter_of(&mut self, port: &Port) -> Result<u64, Errno> {
-        let gid = port.gid();
-        if let Some((number, _)) = self.adapters.iter().find(|(_, adapter)| adapter.port.gid() == gid) {
+        let (gid, scope) = (port.gid(), port.scope_id());
+        let is_same = |port: &Port| (port.gid(), port.scope_id()) == (gid, scope);
+        if let Some((number, _)) = self.adapters.iter().find(|(_, adapter)| is_same(&adapter.port)) {
             return Ok(*number);
         }
-        if self.removed.contains(&gid.0) {
+        if self.removed.contains(&(gid.0, scope)) {
             if !port.has_address() {
                 return Err(Errno::NODEV);
             }
-            self.removed.remove(&gid.0);
+            self.removed.remove(&(gid.0, scope));
         }
         let adapter = Adapter::new(port)?;
         let number = self.draw_number();
