@@ -463,7 +463,8 @@ impl<P: Provider> Pd<P> {
     /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
     ///   limits.
     /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
-    ///   not have; some kernels return `EINVAL` with the same cause.
+    ///   not have; `EINVAL` with the same cause for a number that stands for no type, and from some
+    ///   kernels.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
     ///   receive queue or table of work queues of another open device, with
     ///   [`Cause::Closed`](crate::Cause::Closed) for one that was closed or dropped.

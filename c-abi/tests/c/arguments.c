@@ -631,7 +631,12 @@ static void groups(void)
 		struct ibv_pd *pd = ibv_alloc_pd(context);                                         \
 		need(pd, "a protection domain");                                                   \
 		__auto_type object_ = (make);                                                      \
-		need(object_, text);                                                               \
+		if (!object_) {                                                                    \
+			/* Linux 5.10's rxe has no windows. */                                     \
+			say(errno, "a domain with " text);                                         \
+			ibv_dealloc_pd(pd);                                                        \
+			break;                                                                     \
+		}                                                                                  \
 		int error_ = ibv_dealloc_pd(pd);                                                   \
 		say(error_, "dealloc_pd with " text);                                              \
 		end(object_);                                                                      \

@@ -267,3 +267,24 @@ fn options_of_a_connection_are_those_that_the_driver_has_returned_since_they_wer
     parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
     assert_eq!(parts.qp.query_ece().unwrap(), ece(4));
 }
+
+#[test]
+fn receive_sizes_that_are_ignored_do_not_exceed_the_device() {
+    let limits = Limits {
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 32768,
+        max_recv_wr: 32768,
+        max_srq_recv_wr: 32767,
+    };
+    let asked = |max_recv_wr, max_recv_sge| {
+        let cap = QpCap { max_recv_wr, max_recv_sge, max_send_wr: 7, ..QpCap::default() };
+        let attr = QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: true, user_handle: 3 };
+        let sent = without_recv(&attr, &limits);
+        assert_eq!((sent.cap.max_send_wr, sent.sq_sig_all, sent.user_handle), (7, true, 3));
+        (sent.cap.max_recv_wr, sent.cap.max_recv_sge)
+    };
+    // As libmlx5 sends them, where the driver takes them.
+    assert_eq!(asked(32768, 32), (32768, 32));
+    assert_eq!((asked(32769, 1), asked(1, 33), asked(u32::MAX, u32::MAX)), ((0, 0), (0, 0), (0, 0)));
+}
