@@ -36,6 +36,21 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
+/// Returns whether a text is a number of 32 bits as a whole: what [`strtol`] and [`strtoul`] read of
+/// it is what it looks like.
+pub fn is_number(text: &[u8]) -> bool {
+    let (_, magnitude) = integer(text);
+    let digits = text.trim_ascii().strip_prefix(b"-").or_else(|| text.trim_ascii().strip_prefix(b"+"));
+    let digits = digits.unwrap_or(text.trim_ascii());
+    let (base, digits) = match digits {
+        [b'0', b'x' | b'X', digits @ ..] => (16, digits),
+        [b'0', _, ..] => (8, digits),
+        _ => (10, digits),
+    };
+    let is_whole = !digits.is_empty() && digits.iter().all(|byte| char::from(*byte).is_digit(base));
+    is_whole && magnitude.is_some_and(|magnitude| magnitude <= u32::MAX.into())
+}
+
 /// Returns the number, or the nearest one in range.
 fn clamped(negative: bool, magnitude: Option<u64>) -> i64 {
     let limit = if negative { u64::MAX / 2 + 1 } else { u64::MAX / 2 };

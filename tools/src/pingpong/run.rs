@@ -263,7 +263,10 @@ fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
         WcStatus::LOC_LEN_ERR
         | WcStatus::LOC_QP_OP_ERR
         | WcStatus::REM_INV_REQ_ERR
-        | WcStatus::REM_OP_ERR => "a message may not have fitted: run both sides with the same -s",
+        | WcStatus::REM_OP_ERR => {
+            "a packet may have been larger than the peer's path MTU, or a message larger than its receive: run both sides \
+             with the same -m and the same -s"
+        }
         WcStatus::WR_FLUSH_ERR => "the queue pair is in the error state",
         _ => "see ibv_poll_cq(3)",
     };
@@ -306,6 +309,14 @@ mod tests {
 
     fn summary(size: u32, iters: u32, micros: u64) -> String {
         Summary { size, iters, elapsed: Duration::from_micros(micros) }.to_string()
+    }
+
+    #[test]
+    fn a_packet_that_the_peer_did_not_take_may_be_due_to_either_option() {
+        for status in [WcStatus::REM_INV_REQ_ERR, WcStatus::LOC_LEN_ERR, WcStatus::REM_OP_ERR] {
+            let (_, advice) = failed_status(&Wc { status, ..Wc::default() }, None);
+            assert!(advice.contains("the same -m and the same -s"), "{advice}");
+        }
     }
 
     #[test]

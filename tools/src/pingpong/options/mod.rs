@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use verbs::{Grh, Mtu, QpType};
 
 use crate::console::{Console, Failed};
-use crate::ctext::{strtol, strtoul};
+use crate::ctext::{is_number, strtol, strtoul};
 use crate::getopt::{Getopt, Opt};
 use table::{Usage, VERIFY};
 
@@ -172,7 +172,10 @@ impl Options {
         let mut options = Self::of(program);
         while let Some(option) = getopt.next() {
             let understood = match option {
-                Ok(option) => options.take(option),
+                Ok(option) => {
+                    options.warn_of_misread(&option, console);
+                    options.take(option)
+                }
                 Err(misuse) => {
                     console.misuse(&misuse);
                     None
@@ -194,6 +197,24 @@ impl Options {
                 console.complain(line);
                 Err(Failed)
             }
+        }
+    }
+
+    /// Reports a value that is read as another number than it looks like. As C's programs, these take
+    /// what `strtol(3)` and `strtoul(3)` return: scripts that run with either get the same numbers.
+    fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
+        let has_number = match option.val {
+            b'p' | b'i' | b's' | b'm' | b'q' | b'r' | b'n' | b'l' | b'g' => true,
+            b'c' => self.program == Program::Xsrq,
+            _ => false,
+        };
+        let text = option.arg.as_bytes();
+        if has_number && !is_number(text) {
+            let (name, arg) = (char::from(option.val), text.escape_ascii());
+            console.reason(format_args!(
+                "-{name} {arg} is no number of 32 bits, and read as {}",
+                strtoul(text) as u32 as i32
+            ));
         }
     }
 
@@ -314,6 +335,30 @@ mod tests {
         }
         assert_eq!((Options::of(Program::Uc).size, Options::of(Program::Ud).size), (4096, 1024));
         assert_eq!((Options::of(Program::Rc).num_qp, Options::of(Program::Srq).num_qp), (1, 16));
+    }
+
+    #[test]
+    fn a_value_that_is_no_number_is_read_as_by_c_with_a_warning() {
+        let parsed = |args: &[&str]| {
+            let args: Vec<_> = args.iter().map(Into::into).collect();
+            let mut console = Console::captured("pp");
+            let options = Options::parse(
+                Program::Rc,
+                Getopt::new(Program::Rc.spec(), "pp".into(), args, false),
+                &mut console,
+            );
+            (options.expect("options"), console.complaints())
+        };
+        let (options, told) = parsed(&["-n", "abc", "-s", "99999999999999"]);
+        assert_eq!((options.iters, options.size), (0, 276_447_231));
+        assert_eq!(
+            told,
+            "pp: -n abc is no number of 32 bits, and read as 0\n\
+             pp: -s 99999999999999 is no number of 32 bits, and read as 276447231\n"
+        );
+        for fine in ["0", "-1", "010", "0x1f", " 7", "+3", "4294967295"] {
+            assert_eq!(parsed(&["-n", fine]).1, "", "{fine}");
+        }
     }
 
     #[test]
