@@ -466,13 +466,13 @@ impl fmt::Display for Cause {
                 if *table_len > 0 { write!(f, ": its table has {table_len} entries") } else { Ok(()) }
             }
             Self::NoSuchGid { port_num, gid } => {
-                write!(f, "no entry of port {port_num}'s GID table is {}", gid.address())
+                write!(f, "no entry of port {port_num}'s GID table is {gid}")
             }
             Self::NotMulticast { gid } => {
-                write!(f, "{} is not the address of a multicast group (ff00::/8 or 224.0.0.0/4)", gid.address())
+                write!(f, "{gid} is not the address of a multicast group (ff00::/8 or 224.0.0.0/4)")
             }
             Self::NotAttached { gid } => {
-                write!(f, "the queue pair is not attached to the group {}", gid.address())
+                write!(f, "the queue pair is not attached to the group {gid}")
             }
             Self::KernelLacks { what } => write!(f, "this kernel, or its driver, has no {what}"),
             Self::BadReply { what } => write!(f, "the kernel's reply is malformed: {what}"),

@@ -70,7 +70,7 @@ impl<P: Provider> Context<P> {
 ///
 /// ```
 /// use verbs::Endpoint;
-/// let text = "qpn=0x000011,psn=0x3f21aa,lid=0,mtu=1024,rd_atomic=16,gid=::ffff:192.0.2.1";
+/// let text = "qpn=0x000011,psn=0x3f21aa,lid=0,mtu=1024,rd_atomic=16,gid=192.0.2.1";
 /// let endpoint: Endpoint = text.parse()?;
 /// assert_eq!(endpoint.to_string(), text);
 /// assert_eq!(Endpoint::from_bytes(&endpoint.to_bytes())?, endpoint);
@@ -391,8 +391,7 @@ impl fmt::Display for Endpoint {
         let mtu = mtu.bytes().unwrap_or(0);
         write!(
             f,
-            "qpn={qp_num:#08x},psn={psn:#08x},lid={lid},mtu={mtu},rd_atomic={max_dest_rd_atomic},gid={}",
-            gid.to_ipv6()
+            "qpn={qp_num:#08x},psn={psn:#08x},lid={lid},mtu={mtu},rd_atomic={max_dest_rd_atomic},gid={gid}"
         )
     }
 }
@@ -443,6 +442,6 @@ const BITS_24: u32 = 0xff_ffff;
 const HOP_LIMIT: u8 = 64;
 
 const FORM: ParseError =
-    ParseError::new("endpoint", "qpn=0x11,psn=0x3f21aa,mtu=1024,gid=::ffff:192.0.2.1 and the like");
+    ParseError::new("endpoint", "qpn=0x11,psn=0x3f21aa,mtu=1024,gid=192.0.2.1 and the like");
 const RANGE: ParseError = ParseError::new("endpoint", "of an MTU that exists, and of numbers of 24 bits");
 const LENGTH: ParseError = ParseError::new("endpoint", "32 bytes of version 1");

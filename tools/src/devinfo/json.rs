@@ -165,7 +165,7 @@ fn port_details(attr: &PortAttr) -> Map<String, Value> {
 pub fn gid(entry: &GidEntry) -> Option<Value> {
     let (form, _) = gid_form(entry)?;
     let gid = match form {
-        GidForm::Groups => entry.gid.to_string(),
+        GidForm::Groups => format!("{:#}", entry.gid),
         GidForm::Ipv6 => Ntop(entry.gid.0).to_string(),
     };
     Some(

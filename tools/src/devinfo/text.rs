@@ -288,7 +288,7 @@ impl Display for GidText<'_> {
         let Some((form, name)) = gid_form(entry) else { return Ok(()) };
         write!(f, "\t\t\tGID[{:3}]:\t\t", entry.gid_index)?;
         match form {
-            GidForm::Groups => write!(f, "{}", entry.gid)?,
+            GidForm::Groups => write!(f, "{:#}", entry.gid)?,
             GidForm::Ipv6 => write!(f, "{}", Ntop(entry.gid.0))?,
         }
         if self.link_layer == LinkLayer::ETHERNET {

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_gid_of_sysfs_parses_to_the_value_that_prints_the_same() {
         let text = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
-        assert_eq!(parse_gid(text).unwrap().to_string(), text);
+        assert_eq!(format!("{:#}", parse_gid(text).unwrap()), text);
     }
 
     #[test]

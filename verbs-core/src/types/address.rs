@@ -45,7 +45,8 @@ impl GlobalRoute {
     /// bits count. Routers choose among paths by it.
     ///
     /// ```
-    /// use verbs_core::types::GlobalRoute;
+    /// # mod verbs { pub use verbs_core::types::*; }
+    /// use verbs::GlobalRoute;
     /// assert_eq!(GlobalRoute::flow_label_to_udp_sport(0x4001), 0xc000);
     /// assert_eq!(GlobalRoute::flow_label_to_udp_sport(0x0002), 0xc002);
     /// ```
@@ -74,7 +75,8 @@ impl Default for GlobalRoute {
 ///
 /// ```
 /// use std::net::Ipv4Addr;
-/// use verbs_core::types::{AhAttr, Gid, GidEntry, GidType};
+/// # mod verbs { pub use verbs_core::types::*; }
+/// use verbs::{AhAttr, Gid, GidEntry, GidType};
 ///
 /// # let gid = Gid::from(Ipv4Addr::new(192, 0, 2, 1));
 /// # let (gid_type, ndev_ifindex) = (GidType::ROCE_V2, 2);

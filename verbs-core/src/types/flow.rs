@@ -373,7 +373,8 @@ impl<A, C> FlowSpec<A, C> {
 /// A flow rule. The command's sizes and counts follow from the specifications.
 ///
 /// ```
-/// use verbs_core::types::{FlowAttr, FlowMatch, FlowSpec, FlowTcpUdpFilter};
+/// # mod verbs { pub use verbs_core::types::*; }
+/// use verbs::{FlowAttr, FlowMatch, FlowSpec, FlowTcpUdpFilter};
 ///
 /// let rule: FlowAttr = FlowAttr::new(1).with(FlowSpec::Udp {
 ///     fields: FlowMatch {

@@ -28,15 +28,20 @@ impl fmt::Display for Guid {
 /// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address
 /// mapped into one.
 ///
-/// It parses from the text of an IPv6 or IPv4 address, which includes its own `Display`:
+/// `Display` writes the IPv4 address that it maps, or else the IPv6 address, as the messages of this
+/// library do; `{:#}` writes eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v`
+/// do. It parses from each of them:
 ///
 /// ```
-/// use verbs_core::types::Gid;
+/// # mod verbs { pub use verbs_core::types::*; pub use verbs_core::*; }
+/// use verbs::Gid;
 ///
 /// let gid: Gid = "192.0.2.1".parse()?;
 /// assert_eq!(gid, "::ffff:192.0.2.1".parse()?);
-/// assert_eq!(gid, gid.to_string().parse()?);
-/// # Ok::<(), verbs_core::types::ParseError>(())
+/// assert_eq!(gid.to_string(), "192.0.2.1");
+/// assert_eq!(format!("{gid:#}"), "0000:0000:0000:0000:0000:ffff:c000:0201");
+/// assert_eq!(gid, format!("{gid:#}").parse()?);
+/// # Ok::<(), verbs_core::Error>(())
 /// ```
 ///
 /// # References
@@ -84,7 +89,7 @@ impl Gid {
         Ipv6Addr::from_octets(self.0)
     }
 
-    /// Returns the GID as messages write it: the IPv4 address that it maps, or else the IPv6 address.
+    /// Returns the GID as an address: the IPv4 address that it maps, or else the IPv6 address.
     pub const fn address(&self) -> IpAddr {
         self.to_ipv6().to_canonical()
     }
@@ -125,9 +130,13 @@ impl FromStr for Gid {
     }
 }
 
-/// Eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v` write a GID.
+/// The address; with `{:#}` eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v`
+/// write a GID.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return self.address().fmt(f);
+        }
         for (i, pair) in self.0.as_chunks::<2>().0.iter().enumerate() {
             let colon = if i == 0 { "" } else { ":" };
             write!(f, "{colon}{:04x}", u16::from_be_bytes(*pair))?;
@@ -182,9 +191,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_prints_as_sysfs_does() {
+    fn a_gid_prints_as_its_address_and_on_request_as_sysfs_does() {
         let gid = Gid::from(Ipv4Addr::new(10, 9, 9, 1));
-        assert_eq!(gid.to_string(), "0000:0000:0000:0000:0000:ffff:0a09:0901");
+        assert_eq!((gid.to_string().as_str(), format!("{gid:?}").as_str()), ("10.9.9.1", "Gid(10.9.9.1)"));
+        assert_eq!(format!("{gid:#}"), "0000:0000:0000:0000:0000:ffff:0a09:0901");
         assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(10, 9, 9, 1)));
         assert_eq!((gid.subnet_prefix(), gid.interface_id()), (0, 0xffff_0a09_0901));
     }
@@ -192,11 +202,14 @@ mod tests {
     #[test]
     fn a_gid_is_read_from_the_text_of_either_address_and_from_its_own() {
         let mapped = Gid::from(Ipv4Addr::new(10, 9, 9, 1));
-        for text in ["10.9.9.1", "::ffff:10.9.9.1", "::ffff:a09:901", &mapped.to_string()] {
+        for text in
+            ["10.9.9.1", "::ffff:10.9.9.1", "::ffff:a09:901", &mapped.to_string(), &format!("{mapped:#}")]
+        {
             assert_eq!(text.parse(), Ok(mapped), "{text}");
         }
         let local: Gid = "fe80::5054:ff:fe12:3456".parse().unwrap();
-        assert_eq!(local.to_string(), "fe80:0000:0000:0000:5054:00ff:fe12:3456");
+        assert_eq!(local.to_string(), "fe80::5054:ff:fe12:3456");
+        assert_eq!(format!("{local:#}"), "fe80:0000:0000:0000:5054:00ff:fe12:3456");
         assert_eq!(local.to_string().parse(), Ok(local));
         for text in ["", "10.9.9", "fe80::1%2", " 10.9.9.1", "10.9.9.1:4791", "gid"] {
             let error = text.parse::<Gid>().unwrap_err();

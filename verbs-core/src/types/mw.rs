@@ -38,7 +38,8 @@ pub struct MwBindInfo {
 /// A bind gives the window a new key, so that peers that still have the old one lose access.
 ///
 /// ```
-/// use verbs_core::types::inc_rkey;
+/// # mod verbs { pub use verbs_core::types::*; }
+/// use verbs::inc_rkey;
 ///
 /// assert_eq!(inc_rkey(0x1234_5678), 0x1234_5679);
 /// assert_eq!(inc_rkey(0x1234_56ff), 0x1234_5600);

@@ -95,7 +95,8 @@ open_enum! {
 /// The header in front of a message with a tag.
 ///
 /// ```
-/// use verbs_core::types::{Tmh, TmhOp};
+/// # mod verbs { pub use verbs_core::types::*; }
+/// use verbs::{Tmh, TmhOp};
 /// let header = Tmh { opcode: TmhOp::EAGER, app_ctx: 7, tag: 0x0102 };
 /// assert_eq!(header.to_bytes()[..8], [3, 0, 0, 0, 0, 0, 0, 7]);
 /// assert_eq!(Tmh::from_bytes(&header.to_bytes()), header);
