@@ -70,8 +70,8 @@ impl EventChannel {
     /// # Errors
     /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
     /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not
-    /// know, both in a process without soft devices; [`Cause::LeftOut`](verbs::Cause::LeftOut) where
-    /// `VERBS_SOFT` requests one that cannot be made instead; any errno of `eventfd(2)` and
+    /// know, both in a process without soft devices; [`Cause::LeftOut`](verbs::Cause::LeftOut)
+    /// where `VERBS_SOFT` requests one that cannot be made instead; any errno of `eventfd(2)` and
     /// `epoll_create1(2)`. In a process with soft devices [`kernel_error`](Self::kernel_error) has
     /// the first two.
     ///

@@ -132,8 +132,9 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the accesses that peers can have on this device: for
-    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) with
-    /// all that the device has, where [`RemoteAccess::all`] has rights that most devices refuse.
+    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose)
+    /// with all that the device has, where [`RemoteAccess::all`] has rights that most devices
+    /// refuse.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]

@@ -253,8 +253,8 @@ impl<P: Provider> Cq<P> {
     /// One thread may create queue pairs on a queue that another one polls. The poller may find a
     /// completion of a queue pair that it has not been handed yet, and one of a queue pair that was
     /// closed: this tells them apart. A queue pair is alive from before its first completion until
-    /// its [`Qp`](crate::Qp), or both halves of it, were closed or dropped. Then the device may give
-    /// its number to another one, so that a poller forgets a queue pair before it is closed.
+    /// its [`Qp`](crate::Qp), or both halves of it, were closed or dropped. Then the device may
+    /// give its number to another one, so that a poller forgets a queue pair before it is closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, new: std::sync::mpsc::Receiver<verbs::RecvHalf>)

@@ -212,8 +212,8 @@ pub enum Cause {
         /// The limit (`RLIMIT_NOFILE`).
         limit: u64,
     },
-    /// The peer is not reached from the device's address: there is no route, no host answers, or the
-    /// two addresses are of different families.
+    /// The peer is not reached from the device's address: there is no route, no host answers, or
+    /// the two addresses are of different families.
     Unreachable {
         /// The address of the device's port.
         from: Gid,

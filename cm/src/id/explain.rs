@@ -87,8 +87,8 @@ fn is_local(mut address: SocketAddr) -> bool {
     UdpSocket::bind(address).is_ok()
 }
 
-/// Returns what is wrong with the source of a call that resolves an address; `None` where the source
-/// is not the cause.
+/// Returns what is wrong with the source of a call that resolves an address; `None` where the
+/// source is not the cause.
 fn of_source(error: &Error, source: &Address) -> Option<String> {
     let ip = source.ip()?;
     let address = ip.ip();

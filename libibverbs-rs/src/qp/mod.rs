@@ -521,9 +521,9 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// network interface, or through a connection manager.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD, with
-    ///   [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
-    ///   group.
+    /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD,
+    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that
+    ///   of a group.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
     /// - `ENETUNREACH` for a group of IPv4 on a soft device with an IPv6 address, and for one of

@@ -201,7 +201,7 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// What to do about `EMFILE`.
+/// The advice about `EMFILE`.
 pub const MANY_DESCRIPTORS: &str =
     "the process has as many open descriptors as it may have: raise its limit (ulimit -n, LimitNOFILE=)";
 

@@ -90,8 +90,8 @@ open_enum! {
 }
 
 impl WcStatus {
-    /// Returns what is behind a failure as a rule, and what to look at; `None` for success and for a
-    /// status that says no more than its name.
+    /// Returns what is behind a failure as a rule, and what to look at; `None` for success and for
+    /// a status that says no more than its name.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::LOC_LEN_ERR => {

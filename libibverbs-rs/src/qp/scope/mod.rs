@@ -231,8 +231,8 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&'scope self, bytes: &'env mut [u8]) -> Result<ScopedBuf<'scope>> {
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: as in `register_bytes`; the device writes only while a request names the bytes, and no
-        // reference to them exists then (see the module).
+        // SAFETY: as in `register_bytes`; the device writes only while a request names the bytes,
+        // and no reference to them exists then (see the module).
         let name = unsafe { self.add(start, len, AccessFlags::LOCAL_WRITE) }?;
         // SAFETY: `bytes` is not used again, so that this is the only reference to its bytes.
         let bytes = unsafe { core::slice::from_raw_parts_mut(start, len) };

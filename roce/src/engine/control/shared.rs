@@ -9,9 +9,9 @@ impl<M: Memory> Engine<M> {
     /// Creates a shared receive queue, with at most 32 scatter elements for each receive.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if there are [`Config::max_srq`](crate::engine::Config::max_srq)
-    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for more
-    /// elements.
+    /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if there are
+    /// [`Config::max_srq`](crate::engine::Config::max_srq) already; [`Refused::NoSuchObject`] for
+    /// the protection domain; [`Refused::Invalid`] for more elements.
     pub fn create_srq(
         &mut self,
         pd: Pd,
