@@ -84,12 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn the_providers_of_the_library_are_features() {
+    fn the_providers_of_the_libraries_are_features() {
         let libraries = packages::libraries(cargo::root()).unwrap();
-        let library = libraries.iter().find(|library| library.name == "libibverbs-rs").unwrap();
-        let names = features(&library.manifest);
-        for name in ["rxe", "soft"] {
-            assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
+        for (name, providers) in [("libibverbs-rs", ["rxe", "soft"]), ("rdma-cm", ["mlx5", "rxe"])] {
+            let library = libraries.iter().find(|library| library.name == name).unwrap();
+            let names = features(&library.manifest);
+            for provider in providers {
+                assert!(names.iter().any(|found| found == provider), "{provider} is not in {names:?}");
+            }
         }
     }
 }
