@@ -74,6 +74,18 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     })
 }
 
+/// Returns the devices of the kernel's list.
+///
+/// # Errors
+/// As [`devices`].
+pub(crate) fn keys_of_kernel() -> Result<Vec<DeviceKey>> {
+    let ports = Port::all();
+    let is_soft = |device: &&Device| ports.iter().any(|port| port.node_guid() == device.guid());
+    let key = |device: &Device| DeviceKey { guid: device.guid(), index: device.index() };
+    let list = devices()?;
+    Ok(list.iter().filter(|device| !is_soft(device)).map(key).collect())
+}
+
 /// Returns whether a device of the list is the one that the connection manager reports.
 fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
     let same_index = key.index.is_none() || index.is_none() || key.index == index;
@@ -89,8 +101,10 @@ pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     // Held while the device opens, so that two threads do not open it twice.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, device)| device.strong_count() > 0);
-    if let Some(shared) =
-        open.iter().find(|(known, _)| *known == key).and_then(|(_, device)| device.upgrade())
+    if let Some(shared) = open
+        .iter()
+        .find(|(known, _)| is_it(key, known.index, known.guid))
+        .and_then(|(_, device)| device.upgrade())
     {
         return Ok(shared);
     }

@@ -41,6 +41,9 @@
 //! # }
 //! ```
 //!
+//! Devices are those of the providers that the features name: `mlx5` and `rxe`, both by default.
+//! Soft devices are always there, because their connection manager is part of this crate.
+//!
 //! [`guide`] describes connections, and shows each function of librdmacm beside ours. [`Listener`]
 //! and [`Connector`] are made of the types below them, which programs with other needs use
 //! directly: an [`EventChannel`] with any number of ids. The side that listens:
@@ -87,7 +90,7 @@
 //! # Types by their C names
 //! | object | in C | here |
 //! |---|---|---|
-//! | a connection | `rdma_create_ep` | [`Connection`], [`Connector`], [`Listener`] |
+//! | a connection | `rdma_create_ep` | [`Connection`], [`Connector`], [`Listener`], [`Binding`] |
 //! | the place of events | `rdma_event_channel` | [`EventChannel`] |
 //! | an id | `rdma_cm_id` | [`CmId`]; in events its [`IdKey`] |
 //! | an event | `rdma_cm_event` | [`Event`], [`EventKind`], [`EventType`] |
@@ -208,8 +211,8 @@ pub mod guide {}
 
 pub use addrinfo::{AddrInfo, Family, Hints, getaddrinfo};
 pub use connection::{
-    ConnectError, ConnectStep, Connection, Connector, Control, Disconnected, End, Incoming, Listener,
-    ListenerInit, Resources, ToAddresses,
+    Binding, ConnectError, ConnectStep, Connection, Connector, Control, Disconnected, End, Incoming,
+    Listener, ListenerInit, Resources, ToAddresses,
 };
 pub use event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
 pub use event_channel::EventChannel;

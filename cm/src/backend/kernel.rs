@@ -11,7 +11,8 @@ use super::{Backend, Param, RawEvent, Source};
 use crate::channel::Ucma;
 use crate::cmd;
 use crate::cmd::option::IdOption;
-use crate::cmd::query::{Addresses, Gids};
+use crate::cmd::query::{Addresses, DeviceKey, Gids};
+use crate::device;
 use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
@@ -122,6 +123,15 @@ impl Backend for KernelId {
                 cmd::query::query_route(ucma, id).map(|(_, gids, _)| gids)
             }
         })
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceKey>> {
+        let addresses = self.addresses()?;
+        match (addresses.device, addresses.local.and_then(|local| local.ip())) {
+            (Some(device), _) => Ok(vec![device]),
+            (None, Some(local)) if local.ip().is_unspecified() => device::keys_of_kernel(),
+            _ => Ok(Vec::new()),
+        }
     }
 
     fn paths(&self) -> Result<Vec<PathRecord>> {

@@ -38,7 +38,7 @@ use verbs::{AsyncEventType, Ece, QpAttr, QpAttrMask, QpState, QpType, Result};
 
 use crate::channel::Ucma;
 use crate::cmd::option::IdOption;
-use crate::cmd::query::{Addresses, Gids};
+use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
@@ -63,6 +63,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)>;
     fn addresses(&self) -> Result<Addresses>;
     fn gids(&self) -> Result<Gids>;
+    /// Returns the devices that the id's address stands for: its own one, or all of them.
+    fn devices(&self) -> Result<Vec<DeviceKey>>;
     fn paths(&self) -> Result<Vec<PathRecord>>;
     fn services(&self) -> Result<Vec<ServiceRecord>>;
     fn set_option(&self, option: IdOption<'_>) -> Result<()>;

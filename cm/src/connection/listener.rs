@@ -38,7 +38,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use verbs::{Cause, Errno, Error, Result};
+use verbs::{Cause, Context, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive, Place};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
@@ -274,7 +274,17 @@ impl<T> Listener<T> {
     ) -> Result<Self> {
         let addresses = lookup(address)?;
         let channel = EventChannel::new()?;
-        let (id, address) = listen(&channel, addresses, init)?;
+        let bound = bind(&channel, addresses, init, |id| id.listen(init.backlog))?;
+        Self::of(channel, bound, init, setup)
+    }
+
+    /// Returns the listener of an id that listens.
+    pub(super) fn of(
+        channel: EventChannel,
+        (id, address): (CmId, SocketAddr),
+        init: &ListenerInit,
+        setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Result<Self> {
         let refused = |errno: nix::errno::Errno| Error::new("listen", "", errno.into());
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(refused)?;
         let timer =
@@ -298,6 +308,16 @@ impl<T> Listener<T> {
     /// Returns the address and port at which it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the devices of its address, whose contexts the connections have. A server that makes
+    /// something on them before it listens has them from [`Binding`](crate::Binding).
+    ///
+    /// # Errors
+    /// `ECANCELED` once the listener is closed; as [`CmId::contexts`].
+    #[doc(alias = "rdma_get_devices")]
+    pub fn contexts(&self) -> Result<Vec<Context>> {
+        self.lock().id.as_ref().ok_or_else(is_closed)?.contexts()
     }
 
     /// Returns the next connection, and waits for it without limit. [`close`](Self::close) ends the
@@ -657,15 +677,16 @@ impl<T> fmt::Debug for Listener<T> {
     }
 }
 
-/// Makes the id that listens, at the first of the addresses that can be bound.
-fn listen(
+/// Makes an id at the first of the addresses that can be bound, and for which `then` succeeds.
+pub(super) fn bind(
     channel: &EventChannel,
     addresses: Vec<SocketAddr>,
     init: &ListenerInit,
+    then: impl Fn(&CmId) -> Result<()>,
 ) -> Result<(CmId, SocketAddr)> {
     let mut last = no_address();
     for address in addresses {
-        match listen_at(channel, address, init) {
+        match bind_at(channel, address, init).and_then(|id| then(&id).map(|()| id)) {
             Ok(id) => {
                 let local = id.local_addr()?.and_then(|local| local.ip());
                 return Ok((id, local.unwrap_or(address)));
@@ -676,7 +697,7 @@ fn listen(
     Err(last)
 }
 
-fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> Result<CmId> {
+fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> Result<CmId> {
     let id = channel.create_id(PortSpace::TCP)?;
     if init.reuse_addr {
         id.set_reuse_addr(true)?;
@@ -694,7 +715,6 @@ fn listen_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -
         id.set_min_rnr_timer(timer)?;
     }
     id.bind_addr(address)?;
-    id.listen(init.backlog)?;
     Ok(id)
 }
 

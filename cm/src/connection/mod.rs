@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`connector`] | [`Connector`]: the side that connects |
 //! | [`listener`] | [`Listener`]: the side that listens |
+//! | [`binding`] | [`Binding`]: its address and devices, before it listens |
 //! | [`control`] | [`Control`]: a connection's events, and its end |
 //! | [`resources`] | [`Resources`]: completion queues and a protection domain for one connection |
 //! | [`names`] | [`ToAddresses`]: the addresses that a program names |
@@ -29,6 +30,7 @@
 //! fail, and the memory that its requests take is bounded.
 
 mod active;
+mod binding;
 mod connector;
 mod control;
 mod ending;
@@ -45,6 +47,7 @@ use std::time::Duration;
 use verbs::state::{Errored, Rts};
 use verbs::{Cause, Errno, Error, Qp, Result};
 
+pub use binding::Binding;
 pub use connector::Connector;
 pub use control::Control;
 pub use ending::End;

@@ -1,5 +1,6 @@
 //! [`Resources`]: what a queue pair needs, made for one connection.
 
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use verbs::state::Init;
@@ -30,14 +31,24 @@ impl Resources {
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device.
+    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device with a
+    /// protection domain of their own.
     ///
     /// # Errors
     /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
     /// and [`Context::create_comp_channel`](verbs::Context::create_comp_channel).
     pub fn create(id: &CmId, cap: QpCap) -> Result<(Qp<Init>, Self)> {
-        let context = id.context()?;
-        let pd = context.alloc_pd()?;
+        Self::create_in(id, &id.context()?.alloc_pd()?, cap)
+    }
+
+    /// Creates an RC queue pair of the id in INIT, and its resources, in a protection domain that
+    /// connections share. The domain is of the id's device, also of a context that the program
+    /// opened itself.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another device.
+    pub fn create_in(id: &CmId, pd: &Pd, cap: QpCap) -> Result<(Qp<Init>, Self)> {
+        let (context, pd) = (pd.context(), pd.clone());
         let channel = context.create_comp_channel()?;
         let queue =
             |cqe: u32| context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(cqe.max(1)) });
@@ -45,6 +56,15 @@ impl Resources {
         let init = QpInit { recv_cq: recv_cq.handle(), cap, ..QpInit::new(QpType::RC, &send_cq) };
         let qp = id.create_qp(&pd, &init)?;
         Ok((qp, Self { pd, send_cq, recv_cq, channel }))
+    }
+
+    /// Returns the channel of both queues, for event loops: after
+    /// [`req_notify`](Cq::req_notify) of a queue its next completion makes the channel's descriptor
+    /// readable, which is that of the resources too ([`AsFd`]). The loop reads the events
+    /// ([`CompChannel::next_event`]) and polls the queue. [`next_send`](Self::next_send) and
+    /// [`next_recv`](Self::next_recv) use the same channel.
+    pub fn channel(&self) -> &CompChannel {
+        &self.channel
     }
 
     /// Waits for the next completion of a send, without keeping a processor busy.
@@ -72,6 +92,20 @@ impl Resources {
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn next_recv(&mut self, timeout: Duration) -> Result<Completed> {
         next(&mut self.recv_cq, &self.channel, timeout, &self.pd)
+    }
+}
+
+/// The descriptor of the [channel](Resources::channel).
+impl AsFd for Resources {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// The descriptor, for event loops that take numbers. The resources keep owning it.
+impl AsRawFd for Resources {
+    fn as_raw_fd(&self) -> RawFd {
+        self.channel.as_raw_fd()
     }
 }
 

@@ -79,6 +79,8 @@ pub(crate) struct IdInner {
     qp_type: QpType,
     device: OnceLock<(DeviceKey, Device)>,
     open: OnceLock<Arc<OpenDevice>>,
+    /// The devices of a listener, which its connections share.
+    all: Mutex<Vec<Arc<OpenDevice>>>,
     limits: OnceLock<Limits>,
     /// Before the backend: a queue pair ends before its connection, so that it sends nothing to a
     /// peer that has been told of the end.
@@ -98,6 +100,7 @@ impl CmId {
             qp_type,
             device: OnceLock::new(),
             open: OnceLock::new(),
+            all: Mutex::default(),
             limits: OnceLock::new(),
             connection: Mutex::default(),
             backend,
@@ -148,6 +151,40 @@ impl CmId {
     #[doc(alias = "rdma_get_devices")]
     pub fn context(&self) -> Result<Context> {
         Ok(self.inner.open_device("open_device")?.context.clone())
+    }
+
+    /// Returns the devices of the address that the id is bound to: that of
+    /// [`context`](Self::context), or of an id that is bound to all addresses each one that there
+    /// is now. A server makes with these what all its connections share, before it listens.
+    ///
+    /// They are the contexts that ids of connections have, as long as this id lives. Devices that
+    /// cannot be opened are left out if another one can.
+    ///
+    /// # Errors
+    /// - `EINVAL` for an id without an address, `ENODEV` where the address stands for no device.
+    /// - As [`context`](Self::context) and [`devices`](verbs::devices).
+    ///
+    /// # References
+    /// `rdma_get_devices(3)`
+    #[doc(alias = "rdma_get_devices")]
+    pub fn contexts(&self) -> Result<Vec<Context>> {
+        const VERB: &str = "open_device";
+        let inner = &self.inner;
+        let keys = inner.explained(inner.backend.devices())?;
+        let (mut opened, mut last) = (Vec::new(), explain::no_device(VERB));
+        for key in keys {
+            match device::find(key).and_then(|device| device::open(key, &device)) {
+                Ok(device) => opened.push(device),
+                Err(error) => last = error,
+            }
+        }
+        if opened.is_empty() {
+            return Err(last);
+        }
+        let contexts = opened.iter().map(|device| device.context.clone()).collect();
+        // Connections share them while the id keeps them.
+        *inner.all.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+        Ok(contexts)
     }
 
     /// Returns the device of the id without opening it, for programs that open devices themselves.

@@ -7,7 +7,7 @@ use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpStat
 
 use super::{Backend, ChoiceId, Chosen, Source, bound_to, is_reached_by_soft};
 use crate::cmd::option::IdOption;
-use crate::cmd::query::{Addresses, Gids};
+use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{Address, ConnParam, EventType, PathRecord, Service, ServiceRecord};
 
 impl Backend for ChoiceId {
@@ -145,6 +145,15 @@ impl Backend for ChoiceId {
 
     fn gids(&self) -> Result<Gids> {
         self.with(|id| id.gids())
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceKey>> {
+        let inner = self.read();
+        let mut devices = inner.backend().devices()?;
+        if let (Chosen::Both, Some(kernel)) = (inner.chosen, &inner.kernel) {
+            devices.extend(kernel.devices()?);
+        }
+        Ok(devices)
     }
 
     fn paths(&self) -> Result<Vec<PathRecord>> {

@@ -14,6 +14,7 @@ use super::backlog::Backlog;
 use super::record::{IdState, Key, Listener, service};
 use super::state::{Garbage, State};
 use super::wait::Token;
+use crate::cmd::query::DeviceKey;
 use crate::types::Address;
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -69,18 +70,29 @@ impl State {
     }
 
     fn listen_on(&mut self, key: Key, local: SocketAddr) -> Result<()> {
+        let ports = self.ports_of(key, local)?;
+        self.take_ports(key, &ports)?;
+        self.take_names(key, &ports)
+    }
+
+    /// Returns the devices that an id's address stands for.
+    pub(super) fn devices(&mut self, key: Key) -> Result<Vec<DeviceKey>> {
+        let Some(local) = self.id(key)?.local else { return Ok(Vec::new()) };
+        let ports = self.ports_of(key, local)?;
+        Ok(ports.iter().map(|port| DeviceKey { guid: port.node_guid(), index: None }).collect())
+    }
+
+    fn ports_of(&mut self, key: Key, local: SocketAddr) -> Result<Vec<Port>> {
         let id = self.id(key)?;
         let af_only = id.af_only(local.ip());
-        let ports = match id.adapter.and_then(|number| self.adapters.get(&number)) {
+        Ok(match id.adapter.and_then(|number| self.adapters.get(&number)) {
             Some(adapter) => vec![adapter.port.clone()],
             None => {
                 let mut ports = self.present_ports();
                 ports.retain(|port| is_of(port, local, af_only));
                 ports
             }
-        };
-        self.take_ports(key, &ports)?;
-        self.take_names(key, &ports)
+        })
     }
 
     /// Takes those names of a listener that it does not have, for ports that its address stands

@@ -81,7 +81,7 @@ use self::queue::Queue;
 use self::record::Key;
 use super::{Backend, RawEvent, Source};
 use crate::cmd::option::IdOption;
-use crate::cmd::query::{Addresses, Gids};
+use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service, ServiceRecord};
 
 /// The part of an event channel that soft ids report to.
@@ -267,6 +267,10 @@ impl Backend for SoftId {
 
     fn gids(&self) -> Result<Gids> {
         self.manager.call("query_gid", |state| state.gids(self.key))
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceKey>> {
+        self.manager.call("query_addr", |state| state.devices(self.key))
     }
 
     fn paths(&self) -> Result<Vec<PathRecord>> {

@@ -6,10 +6,12 @@
 //! | [`peers`] | many peers, slow ones, those that give up, and what they can occupy |
 //! | [`closing`] | the end of a listener |
 //! | [`connector`] | times, addresses and options of the side that connects |
+//! | [`devices`] | what a listener has before its first client |
 //! | [`ending`] | the end of a connection |
 
 mod closing;
 mod connector;
+mod devices;
 mod ending;
 pub(crate) mod peers;
 mod setup;

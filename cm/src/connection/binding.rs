@@ -1,0 +1,112 @@
+//! [`Binding`]: an address of the side that listens, before it listens.
+
+use std::net::SocketAddr;
+
+use verbs::{Context, Result};
+
+use super::listener::{self, Listener, ListenerInit};
+use super::{ToAddresses, lookup};
+use crate::EventChannel;
+use crate::event::ConnectRequest;
+use crate::id::CmId;
+
+/// A bound address, at which nothing listens yet: a server makes what its connections share on the
+/// address's devices, and then [listens](Self::listen).
+///
+/// ```
+/// use rdmacm::{Binding, ConnParam, Connector, ListenerInit};
+/// use verbs::{CqInit, QpInit, QpType, SrqInit};
+///
+/// # fn main() -> verbs::Result<()> {
+/// # let device = verbs::soft::auto()?;
+/// # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+/// # let address = (host, 0);
+/// # /*
+/// let address = "192.0.2.1:7471";
+/// # */
+/// let binding = Binding::new(address, &ListenerInit::default())?;
+/// let context = binding.context()?;
+/// let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(&CqInit::new(4096))?;
+/// // One queue of receives for all clients.
+/// let mut srq = pd.create_srq(&SrqInit::new(1024))?;
+/// for _ in 0..1024 {
+///     srq.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
+/// }
+/// let (send_cq, recv_queue) = (cq.handle(), srq.handle());
+/// let listener = binding.listen(move |request| {
+///     let init = QpInit {
+///         send_cq: send_cq.clone(),
+///         recv_cq: send_cq.clone(),
+///         srq: Some(recv_queue.clone()),
+///         ..QpInit::new(QpType::RC, &cq)
+///     };
+///     let qp = request.id.create_qp(&pd, &init)?;
+///     request.id.accept(qp, &ConnParam::default())?;
+///     Ok(Some(()))
+/// })?;
+/// # let to = listener.local_addr();
+/// # let other = std::thread::spawn(move || Connector::default().connect(to));
+/// let client = listener.accept()?;
+/// # let _other = other.join().expect("it has connected")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Binding {
+    id: CmId,
+    channel: EventChannel,
+    address: SocketAddr,
+    init: ListenerInit,
+}
+
+impl Binding {
+    /// Binds to an address. Of several addresses, the first one that can be bound is taken. Port 0
+    /// stands for any port ([`local_addr`](Self::local_addr)).
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for a name that is not known.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn new(address: impl ToAddresses, init: &ListenerInit) -> Result<Self> {
+        let channel = EventChannel::new()?;
+        let (id, address) = listener::bind(&channel, lookup(address)?, init, |_| Ok(()))?;
+        Ok(Self { id, channel, address, init: *init })
+    }
+
+    /// Returns the address and port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the device of the address. All connections have this context.
+    ///
+    /// # Errors
+    /// As [`CmId::context`]; `EINVAL` for an address that no device has alone, such as `0.0.0.0`,
+    /// whose devices [`contexts`](Self::contexts) returns.
+    pub fn context(&self) -> Result<Context> {
+        self.id.context()
+    }
+
+    /// Returns all devices of the address: one, or each that there is now. Connections have one of
+    /// these contexts, or that of a device that appeared later.
+    ///
+    /// # Errors
+    /// As [`CmId::contexts`].
+    pub fn contexts(&self) -> Result<Vec<Context>> {
+        self.id.contexts()
+    }
+
+    /// Listens, and leaves each request to the program, as [`Listener::bind_with`] does.
+    ///
+    /// # Errors
+    /// As [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`, `timerfd_create(2)`
+    /// and `epoll_create1(2)`.
+    pub fn listen<T>(
+        self,
+        setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Result<Listener<T>> {
+        let Self { id, channel, address, init } = self;
+        id.listen(init.backlog)?;
+        Listener::of(channel, (id, address), &init, setup)
+    }
+}
