@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use provider_mlx5::CqeCompression;
-use verbs_core::provider::{Completion as _, ContextOps as _, CqOps, Destroy as _, Provider};
+use verbs_core::provider::{Completion as _, ContextOps as _, CqOps, Destroy as _, Notifier, Provider};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Errno, Error};
 
@@ -28,6 +28,7 @@ use crate::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, 
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, destroy_in_place, public};
+use crate::shared::Shared;
 use crate::{channel, cq_ex, pd, thread};
 
 /// No thread, in [`Cq::lender`].
@@ -50,27 +51,49 @@ pub(crate) struct Cq<P: Provider> {
     /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
     /// does not know of a queue pair any more whose completions are still to be removed.
     pub(crate) users: Arc<()>,
+    /// Requests events without the lock of the queue, where the provider can: a poller that has
+    /// lost its processor delays no request.
+    notifier: Option<Shared<Box<dyn Notifier>>>,
     /// The number of events that were read, where the provider asks for it.
     events: Option<Arc<AtomicU32>>,
     handle: u32,
 }
 
 impl<P: Provider> Cq<P> {
-    /// Calls `with` with the queue, locked; `None` if the queue has ended. The thread that reads a
-    /// lent completion has the lock, and keeps it.
-    fn with_shared<R>(&self, with: impl FnOnce(&P::Cq) -> R) -> Option<R> {
+    /// Requests an event.
+    ///
+    /// # Errors
+    /// `EINVAL` for a queue that has ended; those of the provider.
+    fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
+        const VERB: &str = "req_notify_cq";
+        match &self.notifier {
+            Some(notifier) => notifier.lend(VERB)?.req_notify(solicited_only),
+            None => self.with_shared(VERB, |queue| queue.req_notify(solicited_only)),
+        }
+    }
+
+    /// Calls `with` with the queue, locked. The thread that reads a lent completion has the lock,
+    /// and keeps it.
+    ///
+    /// # Errors
+    /// As [`Spin::why_not`], and those of `with`.
+    fn with_shared<R>(
+        &self,
+        verb: &'static str,
+        with: impl FnOnce(&P::Cq) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let is_lender = self.lender.load(Ordering::Relaxed) == thread::current();
-        if !is_lender && !self.queue.lock_live() {
-            return None;
+        if !is_lender && !self.queue.lock() {
+            return Err(refused(verb, self.queue.why_not()));
         }
         // SAFETY: this thread has the lock, perhaps since `start_poll`, and reads lent completions
         // alone.
         let result = with(unsafe { self.queue.get_shared() });
         if !is_lender {
-            // SAFETY: `lock_live` was called above.
+            // SAFETY: `lock` returned true above.
             unsafe { self.queue.unlock() };
         }
-        Some(result)
+        result
     }
 }
 
@@ -99,13 +122,6 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
         check_handle(public(&raw const (*cq).handle), inner.handle, verb)?;
         Ok(inner)
     }
-}
-
-/// Returns the error of a call for a queue that another thread has destroyed, while this one
-/// handles its last event.
-#[cold]
-fn ended(verb: &'static str) -> Error {
-    refused(verb, Errno::INVAL)
 }
 
 /// The entries of a new queue, which programs choose for ConnectX devices alone.
@@ -217,10 +233,10 @@ impl<P: Provider> CqVerbs for Provided<P> {
             || parent.is_some_and(|parent| parent.is_single_threaded);
         let handle = c.handle;
         let lent = UnsafeCell::new(MaybeUninit::uninit());
-        let events = queue.event_counter();
+        let (events, notifier) = (queue.event_counter(), queue.notifier().map(Shared::new));
         let queue = Spin::new(queue, is_single_threaded);
         let lender = AtomicUsize::new(NOBODY);
-        let inner = Cq { queue, lent, lender, name, users: Arc::default(), events, handle };
+        let inner = Cq { queue, lent, lender, name, users: Arc::default(), notifier, events, handle };
         object.write(Object { c, inner });
         Ok(Box::into_raw(object).cast())
     }
@@ -228,13 +244,13 @@ impl<P: Provider> CqVerbs for Provided<P> {
     unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error> {
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(cq, "resize_cq")? };
-        let resized = inner.queue.with_live(|queue| {
+        let resized = inner.queue.with(|queue| {
             queue.resize(cqe)?;
             // SAFETY: as above; the lock guards the field.
             unsafe { (*cq).cqe = queue.cqe() as c_int };
             Ok(())
         });
-        resized.unwrap_or_else(|| Err(ended("resize_cq")))
+        resized.unwrap_or_else(|errno| Err(refused("resize_cq", errno)))
     }
 
     unsafe fn count_event(&self, cq: *mut ibv_cq) {
@@ -254,8 +270,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
         let moderation = CqModeration { cq_count, cq_period };
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(cq, "modify_cq")? };
-        let modified = inner.with_shared(|queue| queue.modify(moderation));
-        modified.unwrap_or_else(|| Err(ended("modify_cq")))
+        inner.with_shared("modify_cq", |queue| queue.modify(moderation))
     }
 
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error> {
@@ -266,11 +281,17 @@ impl<P: Provider> CqVerbs for Provided<P> {
             if Arc::strong_count(&inner.users) > 1 {
                 return Err(refused("destroy_cq", Errno::BUSY));
             }
-            if !inner.queue.lock_live() {
-                return Err(ended("destroy_cq"));
+            if !inner.queue.lock() {
+                return Err(refused("destroy_cq", inner.queue.why_not()));
             }
             let queue = NonNull::new_unchecked(inner.queue.as_ptr());
-            let destroyed = destroy_in_place(queue, P::Cq::destroy_counting_events);
+            let destroy = || destroy_in_place(queue, P::Cq::destroy_counting_events);
+            let destroyed = match &inner.notifier {
+                Some(notifier) => {
+                    notifier.destroy_waiting("destroy_cq", |own| destroy().map_err(|error| (own, error)))
+                }
+                None => destroy(),
+            };
             match &destroyed {
                 Ok(_) => inner.queue.end(),
                 Err(_) => inner.queue.unlock(),
@@ -322,7 +343,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
     // SAFETY: as there.
     unsafe {
         let queue = &of::<P>(cq).queue;
-        if !queue.lock_live() {
+        if !queue.lock() {
             return 0;
         }
         poll_locked(queue, num_entries, wc)
@@ -359,8 +380,7 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
 /// `cq` is a live queue of the provider.
 pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue is live.
-    let armed = unsafe { of::<P>(cq) }.with_shared(|queue| queue.req_notify(solicited_only != 0));
-    code(armed.unwrap_or_else(|| Err(ended("req_notify_cq"))))
+    code(unsafe { of::<P>(cq) }.req_notify(solicited_only != 0))
 }
 
 /// `ibv_create_cq(3)`.

@@ -79,7 +79,7 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
 unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: as there.
     unsafe {
-        if !CqObject::<P>::inner(cq).queue.lock_live() {
+        if !CqObject::<P>::inner(cq).queue.lock() {
             return libc::ENOENT;
         }
         start_locked::<P>(cq)

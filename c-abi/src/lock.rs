@@ -1,16 +1,45 @@
 //! [`Spin`]: the lock of a queue.
 //!
 //! C promises that any thread may post and poll. A call holds the lock for the time of some
-//! hundred instructions, so that waiting by spinning is cheaper than a futex; a thread that finds
-//! the lock taken for long gives its processor away.
+//! hundred instructions, so that a thread that finds it taken spins first.
+//!
+//! A program may poll without a pause, so that the lock is free for moments only. A thread that has
+//! spun without success therefore *waits*: it counts itself, takes a number, and the threads that
+//! wait get their turns in the order of their numbers.
+//!
+//! ```text
+//!   a thread                          takes the lock
+//!   finds nobody waiting              if it is free
+//!   finds a thread that waits         when nobody waits any more; it waits itself if that takes long
+//!   waits, and its turn has come      if it is free
+//!   waits for its turn                not yet: it sleeps
+//! ```
+//!
+//! So while a thread waits, each other thread takes the lock once more at most: with the attempt
+//! that it had begun. A thread without a lock that others hold for long, or on a machine with more
+//! threads than processors, sleeps and leaves its processor to them.
+//!
+//! Returning the lock is a store, and wakes no one: that would cost each post and each poll a
+//! barrier. The thread whose turn it is is woken by the next thread that wants the lock, which a
+//! poller soon does, and looks by itself from time to time.
+//!
+//! A forked child has a copy of each lock, but not the threads that had taken some of them. Waiting
+//! ends at once there.
 //!
 //! # Safety
-//! [`Spin`] gives out `&mut` of what it holds, to one owner at a time.
+//! [`Spin`] gives out `&mut` of what it holds, to one owner at a time. `futex(2)` compares and
+//! waits; it changes no memory.
+//!
+//! # References
+//! `futex(2)`
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::thread;
+
+use verbs_core::Errno;
 
 /// A value behind a spin lock.
 #[derive(Debug)]
@@ -18,8 +47,17 @@ pub(crate) struct Spin<T> {
     is_taken: AtomicBool,
     /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
     has_ended: AtomicBool,
-    /// Whether the program has promised that one thread at a time uses the value.
-    is_single_threaded: bool,
+    /// The number of threads that wait, or [`SINGLE`]: one word, so that an attempt that meets
+    /// neither costs one test.
+    waiting: AtomicI32,
+    /// The number that the next waiting thread takes.
+    next: AtomicU32,
+    /// The number whose turn it is.
+    turn: AtomicU32,
+    /// [`ASLEEP`] while the thread whose turn it is sleeps.
+    sleep: AtomicU32,
+    /// The process that made the lock.
+    process: u32,
     value: UnsafeCell<T>,
 }
 
@@ -27,47 +65,49 @@ pub(crate) struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    pub(crate) const fn new(value: T, is_single_threaded: bool) -> Self {
-        let (is_taken, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { is_taken, has_ended, is_single_threaded, value: UnsafeCell::new(value) }
+    /// Returns the lock of a value, which needs none if the program has promised that one thread at
+    /// a time uses the value.
+    pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
+        Self {
+            is_taken: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            waiting: AtomicI32::new(if is_single_threaded { SINGLE } else { 0 }),
+            next: AtomicU32::new(0),
+            turn: AtomicU32::new(0),
+            sleep: AtomicU32::new(0),
+            process: std::process::id(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Calls `with` with the value, locked.
+    ///
+    /// # Errors
+    /// As [`why_not`](Self::why_not).
     #[inline(always)]
-    pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> R {
-        self.lock();
-        // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
-        let result = with(unsafe { &mut *self.value.get() });
-        // SAFETY: `lock` was called above.
-        unsafe { self.unlock() };
-        result
-    }
-
-    /// Calls `with` with the value, locked; `None` if the value has [ended](Self::end).
-    #[inline(always)]
-    pub(crate) fn with_live<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
-        if !self.lock_live() {
-            return None;
+    pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Result<R, Errno> {
+        if !self.lock() {
+            return Err(self.why_not());
         }
         // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
         let result = with(unsafe { &mut *self.value.get() });
-        // SAFETY: `lock_live` was called above.
+        // SAFETY: `lock` returned true above.
         unsafe { self.unlock() };
-        Some(result)
+        Ok(result)
     }
 
-    /// Takes the lock of a value that does not end, until [`unlock`](Self::unlock).
+    /// Takes the lock, until [`unlock`](Self::unlock). Returns false if nobody will return it: see
+    /// [`why_not`](Self::why_not).
     #[inline(always)]
-    pub(crate) fn lock(&self) {
-        if !self.try_lock() {
-            self.wait();
-        }
-    }
-
-    /// Takes the lock, until [`unlock`](Self::unlock). Returns false if the value has ended.
-    #[inline(always)]
-    pub(crate) fn lock_live(&self) -> bool {
+    pub(crate) fn lock(&self) -> bool {
         self.try_lock() || self.wait()
+    }
+
+    /// Returns the reason why the lock could not be taken: `EINVAL` if the value has ended,
+    /// `ENODEV` in a forked child of the process that made the lock.
+    #[cold]
+    pub(crate) fn why_not(&self) -> Errno {
+        if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
     }
 
     /// Tells threads that wait for the lock that there is no value any more.
@@ -76,12 +116,21 @@ impl<T> Spin<T> {
     /// The caller has the lock, and never returns it.
     pub(crate) unsafe fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
+        self.wake_first();
     }
 
-    /// Takes the lock if it is free, and returns whether it did.
+    /// Takes the lock if it is free and no thread waits, and returns whether it did. Where no lock
+    /// is needed, [`lock`](Self::lock) says so: one test less for queues with a lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> bool {
-        self.is_single_threaded || !self.is_taken.swap(true, Ordering::Acquire)
+        self.waiting.load(Ordering::Relaxed) == 0 && !self.is_taken.swap(true, Ordering::Acquire)
+    }
+
+    /// Returns whether this process is a forked child of the one that made the lock. Of a lock that
+    /// is taken, or for which threads wait, these threads may be the parent's alone.
+    #[cold]
+    pub(crate) fn is_inherited(&self) -> bool {
+        std::process::id() != self.process
     }
 
     /// Returns the lock.
@@ -120,49 +169,188 @@ impl<T> Spin<T> {
         self.value.get()
     }
 
-    /// Waits for the lock. Returns false if the value has ended.
+    /// Waits for the lock. Returns false if nobody will return it.
     #[cold]
+    #[inline(never)]
     fn wait(&self) -> bool {
-        const SPINS: u32 = 1000;
+        if self.waiting.load(Ordering::Relaxed) == SINGLE {
+            return true;
+        }
+        let (mut spins, mut yields) = (0, 0);
         loop {
-            let mut spins = 0;
-            while self.is_taken.load(Ordering::Relaxed) {
-                if self.has_ended.load(Ordering::Acquire) {
-                    return false;
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                // The others first. Only one that runs can take its turn.
+                self.wake_first();
+                if yields == YIELDS {
+                    break;
                 }
+                yields += 1;
+                thread::yield_now();
+            } else if !self.is_taken.load(Ordering::Relaxed) && self.try_lock() {
+                return true;
+            } else if spins == FEW_SPINS || self.has_ended.load(Ordering::Acquire) {
+                break;
+            } else {
                 spins += 1;
-                if spins < SPINS {
-                    spin_loop();
-                } else {
-                    std::thread::yield_now();
-                }
+                spin_loop();
             }
-            if !self.is_taken.swap(true, Ordering::Acquire) {
+        }
+        if self.has_ended.load(Ordering::Acquire) || self.is_inherited() {
+            return false;
+        }
+        self.wait_in_line(self.enter_line())
+    }
+
+    /// Counts this thread as waiting, and returns its number.
+    fn enter_line(&self) -> u32 {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits for the turn of a number, and then for the lock. Returns false if the value has ended.
+    fn wait_in_line(&self, number: u32) -> bool {
+        let mut spins = 0;
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            if turn == number {
+                break;
+            }
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+            } else {
+                futex_wait(&self.turn, turn, bit_of(number), None);
+            }
+        }
+        let is_taken = self.take_turn();
+        // Before the next turn begins: then a thread that finds nobody waiting finds the lock taken.
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let next = number.wrapping_add(1);
+        self.turn.store(next, Ordering::Release);
+        // It may sleep. Awake, it takes the lock soon after this thread has returned it.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            futex_wake(&self.turn, bit_of(next));
+        }
+        is_taken
+    }
+
+    /// Takes the lock as soon as it is free. Returns false if the value has ended.
+    fn take_turn(&self) -> bool {
+        let (mut spins, mut nanoseconds) = (0, FIRST_SLEEP);
+        loop {
+            if !self.is_taken.load(Ordering::Relaxed) && !self.is_taken.swap(true, Ordering::Acquire) {
                 return true;
             }
+            if self.has_ended.load(Ordering::Acquire) {
+                return false;
+            }
+            if spins < SPINS {
+                spins += 1;
+                spin_loop();
+                continue;
+            }
+            self.sleep.store(ASLEEP, Ordering::Release);
+            futex_wait(&self.sleep, ASLEEP, ANY, Some(nanoseconds));
+            self.sleep.store(0, Ordering::Relaxed);
+            nanoseconds = (2 * nanoseconds).min(LAST_SLEEP);
+        }
+    }
+
+    /// Wakes the thread whose turn it is, if it sleeps.
+    fn wake_first(&self) {
+        if self.sleep.load(Ordering::Relaxed) == ASLEEP && self.sleep.swap(0, Ordering::AcqRel) == ASLEEP {
+            futex_wake(&self.sleep, ANY);
         }
     }
 }
 
+/// In place of the number of waiting threads: one thread at a time uses the value.
+const SINGLE: i32 = i32::MIN;
+/// The thread whose turn it is sleeps.
+const ASLEEP: u32 = 1;
+/// The looks of a thread at the lock before it counts itself as waiting: a few microseconds.
+const FEW_SPINS: u32 = 50;
+/// The times that a thread yields to those that wait, before it waits as well.
+const YIELDS: u32 = 4;
+/// The looks of a waiting thread before it sleeps.
+const SPINS: u32 = 500;
+/// The nanoseconds for which a thread sleeps whose turn it is. Each sleep is twice as long as the
+/// last, up to a limit.
+const FIRST_SLEEP: u32 = 20_000;
+const LAST_SLEEP: u32 = 1_000_000;
+
+/// All bits of a futex: whatever thread.
+const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
+
+/// Returns the bit that wakes the thread with a number, and few others.
+const fn bit_of(number: u32) -> u32 {
+    1 << (number % 32)
+}
+
+/// Sleeps while the word is `expected`, until a thread wakes it by one of the bits, or for so many
+/// nanoseconds. It may wake up for no reason.
+fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
+    let until = nanoseconds.map(|nanoseconds| {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists, and the time is a variable.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+        let sum = now.tv_nsec + i64::from(nanoseconds);
+        libc::timespec { tv_sec: now.tv_sec + sum / SECOND, tv_nsec: sum % SECOND }
+    });
+    let until = until.as_ref().map_or(core::ptr::null(), |until| until as *const libc::timespec);
+    let no_word = core::ptr::null::<u32>();
+    let wait = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word lives as long as the call, and the time is null or lives as long.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, expected, until, no_word, bits) };
+}
+
+/// Wakes the threads that sleep on the word with one of the bits.
+fn futex_wake(word: &AtomicU32, bits: u32) {
+    let wake = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
+    let (no_time, no_word) = (core::ptr::null::<libc::timespec>(), core::ptr::null::<u32>());
+    // SAFETY: the kernel uses the address of the word, and nothing behind it.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX, no_time, no_word, bits) };
+}
+
+const SECOND: i64 = 1_000_000_000;
+
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicU64;
     use std::sync::Arc;
-    use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    impl<T> Spin<T> {
+        /// Spins until so many threads wait.
+        fn until_waiting(&self, count: i32) {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while self.waiting.load(Ordering::Relaxed) != count {
+                assert!(Instant::now() < deadline, "no thread waits");
+                thread::yield_now();
+            }
+        }
+    }
 
     #[test]
     fn a_thread_that_waits_learns_that_the_value_has_ended() {
         let lock = Arc::new(Spin::new(0_u64, false));
-        assert!(lock.lock_live());
-        let waiting = {
-            let lock = Arc::clone(&lock);
-            thread::spawn(move || lock.with_live(|value| *value))
-        };
+        assert!(lock.lock());
+        let waiting: Vec<_> = (0..3)
+            .map(|count| {
+                let its = Arc::clone(&lock);
+                let thread = thread::spawn(move || its.with(|value| *value));
+                lock.until_waiting(count + 1);
+                thread
+            })
+            .collect();
         // SAFETY: this thread has the lock, and keeps it.
         unsafe { lock.end() };
-        assert_eq!(waiting.join().unwrap(), None);
-        assert_eq!(lock.with_live(|value| *value), None);
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap(), Err(Errno::INVAL));
+        }
+        assert_eq!(lock.with(|value| *value), Err(Errno::INVAL));
     }
 
     #[test]
@@ -171,10 +359,81 @@ mod tests {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let lock = Arc::clone(&lock);
-                thread::spawn(move || (0..10_000).for_each(|_| lock.with(|value| *value += 1)))
+                thread::spawn(move || (0..10_000).for_each(|_| lock.with(|value| *value += 1).unwrap()))
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(lock.with(|value| *value), 40_000);
+        assert_eq!(lock.with(|value| *value), Ok(40_000));
+    }
+
+    #[test]
+    fn a_poller_that_comes_back_leaves_the_lock_to_a_thread_that_waits() {
+        let lock = Arc::new(Spin::new(Vec::new(), false));
+        assert!(lock.lock());
+        let its = Arc::clone(&lock);
+        let waiting = thread::spawn(move || its.with(|order| order.push("waits")));
+        lock.until_waiting(1);
+        // SAFETY: the lock was taken above.
+        unsafe { lock.unlock() };
+        // The poller, with the next of its polls, which does not depend on who runs when.
+        lock.with(|order| order.push("polls")).unwrap();
+        waiting.join().unwrap().unwrap();
+        assert_eq!(lock.with(|order| order.clone()).unwrap(), ["waits", "polls"]);
+    }
+
+    #[test]
+    fn threads_that_wait_get_their_turns_in_the_order_in_which_they_came() {
+        let lock = Arc::new(Spin::new(Vec::new(), false));
+        assert!(lock.lock());
+        let waiting: Vec<_> = (0..5)
+            .map(|number| {
+                let its = Arc::clone(&lock);
+                let thread = thread::spawn(move || its.with(|order| order.push(number)));
+                lock.until_waiting(number + 1);
+                thread
+            })
+            .collect();
+        // SAFETY: the lock was taken above.
+        unsafe { lock.unlock() };
+        waiting.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        assert_eq!(lock.with(|order| order.clone()).unwrap(), [0, 1, 2, 3, 4]);
+        assert_eq!(lock.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn pollers_that_never_pause_poll_once_each_at_most_while_a_thread_waits() {
+        const POLLERS: u64 = 3;
+        let lock = Arc::new(Spin::new((), false));
+        let polls = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let pollers: Vec<_> = (0..POLLERS)
+            .map(|_| {
+                let (lock, polls, stop) = (Arc::clone(&lock), Arc::clone(&polls), Arc::clone(&stop));
+                thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        lock.with(|()| polls.fetch_add(1, Ordering::SeqCst)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..200 {
+            // As a thread that has spun without success.
+            let number = lock.enter_line();
+            let before = polls.load(Ordering::SeqCst);
+            assert!(lock.wait_in_line(number));
+            let after = polls.load(Ordering::SeqCst);
+            // SAFETY: this thread has the lock.
+            unsafe { lock.unlock() };
+            assert!(after - before <= POLLERS, "{} polls", after - before);
+        }
+        stop.store(true, Ordering::Relaxed);
+        pollers.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn one_thread_at_a_time_needs_no_lock() {
+        let lock = Spin::new(0, true);
+        assert!(lock.lock() && lock.lock());
+        assert_eq!(lock.with(|value| *value), Ok(0));
     }
 }

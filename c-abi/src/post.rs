@@ -27,6 +27,7 @@ use crate::c::{
     IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::errno;
+use crate::lock::Spin;
 use crate::qp::QpObject;
 
 /// The addressing of a queue pair's requests.
@@ -105,7 +106,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     // SAFETY: the queue pair is live; its head is an `ibv_qp`.
     let object = unsafe { QpObject::<P>::inner(qp.cast()) };
     let addressing = object.addressing;
-    object.sq.with(|sq| {
+    let posted = object.sq.with(|sq| {
         // SAFETY: the program's list, which it does not change during the call, and its promise for
         // each request; `bad_wr` is one pointer or null.
         unsafe {
@@ -115,7 +116,9 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
             }
             send_list::<P>(sq, addressing, wr, bad_wr)
         }
-    })
+    });
+    // SAFETY: as above.
+    posted.unwrap_or_else(|errno| unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(errno)) })
 }
 
 /// Posts a common request, and rings for it alone. Returns whether it did; otherwise the queue is
@@ -390,11 +393,7 @@ pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
 /// # Safety
 /// The program's promise for each request; `bad_wr` is null or points to a pointer.
 #[inline(always)]
-pub(crate) unsafe fn recv_list<Q: RecvQueue>(
-    rq: &mut Q,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
+unsafe fn recv_list<Q: RecvQueue>(rq: &mut Q, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     if wr.is_null() {
         return 0;
     }
@@ -468,6 +467,28 @@ unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
     unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
 }
 
+/// Posts a list of receives to a queue behind its lock.
+///
+/// # Safety
+/// As [`recv_list`].
+#[inline(always)]
+pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
+    queue: &Spin<Q>,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise. The reference to the queue ends before the lock is returned. No
+    // closure, which the compiler might keep out of line.
+    unsafe {
+        if !queue.lock() {
+            return stop(wr, bad_wr, "post_recv", PostReason::Doorbell(queue.why_not()));
+        }
+        let result = recv_list(queue.get(), wr, bad_wr);
+        queue.unlock();
+        result
+    }
+}
+
 /// `ibv_post_recv(3)`.
 ///
 /// # Safety
@@ -478,5 +499,5 @@ pub(crate) unsafe extern "C" fn recv<P: Provider>(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the queue pair is live, and the program's promise holds for the list.
-    unsafe { QpObject::<P>::inner(qp.cast()).rq.with(|rq| recv_list(rq, wr, bad_wr)) }
+    unsafe { recv_locked(&QpObject::<P>::inner(qp.cast()).rq, wr, bad_wr) }
 }

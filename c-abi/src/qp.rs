@@ -125,7 +125,8 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
-            cq::of::<P>(cq).queue.with_live(|queue| queue.purge(qp_num));
+            // A queue that has ended, or is a parent's, has no completions to remove.
+            let _ = cq::of::<P>(cq).queue.with(|queue| queue.purge(qp_num));
         }
     }
 }
@@ -430,9 +431,10 @@ impl<P: Provider> QpVerbs for Provided<P> {
         const VERB: &str = "modify_qp";
         // SAFETY: the queue pair is live.
         let inner = unsafe { checked::<P>(qp, VERB)? };
-        inner.sq.with(|sq| {
-            inner.rq.with(|rq| inner.control(VERB, |control| control.modify(sq, rq, attr, mask)))
-        })?;
+        let modified = inner
+            .sq
+            .with(|sq| inner.rq.with(|rq| inner.control(VERB, |control| control.modify(sq, rq, attr, mask))));
+        modified.flatten().map_err(|errno| refused(VERB, errno))??;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             // SAFETY: as above.
             unsafe { purge::<P>(qp) };

@@ -25,7 +25,7 @@ use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, public};
-use crate::post::{recv_list, refuse, sges};
+use crate::post::{recv_locked, refuse, sges};
 use crate::shared::{Loan, Shared};
 use crate::xrcd::XrcdObject;
 use crate::{cq, pd};
@@ -152,7 +152,8 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         const VERB: &str = "modify_srq";
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(srq, VERB)? };
-        inner.queue.with(|queue| inner.control(VERB)?.modify(queue, attr, mask))
+        let modified = inner.queue.with(|queue| inner.control(VERB)?.modify(queue, attr, mask));
+        modified.map_err(|errno| refused(VERB, errno))?
     }
 
     unsafe fn query_srq(&self, srq: *mut ibv_srq) -> Result<SrqAttr, Error> {
@@ -193,7 +194,7 @@ pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the queue is live, and the program's promise holds for the list.
-    unsafe { SrqObject::<P>::inner(srq).queue.with(|queue| recv_list(queue, wr, bad_wr)) }
+    unsafe { recv_locked(&SrqObject::<P>::inner(srq).queue, wr, bad_wr) }
 }
 
 /// `ibv_post_srq_ops(3)`.
@@ -207,7 +208,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
 ) -> c_int {
     // SAFETY: the queue is live.
     let inner: &Srq<P> = unsafe { SrqObject::<P>::inner(srq) };
-    inner.queue.with(|queue| {
+    let posted = inner.queue.with(|queue| {
         let mut next = op;
         while !next.is_null() {
             // A doorbell for each array, as rdma-core has one for each list.
@@ -256,6 +257,13 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
             return errno;
         }
         0
+    });
+    posted.unwrap_or_else(|errno| {
+        if !bad_op.is_null() {
+            // SAFETY: as above.
+            unsafe { *bad_op = op };
+        }
+        fail(&refused("post_srq_ops", errno))
     })
 }
 

@@ -127,14 +127,15 @@ impl<P: Provider> WqVerbs for Provided<P> {
         const VERB: &str = "modify_wq";
         // SAFETY: the queue is live.
         let inner = unsafe { of::<P>(wq, VERB)? };
-        inner.queue.with(|queue| {
+        let modified = inner.queue.with(|queue| {
             inner.wq.lend(VERB)?.modify(queue, attr)?;
             if let Some(state) = attr.wq_state {
                 // SAFETY: as above; the lock guards the field.
                 unsafe { (*wq).state = state.0 };
             }
             Ok(())
-        })
+        });
+        modified.map_err(|errno| refused(VERB, errno))?
     }
 
     unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error> {
@@ -198,7 +199,7 @@ unsafe extern "C" fn post_recv<P: Provider>(
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { WqObject::<P>::inner(wq).queue.with(|queue| post::recv_list(queue, recv_wr, bad_recv_wr)) }
+    unsafe { post::recv_locked(&WqObject::<P>::inner(wq).queue, recv_wr, bad_recv_wr) }
 }
 
 /// `ibv_create_wq(3)`. The program initialises the mutex and the condition again.

@@ -541,8 +541,13 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
     // SAFETY: as there.
     unsafe {
-        QpObject::<P>::inner(qp).sq.lock();
-        building::<P>(qp).start();
+        let building = building::<P>(qp);
+        let sq = &QpObject::<P>::inner(qp).sq;
+        if sq.lock() {
+            building.start();
+        } else {
+            building.refuse(PostReason::Doorbell(sq.why_not()));
+        }
     }
 }
 
@@ -574,9 +579,11 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
             _ => {}
         }
         let reason = building.batch().end();
-        // Every batch ends before the next one starts, so that all of it is this one's.
-        sq.get().rollback(usize::MAX);
-        sq.unlock();
+        if !sq.is_inherited() {
+            // Every batch ends before the next one starts, so that all of it is this one's.
+            sq.get().rollback(usize::MAX);
+            sq.unlock();
+        }
         refuse("wr_complete", reason.unwrap_or(UNADDRESSED))
     }
 }
@@ -593,9 +600,11 @@ unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
     unsafe {
         let mut building = building::<P>(qp);
         let sq = &building.qp().sq;
-        sq.get().rollback(usize::MAX);
         building.batch().end();
-        sq.unlock();
+        if !sq.is_inherited() {
+            sq.get().rollback(usize::MAX);
+            sq.unlock();
+        }
     }
 }
 

@@ -25,7 +25,9 @@ use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeResizeCqResp};
 use verbs_core::channel::Uhw;
 use verbs_core::for_each_completion_field;
-use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, DeviceOps as _, EventsRead};
+use verbs_core::provider::{
+    Completion as CompletionOps, CqOps, Destroy, DeviceOps as _, EventsRead, Notifier,
+};
 use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use verbs_core::{Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
@@ -56,6 +58,19 @@ pub struct Cq {
 /// The name of a completion queue for the kernel, usable while another thread polls the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
+
+/// Requests events by a command of the kernel, which needs the queue's handle alone.
+#[derive(Debug)]
+struct KernelNotifier {
+    context: Kernel,
+    handle: u32,
+}
+
+impl Notifier for KernelNotifier {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
+        cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
+    }
+}
 
 impl Cq {
     pub(crate) fn create(context: &Kernel, attr: &CqInitAttr<'_>) -> Result<(Self, CqHandle)> {
@@ -121,6 +136,10 @@ impl CqOps for Cq {
 
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
         cmd::cq::req_notify_cq(self.context.uverbs(), self.handle, solicited_only)
+    }
+
+    fn notifier(&self) -> Option<Box<dyn Notifier>> {
+        Some(Box::new(KernelNotifier { context: self.context.clone(), handle: self.handle }))
     }
 
     /// Compacts the completions in the queue, which belong to this process. The kernel puts in none

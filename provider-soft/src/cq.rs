@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use roce::engine::{CqId, Refused};
 use verbs_core::for_each_completion_field;
-use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, EventsRead};
+use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, EventsRead, Notifier};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
@@ -114,6 +114,30 @@ impl CqHandle {
     }
 }
 
+impl Notifier for CqHandle {
+    fn req_notify(&self, solicited_only: bool) -> Result<()> {
+        arm(&self.device, self.cq, solicited_only)
+    }
+}
+
+/// Requests an event of a completion queue.
+fn arm(device: &Device, cq: CqId, solicited_only: bool) -> Result<()> {
+    let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
+    let wake = device.control("req_notify_cq", |core, _| {
+        core.sink.arm(cq, armed);
+        // A program that waits for events does not poll, so the worker must receive packets.
+        let wake = !core.sleep.for_packets;
+        if wake {
+            core.sleep = Sleep::AWAKE;
+        }
+        Ok(wake)
+    })?;
+    if wake {
+        device.wake();
+    }
+    Ok(())
+}
+
 impl CqOps for Cq {
     type Completion<'a> = Completion<'a>;
 
@@ -162,20 +186,11 @@ impl CqOps for Cq {
     }
 
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
-        let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
-        let wake = self.device.control("req_notify_cq", |core, _| {
-            core.sink.arm(self.cq, armed);
-            // A program that waits for events does not poll, so the worker must receive packets.
-            let wake = !core.sleep.for_packets;
-            if wake {
-                core.sleep = Sleep::AWAKE;
-            }
-            Ok(wake)
-        })?;
-        if wake {
-            self.device.wake();
-        }
-        Ok(())
+        arm(&self.device, self.cq, solicited_only)
+    }
+
+    fn notifier(&self) -> Option<Box<dyn Notifier>> {
+        Some(Box::new(CqHandle { device: Arc::clone(&self.device), cq: self.cq }))
     }
 
     fn purge(&mut self, qp_num: u32) {

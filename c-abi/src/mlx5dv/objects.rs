@@ -109,8 +109,8 @@ unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
 unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let live = cq::checked::<Mlx5>(in_, VERB)?.queue.with_live(|queue| queue.direct());
-        let direct = live.ok_or_else(|| refused(VERB, Errno::INVAL))?;
+        let live = cq::checked::<Mlx5>(in_, VERB)?.queue.with(|queue| queue.direct());
+        let direct = live.map_err(|errno| refused(VERB, errno))?;
         out.write(mlx5dv_cq {
             buf: direct.ring.buf.as_ptr().cast(),
             dbrec: direct.records.as_ptr(),
@@ -131,7 +131,8 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
     unsafe {
         let inner = srq::checked::<Mlx5>(in_, VERB)?;
         let control = inner.control(VERB)?;
-        let direct = inner.queue.with(|queue| control.direct(queue))?;
+        let direct =
+            inner.queue.with(|queue| control.direct(queue)).map_err(|errno| refused(VERB, errno))??;
         let asked = (*out).comp_mask;
         (*out).buf = direct.queue.buf.as_ptr().cast();
         (*out).dbrec = direct.record.as_ptr();

@@ -1,5 +1,5 @@
-/* Forks: a child that exits at once, one that opens the device itself, and one that does nothing
- * while the parent's traffic goes on. */
+/* Forks: a child that exits at once, one that opens the device itself, one that does nothing while
+ * the parent's traffic goes on, and one whose parent's threads have locks. */
 #include <sys/wait.h>
 
 #include "test.h"
@@ -103,6 +103,92 @@ static void a_child_destroys_what_it_inherited(struct ibv_context *context)
 	destroy_side(&side);
 }
 
+struct holder {
+	struct ibv_cq_ex *cq;
+	struct ibv_qp_ex *qp;
+	pthread_barrier_t has_locks, may_return;
+};
+
+/* Has the locks of a completion queue and of a send queue, from one call to another. */
+static void *hold_locks(void *argument)
+{
+	struct holder *holder = argument;
+	struct ibv_poll_cq_attr attr = { 0 };
+	double deadline = seconds() + DEADLINE_SECONDS;
+	while (ibv_start_poll(holder->cq, &attr))
+		CHECK(seconds() < deadline);
+	ibv_wr_start(holder->qp);
+	pthread_barrier_wait(&holder->has_locks);
+	pthread_barrier_wait(&holder->may_return);
+	ibv_wr_abort(holder->qp);
+	ibv_end_poll(holder->cq);
+	return NULL;
+}
+
+/* A child has no thread that would return the locks of its parent's. */
+static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *context)
+{
+	struct side side = make_side(context, 0, 4096);
+	struct ibv_cq_init_attr_ex attr = { .cqe = 8, };
+	struct holder holder = { .cq = ibv_create_cq_ex(context, &attr) };
+	CHECK(holder.cq != NULL);
+	struct ibv_cq *unused = side.cq;
+	side.cq = ibv_cq_ex_to_cq(holder.cq);
+	side.qp = create_qp_ex(side.pd, side.cq, IBV_QPT_RC, WR_OPS);
+	CHECK(side.qp != NULL);
+	holder.qp = ibv_qp_to_qp_ex(side.qp);
+	to_init(side.qp);
+	connect_qp(side.qp, side.qp->qp_num);
+	loop_message(&side);
+	pthread_t thread;
+	IS(pthread_barrier_init(&holder.has_locks, NULL, 2), 0);
+	IS(pthread_barrier_init(&holder.may_return, NULL, 2), 0);
+	IS(pthread_create(&thread, NULL, hold_locks, &holder), 0);
+	pthread_barrier_wait(&holder.has_locks);
+
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		alarm(DEADLINE_SECONDS);
+		struct ibv_wc wc;
+		struct ibv_poll_cq_attr poll = { 0 };
+		struct ibv_sge sge = sge_of(&side, 0, 8);
+		struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad = NULL;
+		struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad_receive = NULL;
+		struct ibv_qp_attr error = { .qp_state = IBV_QPS_ERR };
+		for (int i = 0; i < 2; i++) {
+			IS(ibv_poll_cq(side.cq, 1, &wc), 0);
+			IS(ibv_start_poll(holder.cq, &poll), ENOENT);
+			IS(ibv_post_send(side.qp, &wr, &bad), ENODEV);
+			CHECK(bad == &wr);
+			IS(ibv_post_recv(side.qp, &receive, &bad_receive), ENODEV);
+			ibv_wr_start(holder.qp);
+			ibv_wr_send(holder.qp);
+			ibv_wr_set_sge(holder.qp, side.mr->lkey, sge.addr, 8);
+			IS(ibv_wr_complete(holder.qp), ENODEV);
+			ibv_wr_start(holder.qp);
+			ibv_wr_abort(holder.qp);
+			IS(ibv_req_notify_cq(side.cq, 0), ENODEV);
+			IS(ibv_resize_cq(side.cq, 16), ENODEV);
+			IS(ibv_modify_qp(side.qp, &error, IBV_QP_STATE), ENODEV);
+		}
+		/* What needs no lock is destroyed, which the parent does not notice. */
+		IS(ibv_destroy_qp(side.qp), 0);
+		IS(ibv_destroy_cq(side.cq), ENODEV);
+		end_child();
+	}
+	wait_for(child);
+	pthread_barrier_wait(&holder.may_return);
+	IS(pthread_join(thread, NULL), 0);
+	/* The other completion. */
+	success_of(side.cq);
+	loop_message(&side);
+	success_of(side.cq);
+	success_of(side.cq);
+	destroy_side(&side);
+	IS(ibv_destroy_cq(unused), 0);
+}
+
 int main(int argc, char **argv)
 {
 	/* The first that is registered runs last. */
@@ -119,6 +205,7 @@ int main(int argc, char **argv)
 		a_child_that_exits_ends_nothing(context, &side, true);
 		a_child_has_a_device_of_its_own();
 		a_child_destroys_what_it_inherited(context);
+		a_child_waits_for_no_thread_of_its_parent(context);
 		traffic(context);
 	}
 	destroy_side(&side);

@@ -47,6 +47,13 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
+    /// Returns what requests events without the queue, so that another thread may poll the queue
+    /// meanwhile; `None` where a request depends on what was polled. It does not outlive the queue:
+    /// after the queue's end, it may request events of another one.
+    fn notifier(&self) -> Option<Box<dyn Notifier>> {
+        None
+    }
+
     /// Returns the counter of the queue's events that were read from its channel; `None` where a
     /// request for an event carries no number. Whoever reads an event adds one before anybody is
     /// told of it. A wrong count delays events or repeats them, and harms nothing else.
@@ -92,6 +99,15 @@ pub trait CqOps: Any + Debug + Send + Sync {
         let _ = moderation;
         Err(Error::new("modify_cq", "", Errno::OPNOTSUPP))
     }
+}
+
+/// Requests events of a completion queue while another thread polls it.
+pub trait Notifier: Debug + Send + Sync {
+    /// Requests an event, as [`CqOps::req_notify`] does.
+    ///
+    /// # Errors
+    /// As [`CqOps::req_notify`].
+    fn req_notify(&self, solicited_only: bool) -> Result<()>;
 }
 
 /// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of

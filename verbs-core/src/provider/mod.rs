@@ -16,7 +16,7 @@
 //! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters of rules and completions | control |
 //! | `wq` | [`WqOps`], [`RwqIndTableOps`] | a work queue, and a table of them | control |
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
-//! | `completion` | [`CqOps`], [`Completion`] | a completion queue and its completions | data |
+//! | `completion` | [`CqOps`], [`Completion`], [`Notifier`] | a completion queue | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
 //! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
@@ -64,7 +64,7 @@ use core::fmt::Debug;
 #[doc(hidden)]
 pub use batch::gather;
 pub use batch::{Wr, WrBatch, WrError};
-pub use completion::{Completion, CqOps};
+pub use completion::{Completion, CqOps, Notifier};
 pub use context::{AhOps, ContextOps, DeviceOps, PdOps};
 pub use counters::{CompCntrOps, CountersOps};
 pub use dm::{DmOps, DmahOps};

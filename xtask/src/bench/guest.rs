@@ -18,12 +18,15 @@ pub(super) struct Plan<'a> {
     pub(super) ours: &'a Path,
     /// The folder of our static release builds.
     pub(super) statics: &'a Path,
-    /// The folder of rdma-core's side of `list_and_open` and `post_recv`.
+    /// The folder of the C programs: rdma-core's side of `list_and_open` and `post_recv`, and
+    /// [`BESIDE_POLLERS`].
     pub(super) theirs: &'a Path,
     /// The benchmark of provider-soft.
     pub(super) soft: &'a Path,
     /// rdma-core's newest programs, with their libraries.
     pub(super) newest: &'a Path,
+    /// The folder of our `libibverbs.so.1`.
+    pub(super) libraries: &'a Path,
     pub(super) runs: usize,
     pub(super) rounds: u32,
 }
@@ -107,6 +110,7 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     rows.push(rounds(plan, &pingpong, &[])?);
     rows.push(rounds(plan, &pingpong, &["-e"])?);
     namespace()?;
+    let beside_pollers = beside_pollers(plan)?;
     // Before the interfaces of the next table change.
     let by_address = cmtime::rows(plan)?;
     let beside_rxe = beside_rxe(plan)?;
@@ -117,9 +121,10 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
         "rdma-core",
         &rows,
     );
+    print_table("Control calls of C programs beside pollers, there too", "rdma-core", &beside_pollers);
     print_table("Connections by address, there too", "rdma-core", &by_address);
     print_table("soft beside the kernel's rxe, there too", "rxe", &beside_rxe);
-    let rows = || rows.iter().chain(&by_address).chain(&beside_rxe);
+    let rows = || rows.iter().chain(&beside_pollers).chain(&by_address).chain(&beside_rxe);
     let (targets, missed) =
         (rows().filter(|row| row.target.is_some()).count(), rows().filter(|row| !row.met()).count());
     println!("\n{} of {targets} targets met", targets - missed);
@@ -151,6 +156,52 @@ fn ip(words: &str) -> Result<()> {
     let status = Command::new("ip").args(words.split(' ')).status().context("cannot run ip")?;
     ensure!(status.success(), "ip {words} failed: {status}");
     Ok(())
+}
+
+/// The C program that measures control calls beside threads that poll without a pause.
+pub(super) const BESIDE_POLLERS: &str = "beside_pollers";
+
+/// Measures control calls of C programs beside pollers: the 99th percentile of their times, on
+/// rdma-core's library and ours on rxe, and on ours on soft, each the median of interleaved runs.
+fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
+    const CALLS: [&str; 2] = ["ibv_req_notify_cq", "ibv_destroy_qp"];
+    let program = plan.theirs.join(BESIDE_POLLERS);
+    let on = |device: &str, is_ours: bool, pollers: &str| -> Result<[f64; 2]> {
+        let mut command = if device == "rxe0" { Command::new(&program) } else { Command::new("ip") };
+        if device != "rxe0" {
+            command.args(["netns", "exec", NAMESPACE]).arg(&program).env("VERBS_SOFT", "auto");
+        }
+        if is_ours {
+            command.env("LD_LIBRARY_PATH", plan.libraries);
+        }
+        let said = said_by(command.args([device, pollers, "500"]))?;
+        let value = |name: &str| {
+            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|rest| rest.trim().parse().ok()).with_context(|| format!("no {name} in\n{said}"))
+        };
+        Ok([value(CALLS[0])?, value(CALLS[1])?])
+    };
+    let mut rows = Vec::new();
+    for pollers in ["1", "2", "3"] {
+        let (mut theirs, mut ours, mut soft) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..plan.runs.max(1) {
+            theirs.push(on("rxe0", false, pollers)?);
+            ours.push(on("rxe0", true, pollers)?);
+            soft.push(on("soft0", true, pollers)?);
+        }
+        for (at, call) in CALLS.iter().enumerate() {
+            let of = |runs: &[[f64; 2]]| median(&mut runs.iter().map(|run| run[at]).collect::<Vec<_>>());
+            let row = |which: &str, ours, target| Row {
+                what: format!("{call}, {pollers} polling, {which}: p99"),
+                ours,
+                theirs: of(&theirs),
+                unit: "µs",
+                target: Some(target),
+            };
+            rows.extend([row("rxe", of(&ours), 2.0), row("soft beside rxe", of(&soft), 5.0)]);
+        }
+    }
+    Ok(rows)
 }
 
 /// Measures the same programs on soft and on rxe, interleaved. soft sends through the loopback

@@ -7,6 +7,7 @@
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | instructions of a posted receive | callgrind below a function that posts one, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of runs in turn, polling and with `-e` |
+//! | control calls beside 1 to 3 threads that poll | 99th percentile, median of runs in turn |
 //! | 1,000 connections of `cmtime`, ours on rxe and on soft | median of runs in turn |
 //! | soft beside rxe, round trips of 8 bytes | median of runs in turn: writes, sends, events |
 //! | soft beside rxe, writes of 64 KiB | the same, each of a stream |
@@ -27,7 +28,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{apt, cache, cargo, vm};
+use crate::{apt, c_abi, cache, cargo, vm};
 
 /// Compares this library's programs with rdma-core's in a guest, and prints a table.
 #[derive(clap::Args)]
@@ -49,7 +50,8 @@ pub(crate) struct Args {
     check: bool,
 
     /// Measure on this machine with these programs, as the guest does
-    #[arg(long, hide = true, num_args = 5, value_names = ["OURS", "STATIC", "THEIRS", "SOFT", "NEWEST"])]
+    #[arg(long, hide = true, num_args = 6,
+        value_names = ["OURS", "STATIC", "THEIRS", "SOFT", "NEWEST", "LIBRARIES"])]
     here: Option<Vec<PathBuf>>,
 }
 
@@ -58,9 +60,10 @@ pub(crate) struct Args {
 /// # Errors
 /// A program cannot be built or run, or with `--check` a target is missed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if let Some([ours, statics, theirs, soft, newest]) = args.here.as_deref() {
+    if let Some([ours, statics, theirs, soft, newest, libraries]) = args.here.as_deref() {
         let Args { runs, rounds, .. } = *args;
-        let missed = guest::run(&guest::Plan { ours, statics, theirs, soft, newest, runs, rounds })?;
+        let plan = guest::Plan { ours, statics, theirs, soft, newest, libraries, runs, rounds };
+        let missed = guest::run(&plan)?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
     apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::BENCH_TOOLS], |line| {
@@ -82,6 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let statics = cargo::build_static(&cargo::host_target(), "release")?;
     let theirs = build_theirs()?;
     let soft = cargo::build_bench("provider-soft", "verbs")?;
+    let libraries = c_abi::build(c_abi::PROFILE)?;
     let newest = apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?;
     let mut command: Vec<OsString> = ["/run/vm/xtask", "bench"].map(Into::into).into();
     command.extend(["--runs".into(), args.runs.to_string().into()]);
@@ -94,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         theirs.into_os_string(),
         soft.into_os_string(),
         newest.into_os_string(),
+        libraries.into_os_string(),
     ]);
     vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
 }
@@ -103,15 +108,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;
-    for (name, text) in
-        [("list_and_open", include_str!("list_and_open.c")), ("post_recv", include_str!("post_recv.c"))]
-    {
+    for (name, text) in [
+        ("list_and_open", include_str!("list_and_open.c")),
+        ("post_recv", include_str!("post_recv.c")),
+        (guest::BESIDE_POLLERS, include_str!("beside_pollers.c")),
+    ] {
         let (source, program) = (dir.join(name).with_extension("c"), dir.join(name));
         std::fs::write(&source, text)?;
         let status = Command::new("cc")
             .args(["-O2", "-o"])
             .args([&program, &source])
-            .arg("-libverbs")
+            .args(["-libverbs", "-lpthread"])
             .status()
             .context("cannot run cc")?;
         ensure!(status.success(), "cannot build rdma-core's {name}: cc failed ({status})");

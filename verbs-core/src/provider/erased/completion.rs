@@ -9,7 +9,7 @@ use core::fmt::Debug;
 use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
-use crate::provider::{Completion, CqOps, Destroy, EventsRead};
+use crate::provider::{Completion, CqOps, Destroy, EventsRead, Notifier};
 use crate::types::{CqModeration, CqWcFlags, Wc};
 use crate::{Error, Result, for_each_completion_field, for_each_optional_field};
 
@@ -229,6 +229,10 @@ impl CqOps for ErasedCq {
 
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
         self.inner.0.req_notify(solicited_only)
+    }
+
+    fn notifier(&self) -> Option<Box<dyn Notifier>> {
+        self.inner.0.notifier()
     }
 
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
