@@ -22,7 +22,7 @@ use crate::Context;
 ///
 /// # Errors
 /// - [`Cause::File`] with the errno of reading sysfs, where netlink could not list the devices.
-/// - `ENOSYS` with [`Cause::KernelLacks`] for a uverbs ABI that this library does not know.
+/// - `ENOSYS` for a uverbs ABI that this library does not know, with both versions.
 ///
 /// # References
 /// `ibv_get_device_list(3)`

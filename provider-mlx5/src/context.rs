@@ -58,6 +58,7 @@ impl NamedProvider for Mlx5 {
             let error = Error::new("open_device", device.name(), Errno::NODEV);
             return Err(error.because(Cause::Other { reason }));
         }
+        Self::DRIVER.check_abi("open_device", device)?;
         Ok(Context { device: Device::open(device)? })
     }
 }
@@ -73,6 +74,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 }
 
 fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
+    Mlx5::DRIVER.check_abi("import_device", device)?;
     Ok(erase::<Mlx5>(Context { device: Device::import(device, file)? }))
 }
 

@@ -378,7 +378,10 @@ pub(crate) mod tests {
 
     use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
     use verbs_core::channel::{Expect, Reply, Scripted, Uverbs};
+    use verbs_core::discovery::{DevNum, DeviceParts, NodeType};
+    use verbs_core::provider::NamedProvider as _;
     use verbs_core::ring::{Region, page_size};
+    use verbs_core::types::Guid;
 
     use super::*;
     pub(crate) use crate::paper::NULL_KEY;
@@ -499,6 +502,50 @@ pub(crate) mod tests {
             let reply = negotiated(&script, has_dyn_uar).unwrap();
             assert_eq!(reply.as_bytes(), REPLY.as_bytes());
         }
+    }
+
+    #[test]
+    fn a_longer_reply_is_cut_off_and_a_shorter_one_ends_in_zeros() {
+        let whole = REPLY.as_bytes();
+        for len in 0..whole.len() + 16 {
+            let mut reply = whole.to_vec();
+            // Fields of a newer driver.
+            reply.resize(len, 0xff);
+            let script = Scripted::new([Expect::anything(replied(&reply))]);
+            let mut expected = whole.to_vec();
+            expected.iter_mut().skip(len).for_each(|byte| *byte = 0);
+            assert_eq!(negotiated(&script, true).unwrap().as_bytes(), expected, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_device_of_another_abi_is_refused_with_its_version_and_the_range() {
+        let of_abi = |abi_version| {
+            let parts = DeviceParts {
+                name: "mlx5_0".into(),
+                dev_name: "uverbs0".into(),
+                dev: DevNum { major: 1, minor: 3 },
+                node_type: NodeType::CA,
+                node_guid: Guid(1),
+                index: None,
+                driver_id: Some(RdmaDriverId::RDMA_DRIVER_MLX5),
+                abi_version,
+                phys_port_cnt: Some(1),
+                ibdev_path: "/nonexistent".into(),
+                // Another file than the device's.
+                cdev_path: "/dev/null".into(),
+            };
+            // SAFETY: what is opened is refused.
+            unsafe { DeviceInfo::from_parts(parts) }
+        };
+        for abi in [0, 2, u32::MAX] {
+            let error = crate::Mlx5::open(&of_abi(abi)).unwrap_err();
+            assert_eq!(error.errno, Errno::NODEV);
+            let both = format!("ABI version {abi}, the provider mlx5 1 to 1");
+            assert!(error.to_string().contains(&both), "{error}");
+        }
+        let error = crate::Mlx5::open(&of_abi(1)).unwrap_err();
+        assert!(matches!(error.cause, Cause::File { .. }), "the file is next: {error}");
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl NamedProvider for Rxe {
         if !Self::DRIVER.has(device) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
+        Self::DRIVER.check_abi("open_device", device)?;
         KernelContext::open(device, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver).map(Context::new)
     }
 }
@@ -80,6 +81,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 }
 
 fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
+    Rxe::DRIVER.check_abi("import_device", device)?;
     let kernel = KernelContext::import(device, file, RdmaDriverId::RDMA_DRIVER_RXE.0, fw_ver)?;
     Ok(erase::<Rxe>(Context::new(kernel)))
 }

@@ -33,7 +33,7 @@ impl Ucma {
     ///
     /// # Errors
     /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with
-    /// [`Cause::KernelLacks`] for an ABI that this library does not know.
+    /// both versions for an ABI that this library does not know.
     pub(crate) fn open() -> Result<Arc<Self>> {
         let (fd, abi_version) = open::open()?;
         let ucma = Self::new(FdChannel::new(fd), abi_version)?;
@@ -46,11 +46,13 @@ impl Ucma {
     /// Returns the connection manager behind a channel.
     ///
     /// # Errors
-    /// `ENOSYS` with [`Cause::KernelLacks`] for an ABI that this library does not know.
+    /// `ENOSYS` for an ABI that this library does not know, with both versions.
     pub(crate) fn new(channel: impl Channel + 'static, abi_version: u32) -> Result<Self> {
         if !(MIN_ABI..=MAX_ABI).contains(&abi_version) {
-            let cause =
-                Cause::KernelLacks { what: "rdma_cm of ABI version 3 or 4, which this library speaks" };
+            let reason = format!(
+                "the kernel's rdma_cm speaks ABI version {abi_version}, this library {MIN_ABI} to {MAX_ABI}"
+            );
+            let cause = Cause::Other { reason: reason.into() };
             return Err(Error::new("create_event_channel", "", Errno::NOSYS).because(cause));
         }
         Ok(Self {

@@ -4,12 +4,13 @@
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
 use verbs_core::channel::{Expect, Reply};
+use verbs_core::discovery::{DevNum, DeviceInfo, DeviceParts, NodeType, RdmaDriverId};
 use verbs_core::provider::{
     AhOps, ContextOps, CqOps, Destroy, ErasedCq, ErasedQp, EventsRead, MrOps, NamedProvider, PdOps, QpOps,
     QpParents, QpParts, SendQueue, erase,
 };
 use verbs_core::types::{
-    AccessFlags, AhAttr, CqInitAttr, Gid, GlobalRoute, QpCap, QpInitAttr, QpState, QpType, SendOp, Wc,
+    AccessFlags, AhAttr, CqInitAttr, Gid, GlobalRoute, Guid, QpCap, QpInitAttr, QpState, QpType, SendOp, Wc,
 };
 use verbs_core::{Cause, Errno};
 use zerocopy::IntoBytes;
@@ -392,4 +393,37 @@ fn an_erased_device_makes_the_same_objects() {
 fn the_driver_says_which_devices_are_its_own() {
     assert_eq!((Rxe::DRIVER.name, Rxe::DRIVER.driver_id), ("rxe", 14));
     assert_eq!((Rxe::DRIVER.min_abi, Rxe::DRIVER.max_abi), (1, 2));
+}
+
+/// A device of the driver whose file is another one, so that no open succeeds.
+fn of_abi(abi_version: u32) -> DeviceInfo {
+    let parts = DeviceParts {
+        name: "rxe0".into(),
+        dev_name: "uverbs0".into(),
+        dev: DevNum { major: 1, minor: 3 },
+        node_type: NodeType::CA,
+        node_guid: Guid(1),
+        index: None,
+        driver_id: Some(RdmaDriverId::RDMA_DRIVER_RXE),
+        abi_version,
+        phys_port_cnt: Some(1),
+        ibdev_path: "/nonexistent".into(),
+        cdev_path: "/dev/null".into(),
+    };
+    // SAFETY: what is opened is refused.
+    unsafe { DeviceInfo::from_parts(parts) }
+}
+
+#[test]
+fn a_device_of_another_abi_is_refused_with_its_version_and_the_range() {
+    for abi in [0, 3, u32::MAX] {
+        let error = Rxe::open(&of_abi(abi)).unwrap_err();
+        assert_eq!(error.errno, Errno::NODEV);
+        let both = format!("ABI version {abi}, the provider rxe 1 to 2");
+        assert!(error.to_string().contains(&both), "{error}");
+    }
+    for abi in [1, 2] {
+        let error = Rxe::open(&of_abi(abi)).unwrap_err();
+        assert!(matches!(error.cause, Cause::File { .. }), "the file is next: {error}");
+    }
 }

@@ -103,7 +103,7 @@ impl fmt::Display for Source {
 ///
 /// # Errors
 /// [`Cause::File`] with the errno and the path if sysfs was needed and could not be read; `ENOSYS`
-/// with [`Cause::KernelLacks`] for a version of the uverbs ABI other than 3 to 6.
+/// for a version of the uverbs ABI other than 3 to 6, which the error names.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -335,8 +335,12 @@ impl Search<'_> {
         let path = self.roots.uverbs_class().join("abi_version");
         match sysfs::read_number(&path) {
             Some(UVERBS_ABI_MIN..=UVERBS_ABI_MAX) => Ok(()),
-            Some(_) => Err(Error::new(VERB, "", Errno::NOSYS)
-                .because(Cause::KernelLacks { what: "uverbs with an ABI version from 3 to 6" })),
+            Some(abi) => {
+                let (min, max) = (UVERBS_ABI_MIN, UVERBS_ABI_MAX);
+                let reason =
+                    format!("the kernel's uverbs speaks ABI version {abi}, this library {min} to {max}");
+                Err(Error::new(VERB, "", Errno::NOSYS).because(Cause::Other { reason: reason.into() }))
+            }
             None => Err(sysfs_error(&path, Errno::NOSYS)),
         }
     }

@@ -4,8 +4,8 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 
 use super::{ContextOps, Erased, Provider};
-use crate::Result;
-use crate::discovery::{DeviceInfo, Skipped};
+use crate::discovery::{DeviceInfo, SkipReason, Skipped};
+use crate::{Cause, Errno, Error, Result};
 
 /// A context that a driver opened: [erased](super::erase), and static again after a downcast.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;
@@ -14,6 +14,21 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 ///
 /// Drivers are tried in order: first those passed to the call, then those that the process
 /// registered, then those built in by feature.
+///
+/// # Versions of the kernel's ABI
+///
+/// Library, provider and kernel of different ages meet, notably in containers:
+///
+/// | the kernel's driver | what happens |
+/// |---|---|
+/// | has a version within `min_abi..=max_abi` | the device opens |
+/// | has another version | the device is left out of the list, and opening or importing it is `ENODEV`, with the version and the range |
+/// | replies with more bytes than the provider knows | the provider ignores the rest |
+/// | replies with fewer bytes | the missing ones read as zero |
+/// | sets bits or numbers that the provider does not know | they are data, and kept where the API shows them |
+///
+/// uverbs itself is known from version 3 to 6, and `rdma_cm` in the versions 3 and 4; others are
+/// `ENOSYS`, with the version.
 #[derive(Clone, Copy)]
 pub struct Driver {
     /// The provider's name (`rxe`).
@@ -21,9 +36,9 @@ pub struct Driver {
     /// The number of its kernel driver (`enum rdma_driver_id`), or a number that no kernel driver
     /// has.
     pub driver_id: u32,
-    /// The oldest provider ABI that it supports.
+    /// The oldest version of the kernel driver's ABI that it supports.
     pub min_abi: u32,
-    /// The newest provider ABI that it supports.
+    /// The newest version of the kernel driver's ABI that it supports.
     pub max_abi: u32,
     /// Returns whether a device is the provider's, where the kernel did not report its driver id.
     pub matches: fn(&DeviceInfo) -> bool,
@@ -42,6 +57,20 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Checks that the provider knows the version of the ABI that a device's kernel driver has.
+    ///
+    /// # Errors
+    /// `ENODEV`, with a sentence that names the version and the provider's range.
+    pub fn check_abi(&self, verb: &'static str, device: &DeviceInfo) -> Result<()> {
+        let (abi, provider, min, max) = (device.abi_version(), self.name, self.min_abi, self.max_abi);
+        if (min..=max).contains(&abi) {
+            return Ok(());
+        }
+        let reason = SkipReason::AbiOutOfRange { abi, provider, min, max };
+        let why = Skipped { name: device.name().to_owned(), reason }.to_string();
+        Err(Error::new(verb, device.name(), Errno::NODEV).because(Cause::Other { reason: why.into() }))
+    }
+
     /// Returns whether a device is the provider's, whatever its ABI.
     pub fn has(&self, device: &DeviceInfo) -> bool {
         match device.driver_id() {
@@ -69,7 +98,7 @@ pub trait NamedProvider: Provider<Context: Sized> {
     /// Opens a device.
     ///
     /// # Errors
-    /// `ENODEV` for a device of another provider; any errno that opening its file or the kernel
-    /// returns.
+    /// `ENODEV` for a device of another provider, or with an ABI that this one does not know
+    /// ([`Driver::check_abi`]); any errno that opening its file or the kernel returns.
     fn open(device: &DeviceInfo) -> Result<Self::Context>;
 }

@@ -134,10 +134,13 @@ fn a_missing_directory_of_files_leaves_every_device_out() {
 #[test]
 fn a_uverbs_abi_that_nobody_knows_is_an_error() {
     let files = Files::none().with_device("rxe0", "uverbs0", "231:192");
-    for content in ["2\n", "7\n", "six\n"] {
+    for (content, sentence) in
+        [("2\n", "ABI version 2, this library 3 to 6"), ("7\n", "7, this library"), ("six\n", "")]
+    {
         files.write("sys/class/infiniband_verbs/abi_version", content);
         let error = files.discover_by_sysfs().unwrap_err();
         assert_eq!((error.verb, error.errno), ("get_device_list", Errno::NOSYS));
+        assert!(error.to_string().contains(sentence), "{error}");
     }
     files.write("sys/class/infiniband_verbs/abi_version", "3\n");
     assert_eq!(names(&files.discover_by_sysfs().unwrap()), ["rxe0"]);
