@@ -388,6 +388,32 @@ fn a_device_without_rules_and_work_queues_refuses_both() {
 }
 
 #[test]
+fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
+    on_soft(|context| {
+        let log = std::env::temp_dir().join(format!("ibverbs-c-log-{}", std::process::id()));
+        // SAFETY: no other thread of this process reads the environment. The objects are live, and
+        // the structs have integers and null pointers.
+        unsafe {
+            std::env::set_var("VERBS_LOG_LEVEL", "1");
+            std::env::set_var("VERBS_LOG_FILE", &log);
+            let pd = ibv_alloc_pd(context);
+            let cq = ibv_create_cq(context, 8, null_mut(), null_mut(), 0);
+            let mut init: ibv_qp_init_attr = zeroed();
+            (init.send_cq, init.recv_cq, init.qp_type) = (cq, cq, IBV_QPT_RC);
+            let qp = ibv_create_qp(pd, &raw mut init);
+            let mut ece: ibv_ece = zeroed();
+            assert_eq!(ibv_query_ece(qp, &raw mut ece), EOPNOTSUPP);
+            let mut pkey = 0;
+            assert_eq!(ibv_query_pkey(context, 1, 9, &raw mut pkey), -1);
+            assert_eq!((ibv_destroy_qp(qp), ibv_destroy_cq(cq), ibv_dealloc_pd(pd)), (0, 0, 0));
+        }
+        let lines = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        assert!(!lines.contains("query_ece") && lines.contains("query_pkey"), "{lines}");
+    });
+}
+
+#[test]
 fn an_xrc_domain_opens_with_a_file_or_without() {
     on_soft(|context| {
         let (open, close) = (table(context).open_xrcd.unwrap(), table(context).close_xrcd.unwrap());

@@ -35,7 +35,8 @@ use crate::cargo;
 /// Command line of `cargo xtask c-abi`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also copy the libraries into this folder
+    /// Also copy the libraries into this folder. There are no headers: programs compile with those
+    /// of rdma-core (Debian's libibverbs-dev and librdmacm-dev)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let built = build(&args.profile)?;
     if let Some(out) = &args.out {
         link::copy(&built, out)?;
+        say("no headers are written: compile with those of libibverbs-dev and librdmacm-dev");
     }
     if let Some(dir) = &args.deb {
         println!("{}", deb::write(&archive(&args.profile)?, dir)?.display());
