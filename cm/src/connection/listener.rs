@@ -21,7 +21,9 @@
 //! | news | file |
 //! |---|---|
 //! | an event of the channel | the channel's |
-//! | a place for a request that has waited; the listener is closed; a call returned with work left | `wake` |
+//! | a place for a request that has waited | `wake` |
+//! | the listener is closed | `wake` |
+//! | a call returned with work left | `wake` |
 //! | a deadline of a request | `timer` |
 //!
 //! Invariant: a call returns `None` with nothing left to do, or makes `wake` readable.
@@ -74,9 +76,9 @@ pub struct ListenerInit {
     pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time that a client waits before it sends a message again that found no receive, a code of
-    /// 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A setup that accepts with another
-    /// [`ConnParam::min_rnr_timer`] takes precedence.
+    /// The time that a client waits before it sends a message again that found no receive, a code
+    /// of 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A setup that accepts with
+    /// another [`ConnParam::min_rnr_timer`] takes precedence.
     pub min_rnr_timer: Option<u8>,
     /// Whether the port may be one that another id has, if that one permits it too.
     pub reuse_addr: bool,

@@ -46,7 +46,8 @@ impl Resources {
     /// opened itself.
     ///
     /// # Errors
-    /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another device.
+    /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another
+    /// device.
     pub fn create_in(id: &CmId, pd: &Pd, cap: QpCap) -> Result<(Qp<Init>, Self)> {
         let (context, pd) = (pd.context(), pd.clone());
         let channel = context.create_comp_channel()?;

@@ -118,7 +118,7 @@ impl CmId {
         self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
     }
 
-    /// Lets a request end without an answer, where the backend can, so that its peer sends it again.
+    /// Lets a request end without an answer, where the backend can: its peer sends it again.
     pub(crate) fn forget(&self) {
         self.inner.backend.forget();
     }

@@ -65,8 +65,8 @@ impl CmId {
         self.set_option(IdOption::AckTimeout(timeout))
     }
 
-    /// Sets the time that a peer waits before it sends a message again that found no receive here, a
-    /// code of 5 bits ([`ConnParam::MIN_RNR_TIMER`], the default). Of a listener, that of its
+    /// Sets the time that a peer waits before it sends a message again that found no receive here,
+    /// a code of 5 bits ([`ConnParam::MIN_RNR_TIMER`], the default). Of a listener, that of its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
     /// The id's queue pair gets it on its way to RTS, as do the attributes that

@@ -92,8 +92,8 @@ impl Held {
 impl Connection {
     /// Returns the timer of a queue pair that the id moves.
     ///
-    /// The kernel's attributes have 0, the longest time, which delays a message without a receive by
-    /// 655 ms. They are a default that a program may change, and the peer only learns the time
+    /// The kernel's attributes have 0, the longest time, which delays a message without a receive
+    /// by 655 ms. They are a default that a program may change, and the peer only learns the time
     /// from the refusal.
     fn rnr_timer(&self) -> u8 {
         self.its_rnr_timer.or(self.min_rnr_timer).unwrap_or(ConnParam::MIN_RNR_TIMER)

@@ -29,8 +29,8 @@ pub struct ConnParam<'a> {
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever. It is
-    /// sent to the peer, whose sends are retried so often, each time after the
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever. It
+    /// is sent to the peer, whose sends are retried so often, each time after the
     /// [`min_rnr_timer`](Self::min_rnr_timer) of this side.
     pub rnr_retry_count: u8,
     /// The time that the peer waits before it sends a message again that found no receive here, a

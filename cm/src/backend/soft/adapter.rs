@@ -44,7 +44,8 @@ pub(super) struct Adapter {
     pub(super) repeats_at: Option<Time>,
 }
 
-/// The number of requests after which timers, events and the calls of other threads have their turn.
+/// The number of requests after which timers, events and the calls of other threads have their
+/// turn.
 const ROUND: usize = 64;
 
 /// The number of MADs after which requests are handled although more wait: as many as queue pair 1
