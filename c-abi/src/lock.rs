@@ -10,7 +10,7 @@
 //! ```text
 //!   a thread                          takes the lock
 //!   finds nobody waiting              if it is free
-//!   finds a thread that waits         when nobody waits any more; it waits itself if that takes long
+//!   finds a thread that waits         when nobody waits any more; waits itself if that takes long
 //!   waits, and its turn has come      if it is free
 //!   waits for its turn                not yet: it sleeps
 //! ```
@@ -223,7 +223,8 @@ impl<T> Spin<T> {
             }
         }
         let is_taken = self.take_turn();
-        // Before the next turn begins: then a thread that finds nobody waiting finds the lock taken.
+        // Before the next turn begins: a thread that finds nobody waiting then finds the lock
+        // taken.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
         self.turn.store(next, Ordering::Release);

@@ -6,9 +6,9 @@
 //! which is none. In this library, any call may write to an eventfd, read a clock's file or send a
 //! packet.
 //!
-//! The linker (`--wrap`) therefore takes the functions of this file for all calls of the C library's
-//! functions of these names in the image: those of our code, of the crates below it, and of Rust's
-//! standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`,
+//! The linker (`--wrap`) therefore takes the functions of this file for all calls of the C
+//! library's functions of these names in the image: those of our code, of the crates below it, and
+//! of Rust's standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`,
 //! because the image exports none. A thread can be cancelled in the waits alone, which call the C
 //! library by other names (`c-abi/src/wait.rs`).
 //!
