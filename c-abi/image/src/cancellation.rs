@@ -8,9 +8,9 @@
 //!
 //! The linker (`--wrap`) therefore takes the functions of this file for all calls of the C
 //! library's functions of these names in the image: those of our code, of the crates below it, and
-//! of Rust's standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`,
-//! because the image exports none. A thread can be cancelled in the waits alone, which call the C
-//! library by other names (`c-abi/src/wait.rs`).
+//! of Rust's standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their
+//! `write`, because the image exports none. A thread can be cancelled in the waits alone, which
+//! call the C library by other names (`c-abi/src/wait.rs`).
 //!
 //! # Safety
 //! Each function does what the C library's function of its name does, with the arguments of the
