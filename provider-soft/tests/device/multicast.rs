@@ -53,7 +53,8 @@ fn each_member_receives_a_datagram_once_those_of_the_sender_included() {
 fn a_group_of_ipv6_is_one_of_ipv4_on_devices_with_such_an_address() {
     let group = group(9);
     let mut bytes = [0; 16];
-    (bytes[..2].copy_from_slice(&[0xff, 0x01]), bytes[13..].copy_from_slice(&group.0[13..]));
+    bytes[..2].copy_from_slice(&[0xff, 0x01]);
+    bytes[13..].copy_from_slice(&group.0[13..]);
     let of_ipv6 = Gid(bytes);
     let (mut a, mut b) = (datagram_end(), datagram_end());
     b.qp.attach_mcast(&of_ipv6, 0).unwrap();
