@@ -71,7 +71,6 @@ fn every_path_compiles() {
     let _ = offset_of!(verbs::DmahAttr, ph);
     let _ = offset_of!(verbs::DmahAttr, tph_mem_type);
     let _ = offset_of!(verbs::Endpoint, psn);
-    let _ = offset_of!(verbs::Endpoint, qp_num);
     let _ = offset_of!(verbs::FlowActionEspAttr, esn);
     let _ = offset_of!(verbs::GidEntry, gid);
     let _ = offset_of!(verbs::GidEntry, gid_index);
