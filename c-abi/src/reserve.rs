@@ -2,15 +2,15 @@
 //!
 //! Rust ends the process when an ordinary allocation fails; a library of C reports `ENOMEM`.
 //! Fallible allocations for whatever a program can make large (queues, tables) do so already.
-//! [`Allocator`], which `libibverbs.so.1` uses, serves the small ones behind them: where `malloc(3)`
-//! fails they come from a mebibyte that belongs to the library.
+//! [`Allocator`], which `libibverbs.so.1` uses, serves the small ones behind them: where
+//! `malloc(3)` fails they come from a mebibyte that belongs to the library.
 //!
 //! ```text
 //!   alloc ── malloc ──► memory
 //!              └ null ─ at most 16 KiB ──► the reserve        else null, which is ENOMEM
-//!   a call that makes or changes something ── has_room() ──► nothing of the reserve is in use
-//!                                                  └ some ── malloc(64 KiB) works ──► as above
-//!                                                                     └ null ──► ENOMEM, nothing changed
+//!   a call that allocates ── has_room() ──► nothing of the reserve is in use
+//!                               └ some ── malloc(64 KiB) works ──► as above
+//!                                               └ null ──► ENOMEM, nothing changed
 //! ```
 //!
 //! A call that begins while memory is left may therefore finish, with its errors, its log and what
@@ -39,7 +39,7 @@ const LARGEST: usize = UNIT * GROUP;
 
 const GROUPS: usize = 64;
 
-/// What one call allocates at most in pieces of up to [`LARGEST`] bytes, by a wide margin.
+/// The most that one call allocates in pieces of up to [`LARGEST`] bytes, by a wide margin.
 const CALL: usize = 64 << 10;
 
 /// The allocator of `libibverbs.so.1`: that of C, and the reserve behind it.

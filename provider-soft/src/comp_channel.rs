@@ -10,8 +10,8 @@
 //!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one a channel
 //! ```
 //!
-//! A connected socket receives datagrams of its peer alone, here itself. What strangers sent between
-//! the bind and the connect is removed.
+//! A connected socket receives datagrams of its peer alone, here itself. Datagrams that strangers
+//! sent between the bind and the connect are removed.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -35,8 +35,8 @@ impl Device {
     /// Makes a device on a socket.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the process may
-    /// start no more threads.
+    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the
+    /// process may start no more threads.
     pub(crate) fn new(
         name: &str,
         socket: Socket,

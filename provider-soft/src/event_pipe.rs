@@ -4,11 +4,11 @@
 //! The program has a descriptor from which it reads records of a fixed size, as it would from the
 //! kernel's completion channels and asynchronous files. Of asynchronous events it is one end of a
 //! stream socket; a completion channel is a socket that is [connected to
-//! itself](crate::comp_channel). Writing never blocks and never raises a
-//! signal. Records that do not fit are kept, in order, and written when the worker finds that there
-//! is room again: no event is lost while the process has memory. Once the program has closed its end, records are dropped. When
-//! an object is destroyed, its unread records are taken back, as the kernel does: a program that
-//! finds its end readable reads an event, and does not wait for one.
+//! itself](crate::comp_channel). Writing never blocks and never raises a signal. Records that do
+//! not fit are kept, in order, and written when the worker finds that there is room again: no event
+//! is lost while the process has memory. Once the program has closed its end, records are dropped.
+//! When an object is destroyed, its unread records are taken back, as the kernel does: a program
+//! that finds its end readable reads an event, and does not wait for one.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -88,7 +88,7 @@ struct KnownInterfaces {
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
-/// What a device allocates when it is made, in bytes: its tables, and space for packets.
+/// The bytes that a device allocates when it is made: its tables, and space for packets.
 const MEMORY: usize = 4 << 20;
 
 impl Shared {

@@ -314,8 +314,8 @@ impl EngineSink {
         Some(self.end_of_sharer(&sharer))
     }
 
-    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free, or memory is
-    /// short.
+    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free, or memory
+    /// is short.
     pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Option<usize> {
         let slot = match self.srqs.iter().position(Option::is_none) {
             Some(slot) => slot,

@@ -10,7 +10,7 @@ use crate::Errno;
 /// The stack of a thread in bytes, which the environment does not choose (`RUST_MIN_STACK`).
 const STACK: usize = 2 << 20;
 
-/// What a thread maps when it begins, beside its stack, in bytes at most: a guard page, a stack for
+/// The most that a thread maps beside its stack when it begins, in bytes: a guard page, a stack for
 /// signals, and its first memory of the allocator.
 const BESIDE: usize = 1 << 20;
 

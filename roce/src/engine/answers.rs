@@ -109,8 +109,8 @@ enum Place {
 }
 
 impl Answers {
-    /// Allocates room for the peers of this many queue pairs, so that a queue pair that is connected
-    /// allocates little.
+    /// Allocates room for the peers of this many queue pairs, so that connecting one allocates
+    /// little.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].

@@ -19,13 +19,12 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 ///
 /// Library, provider and kernel of different ages meet, notably in containers:
 ///
-/// | the kernel's driver | what happens |
-/// |---|---|
-/// | has a version within `min_abi..=max_abi` | the device opens |
-/// | has another version | the device is left out of the list, and opening or importing it is `ENODEV`, with the version and the range |
-/// | replies with more bytes than the provider knows | the provider ignores the rest |
-/// | replies with fewer bytes | the missing ones read as zero |
-/// | sets bits or numbers that the provider does not know | they are data, and kept where the API shows them |
+/// - A version within `min_abi..=max_abi`: the device opens.
+/// - Another version: the list leaves the device out, and opening or importing it is `ENODEV`, with
+///   the version and the range.
+/// - A reply with more bytes than the provider knows: the rest is ignored.
+/// - A reply with fewer bytes: the missing ones read as zero.
+/// - Bits and numbers that the provider does not know are data, and kept where the API shows them.
 ///
 /// uverbs itself is known from version 3 to 6, and `rdma_cm` in the versions 3 and 4; others are
 /// `ENOSYS`, with the version.
