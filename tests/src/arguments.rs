@@ -101,6 +101,14 @@ pub const ROWS: &[Row] = &[
         reason: "rxe takes it for a size of 2^32 - 1 bytes, and sends packets that are longer than any MTU",
     },
     Row {
+        calls: &["alloc_mw type 0", "alloc_mw type 3"],
+        devices: &[Device::Rxe],
+        theirs: "EOPNOTSUPP",
+        ours: "EINVAL",
+        shown: "a type of memory window that does not exist",
+        reason: "Linux 5.10 has no windows on rxe, and does not come to the type",
+    },
+    Row {
         calls: &["modify_qp pkey_index 5"],
         devices: &[Device::Soft],
         theirs: "ok",
