@@ -15,8 +15,8 @@
 //!   waits for its turn                not yet: it sleeps
 //! ```
 //!
-//! So while a thread waits, each other thread takes the lock once more at most: with the attempt
-//! that it had begun. A thread without a lock that others hold for long, or on a machine with more
+//! While a thread waits, each other thread takes the lock at most once more, with the attempt that
+//! it had begun. A thread without a lock that others hold for long, or on a machine with more
 //! threads than processors, sleeps and leaves its processor to them.
 //!
 //! Returning the lock is a store, and wakes no one: that would cost each post and each poll a

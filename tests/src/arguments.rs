@@ -25,7 +25,7 @@ pub const PROGRAM: Program = Program {
 
 const RECORDED: &str = include_str!("../../c-abi/tests/arguments.txt");
 
-/// What rdma-core's library prints where a call fails and leaves `errno` as it was.
+/// The output on rdma-core's library where a call fails and leaves `errno` as it was.
 const NO_ERRNO: &str = "refused without an errno";
 
 /// A kind of device.
