@@ -144,6 +144,7 @@ const MET: &[&str] = &[
     "Recv Success",
     "RecvWriteImm Success",
     "Recv LocalLength",
+    "Recv RemoteInvalidRequest",
     "Recv Flushed",
     "Send Flushed",
     "Send RetryExceeded",
