@@ -182,7 +182,7 @@ mod tests {
         for round in 0..100_u64 {
             let now = Time(round * 10 * MILLISECOND);
             let flood = (0..FLOOD_IN_A_ROUND).map(|number| request(host(66), 1 << 20 | round << 10 | number));
-            let honest = (round >= 50 && round < 60).then(|| {
+            let honest = (50..60).contains(&round).then(|| {
                 (0..10).map(|number| {
                     request(
                         host(100 + (round as u8 - 50) * 10 + number),
