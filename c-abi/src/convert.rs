@@ -82,7 +82,7 @@ pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
 }
 
 /// Returns the attributes of a queue pair. Members that the mask does not name may hold anything.
-/// Of an enumeration the lower 8 bits count, as in rdma-core's commands.
+/// Only the lower 8 bits of an enumeration count, as in rdma-core's commands.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     QpAttr {
         qp_state: QpState(attr.qp_state as u8),

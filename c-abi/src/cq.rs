@@ -51,8 +51,8 @@ pub(crate) struct Cq<P: Provider> {
     /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
     /// does not know of a queue pair any more whose completions are still to be removed.
     pub(crate) users: Arc<()>,
-    /// Requests events without the lock of the queue, where the provider can: a poller that has
-    /// lost its processor delays no request.
+    /// Requests events without the lock of the queue, if the provider can: a poller that has lost
+    /// its processor then delays no request.
     notifier: Option<Shared<Box<dyn Notifier>>>,
     /// The number of events that were read, where the provider asks for it.
     events: Option<Arc<AtomicU32>>,
@@ -63,7 +63,7 @@ impl<P: Provider> Cq<P> {
     /// Requests an event.
     ///
     /// # Errors
-    /// `EINVAL` for a queue that has ended; those of the provider.
+    /// `EINVAL` for a queue that has ended; any error of the provider.
     fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         const VERB: &str = "req_notify_cq";
         match &self.notifier {
@@ -72,11 +72,11 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Calls `with` with the queue, locked. The thread that reads a lent completion has the lock,
-    /// and keeps it.
+    /// Calls `with` with the queue, locked. The thread that reads a lent completion already holds
+    /// the lock, and keeps it.
     ///
     /// # Errors
-    /// As [`Spin::why_not`], and those of `with`.
+    /// As [`Spin::why_not`]; any error of `with`.
     fn with_shared<R>(
         &self,
         verb: &'static str,
@@ -198,7 +198,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
             (channel, parent)
         };
         let known = CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN;
-        // librxe does not look at the flags that it does not know.
+        // librxe ignores unknown flags.
         if !known.contains(init.flags) && self.context().provider_name() != "rxe" {
             return Err(refused("create_cq_ex", Errno::INVAL));
         }
@@ -262,7 +262,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
 
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, attr: &ibv_modify_cq_attr) -> Result<(), Error> {
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            // librxe has no such call, whatever the mask.
+            // librxe lacks this call, whatever the mask.
             let is_rxe = self.context().provider_name() == "rxe";
             return Err(refused("modify_cq", if is_rxe { Errno::OPNOTSUPP } else { Errno::INVAL }));
         }
@@ -446,7 +446,7 @@ pub(crate) unsafe fn create_cq_of(
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members that no release has, `EOPNOTSUPP` for fields that none has.
+/// `EINVAL` for members that no release has, `EOPNOTSUPP` for fields that no release has.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     let asks = |bit| attr.comp_mask & bit != 0;

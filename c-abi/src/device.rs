@@ -155,7 +155,7 @@ const CLASS: &str = "/sys/class/infiniband_verbs";
 /// Lists the devices, and counts a user of each.
 ///
 /// # Errors
-/// `ENOMEM` where memory is short; `ENOSYS` for a kernel without RDMA; those of the search.
+/// `ENOMEM` when memory is short; `ENOSYS` for a kernel without RDMA; any error of the search.
 fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if !reserve::has_room() {
         return Err(errno::refused("get_device_list", Errno::NOMEM));
@@ -164,8 +164,8 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
     for skipped in found.skipped() {
         errno::log(skipped);
     }
-    // The errno is all that a C program learns: that of a device that the user asked for says more
-    // than that the kernel has none.
+    // A C program sees only the errno. The error of a device that the user requested says more than
+    // the kernel's lack of devices.
     if let Some(missing) = found.skipped().iter().find(|skipped| skipped.reason.was_asked_for())
         && found.is_empty()
     {

@@ -108,7 +108,7 @@ macro_rules! not_null {
     };
 }
 
-/// Refuses a null pointer, and a call where memory is short: returns null from a function that
+/// Rejects a null pointer, and any call when memory is short: returns null from a function that
 /// returns a pointer.
 macro_rules! not_null_or_null {
     ($($pointer:expr),+) => {
@@ -121,7 +121,7 @@ macro_rules! not_null_or_null {
     };
 }
 
-/// Refuses a call where memory is short: returns `ENOMEM` from a function that returns an errno.
+/// Rejects a call when memory is short: returns `ENOMEM` from a function that returns an errno.
 macro_rules! given_room {
     () => {
         if !$crate::reserve::has_room() {

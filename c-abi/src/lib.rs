@@ -21,9 +21,9 @@
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
-//! | [`reserve`] | memory for small allocations where the process has run short of it |
+//! | [`reserve`] | memory for small allocations when the process has run out |
 //! | [`left`] | the end of objects that a program leaves behind |
-//! | [`wait`] | the system calls in which a thread may be cancelled |
+//! | [`wait`] | the system calls that are cancellation points |
 //! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
 //!
 //! An object of C is a box: the public struct first, then the provider's object, so that a pointer

@@ -3,32 +3,32 @@
 //! C promises that any thread may post and poll. A call holds the lock for the time of some
 //! hundred instructions, so that a thread that finds it taken spins first.
 //!
-//! A program may poll without a pause, so that the lock is free for moments only. A thread that has
-//! spun without success therefore *waits*: it counts itself, takes a number, and the threads that
-//! wait get their turns in the order of their numbers.
+//! A program may poll without a pause, so the lock may be free only for moments. A thread that has
+//! spun without success therefore *waits*: it counts itself and takes a number. Waiting threads get
+//! their turns in the order of their numbers.
 //!
 //! ```text
 //!   a thread                          takes the lock
-//!   finds nobody waiting              if it is free
-//!   finds a thread that waits         when nobody waits any more; waits itself if that takes long
+//!   finds no waiting thread           if it is free
+//!   finds a waiting thread            when none waits any more; waits itself if that takes long
 //!   waits, and its turn has come      if it is free
 //!   waits for its turn                not yet: it sleeps
 //! ```
 //!
-//! While a thread waits, each other thread takes the lock at most once more, with the attempt that
-//! it had begun. A thread without a lock that others hold for long, or on a machine with more
-//! threads than processors, sleeps and leaves its processor to them.
+//! While a thread waits, each other thread takes the lock at most once more, with an attempt that
+//! it had already begun. If the lock is held for long, or the machine has more threads than
+//! processors, waiting threads sleep and leave their processors to the others.
 //!
-//! Returning the lock is a store, and wakes no one: that would cost each post and each poll a
-//! barrier. The thread whose turn it is is woken by the next thread that wants the lock, which a
-//! poller soon does, and looks by itself from time to time.
+//! Releasing the lock is a store and wakes no thread, because waking would cost each post and each
+//! poll a barrier. The thread whose turn it is is woken by the next thread that wants the lock,
+//! which a poller soon does, and also looks by itself from time to time.
 //!
-//! A forked child has a copy of each lock, but not the threads that had taken some of them. Waiting
-//! ends at once there.
+//! A forked child has a copy of each lock, but not the threads that held some of them. Waiting ends
+//! at once there.
 //!
 //! # Safety
-//! [`Spin`] gives out `&mut` of what it holds, to one owner at a time. `futex(2)` compares and
-//! waits; it changes no memory.
+//! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;
+//! it changes no memory.
 //!
 //! # References
 //! `futex(2)`
@@ -47,10 +47,10 @@ pub(crate) struct Spin<T> {
     is_taken: AtomicBool,
     /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
     has_ended: AtomicBool,
-    /// The number of threads that wait, or [`SINGLE`]: one word, so that an attempt that meets
-    /// neither costs one test.
+    /// The number of waiting threads, or [`SINGLE`]: one word, so that the common case costs one
+    /// test.
     waiting: AtomicI32,
-    /// The number that the next waiting thread takes.
+    /// The number that the next thread to wait takes.
     next: AtomicU32,
     /// The number whose turn it is.
     turn: AtomicU32,
@@ -65,8 +65,8 @@ pub(crate) struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    /// Returns the lock of a value, which needs none if the program has promised that one thread at
-    /// a time uses the value.
+    /// Returns the lock of a value. The lock does nothing if the program has promised that only one
+    /// thread at a time uses the value.
     pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
         Self {
             is_taken: AtomicBool::new(false),
@@ -96,8 +96,8 @@ impl<T> Spin<T> {
         Ok(result)
     }
 
-    /// Takes the lock, until [`unlock`](Self::unlock). Returns false if nobody will return it: see
-    /// [`why_not`](Self::why_not).
+    /// Takes the lock, until [`unlock`](Self::unlock). Returns false if no thread will release it:
+    /// see [`why_not`](Self::why_not).
     #[inline(always)]
     pub(crate) fn lock(&self) -> bool {
         self.try_lock() || self.wait()
@@ -119,15 +119,16 @@ impl<T> Spin<T> {
         self.wake_first();
     }
 
-    /// Takes the lock if it is free and no thread waits, and returns whether it did. Where no lock
-    /// is needed, [`lock`](Self::lock) says so: one test less for queues with a lock.
+    /// Takes the lock if it is free and no thread waits, and returns whether it did. If no lock is
+    /// needed, it returns false and [`lock`](Self::lock) succeeds: one test less for queues with a
+    /// lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0 && !self.is_taken.swap(true, Ordering::Acquire)
     }
 
-    /// Returns whether this process is a forked child of the one that made the lock. Of a lock that
-    /// is taken, or for which threads wait, these threads may be the parent's alone.
+    /// Returns whether this process is a forked child of the one that made the lock. The holder of
+    /// a taken lock and the threads that wait for it may then exist only in the parent.
     #[cold]
     pub(crate) fn is_inherited(&self) -> bool {
         std::process::id() != self.process
@@ -169,7 +170,7 @@ impl<T> Spin<T> {
         self.value.get()
     }
 
-    /// Waits for the lock. Returns false if nobody will return it.
+    /// Waits for the lock. Returns false if no thread will release it.
     #[cold]
     #[inline(never)]
     fn wait(&self) -> bool {
@@ -179,7 +180,7 @@ impl<T> Spin<T> {
         let (mut spins, mut yields) = (0, 0);
         loop {
             if self.waiting.load(Ordering::Relaxed) > 0 {
-                // The others first. Only one that runs can take its turn.
+                // The other threads go first: only a running thread can take its turn.
                 self.wake_first();
                 if yields == YIELDS {
                     break;
@@ -223,12 +224,13 @@ impl<T> Spin<T> {
             }
         }
         let is_taken = self.take_turn();
-        // Before the next turn begins: a thread that finds nobody waiting then finds the lock
+        // Before the next turn begins: a thread that finds no waiting thread then finds the lock
         // taken.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
         self.turn.store(next, Ordering::Release);
-        // It may sleep. Awake, it takes the lock soon after this thread has returned it.
+        // The next thread may sleep. Once awake, it takes the lock soon after this thread has
+        // released it.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             futex_wake(&self.turn, bit_of(next));
         }
@@ -265,31 +267,32 @@ impl<T> Spin<T> {
     }
 }
 
-/// In place of the number of waiting threads: one thread at a time uses the value.
+/// Replaces the number of waiting threads: one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
-/// The thread whose turn it is sleeps.
+/// The thread whose turn it is is asleep.
 const ASLEEP: u32 = 1;
-/// The looks of a thread at the lock before it counts itself as waiting: a few microseconds.
+/// The number of times that a thread checks the lock before it counts itself as waiting: a few
+/// microseconds.
 const FEW_SPINS: u32 = 50;
-/// The times that a thread yields to those that wait, before it waits as well.
+/// The number of times that a thread yields to waiting threads before it waits as well.
 const YIELDS: u32 = 4;
-/// The looks of a waiting thread before it sleeps.
+/// The number of times that a waiting thread checks the lock before it sleeps.
 const SPINS: u32 = 500;
-/// The nanoseconds for which a thread sleeps whose turn it is. Each sleep is twice as long as the
-/// last, up to a limit.
+/// The first sleep of the thread whose turn it is, in nanoseconds. Each sleep is twice as long as
+/// the last, up to a limit.
 const FIRST_SLEEP: u32 = 20_000;
 const LAST_SLEEP: u32 = 1_000_000;
 
-/// All bits of a futex: whatever thread.
+/// All bits of a futex: any thread.
 const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
 
-/// Returns the bit that wakes the thread with a number, and few others.
+/// Returns the bit that wakes the thread with a number, and few other threads.
 const fn bit_of(number: u32) -> u32 {
     1 << (number % 32)
 }
 
-/// Sleeps while the word is `expected`, until a thread wakes it by one of the bits, or for so many
-/// nanoseconds. It may wake up for no reason.
+/// Sleeps while the word is `expected`, until a thread wakes it by one of the bits or the given
+/// nanoseconds are over. It may also wake for no reason.
 fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
     let until = nanoseconds.map(|nanoseconds| {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -309,7 +312,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u3
 fn futex_wake(word: &AtomicU32, bits: u32) {
     let wake = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
     let (no_time, no_word) = (core::ptr::null::<libc::timespec>(), core::ptr::null::<u32>());
-    // SAFETY: the kernel uses the address of the word, and nothing behind it.
+    // SAFETY: the kernel uses only the address of the word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX, no_time, no_word, bits) };
 }
 
@@ -324,7 +327,7 @@ mod tests {
     use super::*;
 
     impl<T> Spin<T> {
-        /// Spins until so many threads wait.
+        /// Spins until this many threads wait.
         fn until_waiting(&self, count: i32) {
             let deadline = Instant::now() + Duration::from_secs(60);
             while self.waiting.load(Ordering::Relaxed) != count {
@@ -376,7 +379,7 @@ mod tests {
         lock.until_waiting(1);
         // SAFETY: the lock was taken above.
         unsafe { lock.unlock() };
-        // The poller, with the next of its polls, which does not depend on who runs when.
+        // The poller, with its next poll, whatever the scheduling.
         lock.with(|order| order.push("polls")).unwrap();
         waiting.join().unwrap().unwrap();
         assert_eq!(lock.with(|order| order.clone()).unwrap(), ["waits", "polls"]);
@@ -418,12 +421,12 @@ mod tests {
             })
             .collect();
         for _ in 0..200 {
-            // As a thread that has spun without success.
+            // Like a thread that has spun without success.
             let number = lock.enter_line();
             let before = polls.load(Ordering::SeqCst);
             assert!(lock.wait_in_line(number));
             let after = polls.load(Ordering::SeqCst);
-            // SAFETY: this thread has the lock.
+            // SAFETY: this thread holds the lock.
             unsafe { lock.unlock() };
             assert!(after - before <= POLLERS, "{} polls", after - before);
         }

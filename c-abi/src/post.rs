@@ -477,8 +477,8 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise. The reference to the queue ends before the lock is returned. No
-    // closure, which the compiler might keep out of line.
+    // SAFETY: the caller's promise. The reference to the queue ends before the lock is released.
+    // This is not a closure, which the compiler might keep out of line.
     unsafe {
         if !queue.lock() {
             return stop(wr, bad_wr, "post_recv", PostReason::Doorbell(queue.why_not()));

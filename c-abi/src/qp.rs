@@ -125,7 +125,8 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
-            // A queue that has ended, or is a parent's, has no completions to remove.
+            // A queue that has ended, or belongs to the parent process, has no completions to
+            // remove.
             let _ = cq::of::<P>(cq).queue.with(|queue| queue.purge(qp_num));
         }
     }
@@ -330,7 +331,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
         if attr.qp_type > u8::MAX.into() || lacks_domain {
             return Err(refused(VERB, Errno::INVAL));
         }
-        // librxe knows these alone, and libmlx5 takes no header for other types.
+        // librxe knows only these, and libmlx5 takes no header for other types.
         const OF_RXE: u32 =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let is_rxe = self.context().provider_name() == "rxe";
@@ -686,7 +687,7 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
     let mask = QpAttrMask::from_bits_retain(mask as u32);
-    // Refused first, as by rdma-core's library: the transition may be missing an attribute as well.
+    // Checked first, as in rdma-core's library: the transition may lack an attribute as well.
     if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
         return fail(&refused("modify_qp", Errno::OPNOTSUPP));
     }
@@ -801,7 +802,8 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
                 *ece = ibv_ece { vendor_id: found.vendor_id, options: found.options, comp_mask: 0 };
                 0
             }
-            // Programs ask every device (perftest for each queue pair): no failure worth a line.
+            // Programs call this on every device (perftest for each queue pair), so a failure is
+            // not logged.
             Err(error) if error.errno == Errno::OPNOTSUPP => errno::refuse(error.errno),
             Err(error) => fail(&error),
         }

@@ -1,9 +1,9 @@
-//! Memory for small allocations where the process has run short of it.
+//! Memory for small allocations when the process has run out.
 //!
-//! Rust ends the process when an ordinary allocation fails; a library of C reports `ENOMEM`.
-//! Fallible allocations for whatever a program can make large (queues, tables) do so already.
-//! [`Allocator`], which `libibverbs.so.1` uses, serves the small ones behind them: where
-//! `malloc(3)` fails they come from a mebibyte that belongs to the library.
+//! Rust ends the process when an ordinary allocation fails; a C library reports `ENOMEM`.
+//! Everything that a program can make large (queues, tables) already uses fallible allocations.
+//! [`Allocator`], which `libibverbs.so.1` uses, serves the small ones: where `malloc(3)` fails,
+//! they come from a mebibyte that belongs to the library.
 //!
 //! ```text
 //!   alloc ── malloc ──► memory
@@ -13,12 +13,12 @@
 //!                                               └ null ──► ENOMEM, nothing changed
 //! ```
 //!
-//! A call that begins while memory is left may therefore finish, with its errors, its log and what
-//! the library's threads do meanwhile. Calls after it are refused until there is memory again.
-//! Destroying objects works throughout.
+//! A call that begins while memory is left can therefore finish, including its errors, its log and
+//! the concurrent work of the library's threads. Later calls are refused until there is memory
+//! again. Destroying objects works throughout.
 //!
 //! # Safety
-//! The reserve gives each unit to one owner, which returns it with the layout that it asked for, as
+//! The reserve gives each unit to one owner, which returns it with the layout of the request, as
 //! [`GlobalAlloc`] requires.
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::alloc::System;
 
-/// The bytes of a unit, which is what the reserve gives out, and the largest alignment.
+/// Size in bytes of a unit, the smallest piece of the reserve, and the largest alignment.
 const UNIT: usize = 256;
 
 /// The units of a group: an allocation lies in one group.
@@ -39,26 +39,27 @@ const LARGEST: usize = UNIT * GROUP;
 
 const GROUPS: usize = 64;
 
-/// The most that one call allocates in pieces of up to [`LARGEST`] bytes, by a wide margin.
+/// An upper bound, by a wide margin, for what one call allocates in pieces of up to [`LARGEST`]
+/// bytes.
 const CALL: usize = 64 << 10;
 
-/// The allocator of `libibverbs.so.1`: that of C, and the reserve behind it.
+/// The allocator of `libibverbs.so.1`: C's allocator, with the reserve behind it.
 #[derive(Debug)]
 pub struct Allocator;
 
 static RESERVE: Reserve = Reserve::new();
 
-/// Returns whether a call that allocates may begin: none of the reserve is in use, or C's
-/// allocator has memory again.
+/// Returns whether a call that allocates may begin: the reserve is unused, or C's allocator has
+/// memory again.
 pub(crate) fn has_room() -> bool {
     RESERVE.used.load(Ordering::Relaxed) == 0 || can_allocate(CALL)
 }
 
-/// Returns whether C's allocator has so many bytes in one piece.
+/// Returns whether C's allocator has this many bytes in one piece.
 #[cold]
 fn can_allocate(size: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(size, 16) else { return false };
-    // SAFETY: the size is not 0, and what was allocated is freed with the same layout.
+    // SAFETY: the size is not 0, and the piece is freed with the layout it was allocated with.
     unsafe {
         let piece = core::hint::black_box(System.alloc(layout));
         if !piece.is_null() {
@@ -68,8 +69,8 @@ fn can_allocate(size: usize) -> bool {
     }
 }
 
-// SAFETY: each method returns memory of `System` or of the reserve, of the size and alignment asked
-// for, or null; what belongs to the reserve goes back to it, and all else to `System`.
+// SAFETY: each method returns null, or memory of `System` or of the reserve with the requested size
+// and alignment; pieces of the reserve go back to it, and all others to `System`.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -87,7 +88,7 @@ unsafe impl GlobalAlloc for Allocator {
         }
         let piece = RESERVE.take(layout);
         if !piece.is_null() {
-            // SAFETY: the piece has so many bytes, and no other owner.
+            // SAFETY: the piece has this many bytes and no other owner.
             unsafe { piece.write_bytes(0, layout.size()) };
         }
         piece
@@ -96,7 +97,7 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         if !RESERVE.give_back(piece, layout) {
-            // SAFETY: what is not of the reserve is of `System`, with this layout.
+            // SAFETY: a piece outside the reserve belongs to `System`, with this layout.
             unsafe { System.dealloc(piece, layout) }
         }
     }
@@ -126,12 +127,12 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Units of memory, and which of them are taken. No call waits: a thread that is cancelled, or a
-/// child that was forked meanwhile, holds nothing up.
+/// Units of memory, with a record of those in use. No call waits, so neither a cancelled thread nor
+/// a child forked meanwhile can block others.
 struct Reserve {
-    /// The number of units that are taken.
+    /// The number of units in use.
     used: AtomicUsize,
-    /// A bit for each unit.
+    /// One bit for each unit.
     taken: [AtomicU64; GROUPS],
     memory: UnsafeCell<Memory>,
 }
@@ -141,7 +142,7 @@ struct Memory {
     _bytes: [u8; GROUPS * LARGEST],
 }
 
-// SAFETY: `memory` is accessed by the owners of its units alone, of which each has one.
+// SAFETY: only the owner of a unit accesses its memory, and each unit has one owner.
 unsafe impl Sync for Reserve {}
 
 impl Reserve {
@@ -153,7 +154,7 @@ impl Reserve {
         }
     }
 
-    /// Returns a piece of the reserve, or null if it has none of this layout.
+    /// Returns a piece of the reserve, or null if no piece of this layout is free.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
         let Some(units) = units(layout) else { return null_mut() };
@@ -161,7 +162,7 @@ impl Reserve {
             let mut seen = taken.load(Ordering::Relaxed);
             while let Some(first) = (0..=GROUP - units).find(|first| seen & mask(*first, units) == 0) {
                 let with = seen | mask(first, units);
-                // Acquire: the last owner's accesses come before those of the next.
+                // Acquire: the last owner's accesses come before the next owner's.
                 match taken.compare_exchange_weak(seen, with, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         self.used.fetch_add(units, Ordering::Relaxed);

@@ -114,12 +114,12 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         let ibv_srq_attr { max_wr, max_sge, srq_limit } = init.attr;
         let provider = self.context().provider_name();
         let (is_rxe, is_mlx5) = (provider == "rxe", provider == "mlx5");
-        // Nor does libmlx5 look at the mask of a plain queue.
+        // libmlx5 does not check the mask of a plain queue either.
         if init.has_unknown && (is_rxe || init.srq_type != SrqType::BASIC) {
             return Err(refused(VERB, Errno::OPNOTSUPP));
         }
-        // libmlx5 makes the smallest queue for none. The manual calls the limit irrelevant here;
-        // rxe takes it nevertheless.
+        // libmlx5 makes the smallest queue for 0. The manual calls the limit irrelevant here; rxe
+        // takes it nevertheless.
         let max_wr = if is_mlx5 { max_wr.max(1) } else { max_wr };
         let srq_limit = if is_rxe { srq_limit } else { 0 };
         let attr = SrqInitAttr {

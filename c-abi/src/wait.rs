@@ -1,12 +1,12 @@
-//! The system calls in which a thread waits for an event, and in which `pthread_cancel(3)` may end
-//! it, as in rdma-core.
+//! The system calls that wait for an event, and in which `pthread_cancel(3)` may end a thread, as
+//! in rdma-core.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). These two are called by second names that the C library has
+//! (`c-abi/image/src/cancellation.rs`). These two are called by the C library's alternative names
 //! for them.
 //!
-//! A thread that is cancelled runs no destructors of the calls that it is in. So a wait has no
-//! lock, and what else must end with the thread is [kept](keeping) by the thread meanwhile.
+//! A cancelled thread does not run the destructors of its active calls. So a wait holds no lock,
+//! and any value that must end with the thread is [kept](keeping) by the thread in the meantime.
 //!
 //! # Safety
 //! The functions are `read(2)` and `poll(2)`. They unwind if the thread is cancelled.
@@ -20,8 +20,8 @@ use std::thread::LocalKey;
 use libc::{POLLIN, nfds_t, pollfd, size_t, ssize_t};
 use verbs_core::Errno;
 
-/// Declares functions as they end a cancelled thread: by an unwinding. Where panics abort, Rust
-/// would abort at one that comes by the ABI "C-unwind", and lets one that it does not expect pass.
+/// Declares functions that end a cancelled thread by unwinding. Where panics abort, Rust would
+/// abort on an unwind through the ABI "C-unwind", but lets one through "C" pass.
 macro_rules! unwinding {
     ($($item:item)*) => {
         #[cfg(panic = "unwind")]
@@ -39,12 +39,12 @@ unwinding! {
 }
 
 /// Reads one record of a descriptor, and waits for it unless the program has set `O_NONBLOCK`.
-/// Returns whether it read all of it; otherwise `errno` is set.
+/// Returns whether it read the whole record; otherwise `errno` is set.
 ///
 /// # Safety
 /// `record` is plain data of the descriptor's records.
 pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
-    // SAFETY: the buffer has the length that is given.
+    // SAFETY: the buffer has the given length.
     let len = unsafe { cancellable_read(fd, (&raw mut *record).cast(), size_of::<T>()) };
     usize::try_from(len).is_ok_and(|len| len == size_of::<T>())
 }
@@ -63,8 +63,8 @@ pub(crate) fn readable(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
-/// Calls `wait` while the thread keeps `value`, which is dropped with the thread if it is cancelled
-/// in the wait. Returns the value.
+/// Calls `wait` while the thread keeps `value`, which is dropped if the thread is cancelled in the
+/// wait. Returns the value.
 ///
 /// A thread that is already ending cannot keep anything: the value leaks if it is cancelled.
 pub(crate) fn keeping<T>(
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(keeping(&KEPT, Arc::clone(&value), || Err(Errno::INTR)), Err(Errno::INTR));
         assert_eq!(Arc::strong_count(&value), 1, "an error drops it");
         let its = Arc::clone(&value);
-        // As a cancelled thread: the call does not return.
+        // Like a cancelled thread: the call does not return.
         thread::spawn(move || KEPT.set(Some(its))).join().unwrap();
         assert_eq!(Arc::strong_count(&value), 1);
     }

@@ -580,7 +580,8 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
         }
         let reason = building.batch().end();
         if !sq.is_inherited() {
-            // Every batch ends before the next one starts, so that all of it is this one's.
+            // Every batch ends before the next one starts, so all of these requests belong to this
+            // batch.
             sq.get().rollback(usize::MAX);
             sq.unlock();
         }

@@ -93,7 +93,7 @@ fn has_param(event: EventType) -> bool {
 fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let peer = peer(listener, &*raw.param);
     let backend = raw.request?;
-    // Without memory for its id the request ends with its backend, which is dropped.
+    // If there is no memory for its id, the request ends with its backend, which is dropped.
     let id = CmId::new(table::reserve().ok()?, backend, listener.space(), listener.qp_type());
     id.inner().asked(listener, &peer, raw.ece);
     id.inner().give_cookie();

@@ -101,8 +101,8 @@ pub enum EventKind {
 
 /// A connection request that a listener received. Dropping it, and its id, rejects the request.
 ///
-/// Its id has no events until it is accepted. If the peer gives up before, or the device goes,
-/// accepting fails with `EINVAL`, or `ENXIO` on a soft device that is gone.
+/// Its id has no events until it is accepted. If the peer gives up or the device goes before that,
+/// accepting fails with `EINVAL`, or with `ENXIO` on a soft device that is gone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {

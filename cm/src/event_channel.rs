@@ -82,7 +82,8 @@ impl EventChannel {
     pub fn new() -> Result<Self> {
         let has_soft = !Port::all().is_empty();
         Self::with(Ucma::open(), has_soft).map_err(|error| match Port::missing() {
-            // The user asked for a soft device: why there is none says more than the kernel's file.
+            // The user requested a soft device, so its failure says more than the kernel's missing
+            // file.
             Some(missing) if !has_soft => missing.into_error("create_event_channel"),
             _ => error,
         })

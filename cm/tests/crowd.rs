@@ -1,6 +1,6 @@
 //! Many clients at once on a busy machine, with the default times of a connector.
 //!
-//! It is a program of its own, because a sanitizer makes it too slow for these times.
+//! A separate test program, because a sanitizer makes it too slow for these times.
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader};
@@ -17,7 +17,7 @@ use verbs::{Cq, CqInit, Pd, Qp, QpInit, QpType, Result};
 /// The number of clients.
 const CLIENTS: usize = 500;
 
-/// The variable that says which part a process has: `serves` or `busy`.
+/// The variable that names a process's part: `serves` or `busy`.
 const PART: &str = "RDMACM_CROWD_PART";
 
 #[test]
@@ -31,7 +31,7 @@ fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults(
     assert!(server.child.wait().unwrap().success());
 }
 
-/// Not a test of its own: a process that the test starts.
+/// A process that the test starts, not a test itself.
 #[test]
 fn a_part() {
     match std::env::var(PART).as_deref() {
@@ -41,11 +41,11 @@ fn a_part() {
     }
 }
 
-/// A process with a part, which is killed with the test.
+/// A process with a part, killed with the test.
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,
-    /// The rest of the line that it has printed first.
+    /// The rest of the first line that it printed.
     first: String,
 }
 
@@ -94,7 +94,7 @@ fn raise_files() {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
-/// Makes the objects of an end. A queue without a channel needs no file.
+/// Makes the objects of one end. A queue without a channel needs no file.
 fn end(id: &CmId) -> Result<(Qp<Init>, (Pd, Cq))> {
     let context = id.context()?;
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);

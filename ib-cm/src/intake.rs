@@ -5,13 +5,12 @@
 //!                      └─ all others ───────────────────────────────────────────► Cm::input
 //! ```
 //!
-//! A request of a stranger costs the receiver far more than the sender: a connection, an event, an
-//! id. The receiver therefore empties its socket first, which is cheap, and then handles some of
-//! the requests. Each source address has its turn, one request at a time. When as many wait as
-//! there is room for, the source with the most of them loses its oldest one, so that a flood
-//! displaces itself. Senders repeat what was lost. Messages for existing connections do not wait,
-//! except behind a request of their source: what a peer gave up after its request must stay behind
-//! it.
+//! A stranger's request costs the receiver far more than the sender: a connection, an event, an id.
+//! The receiver therefore empties its socket first, which is cheap, and then handles some of the
+//! requests. Source addresses take turns, one request at a time. When the intake is full, the
+//! source with the most requests loses its oldest one, so that a flood displaces itself. Senders
+//! repeat lost requests. Messages for existing connections do not wait, except behind a request of
+//! their source, because a peer's message that gives up a request must stay behind it.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};
@@ -37,7 +36,7 @@ use crate::shares::Shares;
 use crate::wire::mad::{Attribute, CLASS, Method};
 use crate::wire::{Mad, mad};
 
-/// Requests that wait to be handled, and what their senders sent after them.
+/// Requests that wait to be handled, and later messages of their senders.
 #[derive(Debug)]
 pub struct Intake {
     waiting: Shares<(Address, Mad)>,
@@ -52,7 +51,7 @@ impl Intake {
     }
 
     /// Takes a datagram if it is a request for a connection or a service, or if one of its source
-    /// waits, and returns whether it did. The caller handles any other at once.
+    /// waits, and returns whether it did. The caller handles any other datagram at once.
     pub fn sort(&mut self, from: &Address, mad: &Mad) -> bool {
         if !is_request(mad) && self.waiting.count(&from.remote) == 0 {
             return false;
@@ -88,7 +87,7 @@ impl Intake {
     }
 }
 
-/// Returns whether a datagram asks for a connection or a service.
+/// Returns whether a datagram requests a connection or a service.
 fn is_request(bytes: &Mad) -> bool {
     mad::Packet::new_checked(bytes).is_ok_and(|header| {
         header.mgmt_class() == CLASS
@@ -114,7 +113,7 @@ mod tests {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number]
     }
 
-    /// Returns a request of a host, and the address that it comes from.
+    /// Returns a request of a host, and its source address.
     fn request(from: Gid, seed: u64) -> (Address, Mad) {
         let mut cm = Cm::new(Config { node_guid: seed, ..Config::default() }, Rng::new(seed));
         let path = Path { local: from, remote: BOB, hop_limit: 64, packet_life_time: 16, ..Path::default() };
@@ -170,8 +169,8 @@ mod tests {
         assert!(!intake.sort(&from, &mad));
     }
 
-    /// 20,000 requests a second from one address, and 100 honest clients, at a receiver that
-    /// handles 64 requests in a round of 10 ms: a third of what arrives.
+    /// 20,000 requests a second from one address, beside 100 honest clients, at a receiver that
+    /// handles 64 requests in a round of 10 ms: a third of those that arrive.
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_no_client() {
         const FLOOD_IN_A_ROUND: u64 = 200;

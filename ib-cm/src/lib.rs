@@ -5,8 +5,8 @@
 //! |---|---|
 //! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
 //! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: both sides of its connections |
-//! | [`intake`] | the order in which requests of strangers are handled |
-//! | [`shares`] | queues of many sources, of which none dominates the others |
+//! | [`intake`] | an order for strangers' requests that no sender can dominate |
+//! | [`shares`] | a queue for each source, so that none dominates |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`time`] | points in time, and the protocol's codes of timeouts |
 //!

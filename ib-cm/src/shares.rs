@@ -1,8 +1,8 @@
-//! [`Shares`]: values of many source addresses, of which none can dominate the others.
+//! [`Shares`]: values from many source addresses, none of which can dominate the others.
 //!
-//! Whoever keeps requests of strangers has a limit, and a stranger who sends without end reaches
-//! it. These queues know which source has the most, so that the oldest value of the greediest
-//! source goes first.
+//! A receiver that keeps strangers' requests has a limit, and a stranger who sends endlessly
+//! reaches it. These queues know which source has the most values, so that the greediest source
+//! loses its oldest value first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -30,7 +30,7 @@ use crate::wire::Gid;
 pub struct Shares<T> {
     sources: BTreeMap<Gid, VecDeque<T>>,
     by_count: BTreeSet<(usize, Gid)>,
-    /// The source that had its turn last. The next one is behind it.
+    /// The source that had the last turn. The next one comes after it.
     last: Gid,
     len: usize,
 }
@@ -62,14 +62,15 @@ impl<T> Shares<T> {
         self.by_count.last().map(|(count, source)| (*source, *count))
     }
 
-    /// Returns the greediest source if it has at least two values more than this one. It still has
-    /// as many after it has lost one to it, so that equal sources take nothing from each other.
+    /// Returns the greediest source if it has at least two values more than this one. After losing
+    /// a value to this one it still has at least as many, so equal sources take nothing from each
+    /// other.
     pub fn greedier_than(&self, source: &Gid) -> Option<Gid> {
         let (greediest, count) = self.greediest()?;
         (count > self.count(source) + 1).then_some(greediest)
     }
 
-    /// Returns the sources, those with the fewest values first.
+    /// Returns the sources, in ascending order of their number of values.
     pub fn by_count(&self) -> impl Iterator<Item = Gid> + '_ {
         self.by_count.iter().map(|(_, source)| *source)
     }
@@ -96,7 +97,7 @@ impl<T> Shares<T> {
         self.change(self.last, VecDeque::pop_front)
     }
 
-    /// Takes the first value of a source that `is_it` chooses.
+    /// Removes the first value of a source for which `is_it` returns true.
     pub fn remove(&mut self, source: &Gid, is_it: impl FnMut(&T) -> bool) -> Option<T> {
         self.change(*source, |of| of.iter().position(is_it).and_then(|at| of.remove(at)))
     }

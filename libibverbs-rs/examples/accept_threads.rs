@@ -44,7 +44,7 @@ fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
     for _ in 0..CLIENTS * MESSAGES {
         let completed = cq.poll_within(PATIENCE)?.ok()?;
         bytes += completed.received();
-        // A queue pair may be polled before it was handed over. One that was closed never is.
+        // A completion may arrive before its queue pair is handed over. A closed one never is.
         while !halves.contains_key(&completed.qp_num) && cq.has_qp(completed.qp_num) {
             let half = new.recv()?;
             halves.insert(half.qp_num(), half);

@@ -131,10 +131,10 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device_ex()
     }
 
-    /// Returns the accesses that peers can have on this device: for
-    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose)
-    /// with all that the device has, where [`RemoteAccess::all`] has rights that most devices
-    /// refuse.
+    /// Returns the accesses that this device supports for peers. Use it for
+    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
+    /// permit everything that the device has; [`RemoteAccess::all`] includes rights that most
+    /// devices refuse.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]

@@ -153,7 +153,7 @@ struct Lifecycle {
     /// The number of uses by queue pairs. A queue pair that uses the queue for sends and receives
     /// counts twice.
     users: usize,
-    /// The uses of each queue pair that is alive, by its number.
+    /// The number of uses of each live queue pair, by queue pair number.
     qps: BTreeMap<u32, u8>,
     /// Set when the poller has closed or dropped the queue.
     is_closed: bool,
@@ -165,7 +165,7 @@ struct Lifecycle {
 #[derive(Debug)]
 pub(crate) struct CqUse {
     shared: Arc<Shared>,
-    /// The number of the queue pair, which a shared receive queue does not have.
+    /// The number of the queue pair; a shared receive queue has none.
     qp_num: Option<u32>,
 }
 
@@ -250,11 +250,12 @@ impl<P: Provider> Cq<P> {
 
     /// Returns whether a queue pair with this number that reports to this queue is alive.
     ///
-    /// One thread may create queue pairs on a queue that another one polls. The poller may find a
-    /// completion of a queue pair that it has not been handed yet, and one of a queue pair that was
-    /// closed: this tells them apart. A queue pair is alive from before its first completion until
-    /// its [`Qp`](crate::Qp), or both halves of it, were closed or dropped. Then the device may
-    /// give its number to another one, so that a poller forgets a queue pair before it is closed.
+    /// One thread may create queue pairs on a queue that another one polls. The poller may then see
+    /// a completion of a queue pair that it has not been handed yet, or of one that was closed;
+    /// this call distinguishes them. A queue pair is alive from before its first completion until
+    /// its [`Qp`](crate::Qp), or both halves of it, are closed or dropped. After that, the device
+    /// may reuse its number, so a poller drops its record of a queue pair before the queue pair is
+    /// closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, new: std::sync::mpsc::Receiver<verbs::RecvHalf>)
@@ -658,7 +659,7 @@ impl Shared {
 }
 
 impl CqUse {
-    /// Names the queue pair whose share this is.
+    /// Records the number of the queue pair that this share belongs to.
     pub(crate) fn of_qp(&mut self, qp_num: u32) {
         self.qp_num = Some(qp_num);
         *self.shared.lifecycle().qps.entry(qp_num).or_default() += 1;

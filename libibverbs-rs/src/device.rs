@@ -22,7 +22,7 @@ use crate::Context;
 ///
 /// # Errors
 /// - [`Cause::File`] with the errno of reading sysfs, where netlink could not list the devices.
-/// - `ENOSYS` for a uverbs ABI that this library does not know, with both versions.
+/// - `ENOSYS` for an unknown uverbs ABI, with both versions.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -40,7 +40,7 @@ pub fn devices() -> Result<DeviceList> {
 ///
 /// # Errors
 /// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts, as rxe's does not.
-/// - `ENODEV` with [`Cause::Other`] for a file that is no device of the list.
+/// - `ENODEV` with [`Cause::Other`] for a file that does not belong to a device of the list.
 /// - As [`devices`]; any other errno that the kernel returns.
 ///
 /// # References

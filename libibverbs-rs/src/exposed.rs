@@ -33,7 +33,8 @@ bitflags! {
     /// The accesses that peers have to exposed memory.
     ///
     /// [`all`](Self::all) has the rights of all devices together, and most devices refuse some of
-    /// them: [`Context::remote_access`](crate::Context::remote_access) returns those of a device.
+    /// them; [`Context::remote_access`](crate::Context::remote_access) returns the rights of one
+    /// device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
         /// RDMA reads.

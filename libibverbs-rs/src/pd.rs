@@ -180,7 +180,7 @@ impl<P: Provider> Pd<P> {
     ///   or atomics without local writes, and with [`Cause::Limit`](crate::Cause::Limit) for a
     ///   region longer than the device's [`max_mr_size`](crate::DeviceAttr::max_mr_size).
     /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights that the
-    ///   device does not have, `EINVAL` for those that no device has.
+    ///   device does not have, `EINVAL` for rights that no device has.
     /// - Any other errno that the kernel returns; notably `ENOMEM` where the device has no region
     ///   left.
     ///
@@ -295,8 +295,8 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Allocates a null region: elements with its local key read as zeros, and what is written to
-    /// them is discarded, whatever address they have. Its key for peers gives no access; peers
-    /// that are given the local key read zeros, and what they write is discarded.
+    /// them is discarded, whatever address they have. Its key for peers gives no access; peers with
+    /// the local key read zeros, and what they write is discarded.
     ///
     /// A receive that skips a part of a message has such an element in its list.
     ///
@@ -463,8 +463,7 @@ impl<P: Provider> Pd<P> {
     /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
     ///   limits.
     /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
-    ///   not have; `EINVAL` with the same cause for a number that stands for no type, and from some
-    ///   kernels.
+    ///   not have; `EINVAL` with the same cause for an unknown type number, and from some kernels.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
     ///   receive queue or table of work queues of another open device, with
     ///   [`Cause::Closed`](crate::Cause::Closed) for one that was closed or dropped.

@@ -61,8 +61,8 @@ impl fmt::Display for WqId {
     }
 }
 
-/// Returns a name that stays when the device is gone, so that the error of a completion can have it
-/// at no cost. A process keeps as many as it has opened devices with different names.
+/// Returns a name that outlives the device, so that completion errors can carry it at no cost. A
+/// process keeps one for each different device name that it has opened.
 fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -79,14 +79,14 @@ impl Builder {
         Self(self.0.strict_ports(strict))
     }
 
-    /// Sets the registered memory whose pages may disappear, which the kernel accesses. By default
-    /// memory of files. See [`CheckedMemory`].
+    /// Sets which registered memory may lose its pages, so that the kernel accesses it. The default
+    /// is memory of files. See [`CheckedMemory`].
     pub fn checked_memory(self, checked: CheckedMemory) -> Self {
         Self(self.0.checked_memory(checked))
     }
 
-    /// Sets the interface of a link-local IPv6 address, which several interfaces may have, by its
-    /// index. See [`SoftBuilder::scope_id`].
+    /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
+    /// have that address. See [`SoftBuilder::scope_id`].
     pub fn scope_id(self, index: u32) -> Self {
         Self(self.0.scope_id(index))
     }

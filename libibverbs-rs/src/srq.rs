@@ -324,10 +324,10 @@ impl<P: Provider> Srq<P> {
         self.recv.post_all(pieces)
     }
 
-    /// Posts a receive without memory, for a message without bytes and for an RDMA write with
-    /// immediate data, whose bytes go elsewhere. A message with bytes fails it.
+    /// Posts a receive without memory, for a message without bytes or for an RDMA write with
+    /// immediate data, whose bytes go elsewhere. A message with bytes fails the receive.
     ///
-    /// Returns the request's number, which is the `wr_id` of its completion.
+    /// Returns the request's number, the `wr_id` of its completion.
     ///
     /// # Errors
     /// As [`post_recv_buf`](Self::post_recv_buf).

@@ -101,8 +101,7 @@ fn every_example_is_run_by_a_test() {
     }
 }
 
-/// On the first device of the machine, which is a soft one unless it has another: the examples run
-/// on any.
+/// On the first device of the machine, a soft one unless there is another: the examples run on any.
 #[cfg(feature = "rxe")]
 #[test]
 fn two_connections_on_one_device_verify_messages_and_one_sided_operations() {

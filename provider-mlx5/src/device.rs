@@ -535,7 +535,7 @@ pub(crate) mod tests {
                 // Another file than the device's.
                 cdev_path: "/dev/null".into(),
             };
-            // SAFETY: what is opened is refused.
+            // SAFETY: the device is refused.
             unsafe { DeviceInfo::from_parts(parts) }
         };
         for abi in [0, 2, u32::MAX] {

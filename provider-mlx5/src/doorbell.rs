@@ -328,11 +328,11 @@ mod tests {
     use super::*;
 
     /// Copies a block to `room` bytes in front of memory that cannot be written, in a process that
-    /// this ends, and returns what those bytes are then. They were 0xee.
+    /// dies of it, and returns the contents of those bytes afterwards. They were 0xee.
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
-        // SAFETY: a mapping of its own, of two pages that both processes see. The child only stores
-        // into it, and calls nothing but `_exit`.
+        // SAFETY: a new mapping of two pages that both processes see. The child only stores into
+        // it, and calls nothing but `_exit`.
         unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let start = libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0);

@@ -189,7 +189,7 @@ impl QueueMemory {
         len: usize,
     ) -> Result<Self, Errno> {
         let len = in_pages(len);
-        // What the library records of the queue's requests is no longer than the queue.
+        // The library's records of the queue's requests are no longer than the queue.
         room::check(len)?;
         if let Some(allocator) = allocator
             && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?

@@ -190,8 +190,8 @@ impl Shapes {
     }
 }
 
-/// Returns the attributes without sizes of a receive queue that exceed the device's, for a queue
-/// pair without such a queue.
+/// Returns the attributes without receive sizes that exceed the device's, for a queue pair without
+/// its own receive queue.
 fn without_recv(attr: &QpInitAttr, limits: &Limits) -> QpInitAttr {
     let mut cap = attr.cap;
     if cap.max_recv_wr > limits.max_recv_wr || cap.max_recv_sge > limits.max_rq_desc_sz / UNIT as u32 {
@@ -273,7 +273,7 @@ impl Qp {
         // SAFETY: the addresses are of the queues' memory and of their records, which `Life` lends
         // to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        // The driver refuses sizes beyond the device's, also of a queue that is not there.
+        // The driver refuses sizes beyond the device's, even for a queue that does not exist.
         let attr = &if has_recv { *attr } else { without_recv(attr, &device.limits) };
         let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
         let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)

@@ -59,7 +59,7 @@ pub struct Cq {
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
 
-/// Requests events by a command of the kernel, which needs the queue's handle alone.
+/// Requests events by a kernel command, which needs only the queue's handle.
 #[derive(Debug)]
 struct KernelNotifier {
     context: Kernel,

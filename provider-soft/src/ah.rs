@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
 /// An address handle: a value in the program's memory that the device does not know. Its protection
-/// domain lives as long, as with the kernel's devices.
+/// domain lives as long, as with kernel devices.
 #[derive(Debug)]
 pub struct Ah {
     av: Av,

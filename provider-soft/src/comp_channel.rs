@@ -1,16 +1,16 @@
 //! [`CompChannels`]: the completion channels of an open device.
 //!
-//! A channel is one descriptor: a datagram socket that is connected to itself. The program reads
-//! and polls it; completion queues write to a duplicate, which they share. Creating a channel takes
-//! the same few system calls however many there are, and nothing is kept for it until a completion
-//! queue uses it.
+//! A channel is one descriptor: a datagram socket connected to itself. The program reads and polls
+//! it; completion queues write to a shared duplicate. Creating a channel takes the same few system
+//! calls however many channels there are, and no state is kept for it until a completion queue uses
+//! it.
 //!
 //! ```text
 //!   create ──► socket, bound to key + number, connected to itself ──► the program's descriptor
 //!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one a channel
 //! ```
 //!
-//! A connected socket receives datagrams of its peer alone, here itself. Datagrams that strangers
+//! A connected socket receives datagrams only from its peer, here itself. Datagrams that strangers
 //! sent between the bind and the connect are removed.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use crate::event_pipe::EventPipe;
 /// The completion channels of an open device.
 #[derive(Debug)]
 pub(crate) struct CompChannels {
-    /// The names of channels begin with it, so that no other file is taken for one.
+    /// The prefix of the channels' names, which distinguishes them from other files.
     key: [u8; KEY],
     /// The number of channels created so far.
     created: AtomicU64,
@@ -39,18 +39,18 @@ pub(crate) struct CompChannels {
 /// The channels that completion queues write to.
 #[derive(Debug, Default)]
 struct Used {
-    /// By inode, which identifies a channel whatever number its descriptor has. Those without
+    /// By inode, which identifies a channel whatever number its descriptor has. Entries without
     /// queues stay until the next clean-up.
     by_inode: BTreeMap<u64, Weak<EventPipe>>,
     /// The number of entries at which those without queues are removed.
     clean_at: usize,
 }
 
-/// The length of the part that the names of an open device's channels have in common.
+/// The length of the common prefix of an open device's channel names.
 const KEY: usize = 16;
 
 impl CompChannels {
-    /// Returns no channels, with a name for those to come.
+    /// Returns an empty set of channels, with a name for future ones.
     ///
     /// # Errors
     /// Those of [`random::draw`].

@@ -2,13 +2,13 @@
 //! read.
 //!
 //! The program has a descriptor from which it reads records of a fixed size, as it would from the
-//! kernel's completion channels and asynchronous files. Of asynchronous events it is one end of a
-//! stream socket; a completion channel is a socket that is [connected to
-//! itself](crate::comp_channel). Writing never blocks and never raises a signal. Records that do
-//! not fit are kept, in order, and written when the worker finds that there is room again: no event
-//! is lost while the process has memory. Once the program has closed its end, records are dropped.
-//! When an object is destroyed, its unread records are taken back, as the kernel does: a program
-//! that finds its end readable reads an event, and does not wait for one.
+//! kernel's completion channels and asynchronous files. For asynchronous events it is one end of a
+//! stream socket; a completion channel is a socket [connected to itself](crate::comp_channel).
+//! Writing never blocks and never raises a signal. Records that do not fit are kept in order and
+//! written when the worker finds room again: no event is lost while the process has memory. Once
+//! the program has closed its end, records are dropped. When an object is destroyed, its unread
+//! records are removed, as in the kernel: a program that finds its end readable reads an event
+//! without waiting.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -59,7 +59,7 @@ impl EventPipe {
         Self { writer: Arc::new(socket), kept: Mutex::default(), record_len }
     }
 
-    /// Returns the socket, from which records are read as well if it receives what it sends.
+    /// Returns the socket. If it receives what it sends, records are also read from it.
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
         &self.writer
     }
@@ -115,7 +115,7 @@ impl EventPipe {
         while let Some(record) = kept.front() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match send(self.writer.as_raw_fd(), &record.bytes[..record.len], flags) {
-                // A socket takes a record of this size whole or not at all.
+                // A socket takes a record of this size entirely or not at all.
                 Ok(_) => drop(kept.pop_front()),
                 Err(NixErrno::EINTR) => {}
                 Err(NixErrno::EAGAIN | NixErrno::ENOBUFS | NixErrno::ENOMEM) => return Written::Kept,

@@ -100,7 +100,7 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// Returns the cause for which a device without a free number refuses an object of the verb.
+/// Returns the cause when a device has no free number for an object of the verb.
 pub(crate) fn all_in_use(verb: &str) -> Cause {
     let (what, max) = match verb {
         "create_qp" => ("queue pairs", MAX_QP),

@@ -1,4 +1,4 @@
-//! [`check`]: finds memory that cannot be registered, because it cannot be accessed, and memory of
+//! [`check`]: finds memory that cannot be registered because it is inaccessible, and memory of
 //! files, which may become inaccessible at any time.
 //!
 //! A kernel driver pins the pages of a region, which fails with `EFAULT` where a page is not mapped
@@ -14,12 +14,12 @@
 //! | `PROT_WRITE` alone | without write rights | `EFAULT`, as in Linux 6.2 and newer |
 //! | of a file, the range's last page beyond its end | any | `EFAULT` (Linux 5.14) |
 //!
-//! The pages of a mapped file disappear when the file is cut, also by another process, and an
-//! access raises SIGBUS then. [`check`] reports such memory, so that the kernel can access it
-//! ([`crate::paged`]). Shared mappings that no descriptor names cannot be cut: `MAP_SHARED` with
+//! The pages of a mapped file disappear when any process truncates the file, and an access then
+//! raises SIGBUS. [`check`] reports such memory, so that the kernel can access it
+//! ([`crate::paged`]). Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with
 //! `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
 //!
-//! A processor can read what it can write, so that `PROT_WRITE` alone serves a region with write
+//! A processor can read what it can write, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
 //!
 //! The mappings come from `/proc/thread-self/maps` (`/proc/self` is empty once the main thread has
@@ -30,9 +30,9 @@
 //!
 //! The file may change while it is read. The kernel guarantees that it reports memory that is
 //! mapped all the while. A range that looks unmapped is still read once more before it is refused.
-//! Without `/proc` no range is refused, and no memory is known to be a file's. Not detected either:
-//! guard pages (`MADV_GUARD_INSTALL`), and what becomes of a mapping after registration, for which
-//! the caller of `reg_mr` is responsible.
+//! Without `/proc` no range is refused, and no memory is recognised as a file's. Guard pages
+//! (`MADV_GUARD_INSTALL`) and changes of a mapping after registration are not detected either; the
+//! latter are the responsibility of the caller of `reg_mr`.
 //!
 //! # Safety
 //! The unsafe calls are `sysconf`, and `madvise` with `MADV_POPULATE_READ`, which faults in one
@@ -60,7 +60,7 @@ pub(crate) struct Inaccessible {
 pub(crate) enum Backing {
     /// Pages stay until the process unmaps them.
     Process,
-    /// At least one page is a file's, and disappears if the file is cut.
+    /// At least one page is a file's, and disappears if the file is truncated.
     File,
 }
 
@@ -136,7 +136,7 @@ struct Mapping {
     end: u64,
     readable: bool,
     writable: bool,
-    /// The pages are a file's, which can be cut.
+    /// The pages are a file's, which can be truncated.
     of_file: bool,
 }
 
@@ -176,8 +176,8 @@ fn is_beyond_file(address: u64) -> bool {
 
 const MAPPED: &str = "mapped";
 
-/// The names of shared memory that has an inode and that no descriptor names. Only root can make a
-/// file with such a name.
+/// The names of shared memory that has an inode but no descriptor. Only root can make a file with
+/// such a name.
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]

@@ -54,7 +54,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Checks the rights, the length, and that the range is mapped. Decides how it is accessed.
+    /// Checks the rights, the length and the mapping of the range. Decides how it is accessed.
     ///
     /// # Errors
     /// As [`Mr::register`].
@@ -97,8 +97,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns whether the kernel would find no page to pin: none between the address, rounded down
-    /// to a page, and the end, rounded up, which is beyond the last address if it is 0.
+    /// Returns whether the kernel would find no page to pin: the address, rounded down to a page,
+    /// and the end, rounded up (0 if beyond the last address), enclose none.
     ///
     /// # References
     /// The kernel's drivers/infiniband/core/umem.c, `ib_umem_get`
@@ -147,8 +147,8 @@ impl Mr {
     ///
     /// # Errors
     /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
-    ///   beyond the last address, and for no bytes at the start of a page, of which the kernel
-    ///   would pin nothing.
+    ///   beyond the last address; and for an empty range at the start of a page, for which the
+    ///   kernel would pin no page.
     /// - `EOPNOTSUPP` for an unsupported access right.
     /// - `EFAULT` with [`Cause::Inaccessible`].
     /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
@@ -270,8 +270,8 @@ impl Mr {
     }
 
     /// Makes a null region, which covers every address. It serves all protection domains and holds
-    /// none. Its remote key is 0, which no region has; as on ConnectX, peers read zeros by its
-    /// local key, and what they write vanishes.
+    /// none. Its remote key is 0, which no other region has; as on ConnectX, peers that use its
+    /// local key read zeros, and what they write is discarded.
     ///
     /// # Errors
     /// `EINVAL` for a protection domain of another device; `ENOMEM` where the device has no more
@@ -392,11 +392,11 @@ impl Destroy for Mr {
 /// Checks the rights of a region.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::NeedsLocalWrite`], or with [`Cause::Access`] for bits that no device
-/// knows; `EOPNOTSUPP` with [`Cause::Access`].
+/// `EINVAL` with [`Cause::NeedsLocalWrite`], or with [`Cause::Access`] for unknown bits;
+/// `EOPNOTSUPP` with [`Cause::Access`].
 fn check_access(device: &Device, verb: &'static str, access: AccessFlags) -> Result<()> {
     explain::region_access(access).map_err(|cause| device.error(verb, Errno::INVAL).because(cause))?;
-    // Huge pages and the optional rights make accesses faster at best.
+    // Huge pages and the optional rights only make accesses faster.
     let lacking = access - AccessFlags::OPTIONAL_RANGE - AccessFlags::HUGETLB - SUPPORTED;
     if lacking.is_empty() {
         return Ok(());

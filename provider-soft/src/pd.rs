@@ -21,7 +21,7 @@ pub struct Pd {
     users: Arc<()>,
     /// Cloned by each completion queue that is made in this parent domain.
     cqs: Arc<()>,
-    /// Cloned by each address handle of this domain, or of a parent domain of it.
+    /// Cloned by each address handle of this domain, or of a parent domain made from it.
     ahs: Arc<()>,
     /// The domains that a parent domain keeps.
     within: Option<Within>,
@@ -112,7 +112,7 @@ impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
         let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
-        // A parent domain shares the address handles of the domain that it is another name of.
+        // A parent domain shares the address handles of the domain that it stands for.
         let has_ahs = self.within.is_none() && in_use(&self.ahs);
         let by = [
             (in_use(&self.cqs), "completion queues"),
@@ -160,7 +160,7 @@ pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> 
     device.error(verb, errno).because(cause)
 }
 
-/// Returns the error of an allocation of this many bytes that failed.
+/// Returns the error of a failed allocation of this many bytes.
 pub(crate) fn allocation(device: &Shared, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
     device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
 }

@@ -7,8 +7,8 @@
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
 //! Automatic path migration and packet pacing are refused (`EOPNOTSUPP`): nothing here would act on
-//! them. Every other attribute takes effect, and a query returns it. Of numbers with more bits than
-//! their field the lower bits count, as on ConnectX devices.
+//! them. Every other attribute takes effect, and a query returns it. Only the lower bits count of
+//! numbers with more bits than their field, as on ConnectX devices.
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 and 11.2.5
@@ -83,7 +83,7 @@ impl Qp {
             None => Some(parents.pd.ok_or_else(missing)?.of(device, VERB)?),
         };
         let has_rq = receives && srq.is_none();
-        // What the manual says is ignored may be anything.
+        // Attributes that the manual calls ignored may have any value.
         let asked = match (is_target, has_rq) {
             (true, _) => QpCap::default(),
             (false, true) => attr.cap,

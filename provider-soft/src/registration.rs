@@ -57,22 +57,22 @@ impl SoftDevice {
     }
 }
 
-/// Registered memory whose pages may disappear, and how the device survives that.
+/// Registered memory whose pages may disappear without ending the process.
 ///
-/// A soft device pins no pages, unlike hardware: it accesses the memory of the process when a
-/// packet arrives. By an ordinary access, a page that is gone ends the process with SIGBUS or
-/// SIGSEGV. Checked memory is accessed by the kernel (`process_vm_readv`): a request whose page is
-/// gone fails, and the process goes on. The price is a system call for each packet. Atomics on
-/// checked memory are atomic among the accesses of one device alone, and atomic writes are refused.
+/// Unlike hardware, a soft device pins no pages: it accesses the memory of the process when a
+/// packet arrives. An ordinary access to a missing page ends the process with SIGBUS or SIGSEGV.
+/// Checked memory is accessed by the kernel (`process_vm_readv`): a request whose page is gone
+/// fails, and the process goes on. The price is a system call for each packet. Atomics on checked
+/// memory are atomic only among the accesses of one device, and atomic writes are refused.
 ///
-/// The classes are told from `/proc/thread-self/maps` at registration. Without `/proc`, or where a
+/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, or where a
 /// seccomp filter refuses `process_vm_readv`, no memory is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
-    /// None: files that the program maps are never cut.
+    /// None: files that the program maps are never truncated.
     None,
-    /// Memory of files, which any process that may write a file can cut.
+    /// Memory of files, which any process with write access to a file can truncate.
     #[default]
     Files,
     /// All registered memory: the program may unmap or protect it while it is registered.
@@ -115,14 +115,14 @@ impl SoftBuilder {
         self
     }
 
-    /// Sets the registered memory whose pages may disappear. The default is memory of files.
+    /// Sets which registered memory may lose its pages. The default is memory of files.
     pub fn checked_memory(mut self, checked: CheckedMemory) -> Self {
         self.checked_memory = checked;
         self
     }
 
-    /// Sets the interface of a link-local IPv6 address, which several interfaces may have, by its
-    /// index. The default, 0, is the first one that has the address.
+    /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
+    /// have that address. The default, 0, is the first interface that has it.
     pub fn scope_id(mut self, index: u32) -> Self {
         self.scope_id = index;
         self
@@ -284,7 +284,7 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
         .collect()
 }
 
-/// Returns an address, and the index of the interface that a link-local one may name: 0 for none.
+/// Returns an address and the interface index that a link-local one may name, or 0.
 fn address_and_scope(text: &str) -> Option<(IpAddr, u32)> {
     let Some((address, zone)) = text.split_once('%') else { return Some((text.parse().ok()?, 0)) };
     let address: Ipv6Addr = address.parse().ok().filter(Ipv6Addr::is_unicast_link_local)?;

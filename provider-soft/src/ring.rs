@@ -58,7 +58,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 /// Makes a ring of `capacity` values, each with up to `stride` elements, and returns its two ends.
 ///
 /// # Errors
-/// [`NoMemory`] where memory is short. Callers choose both sizes.
+/// [`NoMemory`] when memory is short. Callers choose both sizes.
 pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     ring_in_use(capacity, stride, 0)
 }
@@ -88,7 +88,7 @@ pub(crate) fn ring_in_use<T: Copy>(
     Ok((producer, Consumer { ring, head: 0, next: in_use, tail: in_use }))
 }
 
-/// An allocation that failed.
+/// A failed allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoMemory {
     /// Its size.

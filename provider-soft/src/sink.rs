@@ -157,7 +157,7 @@ impl EngineSink {
         }
     }
 
-    /// Adds a completion queue; returns `None` where `max` exist, or memory is short.
+    /// Adds a completion queue; returns `None` if `max` exist or memory is short.
     pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Option<CqId> {
         let index = match self.cqs.iter().position(Option::is_none) {
             Some(index) => index,
@@ -314,8 +314,8 @@ impl EngineSink {
         Some(self.end_of_sharer(&sharer))
     }
 
-    /// Adds a shared receive queue and returns its slot, or `None` where no slot is free, or memory
-    /// is short.
+    /// Adds a shared receive queue and returns its slot, or `None` if no slot is free or memory is
+    /// short.
     pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Option<usize> {
         let slot = match self.srqs.iter().position(Option::is_none) {
             Some(slot) => slot,

@@ -1,7 +1,7 @@
 //! Memory that cannot be registered, memory that disappears, and memory that is short.
 //!
 //! # Safety
-//! The tests register mappings of their own, which are never unmapped. Work requests name only
+//! The tests register their own mappings, which are never unmapped. Work requests name only
 //! mappings that the kernel accesses for the device ([`CheckedMemory`]), whose pages may disappear.
 #![allow(missing_docs, unsafe_code)]
 
@@ -84,7 +84,7 @@ fn memory_that_can_be_accessed_is_registered() {
     register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
 }
 
-/// The requests that access one piece of memory: by the peer, and by its own process.
+/// The requests that access one piece of memory: from the peer, and from this process.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     PeerReads,
@@ -141,7 +141,7 @@ fn run(
 const READS: [Use; 2] = [PeerReads, SendsFrom];
 const WRITES: [Use; 4] = [PeerWrites, PeerAdds, ReadsInto, ReceivesInto];
 
-/// Asserts that a request ends as one whose memory is gone.
+/// Asserts that a request fails because its memory is gone.
 fn assert_gone(of: Use, ended: (WcStatus, Option<WcStatus>)) {
     let expected = match of {
         SendsFrom | ReadsInto => (WcStatus::LOC_PROT_ERR, None),

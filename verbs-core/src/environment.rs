@@ -1,9 +1,9 @@
-//! The environment variables that the libraries read, all of them through this module.
+//! The environment variables of the libraries, all of which are read through this module.
 //!
-//! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) is
-//! given its environment by that caller, who could name files to write and addresses to listen on.
-//! In such a program no variable is set. The kernel marks it with `AT_SECURE`, as
-//! `secure_getenv(3)` checks it too. Giving up rights later does not change the mark.
+//! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) gets
+//! its environment from that caller, who could name files to write and addresses to listen on. In
+//! such a program, every variable counts as not set. The kernel marks the program with `AT_SECURE`,
+//! which `secure_getenv(3)` checks too. Dropping the rights later does not change the mark.
 //!
 //! # Safety
 //! `getauxval(3)` reads a table that the kernel filled before the program began.
@@ -14,8 +14,8 @@ use std::ffi::OsString;
 
 use nix::errno::Errno;
 
-/// Returns the value of a variable, or `None` if it is not set, or if the program has more rights
-/// than its caller.
+/// Returns the value of a variable, or `None` if it is not set or the program has more rights than
+/// its caller.
 ///
 /// # References
 /// `secure_getenv(3)`, `getauxval(3)`.
@@ -29,7 +29,7 @@ pub fn variable(name: &str) -> Option<String> {
     variable_os(name)?.into_string().ok()
 }
 
-/// Returns whether `AT_SECURE` is there and zero.
+/// Returns whether `AT_SECURE` is present and zero.
 fn is_trusted() -> bool {
     Errno::clear();
     // SAFETY: any number is allowed.

@@ -37,8 +37,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error without a cause, or with the one that the errno alone determines:
-    /// [`Cause::Descriptors`] of `EMFILE`.
+    /// Creates an error without a cause, or with the one that follows from the errno alone:
+    /// [`Cause::Descriptors`] for `EMFILE`.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
         let cause = if errno == Errno::MFILE { descriptors() } else { Cause::Unknown };
         Self { verb, device: device.into(), errno, cause }
@@ -131,11 +131,11 @@ pub enum Cause {
         /// The type.
         qp_type: QpType,
     },
-    /// A call that queue pairs of another type have.
+    /// The call belongs to queue pairs of another type.
     CallOfType {
         /// The type of the queue pair.
         qp_type: QpType,
-        /// A sentence that names the type that has the call.
+        /// A sentence that names the type for the call.
         needs: &'static str,
     },
     /// Properties of completion queues that the device does not have.
@@ -186,33 +186,33 @@ pub enum Cause {
         /// The attributes of the mask that it does not take.
         forbidden: QpAttrMask,
     },
-    /// The device has as many of these objects as it can have.
+    /// The device already has its maximum number of these objects.
     AllInUse {
         /// The objects, as a plural noun.
         what: &'static str,
-        /// Their number.
+        /// The maximum.
         max: u64,
     },
     /// The kernel or its driver refused an object with `ENOMEM`: memory is short, or all programs
-    /// together have as many as the device can have.
+    /// together have reached the device's maximum.
     Shortage {
         /// The objects, as a plural noun.
         what: &'static str,
-        /// The number that the device can have.
+        /// The device's maximum.
         max: u64,
     },
-    /// The process got no memory of this size: the system is short of it, or a limit
+    /// The process could not allocate memory of this size: the system is short of it, or a limit
     /// (`RLIMIT_AS`, a control group) is reached.
     Allocation {
         /// The size, in bytes.
         bytes: u64,
     },
-    /// The process has as many open descriptors as it may have.
+    /// The process has reached its limit of open descriptors.
     Descriptors {
         /// The limit (`RLIMIT_NOFILE`).
         limit: u64,
     },
-    /// The peer is not reached from the device's address: there is no route, no host answers, or
+    /// The peer cannot be reached from the device's address: there is no route, no host answers, or
     /// the two addresses are of different families.
     Unreachable {
         /// The address of the device's port.
@@ -531,13 +531,13 @@ const fn bits(max: u64) -> Option<u32> {
     }
 }
 
-/// Returns whether an attribute chooses one of the device's objects by its number: its range is
-/// what a program has to know.
+/// Returns whether an attribute selects one of the device's objects by number, so that an error
+/// must name its range.
 fn is_choice(name: &str) -> bool {
     ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
 }
 
-/// Returns what an errno says where no cause is known, with what is behind it as a rule.
+/// Returns the text of an errno without a known cause, with the usual reason.
 fn words(errno: Errno) -> String {
     let text = errno.description();
     match errno {

@@ -6,7 +6,7 @@
 //! which `modify_qp` calls before, because rxe accepts such a code.
 //!
 //! [`numbers_fit`] is for callers of a provider: devices cut numbers to the bits of their fields,
-//! so that a program sees another number than it asked for. The API of Rust refuses them.
+//! and a program would see a different number than it requested. The Rust API refuses them.
 
 use crate::types::{
     AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
@@ -41,8 +41,8 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
 }
 
-/// Returns the attributes with numbers cut to the bits of the protocol's fields, as ConnectX
-/// devices and their driver cut them.
+/// Returns the attributes with numbers cut to the bits of the protocol's fields, like ConnectX
+/// devices and their driver.
 #[must_use]
 pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     QpAttr {
@@ -82,8 +82,8 @@ pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -
     at_most(mask, QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
 }
 
-/// Returns the errno for a type of queue pair that a device does not have: `EINVAL` for a number
-/// that stands for no type at all.
+/// Returns the errno for a queue pair type that a device does not have: `EINVAL` for an unknown
+/// number.
 #[must_use]
 pub const fn without_type(qp_type: QpType) -> Errno {
     match qp_type {
@@ -113,7 +113,7 @@ pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(),
 /// Explains a multicast group that a queue pair cannot join.
 ///
 /// # Errors
-/// - [`Cause::CallOfType`]: another service than UD.
+/// - [`Cause::CallOfType`]: a service other than UD.
 /// - [`Cause::NotMulticast`]: an address that is not that of a group.
 pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if qp_type != QpType::UD {

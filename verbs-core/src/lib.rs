@@ -8,7 +8,7 @@
 //! | [`cmd`] | one function per kernel method |
 //! | [`types`] | the values that verbs take and return: attributes, work requests, completions |
 //! | [`checks`] | the checks of work requests that all providers make |
-//! | [`environment`] | variables, none of them in set-user-ID programs |
+//! | [`environment`] | environment variables, ignored in set-user-ID programs |
 //! | [`explain`] | the causes of refused values, the same for all providers |
 //! | [`transition`] | which attributes which QP transition takes |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
@@ -18,7 +18,7 @@
 //! | [`words`] | aligned words copied to and from such memory |
 //! | [`thread`] | threads of the libraries |
 //! | [`random`] | numbers that strangers cannot guess |
-//! | [`room`] | whether there is memory for a call |
+//! | [`room`] | a check for free memory before a call |
 //! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
 //! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //!

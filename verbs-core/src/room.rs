@@ -1,19 +1,19 @@
-//! Whether there is memory for what a call is about to allocate.
+//! A check for the memory that a call is about to allocate.
 
 use core::hint::black_box;
 
 use crate::Errno;
 
-/// Checks that the allocator has `len` bytes in one piece, and gives them back.
+/// Checks that the allocator has `len` bytes in one piece, and frees them again.
 ///
 /// For calls whose own allocations cannot fail one by one: a call that begins without memory is
-/// refused before it has changed anything. Other threads may take the memory meanwhile.
+/// refused before it changes anything. Other threads may take the memory meanwhile.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn check(len: usize) -> Result<(), Errno> {
     let mut piece = Vec::<u8>::new();
-    // Seen by `black_box`, or the compiler would leave out an allocation without a use.
+    // `black_box` uses the allocation, or the compiler would remove it.
     let is_there = black_box(&mut piece).try_reserve_exact(len).is_ok();
     black_box(&piece);
     if is_there { Ok(()) } else { Err(Errno::NOMEM) }

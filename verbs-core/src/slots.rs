@@ -88,10 +88,10 @@ impl<T> Slots<T> {
         SlotId::new(slot, entry.generation)
     }
 
-    /// Inserts a value as [`insert`](Self::insert) does, where memory for it is left.
+    /// Inserts a value like [`insert`](Self::insert), if there is memory for it.
     ///
     /// # Errors
-    /// `ENOMEM`; the table is as it was.
+    /// `ENOMEM`; the table is unchanged.
     pub fn try_insert(&mut self, value: T) -> Result<SlotId, Errno> {
         if self.free.is_empty() {
             let to_remove = self.entries.len() + 1;

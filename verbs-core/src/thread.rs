@@ -7,15 +7,16 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::Errno;
 
-/// The stack of a thread in bytes, which the environment does not choose (`RUST_MIN_STACK`).
+/// The stack of a thread in bytes, fixed here so that the environment does not choose it
+/// (`RUST_MIN_STACK`).
 const STACK: usize = 2 << 20;
 
-/// The most that a thread maps beside its stack when it begins, in bytes: a guard page, a stack for
-/// signals, and its first memory of the allocator.
+/// The most bytes that a thread maps beside its stack when it begins: a guard page, a signal stack,
+/// and its first memory from the allocator.
 const BESIDE: usize = 1 << 20;
 
-/// Starts a thread, and waits until it runs: a thread that begins where memory has run short
-/// meanwhile ends the process.
+/// Starts a thread and waits until it runs, because a thread that begins after memory has run short
+/// ends the process.
 ///
 /// All signals are blocked in it, so that the program's threads handle them.
 ///
@@ -23,7 +24,7 @@ const BESIDE: usize = 1 << 20;
 /// `ENOMEM`; `EAGAIN` where the process may start no more threads.
 pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Errno> {
     check_room(STACK + BESIDE)?;
-    // No channel: one that waits leaves an allocation to a thread that is not Rust's.
+    // Not a channel: one that waits leaves an allocation to a thread that is not Rust's.
     let running = Arc::new((Mutex::new(false), Condvar::new()));
     let its = Arc::clone(&running);
     // The new thread inherits the mask.
@@ -34,7 +35,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
         drop(its);
         run();
     });
-    // It was the mask before, which the kernel accepts again.
+    // It was the mask before, so the kernel accepts it again.
     let _ = mask.thread_set_mask();
     let thread = thread.map_err(|error| Errno::from_io(&error))?;
     let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +43,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
     Ok(thread)
 }
 
-/// Checks that there is address space for so many bytes.
+/// Checks that there is address space for this many bytes.
 fn check_room(len: usize) -> Result<(), Errno> {
     memmap2::MmapMut::map_anon(len).map(drop).map_err(|error| Errno::from_io(&error))
 }

@@ -1,4 +1,4 @@
-//! The example runs: also on a machine without RDMA devices it records what the kernel says.
+//! The example runs: even on a machine without RDMA devices it records the kernel's replies.
 #![allow(missing_docs)]
 
 use std::path::Path;

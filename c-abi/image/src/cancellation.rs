@@ -1,19 +1,20 @@
-//! Functions of the C library that are cancellation points, without being ones.
+//! Replacements for the C library's cancellation points that are not cancellation points
+//! themselves.
 //!
 //! A C program may cancel a thread while a call of this library makes a system call. The call then
-//! ends in the middle: without destructors, so that its locks stay locked. In rdma-core few calls
-//! are cancellation points, because the data path makes no system call and commands are `ioctl(2)`,
-//! which is none. In this library, any call may write to an eventfd, read a clock's file or send a
-//! packet.
+//! ends in the middle, without running destructors, and its locks stay locked. In rdma-core few
+//! calls are cancellation points, because the data path makes no system call and commands are
+//! `ioctl(2)`, which is not a cancellation point. In this library, any call may write to an
+//! eventfd, read a clock's file or send a packet.
 //!
-//! The linker (`--wrap`) therefore takes the functions of this file for all calls of the C
-//! library's functions of these names in the image: those of our code, of the crates below it, and
-//! of Rust's standard library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their
-//! `write`, because the image exports none. A thread can be cancelled in the waits alone, which
-//! call the C library by other names (`c-abi/src/wait.rs`).
+//! The linker (`--wrap`) therefore redirects all calls of these C functions in the image to the
+//! functions of this file: calls from our code, from the crates below it, and from Rust's standard
+//! library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`, because the
+//! image does not export one. A thread can only be cancelled in the waits, which call the C library
+//! by other names (`c-abi/src/wait.rs`).
 //!
 //! # Safety
-//! Each function does what the C library's function of its name does, with the arguments of the
+//! Each function behaves like the C library's function of the same name, with the arguments of the
 //! caller, whose promise for them holds here as well.
 //!
 //! # References
@@ -28,7 +29,7 @@ use libc::{
     pthread_mutex_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, syscall, timespec,
 };
 
-/// Functions that make a system call. `syscall(2)` is no cancellation point.
+/// Functions that make a system call. `syscall(2)` is not a cancellation point.
 macro_rules! raw {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = ($($part:expr),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -39,7 +40,7 @@ macro_rules! raw {
     )*};
 }
 
-/// Functions that are called with cancellation disabled.
+/// Functions called with cancellation disabled.
 macro_rules! guarded {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> c_int = $real:ident;)*) => {
         unsafe extern "C" {
@@ -105,7 +106,7 @@ guarded! {
     fn __wrap_pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int = __real_pthread_join;
 }
 
-/// `ppoll(2)`. The kernel writes the time that is left into its argument; the C library does not.
+/// `ppoll(2)`. The kernel writes the remaining time into its argument; the C library does not.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ppoll(
     fds: *mut pollfd,
@@ -120,7 +121,7 @@ unsafe extern "C" fn __wrap_ppoll(
     unsafe { syscall(libc::SYS_ppoll, fds, count, timeout, mask, SIGSET) as c_int }
 }
 
-/// `poll(2)`, by `ppoll(2)`: aarch64 has no other.
+/// `poll(2)`, by `ppoll(2)`: aarch64 has no `poll` system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
     let timeout = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
@@ -132,22 +133,22 @@ unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: 
     unsafe { __wrap_ppoll(fds, count, timeout, null()) }
 }
 
-/// No bytes of an address, and no descriptors.
+/// Zero: the length of no address, or the number of no descriptors.
 const NONE: c_long = 0;
-/// The bytes of the kernel's signal sets.
+/// Size of the kernel's signal sets in bytes.
 const SIGSET: size_t = 8;
 
-/// The calling thread is not cancelled while this lives.
+/// Keeps the calling thread from being cancelled until dropped.
 struct Disabled {
-    /// The state before.
+    /// The previous state.
     before: c_int,
 }
 
 impl Disabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is one of the two, and the pointer that of a variable. The call fails
-        // for no other reason.
+        // SAFETY: the state is one of the two, and the pointer is to a variable. The call fails for
+        // no other reason.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self { before }
     }
@@ -155,8 +156,8 @@ impl Disabled {
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        // SAFETY: the state was the thread's own before; the other pointer may be null. Enabling it
-        // cancels nothing: it is no cancellation point.
+        // SAFETY: the state was the thread's before; the other pointer may be null. Enabling
+        // cancellation is not a cancellation point, so it cancels nothing.
         unsafe { pthread_setcancelstate(self.before, null_mut()) };
     }
 }
@@ -165,5 +166,5 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Of the C library: cancellation waits until it is enabled.
+/// The C library's: cancellation waits until it is enabled.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;

@@ -4,7 +4,7 @@ mod cancellation;
 
 pub use ibverbs_c::*;
 
-/// Serves small allocations where memory is short, so that calls fail with `ENOMEM` instead of
+/// Serves small allocations when memory is short, so that calls fail with `ENOMEM` instead of
 /// ending the process.
 #[global_allocator]
 static ALLOCATOR: reserve::Allocator = reserve::Allocator;

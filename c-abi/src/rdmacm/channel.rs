@@ -156,7 +156,7 @@ const FAULTS: [c_int; 7] =
 /// Makes a channel.
 ///
 /// # Errors
-/// `ENOMEM` where memory is short; as [`Channel::new`].
+/// `ENOMEM` when memory is short; as [`Channel::new`].
 pub(super) fn create() -> Result<*mut rdma_event_channel> {
     if !reserve::has_room() {
         return Err(Errno::NOMEM);

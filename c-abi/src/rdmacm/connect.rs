@@ -90,7 +90,7 @@ unsafe fn send(
         }
         let own = (*id).qp;
         let (qp_num, srq) = if own.is_null() {
-            // The kernel takes the 24 bits of the field.
+            // The kernel takes only the 24 bits of the field.
             param.map_or((0, false), |param| (param.qp_num & BITS_24, param.srq != 0))
         } else {
             ((*own).qp_num, !(*own).srq.is_null())

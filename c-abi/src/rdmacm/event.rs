@@ -328,7 +328,7 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        // Of a request that was not accepted, too.
+        // Including a request that was not accepted.
         id::enter(id);
         status(private(id).call(|cm| cm.write_event(outcome, arg)))
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The id of a request enters the table when it is accepted, or when the program writes an event
-//! for it: it has no others before.
+//! for it, because it has no other events before.
 //!
 //! # Safety
 //! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it

@@ -99,7 +99,7 @@ macro_rules! given {
     };
 }
 
-/// Refuses a call where memory is short: returns -1 with `ENOMEM`.
+/// Rejects a call when memory is short: returns -1 with `ENOMEM`.
 macro_rules! given_room {
     () => {
         if !$crate::reserve::has_room() {

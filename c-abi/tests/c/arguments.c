@@ -1,7 +1,6 @@
-/* Calls with odd arguments: too large, too small, unknown bits, fields that the manual says are
- * ignored. Prints a line for each, `name: result`, with the names of errnos, so that the output on
- * one library or device can be compared with that on another. No call of the program crashes
- * rdma-core's library.
+/* Calls with odd arguments: too large, too small, unknown bits, and fields that the manual calls
+ * ignored. Prints a line for each call, `name: result`, with the names of errnos, so that outputs
+ * of two libraries or devices can be compared. No call of the program crashes rdma-core's library.
  *
  * The device is VERBS_TEST_DEVICE, or the first one. */
 #include <errno.h>
@@ -23,7 +22,7 @@ static struct ibv_cq *cq;
 static struct ibv_srq *srq;
 static struct ibv_ah_attr path;
 static bool is_ethernet, is_connectx;
-/* Two pages, of which the first is given to regions. */
+/* Two pages; regions use the first. */
 static char *memory;
 static size_t page;
 
@@ -376,7 +375,7 @@ static void regions(void)
 	REG(memory, 64, IBV_ACCESS_REMOTE_WRITE, "reg_mr remote write alone");
 	REG(memory, 64, IBV_ACCESS_REMOTE_ATOMIC, "reg_mr remote atomic alone");
 	REG(memory, 64, IBV_ACCESS_ZERO_BASED | LOCAL, "reg_mr zero based");
-	/* Bit 6 is paging on demand, bits 8 and 9 are flushes: features of devices. */
+	/* Bit 6 is on-demand paging, bits 8 and 9 are flushes: optional features of devices. */
 	for (int bit = 7; bit < 32; bit++)
 		if (bit != 8 && bit != 9)
 			REG(memory, 64, 1u << bit | LOCAL, "reg_mr access bit %d", bit);
@@ -391,7 +390,7 @@ static void regions(void)
 		REG(map, page, LOCAL, "reg_mr of memory for %s, local write", maps[i].name);
 		munmap(map, page);
 	}
-	/* A page that is mapped and one that is not. */
+	/* A mapped page and an unmapped one. */
 	munmap(memory + page, page);
 	REG(memory, page + 1, LOCAL, "reg_mr of a mapped page and a byte more");
 #undef REG
@@ -403,7 +402,7 @@ static void regions(void)
 
 	struct ibv_mr *mr = reg(memory, page, LOCAL);
 	need(mr, "a region");
-	/* rdma-core tells by the result what is left of the region; here the errno counts. */
+	/* rdma-core's result describes the remaining region; only the errno is compared here. */
 	static const int flags[] = { 0, 8, 1 << 30 };
 	for (int i = 0; i < 3; i++) {
 		errno = 0;
@@ -481,7 +480,7 @@ static const int RTR_MASK = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_
 static const int RTS_MASK = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 			    IBV_QP_MAX_QP_RD_ATOMIC;
 
-/* The attributes of a queue pair that is connected with itself. */
+/* The attributes of a queue pair connected to itself. */
 struct steps {
 	struct ibv_qp_attr init, rtr, rts;
 	int init_mask, rtr_mask, rts_mask;
@@ -497,8 +496,8 @@ static struct steps steps_of(uint32_t qp_num)
 	return (struct steps){ init, rtr, rts, INIT_MASK, RTR_MASK, RTS_MASK };
 }
 
-/* Moves a new queue pair to RTS, after `change` has changed an attribute of a step, and prints
- * which step is refused, and the numbers that the device has taken. */
+/* Moves a new queue pair to RTS after `change` has changed an attribute of a step. Prints the
+ * refused step and the numbers that the device has taken. */
 static void connect_with(const char *name, void (*change)(struct steps *))
 {
 	struct ibv_qp *qp = create(IBV_QPT_RC, NULL, (struct ibv_qp_cap){ 4, 4, 1, 1, 0 });
@@ -524,7 +523,7 @@ static void connect_with(const char *name, void (*change)(struct steps *))
 	ibv_destroy_qp(qp);
 }
 
-/* A change of one attribute. GCC has functions inside functions, and these need no trampoline. */
+/* A change of one attribute, by GCC's nested functions, which need no trampoline here. */
 #define WITH(text, ...)                                                                            \
 	do {                                                                                       \
 		void change_(struct steps *s) { __VA_ARGS__; }                                     \
@@ -554,7 +553,7 @@ static void numbers_of_modify_qp(void)
 	WITH("path_mtu 6", s->rtr.path_mtu = 6);
 	WITH("path_mtu 255", s->rtr.path_mtu = 255);
 	WITH("path_mtu 0x103", s->rtr.path_mtu = 0x103);
-	/* The driver asks a ConnectX, whose Ethernet ports have one key. */
+	/* The driver queries a ConnectX, whose Ethernet ports have one key. */
 	if (!is_connectx || !is_ethernet)
 		WITH("pkey_index 5", s->init.pkey_index = 5);
 	WITH("port 0", s->init.port_num = 0);

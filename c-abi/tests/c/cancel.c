@@ -1,4 +1,4 @@
-/* pthread_cancel: a thread ends in the waits for events alone, which then hold nothing.
+/* pthread_cancel: a thread ends only in the waits for events, which hold nothing then.
  *
  * A thread that has cancelled itself ends at the next cancellation point, so that no case depends on
  * when a cancellation arrives. */
@@ -19,7 +19,7 @@ static void *do_cancelled(void *argument)
 	return &survived;
 }
 
-/* Makes calls in a thread that is cancelled already, and returns how it ended. */
+/* Makes calls in a thread with a pending cancellation, and returns how it ended. */
 static void *cancelled(void (*call)(void *), void *argument)
 {
 	pthread_t thread;
@@ -76,7 +76,7 @@ static void objects(void *argument)
 	destroy_side(&side);
 }
 
-/* Messages, with a wake-up of whatever works in the background when they begin, and with events. */
+/* Messages, with events, which begin with a wake-up of any thread that works in the background. */
 static void messages(void *argument)
 {
 	struct ibv_context *context = argument;
@@ -123,7 +123,7 @@ static void make_channel(void *channel)
 	CHECK((*(struct rdma_event_channel **)channel = rdma_create_event_channel()) != NULL);
 }
 
-/* The ends of a connection, and what the next step needs. */
+/* The ends of a connection, and the state that the next step needs. */
 struct ends {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener, *client, *server;
@@ -190,7 +190,7 @@ static void a_connection_has_no_point_but_the_wait(void)
 	IS_NO_POINT(end_all, &ends);
 }
 
-/* Posts and polls until it is told to stop. */
+/* Posts and polls until stopped. */
 struct traffic {
 	struct side side;
 	int stop, rounds;
@@ -208,7 +208,7 @@ static void *carry_on(void *argument)
 	return &survived;
 }
 
-/* The thread is cancelled wherever it is just then. */
+/* The thread is cancelled at an arbitrary point. */
 static void a_thread_that_posts_and_polls_is_not_cancelled(struct ibv_context *context)
 {
 	struct traffic traffic = { .side = make_side(context, IBV_QPT_RC, 4096) };
@@ -230,7 +230,7 @@ static void a_thread_that_posts_and_polls_is_not_cancelled(struct ibv_context *c
 	destroy_side(&traffic.side);
 }
 
-/* The waits have no variables on the stack, which AddressSanitizer would believe in use after the
+/* The waits have no variables on the stack, which AddressSanitizer would consider in use after the
  * thread is cancelled. */
 static void cq_event(void *channel)
 {
@@ -264,7 +264,7 @@ static void *in_time(void *argument)
 	return &survived;
 }
 
-/* Cancels a thread in a wait, perhaps before it waits and perhaps while it does. */
+/* Cancels a thread in a wait, possibly before and possibly during it. */
 static void is_point(void (*call)(void *), void *argument)
 {
 	pthread_t thread;
@@ -317,7 +317,7 @@ static void a_wait_for_connections_ends_and_keeps_nothing(void)
 	rdma_destroy_event_channel(channel);
 	FAILS(fcntl(fd, F_GETFD), EBADF);
 
-	/* A synchronous id waits at a channel of its own. */
+	/* A synchronous id waits on a private channel. */
 	listener = listener_on(NULL, RDMA_PS_TCP);
 	is_point(request, listener);
 	IS(rdma_destroy_id(listener), 0);

@@ -64,7 +64,7 @@ static void a_reject_has_the_bytes_of_the_peers_program(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* The kernel drops what becomes of a request before the program accepts it. */
+/* The kernel drops events of a request before the program accepts it. */
 static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel(), *its = rdma_create_event_channel();
@@ -97,7 +97,7 @@ static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 	FAILS(rdma_create_qp(server[1], NULL, &attr), EINVAL);
 	CHECK(!readable(channel->fd, 0));
 	end(server[1]);
-	/* One that is accepted has events. */
+	/* An accepted id has events. */
 	give_qp(last, IBV_QPT_RC);
 	IS(rdma_accept(last, NULL), 0);
 	pass(its, RDMA_CM_EVENT_ESTABLISHED);

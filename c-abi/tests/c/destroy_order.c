@@ -31,7 +31,7 @@ static const char *const names[] = { EACH_KIND(NAME) };
 
 #define BIT(kind) (1ull << (kind))
 
-/* The objects that each needs. */
+/* The objects that each one needs. */
 static const uint64_t needs[KINDS] = {
 	[PARENT] = BIT(PD) | BIT(TD),
 	[PARENT_ALONE] = BIT(PD),

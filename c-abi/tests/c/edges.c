@@ -1,4 +1,4 @@
-/* Edge-triggered event loops: what comes after the last look at a descriptor makes an edge, for each
+/* Edge-triggered event loops: any news after the last look at a descriptor makes an edge, for each
  * descriptor that a program gets: of a completion channel, a context, an event channel. */
 #include "connections.h"
 
@@ -6,7 +6,7 @@
 
 enum { MOST = 100 };
 
-/* A descriptor, and what happens there. */
+/* A descriptor and its events. */
 struct source {
 	int fd;
 	void (*make)(struct source *);
@@ -33,7 +33,7 @@ static void *make_all(void *argument)
 	return NULL;
 }
 
-/* Makes events in another thread, and takes them: all that there are whenever there is an edge. */
+/* Makes events in another thread. At each edge, takes all events that exist. */
 static void follow(struct source *source)
 {
 	int flags = fcntl(source->fd, F_GETFL);

@@ -1,5 +1,5 @@
 /* Forks: a child that exits at once, one that opens the device itself, one that does nothing while
- * the parent's traffic goes on, and one whose parent's threads have locks. */
+ * the parent's traffic goes on, and one whose parent's threads hold locks. */
 #include <sys/wait.h>
 
 #include "test.h"
@@ -109,7 +109,7 @@ struct holder {
 	pthread_barrier_t has_locks, may_return;
 };
 
-/* Has the locks of a completion queue and of a send queue, from one call to another. */
+/* Holds the locks of a completion queue and of a send queue from one call to another. */
 static void *hold_locks(void *argument)
 {
 	struct holder *holder = argument;
@@ -125,7 +125,7 @@ static void *hold_locks(void *argument)
 	return NULL;
 }
 
-/* A child has no thread that would return the locks of its parent's. */
+/* A child has no thread that would release the locks held by its parent's threads. */
 static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *context)
 {
 	struct side side = make_side(context, 0, 4096);
@@ -172,7 +172,7 @@ static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *contex
 			IS(ibv_resize_cq(side.cq, 16), ENODEV);
 			IS(ibv_modify_qp(side.qp, &error, IBV_QP_STATE), ENODEV);
 		}
-		/* What needs no lock is destroyed, which the parent does not notice. */
+		/* Objects that need no lock are destroyed, without effect on the parent. */
 		IS(ibv_destroy_qp(side.qp), 0);
 		IS(ibv_destroy_cq(side.cq), ENODEV);
 		end_child();

@@ -120,7 +120,7 @@ static void a_window_gives_and_takes_access(void)
 
 static void other_kinds(void)
 {
-	/* A null region holds no domain, and its local key serves peers as well. */
+	/* A null region holds no domain, and peers may use its local key as well. */
 	struct ibv_pd *alone = ibv_alloc_pd(other.pd->context);
 	CHECK(alone != NULL);
 	struct ibv_mr *mr = ibv_alloc_null_mr(alone);

@@ -1,6 +1,6 @@
-/* The environment: a program with the rights of its caller has the device that VERBS_SOFT requests,
- * a set-user-ID program has not. One call fails, which VERBS_LOG_LEVEL would log. Prints whether
- * the kernel marks the program. */
+/* The environment: a program with the rights of its caller gets the device that VERBS_SOFT
+ * requests, a set-user-ID program does not. One call fails, which VERBS_LOG_LEVEL would log. Prints
+ * whether the kernel marks the program. */
 #include "connections.h"
 
 #include <sys/auxv.h>
@@ -20,7 +20,7 @@ static int soft_devices(void)
 	return number;
 }
 
-/* Binds an id to an address of no machine. */
+/* Binds an id to an address that no machine has. */
 static void fail_once(void)
 {
 	struct sockaddr_in nowhere = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xcb007101) };

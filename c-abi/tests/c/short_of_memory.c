@@ -1,5 +1,5 @@
-/* Calls of a process that has no memory left: each works or fails with ENOMEM, nothing ends the
- * process, the data path and destruction go on, and all works once there is memory again. */
+/* Calls of a process that has no memory left: each works or fails with ENOMEM, the process
+ * survives, the data path and destruction go on, and all calls work once there is memory again. */
 #include "connections.h"
 
 #include <sys/resource.h>
@@ -9,7 +9,7 @@ enum { KINDS = 16, ROUNDS = 100 };
 static struct ibv_context *context;
 static struct side side;
 static struct ibv_ah_attr path;
-/* What was made, by kind. */
+/* The objects, by kind. */
 static void *made[KINDS][ROUNDS];
 
 /* Opens the device once more. */
@@ -75,8 +75,8 @@ static void destroy(int kind, void *object)
 	}
 }
 
-/* Makes objects of all kinds; each call that fails sets ENOMEM. Returns the number of refusals of
- * the last round. */
+/* Makes objects of all kinds; each call that fails sets ENOMEM. Returns how many calls of the last
+ * round were refused. */
 static int make_all(int rounds)
 {
 	int refused = 0;
@@ -142,7 +142,7 @@ static void limit(rlim_t bytes)
 	IS(setrlimit(RLIMIT_AS, &both), 0);
 }
 
-/* Takes all memory that `malloc` has, in a list. */
+/* Takes all memory that `malloc` has, as a list. */
 static void *take_all(void)
 {
 	void *list = NULL, **piece;
@@ -177,7 +177,7 @@ int main(void)
 	IS(make_all(1), 0);
 	destroy_all();
 
-	/* Some memory, of which queues take the most. */
+	/* Some memory, most of which queues take. */
 	for (rlim_t spare = 0; spare <= 16 << 20; spare = spare ? 4 * spare : 1 << 14) {
 		limit(address_space() + spare);
 		CHECK(make_all(ROUNDS) > 0);
@@ -190,7 +190,7 @@ int main(void)
 		use();
 	}
 
-	/* None. */
+	/* No memory. */
 	limit(address_space());
 	void *list = take_all();
 	IS(make_all(ROUNDS), KINDS);

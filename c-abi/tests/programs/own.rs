@@ -4,8 +4,8 @@
 //! allocator of the libraries as well: both report invalid accesses to the heap, double frees, and
 //! memory that nothing points to at the end. Both runs are shorter.
 //!
-//! `arguments.c` prints the results of calls with odd arguments, which are compared with those of
-//! rdma-core's library on the kernel's devices.
+//! `arguments.c` prints the results of calls with odd arguments, which are compared with the
+//! results of rdma-core's library on the kernel's devices.
 //!
 //! `no_device.c` prints what the library returns where no device is involved; rdma-core's own
 //! library has to print the same.
@@ -166,7 +166,7 @@ fn succeeds(command: &mut Command) -> CaseResult<Finished> {
     fail(format_args!("{}: {}", ended.status, line.unwrap_or("no message")))
 }
 
-/// Compares what `arguments.c` prints with what it printed on rdma-core's library.
+/// Compares the output of `arguments.c` with its recorded output on rdma-core's library.
 fn as_devices_of_the_kernel() -> CaseResult {
     let mut command = command(&compile(arguments::PROGRAM.name, Mode::Plain)?, Mode::Plain)?;
     let output = succeeds(&mut command)?.stdout;

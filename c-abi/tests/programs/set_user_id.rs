@@ -1,6 +1,6 @@
-//! A set-user-ID program of root, run by another user: the libraries ignore their variables in it.
+//! A set-user-ID program of root, run by another user: the libraries ignore their variables.
 //!
-//! The loader ignores `LD_LIBRARY_PATH` as well, so the program has the libraries' path in itself.
+//! The loader ignores `LD_LIBRARY_PATH` as well, so the libraries' path is built into the program.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -43,7 +43,7 @@ use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
 
-/// Why an id does not migrate to a channel.
+/// The reason why an id does not migrate to a channel.
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
 
@@ -55,7 +55,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resolve_service(&self, service: Service<'_>) -> Result<()>;
     fn listen(&self, backlog: u32) -> Result<()>;
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()>;
-    /// Accepts a request, which has no events of the peer or the device before.
+    /// Accepts a request, which has no events of the peer or the device before that.
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()>;
     fn reject(&self, data: &[u8], reason: u8) -> Result<()>;
     fn disconnect(&self) -> Result<()>;
@@ -63,7 +63,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)>;
     fn addresses(&self) -> Result<Addresses>;
     fn gids(&self) -> Result<Gids>;
-    /// Returns the devices that the id's address stands for: its own one, or all of them.
+    /// Returns the devices of the id's address: one, or all.
     fn devices(&self) -> Result<Vec<DeviceKey>>;
     fn paths(&self) -> Result<Vec<PathRecord>>;
     fn services(&self) -> Result<Vec<ServiceRecord>>;
@@ -76,7 +76,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// kernel's id cannot.
     fn stop_listening(&self) {}
 
-    /// Lets the end of a request that was not answered send nothing: its peer sends it again. The
+    /// Makes the end of an unanswered request send nothing, so that its peer sends it again. The
     /// kernel rejects it.
     fn forget(&self) {}
 
@@ -91,7 +91,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn computes_init(&self) -> bool;
 
     /// Gives the id of a connection request its cookie, for events that the program writes. A
-    /// kernel gets it by `accept`.
+    /// kernel gets the cookie by `accept`.
     fn set_cookie(&self, uid: u64) {
         let _ = uid;
     }

@@ -33,7 +33,7 @@ impl Ucma {
     ///
     /// # Errors
     /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with
-    /// both versions for an ABI that this library does not know.
+    /// both versions for an unknown ABI.
     pub(crate) fn open() -> Result<Arc<Self>> {
         let (fd, abi_version) = open::open()?;
         let ucma = Self::new(FdChannel::new(fd), abi_version)?;
@@ -46,7 +46,7 @@ impl Ucma {
     /// Returns the connection manager behind a channel.
     ///
     /// # Errors
-    /// `ENOSYS` for an ABI that this library does not know, with both versions.
+    /// `ENOSYS` for an unknown ABI, with both versions.
     pub(crate) fn new(channel: impl Channel + 'static, abi_version: u32) -> Result<Self> {
         if !(MIN_ABI..=MAX_ABI).contains(&abi_version) {
             let reason = format!(

@@ -1,4 +1,4 @@
-//! [`Binding`]: an address of the side that listens, before it listens.
+//! [`Binding`]: a server's address before it listens.
 
 use std::net::SocketAddr;
 
@@ -10,8 +10,8 @@ use crate::EventChannel;
 use crate::event::ConnectRequest;
 use crate::id::CmId;
 
-/// A bound address, at which nothing listens yet: a server makes what its connections share on the
-/// address's devices, and then [listens](Self::listen).
+/// A bound address that does not listen yet: a server creates the objects that its connections
+/// share on the address's devices, and then [listens](Self::listen).
 ///
 /// ```
 /// use rdmacm::{Binding, ConnParam, Connector, ListenerInit};
@@ -61,11 +61,11 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Binds to an address. Of several addresses, the first one that can be bound is taken. Port 0
+    /// Binds to an address. If there are several, the first one that can be bound is taken. Port 0
     /// stands for any port ([`local_addr`](Self::local_addr)).
     ///
     /// # Errors
-    /// As [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for a name that is not known.
+    /// As [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for an unknown name.
     #[doc(alias = "rdma_bind_addr")]
     pub fn new(address: impl ToAddresses, init: &ListenerInit) -> Result<Self> {
         let channel = EventChannel::new()?;
@@ -81,14 +81,14 @@ impl Binding {
     /// Returns the device of the address. All connections have this context.
     ///
     /// # Errors
-    /// As [`CmId::context`]; `EINVAL` for an address that no device has alone, such as `0.0.0.0`,
+    /// As [`CmId::context`]; `EINVAL` for an address of more than one device, such as `0.0.0.0`,
     /// whose devices [`contexts`](Self::contexts) returns.
     pub fn context(&self) -> Result<Context> {
         self.id.context()
     }
 
-    /// Returns all devices of the address: one, or each that there is now. Connections have one of
-    /// these contexts, or that of a device that appeared later.
+    /// Returns all devices of the address: one, or every current one. Connections have one of these
+    /// contexts, or that of a device that appeared later.
     ///
     /// # Errors
     /// As [`CmId::contexts`].

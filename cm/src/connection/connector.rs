@@ -61,9 +61,9 @@ pub struct Connector<'a> {
     pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time that the peer waits before it sends a message again that found no receive here, a
-    /// code of 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. That of
-    /// [`param`](Self::param) takes precedence.
+    /// The time before the peer sends a message again that found no receive here, a code of 5 bits;
+    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param) takes
+    /// precedence.
     pub min_rnr_timer: Option<u8>,
     /// The time to resolve an address, and that to resolve a route; 2 s each by default.
     pub resolve_timeout: Duration,

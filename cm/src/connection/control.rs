@@ -137,8 +137,8 @@ impl Control {
     }
 }
 
-/// The descriptor is readable when the connection may have ended, and edge-triggered loops may use
-/// it: what comes after a call of [`end`](Control::end) makes a new edge.
+/// The descriptor is readable when the connection may have ended. Edge-triggered loops may use it:
+/// any news after a call of [`end`](Control::end) makes a new edge.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

@@ -89,8 +89,8 @@ impl ConnectError {
         Self { address, step, rejection, error: Box::new(error) }
     }
 
-    /// Adds why the kernel was not asked for a device, where none was found. A machine without the
-    /// kernel's connection manager has soft devices alone: then it says which one would do.
+    /// Adds why the kernel was not asked for a device, if none was found. A machine without the
+    /// kernel's connection manager has only soft devices: there it says which one would do.
     pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {
         if let (ConnectStep::ResolveAddr, Errno::NODEV, Cause::Other { reason }, Some(kernel)) =
             (self.step, self.error.errno, &self.error.cause, kernel)

@@ -15,8 +15,7 @@
 //!
 //! # The descriptor
 //! Event loops wait for [`Listener::ready`], an epoll descriptor above three files. Edge-triggered
-//! loops call until there is no outcome left, and then wait for what is new, so that each of these
-//! is an edge:
+//! loops call until no outcome is left and then wait, so each kind of news must make an edge:
 //!
 //! | news | file |
 //! |---|---|
@@ -26,7 +25,7 @@
 //! | a call returned with work left | `wake` |
 //! | a deadline of a request | `timer` |
 //!
-//! Invariant: a call returns `None` with nothing left to do, or makes `wake` readable.
+//! Invariant: a call returns `None` only if nothing is left to do, or makes `wake` readable.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -64,9 +63,9 @@ pub struct ListenerInit {
     /// By default, as many as take half of the files that the process may open
     /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
     ///
-    /// Each address of peers has a share: when all places are taken, the oldest request of the
-    /// address with the most makes room for one of another address. A pending one has half a second
-    /// before, for its peer to confirm the connection.
+    /// Each peer address has a share: when all places are taken, the oldest request of the address
+    /// with the most makes room for a request of another address. A pending one first has half a
+    /// second for its peer to confirm the connection.
     pub max_pending: usize,
     /// The time from the program's accept to the peer's message of establishment, after which the
     /// connection is given up; 30 s by default.
@@ -76,9 +75,9 @@ pub struct ListenerInit {
     pub tos: Option<u8>,
     /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time that a client waits before it sends a message again that found no receive, a code
-    /// of 5 bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A setup that accepts with
-    /// another [`ConnParam::min_rnr_timer`] takes precedence.
+    /// The time before a client sends a message again that found no receive, a code of 5 bits;
+    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. If the setup accepts with another
+    /// [`ConnParam::min_rnr_timer`], that takes precedence.
     pub min_rnr_timer: Option<u8>,
     /// Whether the port may be one that another id has, if that one permits it too.
     pub reuse_addr: bool,
@@ -160,10 +159,9 @@ struct State<T> {
     held: BTreeMap<IdKey, ConnectRequest>,
     /// The requests that the program has accepted.
     waiting: BTreeMap<IdKey, Waiting<T>>,
-    /// Threads that wait are woken, because there is work that no event of the channel announces.
+    /// Waiting threads are woken, because there is work that no event of the channel announces.
     is_woken: bool,
-    /// The time at which the timer becomes readable: that of the earliest deadline of a request, or
-    /// before it.
+    /// The time at which the timer becomes readable: the earliest deadline of a request, or before.
     timer_at: Option<Instant>,
 }
 
@@ -280,7 +278,7 @@ impl<T> Listener<T> {
         Self::of(channel, bound, init, setup)
     }
 
-    /// Returns the listener of an id that listens.
+    /// Returns the listener of a listening id.
     pub(super) fn of(
         channel: EventChannel,
         (id, address): (CmId, SocketAddr),
@@ -312,8 +310,8 @@ impl<T> Listener<T> {
         self.address
     }
 
-    /// Returns the devices of its address, whose contexts the connections have. A server that makes
-    /// something on them before it listens has them from [`Binding`](crate::Binding).
+    /// Returns the devices of its address, whose contexts the connections have. A server that needs
+    /// them before it listens uses [`Binding`](crate::Binding).
     ///
     /// # Errors
     /// `ECANCELED` once the listener is closed; as [`CmId::contexts`].
@@ -347,8 +345,8 @@ impl<T> Listener<T> {
     }
 
     /// Returns the next connection, and waits for it at most for `timeout`. Returns `None` after
-    /// that; without time, once nothing is left, so that event loops may wait for the descriptor
-    /// again, also edge-triggered ones.
+    /// that; with a timeout of zero, once nothing is left, so that event loops, including
+    /// edge-triggered ones, may wait for the descriptor again.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -547,9 +545,9 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Lets the descriptor become readable at the earliest deadline of a request, of which no event
-    /// tells. The timer is seldom set: it may expire for a request that has ended, and is set to
-    /// the next deadline then.
+    /// Makes the descriptor readable at the earliest deadline of a request, because no event
+    /// announces it. The timer is rarely set: it may expire for a request that has ended, and is
+    /// then set to the next deadline.
     fn set_timer(&self, state: &mut State<T>, now: Instant) {
         let deadline = state.passive.deadline();
         let is_later = |at: Instant| deadline.is_none_or(|deadline| at <= deadline);
@@ -605,13 +603,13 @@ impl<T> Waiting<T> {
     }
 }
 
-/// A call that waits for an outcome, or handles what there is.
+/// A call that waits for an outcome, or handles pending events.
 struct Call {
-    /// `None` for a call without limit.
+    /// `None` for a call without a limit.
     deadline: Option<Instant>,
-    /// Whether there was time when the call began. One without time handles all that waits.
+    /// Whether there was time when the call began. A call without time handles all pending events.
     has_time: bool,
-    /// The rounds that it has made.
+    /// The number of rounds so far.
     handled: usize,
 }
 
@@ -654,11 +652,11 @@ impl<T> Drop for Setting<'_, T> {
 
 /// The descriptor is readable when there may be a connection, for event loops, which then call
 /// [`accept_within`](Listener::accept_within) without time until it returns `None`. It stays
-/// readable while events wait, while a request that has waited for others can be set up, after the
-/// deadline of a request, and once the listener is closed.
+/// readable while events wait, while a request that had to wait can be set up, after the deadline
+/// of a request, and once the listener is closed.
 ///
-/// Edge-triggered loops (`EPOLLET`) may use it: `None` means that nothing is left, and what comes
-/// later makes a new edge. A call that has handled thousands of events, as under a flood of
+/// Edge-triggered loops (`EPOLLET`) may use it: `None` means that nothing is left, and any later
+/// news makes a new edge. A call that has handled thousands of events, as under a flood of
 /// requests, returns `None` too, and makes that edge itself.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -679,7 +677,7 @@ impl<T> fmt::Debug for Listener<T> {
     }
 }
 
-/// Makes an id at the first of the addresses that can be bound, and for which `then` succeeds.
+/// Makes an id at the first of the addresses that can be bound and for which `then` succeeds.
 pub(super) fn bind(
     channel: &EventChannel,
     addresses: Vec<SocketAddr>,
@@ -767,9 +765,9 @@ fn is_closed() -> Error {
 /// The largest number of requests that wait for a place, and the default: Linux' largest backlog.
 const MAX_WAITING: usize = 1024;
 
-/// The most events that a call handles without an outcome: as many requests as `ib_cm` lets wait.
-/// Without a limit, strangers who send requests as fast as they are rejected would keep a program
-/// in a call without time.
+/// The most events that a call handles without an outcome: the number of requests that `ib_cm` lets
+/// wait. Without a limit, strangers who send requests as fast as they are rejected would keep a
+/// program inside a call without time.
 const MAX_HANDLED: usize = 4096;
 
 /// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and

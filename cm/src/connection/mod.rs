@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`connector`] | [`Connector`]: the side that connects |
 //! | [`listener`] | [`Listener`]: the side that listens |
-//! | [`binding`] | [`Binding`]: its address and devices, before it listens |
+//! | [`binding`] | [`Binding`]: its address and devices before it listens |
 //! | [`control`] | [`Control`]: a connection's events, and its end |
 //! | [`resources`] | [`Resources`]: completion queues and a protection domain for one connection |
 //! | [`names`] | [`ToAddresses`]: the addresses that a program names |

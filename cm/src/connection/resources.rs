@@ -31,8 +31,8 @@ impl Resources {
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device with a
-    /// protection domain of their own.
+    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device with a new
+    /// protection domain.
     ///
     /// # Errors
     /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
@@ -42,8 +42,8 @@ impl Resources {
     }
 
     /// Creates an RC queue pair of the id in INIT, and its resources, in a protection domain that
-    /// connections share. The domain is of the id's device, also of a context that the program
-    /// opened itself.
+    /// connections share. The domain must be on the id's device, but may be of a context that the
+    /// program opened itself.
     ///
     /// # Errors
     /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another
@@ -59,9 +59,9 @@ impl Resources {
         Ok((qp, Self { pd, send_cq, recv_cq, channel }))
     }
 
-    /// Returns the channel of both queues, for event loops: after
-    /// [`req_notify`](Cq::req_notify) of a queue its next completion makes the channel's descriptor
-    /// readable, which is that of the resources too ([`AsFd`]). The loop reads the events
+    /// Returns the channel of both queues, for event loops: after [`req_notify`](Cq::req_notify) of
+    /// a queue, its next completion makes the channel's descriptor readable, which is also the
+    /// descriptor of the resources ([`AsFd`]). The loop reads the events
     /// ([`CompChannel::next_event`]) and polls the queue. [`next_send`](Self::next_send) and
     /// [`next_recv`](Self::next_recv) use the same channel.
     pub fn channel(&self) -> &CompChannel {

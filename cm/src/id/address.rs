@@ -39,8 +39,8 @@ impl CmId {
     /// have addresses of another family.
     ///
     /// `source` binds the id, unless it is bound; without it, the routes choose. A time-out is
-    /// rounded up to milliseconds. Where a listener of another process has to be asked for its soft
-    /// devices, it is at least 2 s while that listener exists.
+    /// rounded up to milliseconds. If a listener of another process has to be queried for its soft
+    /// devices, the limit is at least 2 s while that listener exists.
     ///
     /// # Errors
     /// - `EINVAL` for an id that is resolved or connected already, or bound to an address of

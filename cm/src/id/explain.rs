@@ -87,8 +87,8 @@ fn is_local(mut address: SocketAddr) -> bool {
     UdpSocket::bind(address).is_ok()
 }
 
-/// Returns what is wrong with the source of a call that resolves an address; `None` where the
-/// source is not the cause.
+/// Returns the fault of the source of a call that resolves an address; `None` if the source is not
+/// the cause.
 fn of_source(error: &Error, source: &Address) -> Option<String> {
     let ip = source.ip()?;
     let address = ip.ip();
@@ -120,7 +120,7 @@ fn of_source(error: &Error, source: &Address) -> Option<String> {
 }
 
 /// Returns the error of resolving an address with its cause, for an id that is bound to `local`.
-/// The caller asked for the source `source`.
+/// The caller requested the source `source`.
 pub(super) fn resolve(
     error: Error,
     source: Option<&Address>,

@@ -79,7 +79,7 @@ pub(crate) struct IdInner {
     qp_type: QpType,
     device: OnceLock<(DeviceKey, Device)>,
     open: OnceLock<Arc<OpenDevice>>,
-    /// The devices of a listener, which its connections share.
+    /// The devices of a listener, shared by its connections.
     all: Mutex<Vec<Arc<OpenDevice>>>,
     limits: OnceLock<Limits>,
     /// Before the backend: a queue pair ends before its connection, so that it sends nothing to a
@@ -113,12 +113,12 @@ impl CmId {
         &self.inner
     }
 
-    /// Returns the address of the peer's device, 0 where it is not known.
+    /// Returns the address of the peer's device, 0 if unknown.
     pub(crate) fn source(&self) -> [u8; 16] {
         self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
     }
 
-    /// Lets a request end without an answer, where the backend can: its peer sends it again.
+    /// Ends a request without an answer, if the backend can: its peer sends it again.
     pub(crate) fn forget(&self) {
         self.inner.backend.forget();
     }
@@ -154,14 +154,14 @@ impl CmId {
     }
 
     /// Returns the devices of the address that the id is bound to: that of
-    /// [`context`](Self::context), or of an id that is bound to all addresses each one that there
-    /// is now. A server makes with these what all its connections share, before it listens.
+    /// [`context`](Self::context), or every current one for an id bound to all addresses. A server
+    /// uses them to create the objects that its connections share before it listens.
     ///
-    /// They are the contexts that ids of connections have, as long as this id lives. Devices that
-    /// cannot be opened are left out if another one can.
+    /// The ids of connections have the same contexts as long as this id lives. Devices that cannot
+    /// be opened are left out if another one can.
     ///
     /// # Errors
-    /// - `EINVAL` for an id without an address, `ENODEV` where the address stands for no device.
+    /// - `EINVAL` for an id without an address, `ENODEV` for an address without a device.
     /// - As [`context`](Self::context) and [`devices`](verbs::devices).
     ///
     /// # References
@@ -199,9 +199,9 @@ impl CmId {
     ///
     /// A thread that has read an event of the id from the old channel may still be handling it.
     ///
-    /// The events make the new channel's descriptor readable. An edge-triggered loop on a channel
-    /// whose ids are the kernel's alone gets no edge for them, and looks at the channel once after
-    /// this call ([`try_next_event`](EventChannel::try_next_event)).
+    /// The events make the new channel's descriptor readable. An edge-triggered loop gets no edge
+    /// for them on a channel that has only kernel ids, and looks at the channel once after this
+    /// call ([`try_next_event`](EventChannel::try_next_event)).
     ///
     /// # Errors
     /// Any errno that the kernel returns, and of `epoll_ctl(2)`.
@@ -272,7 +272,8 @@ impl IdInner {
         self.backend.set_cookie(self.cookie.0);
     }
 
-    /// Notes what the peer of a connection request wishes, and what the listener has for it.
+    /// Records the values that the peer of a connection request asked for, and the listener's
+    /// timer.
     pub(crate) fn asked(&self, listener: &Self, peer: &Peer, ece: Ece) {
         let mut connection = self.connection();
         connection.remote_ece = ece;

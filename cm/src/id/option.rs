@@ -65,12 +65,12 @@ impl CmId {
         self.set_option(IdOption::AckTimeout(timeout))
     }
 
-    /// Sets the time that a peer waits before it sends a message again that found no receive here,
-    /// a code of 5 bits ([`ConnParam::MIN_RNR_TIMER`], the default). Of a listener, that of its
+    /// Sets the time before a peer sends a message again that found no receive here, a code of 5
+    /// bits ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
     /// The id's queue pair gets it on its way to RTS, as do the attributes that
-    /// [`init_qp_attr`](Self::init_qp_attr) returns for the queue pair of a program. No message
+    /// [`init_qp_attr`](Self::init_qp_attr) returns for the program's own queue pair. No message
     /// carries it.
     ///
     /// # Errors

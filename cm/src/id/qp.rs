@@ -42,9 +42,9 @@ pub(crate) struct Connection {
     pub(super) local_ece: Ece,
     /// The options of the peer.
     pub(super) remote_ece: Ece,
-    /// The timer that the program chose for queue pairs of the id.
+    /// The timer set by the program for queue pairs of the id.
     pub(super) min_rnr_timer: Option<u8>,
-    /// The timer of the queue pair that the id holds, where its call chose one.
+    /// The timer of the id's queue pair, if its call chose one.
     pub(super) its_rnr_timer: Option<u8>,
     /// The depths that the peer of a request asks for.
     pub(super) asked: Option<Limits>,
@@ -93,8 +93,8 @@ impl Connection {
     /// Returns the timer of a queue pair that the id moves.
     ///
     /// The kernel's attributes have 0, the longest time, which delays a message without a receive
-    /// by 655 ms. They are a default that a program may change, and the peer only learns the time
-    /// from the refusal.
+    /// by 655 ms. This default may be changed by a program, and the peer only sees the time in the
+    /// refusal.
     fn rnr_timer(&self) -> u8 {
         self.its_rnr_timer.or(self.min_rnr_timer).unwrap_or(ConnParam::MIN_RNR_TIMER)
     }
@@ -243,9 +243,9 @@ impl CmId {
     /// after [`ConnectResponse`](crate::EventKind::ConnectResponse), or before
     /// [`accept_with`](Self::accept_with). INIT is set again before RTR.
     ///
-    /// `min_rnr_timer` is that of [`set_min_rnr_timer`](Self::set_min_rnr_timer). Without such a
-    /// call it is [`ConnParam::MIN_RNR_TIMER`] on soft devices; the kernel returns 0, the longest
-    /// time (655.36 ms), which a program should replace.
+    /// `min_rnr_timer` is the one set by [`set_min_rnr_timer`](Self::set_min_rnr_timer). Without
+    /// such a call it is [`ConnParam::MIN_RNR_TIMER`] on soft devices; the kernel returns 0, the
+    /// longest time (655.36 ms), which a program should replace.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for a state that the connection does not permit

@@ -29,14 +29,14 @@ pub struct ConnParam<'a> {
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever. It
-    /// is sent to the peer, whose sends are retried so often, each time after the
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever. It is
+    /// sent to the peer and limits the retries of its sends, each after the
     /// [`min_rnr_timer`](Self::min_rnr_timer) of this side.
     pub rnr_retry_count: u8,
-    /// The time that the peer waits before it sends a message again that found no receive here, a
-    /// [code of 5 bits](Self::MIN_RNR_TIMER). `None` for that of the id
-    /// ([`CmId::set_min_rnr_timer`]). Used for a queue pair that is passed to the call; a program
-    /// that moves its own sets the timer with the attributes of RTR.
+    /// The time before the peer sends a message again that found no receive here, a [code of 5
+    /// bits](Self::MIN_RNR_TIMER). `None` uses the id's ([`CmId::set_min_rnr_timer`]). It applies
+    /// to a queue pair that is passed to the call; a program that moves its own sets the timer with
+    /// the attributes of RTR.
     ///
     /// [`CmId::set_min_rnr_timer`]: crate::CmId::set_min_rnr_timer
     pub min_rnr_timer: Option<u8>,
@@ -54,7 +54,7 @@ impl ConnParam<'_> {
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
 
-    /// The timer of a queue pair whose program chooses none: 12, which stands for 0.64 ms.
+    /// The timer of a queue pair whose program sets none: 12, which stands for 0.64 ms.
     ///
     /// The codes are those of IBTA: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
     /// 40.96 ms, 31 is 491.52 ms, and 0 is the longest, 655.36 ms.

@@ -138,7 +138,7 @@ fn localhost_finds_a_listener_on_any_address() {
     client.connect_with(&ConnParam::default()).unwrap();
     let request = request(&server.channel);
     assert_eq!(request.id.local_addr().unwrap(), Some(to.into()));
-    // A program that has no time lets the listener answer all the same.
+    // Even if the program gives no time, the listener can answer.
     let hasty = channel.create_id(PortSpace::TCP).unwrap();
     hasty.resolve_addr(None, to, Duration::ZERO).unwrap();
     assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
@@ -150,7 +150,7 @@ fn a_client_of_localhost_has_the_address_of_its_peer_as_a_socket_has() {
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let channel = EventChannel::new().unwrap();
     let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
-    // 127.0.0.1 is also the source on the way to the others of loopback.
+    // 127.0.0.1 is also the source for the other loopback addresses.
     for (qp_num, to) in (0xff_ff00..).zip([localhost, [127, 3, 2, 1].into()]) {
         let client = resolved(&channel, PortSpace::TCP, server.address_at(to));
         client.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();

@@ -76,7 +76,7 @@ fn a_client_that_gives_up_before_the_answer_makes_it_fail_and_leaves_the_channel
     let (channel, client) = asking(server.address);
     let read = request(&server.channel);
     drop(client);
-    // One whose request no program has read, which stays readable.
+    // A request that the program has not read, which stays readable.
     let unread = resolved(&channel, PortSpace::TCP, server.address);
     unread.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
     readable(&server.channel);

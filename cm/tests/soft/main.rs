@@ -14,7 +14,7 @@
 //! | [`removal`] | devices that are removed, and devices that appear |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
-//! | [`users`] | names that another user of the machine takes |
+//! | [`users`] | names taken by another user of the machine |
 //! | [`xrc`] | connections over XRC |
 #![allow(missing_docs)]
 

@@ -272,7 +272,7 @@ fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
     assert!(client.0.wait().unwrap().success());
     let event = next(&server.channel);
     assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
-    // Behind all that the client has sent.
+    // Behind everything that the client has sent.
     let (_channel, _client) = asking(server.address_at(Ipv4Addr::LOCALHOST));
     request(&server.channel);
     assert_eq!(asked.accept_with(&ConnParam::default()).unwrap_err().errno, Errno::INVAL);

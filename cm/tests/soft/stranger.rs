@@ -50,7 +50,7 @@ fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Mess
 fn a_process_that_exits_repeats_its_disconnection_until_it_is_answered() {
     const TEST: &str = "stranger::a_process_that_exits_repeats_its_disconnection_until_it_is_answered";
     const PORT: u16 = 7471;
-    // In a process of its own: other tests listen on all devices of theirs.
+    // In a separate process, because other tests listen on all devices of this one.
     if !is_inside(TEST, "true") {
         return;
     }
@@ -293,7 +293,7 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
     })
     .unwrap();
     let (stranger, to) = (gsi(&other), listener.local_addr());
-    // The places, those that wait for one, and those that the program has not read.
+    // The places, the requests that wait for one, and the requests that the program has not read.
     flood(&stranger, &other, to, 4 + 8 + 8);
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
@@ -346,7 +346,7 @@ fn a_client_of_a_datagram_service_is_heard_beside_requests_of_another_address() 
     let from = Some((third.address, 0).into());
     let client = resolved_from(from, &channel, PortSpace::UDP, server.address);
     client.connect_with(&ConnParam { private_data: b"client", ..ConnParam::default() }).unwrap();
-    // Behind the client's request, which took a place of the stranger's.
+    // Behind the client's request, which took one of the stranger's places.
     ask(5);
     is_rejected();
     let mut kept = Vec::new();

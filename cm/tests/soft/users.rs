@@ -1,4 +1,4 @@
-//! Names of listeners that another user of the machine takes, without this library's checks.
+//! Names of listeners taken by another user of the machine, without this library's checks.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::Ipv4Addr;
@@ -13,11 +13,11 @@ use rdmacm::{EventChannel, EventKind, PortSpace};
 use crate::process::{Process, command_on, line, send};
 use crate::support::{Host, next, resolved};
 
-/// Addresses of this machine, of which the last is no device's.
+/// Addresses of this machine; the last belongs to no device.
 const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 3, 2, 1)];
 
-/// Not a test of its own: takes all names of a port that are free, and answers that nothing
-/// listens.
+/// A process that a test starts, not a test itself: takes all free names of a port, and replies
+/// that nothing listens.
 pub(crate) fn squat(port: u16) {
     let mut taken = Vec::new();
     for ip in ADDRESSES {
@@ -44,7 +44,7 @@ fn start_as(user: u32, part: &str) -> (Process, BufReader<ChildStdout>) {
     (Process(process), BufReader::new(output))
 }
 
-/// Returns whether this process may start others as other users. If not, the test is counted as
+/// Returns whether this process may start others as other users. If not, the test counts as
 /// skipped.
 fn may_be_others(test: &str) -> bool {
     let may = geteuid().is_root()
@@ -55,13 +55,13 @@ fn may_be_others(test: &str) -> bool {
                 .is_some_and(|count| count > 2000)
         });
     if !may {
-        // Not by `println!`, which is shown for tests that fail alone.
+        // Not by `println!`, which is shown only for tests that fail.
         let _ = writeln!(io::stdout(), "\nskip {test}: only root starts processes of other users");
     }
     may
 }
 
-/// Connects to a service that a user runs while another one has all names of its port that are
+/// Connects to a service that a user runs while another one holds all names of its port that are
 /// free.
 #[track_caller]
 fn connect_beside(service: (u32, &str), squatter: u32, taken: &str, to: Ipv4Addr) {

@@ -12,8 +12,8 @@ pub struct Config {
     pub max_connections: usize,
     /// The maximum number of requests of strangers that wait for the caller, of all listeners
     /// together. Further requests are dropped, so that their senders try again. One source address
-    /// may have as many as there are free places, and so half of them at most: the others are for
-    /// other senders.
+    /// may have at most as many as there are free places, which is at most half of them; the others
+    /// are for other senders.
     pub max_pending: usize,
     /// The maximum number of listeners.
     pub max_listeners: usize,

@@ -16,7 +16,7 @@ pub(super) struct Listeners {
     masked: Vec<ListenId>,
     /// Requests that wait for the caller.
     pending: usize,
-    /// Their numbers by source address.
+    /// The number of requests of each source address.
     by_source: BTreeMap<Gid, usize>,
     created: u64,
 }
@@ -55,8 +55,8 @@ impl Listeners {
     /// Returns whether the listener may have one more request from an address, of at most `max` of
     /// all listeners.
     ///
-    /// No address may have more requests than there are free places: one that sends without end
-    /// gets half of them, two get a third each, and there is always room for another one.
+    /// No address may have more requests than there are free places: one that sends endlessly gets
+    /// half of them, two get a third each, and there is always room for another.
     pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
         let free = max.saturating_sub(self.pending);
         self.by_source.get(source).copied().unwrap_or(0) < free

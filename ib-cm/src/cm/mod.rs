@@ -103,8 +103,8 @@
 //! A message changes a connection only if it comes from the address of the connection's peer and
 //! names both communication ids. Each side draws its own: 32 bits each. A stranger who can neither
 //! see the messages nor send under the peer's address has no effect on any connection; its own
-//! requests occupy a listener's backlog, within the limits of [`Config`]: half of the places at
-//! most, unless it forges addresses.
+//! requests occupy a listener's backlog, within the limits of [`Config`]: at most half of the
+//! places, unless it forges addresses.
 //!
 //! A stranger who can send under the address of a peer but sees no messages can:
 //!

@@ -77,8 +77,8 @@ impl Cm {
         self.table.first_orphan().is_some()
     }
 
-    /// Sends the DREQs of destroyed connections again that were not answered, before their time:
-    /// for a caller that ends before that, and with it the connections.
+    /// Sends the unanswered DREQs of destroyed connections again before their time, for a caller
+    /// that ends, with its connections, before that.
     pub fn repeat_releases(&mut self) {
         for (to, mad) in self.table.orphans().collect::<Vec<_>>() {
             self.counters.retries += 1;

@@ -144,7 +144,7 @@ impl Table {
         self.orphans.first().copied()
     }
 
-    /// Returns the messages of destroyed connections that were not answered.
+    /// Returns the unanswered messages of destroyed connections.
     pub(super) fn orphans(&self) -> impl Iterator<Item = (Address, Mad)> {
         let orphans = self.orphans.iter().filter_map(|id| self.get(*id));
         orphans.filter_map(|orphan| Some((orphan.peer, orphan.sent?)))

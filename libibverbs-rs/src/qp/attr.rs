@@ -46,7 +46,7 @@ pub struct QpInit<P: Provider = Erased> {
 
 impl<P: Provider> QpInit<P> {
     /// Returns the attributes of a queue pair with one completion queue, given as a `&Cq` or a
-    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, and no inline data
+    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, without inline data
     /// ([`QpCap::USUAL`]):
     ///
     /// ```no_run

@@ -188,7 +188,7 @@ impl<P: Provider> Qp<Reset, P> {
     /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
     /// [`psn`](Self::psn), which the peer must be sent again.
     ///
-    /// - `EINVAL` with [`Cause::Other`] for another type than RC and UC.
+    /// - `EINVAL` with [`Cause::Other`] for types other than RC and UC.
     /// - `EINVAL` with [`Cause::Mtu`] for an MTU that does not exist.
     /// - The errors of [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr) and
     ///   [`to_rts`](Qp::to_rts).
@@ -351,7 +351,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidData` for
-    /// bytes that are no endpoint, which the sentence shows.
+    /// bytes that are not an endpoint, with those bytes in the message.
     pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("exchange of endpoints with the peer: {error}"))

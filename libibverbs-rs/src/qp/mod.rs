@@ -409,10 +409,10 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for attributes that
     ///   are missing or not permitted.
     /// - For the values of attributes as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
-    ///   [`to_rts`](Qp::to_rts). A number with more bits than its field is refused on every device
-    ///   (`EINVAL` with [`Cause::Limit`](crate::Cause::Limit)): 24 bits of a queue pair number or
-    ///   packet sequence number, 5 of a timer, 3 of a count of retries. Programs of C get what
-    ///   their device makes of it.
+    ///   [`to_rts`](Qp::to_rts). Every device refuses a number with more bits than its field
+    ///   (`EINVAL` with [`Cause::Limit`](crate::Cause::Limit)): 24 bits for a queue pair number or
+    ///   packet sequence number, 5 for a timer, 3 for a retry count. In C programs, the device
+    ///   decides what becomes of such numbers.
     /// - For a move to RESET as [`to_reset`](Self::to_reset).
     ///
     /// # References
@@ -516,18 +516,19 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// ```
     ///
     /// On Ethernet, switches forward a group's packets to hosts that have joined it by IGMP or MLD.
-    /// A soft device joins, one with an IPv4 address 239.x.y.z for an IPv6 group that ends in the
-    /// bytes x, y, z. rxe does not: a program joins with a UDP socket of its own on the same
+    /// A soft device joins the group; one with an IPv4 address joins 239.x.y.z for an IPv6 group
+    /// that ends in the bytes x, y, z. rxe does not: a program joins with its own UDP socket on the
+    /// same
     /// network interface, or through a connection manager.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD,
-    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that
-    ///   of a group.
+    /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD,
+    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not a
+    ///   group's.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
-    /// - `ENETUNREACH` for a group of IPv4 on a soft device with an IPv6 address, and for one of
-    ///   IPv6 on a loopback interface without a route for it. The error says how to add one.
+    /// - `ENETUNREACH` for an IPv4 group on a soft device with an IPv6 address, and for an IPv6
+    ///   group on a loopback interface without a route for it. The error says how to add one.
     /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
     ///   multicast.
     ///

@@ -234,7 +234,7 @@ fn a_question_mark_leaves_a_scope_with_any_error<P: Provider>(world: &World, con
     });
     let error = left.unwrap_err();
     assert_eq!(error.to_string(), "the range 3..9 lies outside the 4 bytes");
-    // The error has the memory still, which is not in flight.
+    // The error still holds the memory, which is not in flight.
     let qp = qp.expect("nothing is in flight");
     let (left, qp) = pd.scope(qp, |scope, mut qp| -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let bytes = scope.register_bytes(b"out")?;
@@ -242,7 +242,7 @@ fn a_question_mark_leaves_a_scope_with_any_error<P: Provider>(world: &World, con
         Ok(())
     });
     assert!(left.is_err());
-    // Memory of an earlier scope is not that of a later one.
+    // Memory of an earlier scope does not belong to a later one.
     let returned = error.downcast::<verbs::PostBufError<verbs::ScopedMemory>>().unwrap().returned;
     let ((), qp) = pd.scope(qp.unwrap(), |scope, mut qp| {
         assert!(scope.reclaim(returned).is_none());

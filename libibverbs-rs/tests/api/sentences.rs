@@ -1,4 +1,4 @@
-//! The sentences of errors, on a soft device: each names the cause, and what to do.
+//! The sentences of errors on a soft device: each names the cause and the remedy.
 #![cfg(feature = "soft")]
 
 use std::io::{Cursor, ErrorKind, Read, Write};
@@ -30,7 +30,7 @@ impl Setup {
         self.pd.create_qp(&QpInit::new(qp_type, &self.cq)).unwrap()
     }
 
-    /// Returns a queue pair that is connected to itself.
+    /// Returns a queue pair connected to itself.
     fn connected(&self) -> Qp<Rts> {
         let qp = self.qp(QpType::RC);
         let own = qp.endpoint(&self.port);

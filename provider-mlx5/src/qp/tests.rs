@@ -284,7 +284,7 @@ fn receive_sizes_that_are_ignored_do_not_exceed_the_device() {
         assert_eq!((sent.cap.max_send_wr, sent.sq_sig_all, sent.user_handle), (7, true, 3));
         (sent.cap.max_recv_wr, sent.cap.max_recv_sge)
     };
-    // As libmlx5 sends them, where the driver takes them.
+    // As libmlx5 sends them; the driver accepts them.
     assert_eq!(asked(32768, 32), (32768, 32));
     assert_eq!((asked(32769, 1), asked(1, 33), asked(u32::MAX, u32::MAX)), ((0, 0), (0, 0), (0, 0)));
 }

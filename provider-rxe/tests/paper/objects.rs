@@ -395,7 +395,7 @@ fn the_driver_says_which_devices_are_its_own() {
     assert_eq!((Rxe::DRIVER.min_abi, Rxe::DRIVER.max_abi), (1, 2));
 }
 
-/// A device of the driver whose file is another one, so that no open succeeds.
+/// A device of the driver with another device's file, so that no open succeeds.
 fn of_abi(abi_version: u32) -> DeviceInfo {
     let parts = DeviceParts {
         name: "rxe0".into(),
@@ -410,7 +410,7 @@ fn of_abi(abi_version: u32) -> DeviceInfo {
         ibdev_path: "/nonexistent".into(),
         cdev_path: "/dev/null".into(),
     };
-    // SAFETY: what is opened is refused.
+    // SAFETY: the device is refused.
     unsafe { DeviceInfo::from_parts(parts) }
 }
 

@@ -11,13 +11,14 @@
 //! itself comes before one on all addresses, whatever was known before: its name is tried first.
 //!
 //! # One question for all
-//! While a listener is asked, further resolutions wait for that answer ([`Resolution::Shared`]). A
-//! listener whose process has the device at the destination need not be asked: the kernel names the
-//! processes of both, and the device is the listener's. Its answer comes in the meantime.
+//! While a listener is asked, further resolutions wait for the same answer
+//! ([`Resolution::Shared`]). If the listener's process has the device at the destination, no
+//! resolution waits: the kernel names the processes of both, so the device is known to be the
+//! listener's. Its answer comes in the meantime.
 //!
 //! # Whose name
-//! Any user may bind a name. One of a listener that runs cannot be taken: the listener on all
-//! addresses has that of the loopback address too. For the other addresses of 127.0.0.0/8, and
+//! Any user may bind a name. The name of a running listener cannot be taken, and a listener on all
+//! addresses also holds that of the loopback address. For the other addresses of 127.0.0.0/8, and
 //! those of devices, the client compares users (`Answers::is_preferred`).
 //!
 //! | listener on the address | and one on all | chosen |
@@ -29,8 +30,8 @@
 //! | of another user, at 127.0.0.0/8 by name | of a third user, by name | the second |
 //! | of another user | of a third user | the first |
 //!
-//! A named device has an address that `VERBS_SOFT` or the program gave it. One by name has another,
-//! which its clients have to ask for.
+//! A named device has an address given by `VERBS_SOFT` or the program. A device by name has another
+//! address, which its clients have to ask for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -57,10 +58,10 @@ pub struct Answers {
     looking: Option<UnixDatagram>,
     /// A socket whose last name had no listener.
     asking: Option<OwnedFd>,
-    /// Questions that are asked, by the listeners' names.
+    /// Pending questions, by the listeners' names.
     asked: BTreeMap<String, Weak<()>>,
-    /// Those of them for whose answers no resolution waits, because the destination is a device of
-    /// the listener.
+    /// Pending questions whose answers no resolution waits for, because the destination is a device
+    /// of the listener.
     unhurried: BTreeMap<String, Lookup>,
 }
 
@@ -73,7 +74,7 @@ pub enum Found {
     Moved(Route),
     /// A listener that has not answered before is asked for its devices.
     Asked(Lookup),
-    /// It is asked already, for another request or resolution.
+    /// It has been asked already, for another request or resolution.
     Shared(Question),
     /// A program listens, and no device of this process reaches its devices: the errno of
     /// [`resolve`](super::resolve()).
@@ -258,8 +259,8 @@ impl Answers {
         Ok(Seen::Nobody)
     }
 
-    /// Returns the answer for which no resolution waits, if it has come, and keeps it. The question
-    /// of a listener that has ended is forgotten.
+    /// Returns an answer that no resolution waits for, if it has arrived, and keeps it. The
+    /// question of a listener that has ended is dropped.
     fn unhurried_answer(&mut self, name: &str) -> Option<Answer> {
         let lookup = self.unhurried.get_mut(name)?;
         if matches!(lookup.finish(), Ok(None)) {
@@ -280,8 +281,8 @@ impl Answers {
         owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_process_of(listener)))
     }
 
-    /// Returns whether the listener on an address comes before one on all addresses. The table at
-    /// the head of this file has the cases.
+    /// Returns whether the listener on an address takes precedence over one on all addresses. The
+    /// table at the head of this file lists the cases.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -300,7 +301,7 @@ impl Answers {
         if of_all.is_user_of(listener) {
             return Ok(true);
         }
-        // A listener on all addresses that clients find by name alone has this name, too.
+        // A listener on all addresses that clients find only by name holds this name, too.
         let of_loopback = self.owner(&name(space, loopback_of(ip), port))?;
         let is_by_name = of_loopback.is_some_and(|owner| owner.is_user_of(of_all));
         Ok(if of_all.is_trusted() {

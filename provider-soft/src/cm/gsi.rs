@@ -231,7 +231,7 @@ impl GsiEnd {
 const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
-/// The MADs that wait for the connection manager, 2.6 MiB, whose pages are used as they are needed.
-/// A full ring drops the MADs of all senders alike, and a request that is lost is repeated after
-/// seconds: under a flood of 20,000 in a second, the manager's thread may be late by 400 ms.
+/// Capacity for MADs that wait for the connection manager, 2.6 MiB, whose pages are allocated on
+/// use. A full ring drops MADs of all senders alike, and a lost request is repeated only after
+/// seconds: under a flood of 20,000 a second, the manager's thread may be late by 400 ms.
 const CAPACITY: u32 = 8192;

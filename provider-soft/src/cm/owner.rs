@@ -9,13 +9,13 @@ use verbs_core::Errno;
 /// The process that listened under a name, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// 0 stands for a process that this one's PID namespace does not have.
+    /// 0 stands for a process outside this one's PID namespace.
     pub(super) pid: libc::pid_t,
     uid: u32,
 }
 
 impl Owner {
-    /// Returns the owner of the name to which a stream is connected.
+    /// Returns the owner of the name that a stream is connected to.
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.
@@ -24,24 +24,24 @@ impl Owner {
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
-    /// Returns whether it is root, or of this process's user: both could end this process as well.
+    /// Returns whether it is root, or this process's user: both could end this process as well.
     pub(super) fn is_trusted(self) -> bool {
         let own = geteuid().as_raw();
         self.uid == 0 || self.uid == own && own != NOBODY
     }
 
-    /// Returns whether two names certainly have the same process.
+    /// Returns whether two names certainly belong to the same process.
     pub(super) fn is_process_of(self, other: Self) -> bool {
         self.pid > 0 && self == other
     }
 
-    /// Returns whether two names have the same user.
+    /// Returns whether two names belong to the same user.
     pub(super) fn is_user_of(self, other: Self) -> bool {
         self.uid == other.uid && self.uid != NOBODY
     }
 }
 
-/// The number that stands for all users who have none in a user namespace (`overflowuid`).
+/// The number of all users without one in a user namespace (`overflowuid`).
 const NOBODY: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]

@@ -42,7 +42,7 @@ impl Port {
         Device::live().into_iter().map(|device| Self { device }).collect()
     }
 
-    /// Returns the first device that `VERBS_SOFT` requests and that could not be made, with the
+    /// Returns the first device that `VERBS_SOFT` requests and that could not be created, with the
     /// reason.
     pub fn missing() -> Option<Skipped> {
         registration::requested(|made| made.iter().find_map(|made| made.as_ref().err().cloned()))
@@ -70,13 +70,13 @@ impl Port {
         self.device.socket.address()
     }
 
-    /// Returns whether the port has the address of a destination. That of link-local IPv6 is one of
-    /// an interface, unless it names none.
+    /// Returns whether the port has the address of a destination. A link-local IPv6 destination
+    /// must be on the port's interface, unless it names none.
     pub(super) fn is_at(&self, destination: SocketAddr) -> bool {
         self.address() == destination.ip().to_canonical() && self.is_in_scope(destination)
     }
 
-    /// Returns whether packets of the port go to the link of a destination, if that is of a link.
+    /// Returns whether packets of the port reach the link of a destination, if that is link-local.
     pub(super) fn is_in_scope(&self, destination: SocketAddr) -> bool {
         let SocketAddr::V6(to) = destination else { return true };
         !to.ip().is_unicast_link_local() || [0, self.scope_id()].contains(&to.scope_id())

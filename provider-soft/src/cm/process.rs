@@ -57,7 +57,7 @@ impl DeviceOwner {
         Self::find(device_name(address, scope)).unwrap_or(Self::Unknown)
     }
 
-    /// Returns whether a process has the device, or whether nothing can be seen of it.
+    /// Returns whether a process has the device, or cannot be inspected.
     pub fn exists(address: IpAddr, scope: u32) -> bool {
         stream().and_then(|stream| is_reached(&stream, &device_name(address, scope))).unwrap_or(true)
     }

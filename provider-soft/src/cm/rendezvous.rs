@@ -92,7 +92,7 @@ impl Listening {
     }
 
     /// Takes the name of the loopback address for a listener on all addresses of a family, which
-    /// has its own name already. Without it any user of the machine could, and would get the
+    /// already has its own name. Otherwise any user of the machine could take it, and would get the
     /// clients of the address.
     ///
     /// # Errors
@@ -262,7 +262,8 @@ pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
-/// Returns the abstract name of a listener on an address. A link-local one is that of an interface.
+/// Returns the abstract name of a listener on an address. That of a link-local address includes the
+/// interface.
 pub(super) fn name_at(space: u16, address: SocketAddr) -> String {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() != 0 => {

@@ -59,7 +59,7 @@ pub enum Resolution {
     /// A process of this machine listens, and is asked for the addresses of its devices; or the
     /// next hop is asked for its Ethernet address.
     Pending(Lookup),
-    /// The process that listens is asked already, for another resolution by the same
+    /// The listening process is being asked already, for another resolution by the same
     /// [`Answers`]: resolve again once that question has ended.
     Shared(Question),
 }
@@ -90,7 +90,7 @@ struct Listener {
     answer: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
-    /// Others share the question as long as this exists.
+    /// Others share the question while this exists.
     shared: Arc<()>,
 }
 
@@ -159,7 +159,7 @@ impl Lookup {
         }
     }
 
-    /// Returns what exists as long as the question to a listener is asked.
+    /// Returns the value that exists while the question to a listener is asked.
     pub(super) fn shared(&self) -> Weak<()> {
         match &self.0 {
             To::Listener(listener) => Arc::downgrade(&listener.shared),
@@ -302,7 +302,8 @@ fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
 }
 
 /// Returns the ports on which a program listens that binds to an address: all of a family for
-/// `0.0.0.0`, all for `::`, and one for another address, of link-local IPv6 one for each interface.
+/// `0.0.0.0`, all for `::`, and one for another address; for link-local IPv6, one for each
+/// interface.
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the address. A loopback address is every device's.

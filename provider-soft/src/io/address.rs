@@ -18,8 +18,8 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
 }
 
 /// Returns the GID that a device with this GID uses for a destination. A device with an IPv4
-/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
-/// addresses of its own; every other destination is returned as it is.
+/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its own
+/// addresses; every other destination is returned unchanged.
 ///
 /// # References
 /// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)

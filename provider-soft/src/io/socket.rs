@@ -38,8 +38,8 @@ const BUFFER: c_int = 8 << 20;
 const ATTEMPTS: u32 = 4096;
 
 impl Socket {
-    /// Takes UDP port 4791 of a local address. A link-local one may be that of several interfaces:
-    /// `scope` is the index of one, and 0 stands for the first.
+    /// Takes UDP port 4791 of a local address. Several interfaces may have the same link-local
+    /// address: `scope` is the index of one, and 0 stands for the first.
     ///
     /// # Errors
     /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own
@@ -294,7 +294,7 @@ impl Socket {
     /// # Errors
     /// As [`interface`](Self::interface).
     pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
-        // A link-local address is one of the own link.
+        // A link-local address is on this port's link.
         let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         self.interface_on(address, if is_of_link { self.scope } else { 0 })
     }

@@ -288,7 +288,7 @@ fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
 /// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which the command cannot carry, and
 /// with [`Cause::Mtu`] for a path MTU that does not exist: rxe takes it, and its packets are then
 /// longer than any MTU. Any errno that the kernel returns; [`crate::transition`] explains most
-/// `EINVAL`. Of numbers with more bits than their field, such as packet sequence numbers, the
+/// `EINVAL`. For numbers with more bits than their field, such as packet sequence numbers, the
 /// kernel's driver takes the lower bits or refuses them ([`crate::explain::numbers_fit`]).
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
@@ -380,7 +380,7 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
 /// Builds the command from the attributes that the mask names; the rest is zero.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a value that does not fit into the command; [`Cause::Mtu`].
+/// [`Cause::Limit`] for a value that the command cannot carry; [`Cause::Mtu`].
 fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
     explain::path_mtu(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };

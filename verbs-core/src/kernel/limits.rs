@@ -76,8 +76,8 @@ impl KernelContext {
         }
     }
 
-    /// Returns the rights to flush among `access` that the device does not have. Kernels before
-    /// Linux 6.3 have none.
+    /// Returns the flush rights among `access` that the device does not have. Kernels before Linux
+    /// 6.3 have none.
     fn lacking_flushes(&self, access: AccessFlags) -> AccessFlags {
         let pairs = [
             (AccessFlags::FLUSH_GLOBAL, DeviceCapFlags::FLUSH_GLOBAL),
@@ -91,7 +91,7 @@ impl KernelContext {
         lacks.fold(AccessFlags::empty(), |lacking, (right, _)| lacking | access & right)
     }
 
-    /// Adds the number of objects that the device can have to an `ENOMEM`.
+    /// Adds the maximum number of objects of the device to an `ENOMEM`.
     pub(super) fn explain_shortage(
         &self,
         error: Error,
@@ -270,7 +270,7 @@ impl KernelContext {
     }
 
     /// Adds the cause for which the kernel rejected a path: a port that does not exist, no GRH on
-    /// an Ethernet port, a source GID that does not exist, or a destination that is not reached.
+    /// an Ethernet port, a source GID that does not exist, or an unreachable destination.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if is_unreachable(&error)
             && let Some(grh) = attr.grh
@@ -302,7 +302,7 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel did not reach the destination of a path.
+/// Returns whether the kernel could not reach the destination of a path.
 fn is_unreachable(error: &Error) -> bool {
     error.cause == Cause::Unknown && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH)
 }

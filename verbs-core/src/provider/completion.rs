@@ -47,9 +47,9 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Any errno that the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
-    /// Returns what requests events without the queue, so that another thread may poll the queue
-    /// meanwhile; `None` where a request depends on what was polled. It does not outlive the queue:
-    /// after the queue's end, it may request events of another one.
+    /// Returns a notifier that requests events without the queue, so that another thread may poll
+    /// the queue meanwhile; `None` if a request depends on the polled completions. It must not be
+    /// used after the queue's end: it could then request events of another queue.
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
         None
     }

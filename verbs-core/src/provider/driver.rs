@@ -17,16 +17,16 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 ///
 /// # Versions of the kernel's ABI
 ///
-/// Library, provider and kernel of different ages meet, notably in containers:
+/// The library, the provider and the kernel may differ in age, notably in containers:
 ///
 /// - A version within `min_abi..=max_abi`: the device opens.
 /// - Another version: the list leaves the device out, and opening or importing it is `ENODEV`, with
 ///   the version and the range.
-/// - A reply with more bytes than the provider knows: the rest is ignored.
+/// - A reply with more bytes than the provider expects: the rest is ignored.
 /// - A reply with fewer bytes: the missing ones read as zero.
-/// - Bits and numbers that the provider does not know are data, and kept where the API shows them.
+/// - Bits and numbers unknown to the provider are data, and kept where the API shows them.
 ///
-/// uverbs itself is known from version 3 to 6, and `rdma_cm` in the versions 3 and 4; others are
+/// uverbs is supported from version 3 to 6, and `rdma_cm` in versions 3 and 4; other versions are
 /// `ENOSYS`, with the version.
 #[derive(Clone, Copy)]
 pub struct Driver {
@@ -56,7 +56,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Checks that the provider knows the version of the ABI that a device's kernel driver has.
+    /// Checks that the provider supports the ABI version of a device's kernel driver.
     ///
     /// # Errors
     /// `ENODEV`, with a sentence that names the version and the provider's range.
@@ -97,7 +97,7 @@ pub trait NamedProvider: Provider<Context: Sized> {
     /// Opens a device.
     ///
     /// # Errors
-    /// `ENODEV` for a device of another provider, or with an ABI that this one does not know
+    /// `ENODEV` for a device of another provider, or with an unsupported ABI
     /// ([`Driver::check_abi`]); any errno that opening its file or the kernel returns.
     fn open(device: &DeviceInfo) -> Result<Self::Context>;
 }

@@ -98,8 +98,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
 
     /// Moves it to another state, or changes its attributes. The queues must be those that were
     /// created with it. A number with more bits than its field
-    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is cut or refused as the device's
-    /// driver does it.
+    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is cut or refused like in the
+    /// device's driver.
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
@@ -127,7 +127,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// [`destroy`](super::Destroy::destroy) detaches it.
     ///
     /// # Errors
-    /// [`Cause::CallOfType`](crate::Cause::CallOfType) for another service than UD;
+    /// [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD;
     /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
     /// group; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
     /// any other errno that the kernel returns.

@@ -28,9 +28,9 @@ impl fmt::Display for Guid {
 /// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address
 /// mapped into one.
 ///
-/// `Display` writes the IPv4 address that it maps, or else the IPv6 address, as the messages of
-/// this library do; `{:#}` writes eight groups of four hexadecimal digits, as sysfs and
-/// `ibv_devinfo -v` do. It parses from each of them:
+/// `Display` writes the mapped IPv4 address or else the IPv6 address, as in this library's
+/// messages; `{:#}` writes eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v`
+/// do. It parses from each of them:
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; pub use verbs_core::*; }
@@ -89,7 +89,7 @@ impl Gid {
         Ipv6Addr::from_octets(self.0)
     }
 
-    /// Returns the GID as an address: the IPv4 address that it maps, or else the IPv6 address.
+    /// Returns the GID as an address: the mapped IPv4 address, or else the IPv6 address.
     pub const fn address(&self) -> IpAddr {
         self.to_ipv6().to_canonical()
     }

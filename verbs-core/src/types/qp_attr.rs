@@ -178,9 +178,9 @@ pub struct QpCap {
 }
 
 impl QpCap {
-    /// 16 sends and 16 receives of one element each, and no inline data: the capacity of a new
-    /// queue pair that asks for no other. A program that wants another number of something names
-    /// that alone: `QpCap { max_send_wr: 256, ..QpCap::USUAL }`.
+    /// 16 sends and 16 receives of one element each, without inline data: the default capacity of a
+    /// new queue pair. A program sets only the numbers that differ: `QpCap { max_send_wr: 256,
+    /// ..QpCap::USUAL }`.
     pub const USUAL: Self =
         Self { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 }

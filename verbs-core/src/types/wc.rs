@@ -90,8 +90,8 @@ open_enum! {
 }
 
 impl WcStatus {
-    /// Returns what is behind a failure as a rule, and what to look at; `None` for success and for
-    /// a status that says no more than its name.
+    /// Returns the usual reason for a failure and what to check; `None` for success and for a
+    /// status that says no more than its name.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::LOC_LEN_ERR => {
@@ -131,7 +131,7 @@ impl WcStatus {
     }
 }
 
-/// A program may return the status of a completion by `?`. [`Wc::ok`] returns an error that also
+/// A program may return the status of a completion with `?`. [`Wc::ok`] returns an error that also
 /// names the request.
 impl core::error::Error for WcStatus {}
 
@@ -303,8 +303,8 @@ impl Wc {
 
 /// A work request that failed, as its completion reports it.
 ///
-/// `Display` writes it as a sentence, with what is behind the status as a rule: `work request 7 of
-/// queue pair 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`.
+/// `Display` writes it as a sentence with the usual reason for the status: `work request 7 of queue
+/// pair 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`.
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`].
 ///
 /// # References

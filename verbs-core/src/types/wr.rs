@@ -154,8 +154,8 @@ pub enum SendOp<'a> {
         mw_type: MwType,
         /// The window's key.
         rkey: u32,
-        /// The window's key from then on: its low 8 bits behind the upper bits of `rkey`. The upper
-        /// bits of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next one.
+        /// The window's new key: its low 8 bits, with the upper bits of `rkey`. The upper bits of
+        /// this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next one.
         new_rkey: u32,
         /// The part of the region, and the rights.
         bind_info: &'a MwBindInfo,
@@ -425,8 +425,8 @@ pub enum PostReason {
         /// The type of the queue pair.
         qp_type: QpType,
     },
-    /// Safe code posts the operation by another call: with local memory or without it, as a window,
-    /// or not at all.
+    /// Safe code posts the operation by another call (with or without local memory, or as a
+    /// window), or not at all.
     OtherCall {
         /// The operation.
         op: OpKind,

@@ -26,7 +26,7 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// Requests of strangers that were not handled yet.
+    /// Strangers' requests that are not handled yet.
     intake: Intake,
     /// The port's active MTU when it was last looked at.
     active_mtu: Mtu,
@@ -40,26 +40,25 @@ pub(super) struct Adapter {
     pub(super) has_address: bool,
     /// The end of an adapter without users whose connections are being released.
     pub(super) ends_at: Option<Time>,
-    /// The time at which their peers are asked again.
+    /// The time at which their requests for release are sent again.
     pub(super) repeats_at: Option<Time>,
 }
 
-/// The number of requests after which timers, events and the calls of other threads have their
-/// turn.
+/// The number of requests handled before timers, events and calls of other threads get their turn.
 const ROUND: usize = 64;
 
-/// The number of MADs after which requests are handled although more wait: as many as queue pair 1
-/// has room for.
+/// The number of MADs received before requests are handled although more wait: the capacity of
+/// queue pair 1.
 const RECEIVED: usize = 8192;
 
-/// The requests that wait to be handled, 1.2 MiB under a flood.
+/// The largest number of requests that wait to be handled, 1.2 MiB under a flood.
 const INTAKE: usize = 4096;
 
-/// The time for which the release of connections goes on without an id.
+/// The time that the release of connections continues without an id.
 pub(super) const LINGER: u64 = 10_000_000_000;
 
-/// The time after which peers are asked again meanwhile. That of the protocol is 4.6 s: with a loss
-/// of a fifth, one peer of a hundred would not learn of the end.
+/// The interval at which requests for release are repeated meanwhile. The protocol's is 4.6 s, but
+/// when a fifth of the packets is lost, one peer in a hundred would miss the end.
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
@@ -102,10 +101,10 @@ impl Adapter {
     }
 
     /// Receives the MADs that have arrived, and passes them to the communication manager, requests
-    /// last and at most [`ROUND`] of them. Returns whether more may wait, for which
-    /// the descriptor need not be readable.
+    /// last and at most [`ROUND`] of them. Returns whether more may wait without the descriptor
+    /// being readable.
     ///
-    /// Queue pair 1 drops what it has no room for, whoever sent it, so that it is emptied first.
+    /// Queue pair 1 drops MADs that do not fit, whoever sent them, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         let mut has_more = true;

@@ -101,7 +101,7 @@ impl State {
         Ok(())
     }
 
-    /// Resolves an address, or waits for the answer on which that depends.
+    /// Resolves an address, or waits for the answer that it depends on.
     fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());
@@ -114,7 +114,7 @@ impl State {
             Resolution::Pending(lookup) => Asks::Own(lookup),
             Resolution::Shared(question) => Asks::Other(question),
         };
-        // A listener lives while it is asked: the question ends with it.
+        // A question lives only as long as its listener.
         let is_listener = !matches!(&asks, Asks::Own(lookup) if lookup.question().is_none());
         let deadline = if is_listener { limits.given.max(limits.least) } else { limits.given };
         self.start_lookup(key, asks, deadline, Then::Resolve(destination, limits))?;
@@ -131,7 +131,7 @@ impl State {
         Ok(())
     }
 
-    /// Forgets a lookup, if the id has one. Others that share its question ask anew.
+    /// Drops a lookup, if the id has one. Other ids that share its question start a new one.
     pub(super) fn cancel_lookup(&mut self, key: Key) {
         if let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.remove(&key) {
             let _ = self.epoll.delete(&lookup);
@@ -157,8 +157,8 @@ impl State {
         self.go_on(question);
     }
 
-    /// Goes on with the ids that have shared a question which has ended: its answer is known, or
-    /// the first of them asks again.
+    /// Resumes the ids that shared a finished question: its answer is known, or the first of them
+    /// starts a new one.
     fn go_on(&mut self, question: Option<Question>) {
         let Some(question) = question else { return };
         let shares = |pending: &PendingLookup| matches!(&pending.asks, Asks::Other(its) if *its == question);
@@ -226,9 +226,9 @@ impl State {
     }
 }
 
-/// The least time in milliseconds for which a listener is asked for its devices: programs choose
-/// time-outs for a kernel that asks no other process (Valkey 100 ms), and a busy machine lets the
-/// listener wait.
+/// The minimum time-out of a question to a listener for its devices, in milliseconds. Programs
+/// choose time-outs for a kernel that queries no process (Valkey 100 ms), and on a busy machine the
+/// listener may have to wait.
 const LISTENER_MS: u64 = 2000;
 
 /// Returns the IP address; an IPv4 address that is mapped into IPv6 as what it is.
@@ -253,12 +253,12 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Returns whether an address is of the interface of a device, if it is of one.
+/// Returns whether an address belongs to the interface of a device, if it names an interface.
 fn is_in_scope(port: &Port, address: SocketAddr) -> bool {
     scope_of(address) == 0 || scope_of(address) == port.scope_id()
 }
 
-/// Returns the interface of a link-local address; 0 of any other one.
+/// Returns the interface of a link-local address; 0 for any other address.
 fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
@@ -276,10 +276,10 @@ pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
 }
 
 /// Returns the source of a connection, with a port: the address of the device. A destination that
-/// is no device's stands for a listener of this machine, and then the kernel's sockets have the
-/// destination as their source, or 127.0.0.1. So does an id whose device has an address that says
-/// nothing, or is of the other family, and one that connects over loopback: programs compare both
-/// addresses to see whether a peer is local.
+/// is not a device's stands for a listener of this machine; its source is then the destination or
+/// 127.0.0.1, as with the kernel's sockets. The same holds for an id whose device has an address
+/// without meaning or of the other family, and for one that connects over loopback: programs
+/// compare both addresses to see whether a peer is local.
 fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr {
     let (own, to) = (address_of(&route.port, number), destination.ip());
     let is_by_name = route.is_local && !to.is_unspecified() && to != route.destination;

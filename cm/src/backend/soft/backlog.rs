@@ -1,8 +1,8 @@
-//! [`Backlog`]: the requests of a listener that no program has read.
+//! [`Backlog`]: the requests of a listener that the program has not read.
 //!
-//! A full backlog takes no request, except from an address that has fewer waiting than the
-//! greediest one: the oldest request of that one makes room. It is forgotten without an answer, so
-//! that its peer sends it again.
+//! A full backlog takes a request only from an address that has fewer waiting than the greediest
+//! one, whose oldest request makes room. That request is dropped without an answer, so that its
+//! peer sends it again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use verbs::Gid;
 
 use super::record::Key;
 
-/// The requests of a listener that no program has read.
+/// The requests of a listener that the program has not read.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog {
     waiting: Arc<Mutex<Shares<Key>>>,
@@ -30,7 +30,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// Once this request is gone.
+    /// After this request is gone.
     Instead(Key),
     None,
 }
@@ -51,7 +51,7 @@ impl Backlog {
         oldest.map_or(Room::None, Room::Instead)
     }
 
-    /// Takes a place. Places are taken under the lock of the manager alone.
+    /// Takes a place. Places are taken only under the lock of the manager.
     pub(super) fn take(&self, source: Gid, key: Key) -> Place {
         lock(&self.waiting).push(source.0, key);
         Place { waiting: Arc::clone(&self.waiting), source, key }

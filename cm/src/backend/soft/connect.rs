@@ -38,8 +38,7 @@ impl State {
         self.seek(key, Box::new(request), deadline)
     }
 
-    /// Sends a request to the listener at its destination, or waits for the answer which says where
-    /// that is.
+    /// Sends a request to the listener at its destination, or waits for the answer that locates it.
     fn seek(&mut self, key: Key, request: Box<Request>, deadline: Time) -> Result<()> {
         let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
@@ -69,7 +68,7 @@ impl State {
         Ok(())
     }
 
-    /// Goes on with a request that has shared another one's question.
+    /// Resumes a request that shared another one's question.
     pub(super) fn seek_again(&mut self, key: Key, request: Box<Request>, deadline: Time) {
         if let Err(errno) = self.seek(key, request, deadline) {
             self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));

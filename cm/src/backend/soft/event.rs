@@ -11,8 +11,8 @@
 //! | TimewaitExit | in DISCONNECT | `TIMEWAIT_EXIT` |
 //! | SidrReply | | `ESTABLISHED`, or `UNREACHABLE` with the status |
 //!
-//! An event for an id in another state is skipped: the end of a connection was reported before. So
-//! is one for a request that was not accepted.
+//! An event for an id in another state is skipped, because the end of a connection was reported
+//! before. An event for a request that was not accepted is skipped too.
 //!
 //! # References
 //! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
@@ -219,8 +219,8 @@ impl State {
         Ok((listener, key, place))
     }
 
-    /// Forgets a request that no program has read, without an answer. One that was read meanwhile
-    /// stays, and has left the backlog.
+    /// Drops a request that the program has not read, without an answer. One that was read
+    /// meanwhile stays, and has left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
         let unread = queue.take(is_it);
@@ -230,7 +230,7 @@ impl State {
         }
     }
 
-    /// Forgets a request, so that the end of its id sends no answer and its peer sends it again.
+    /// Drops a request without an answer when its id ends, so that its peer sends it again.
     pub(super) fn forget(&mut self, key: Key) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         if let Some(adapter) = id.adapter.and_then(|number| self.adapters.get_mut(&number))

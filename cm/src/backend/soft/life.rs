@@ -49,7 +49,7 @@ impl State {
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         for adapter in self.adapters.values_mut() {
-            // A peer that has ended its connection is answered.
+            // A peer that has ended its connection gets an answer.
             adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {
                 adapter.cm.destroy(now, connection);
@@ -59,8 +59,8 @@ impl State {
         self.await_releases();
     }
 
-    /// Sends requests for release again until each was answered, or the time is over. The kernel
-    /// does so after a process has ended; here, a peer whose only request is lost would keep the
+    /// Repeats requests for release until each is answered or the time is over. The kernel does so
+    /// after a process has ended; here, a peer whose only request was lost would keep the
     /// connection.
     fn await_releases(&mut self) {
         let mut pause = FIRST_PAUSE;
@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// The pauses after which requests for release are sent again while the process exits, each twice
-/// as long as the one before.
+/// The pauses between requests for release while the process exits, each twice as long as the one
+/// before.
 const PAUSES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -116,7 +116,7 @@ impl State {
             !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| its == address))
         };
         names.retain(|(address, _)| is_new(address));
-        // Where clients find it by name alone, no other user may have that of the loopback address.
+        // If clients find it only by name, no other user may hold the name of the loopback address.
         let is_by_name = is_any && ports.iter().any(Port::is_auto);
         let loopback = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_by_name);
         let loopback: Vec<_> = loopback

@@ -7,7 +7,7 @@
 //! | [`state`] | all that the lock protects |
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
-//! | [`backlog`] | the requests of a listener that no program has read |
+//! | [`backlog`] | the requests of a listener that the program has not read |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
 //! | [`presence`] | devices that are removed, and those that appear |
@@ -242,7 +242,7 @@ impl Backend for SoftId {
     }
 
     fn forget(&self) {
-        // Fails in a forked child alone, where the request is the parent's.
+        // Fails only in a forked child, where the request belongs to the parent.
         let _ = self.manager.call("reject", |state| {
             state.forget(self.key);
             Ok(())

@@ -135,8 +135,9 @@ impl State {
         }
     }
 
-    /// Looks again later for the listener of a request, unless its process is watched: a process
-    /// that ends closes its files one by one, and the listener's name may outlive the device.
+    /// Schedules another look for the listener of a request, unless its process is watched: a
+    /// process that ends closes its files one by one, and the listener's name may outlive the
+    /// device.
     pub(super) fn look_later(&mut self, key: Key) {
         if self.ids.get(&key).is_some_and(|id| id.watch.is_none()) {
             let at = self.now() + LOOK_AGAIN;
@@ -144,7 +145,7 @@ impl State {
         }
     }
 
-    /// Looks for the listeners of requests that wait for an answer, where that is due.
+    /// Looks for the listeners of unanswered requests whose next look is due.
     pub(super) fn look_again(&mut self) {
         let now = self.now();
         let due: Vec<_> = self.looks.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
@@ -171,8 +172,8 @@ impl State {
         })
     }
 
-    /// Returns whether no program listens any more at the address that an id has asked, and none
-    /// has the device. One that listens no more may answer all the same.
+    /// Returns whether no program listens any more at the address that an id has queried, and none
+    /// has the device. A listener that has ended may still answer.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };

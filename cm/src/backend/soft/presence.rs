@@ -100,7 +100,7 @@ impl State {
         let Some(id) = self.ids.get_mut(&key) else { return };
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
         let watch = id.watch.take();
-        // A request that no program has read: there is nothing left to accept.
+        // A request that the program has not read: there is nothing left to accept.
         let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|(request, _)| request.key == key);
         self.garbage.push(Garbage::Entries(id.queue.take(is_of)));
         if let Some(local) = id.local {

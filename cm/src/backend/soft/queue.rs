@@ -17,9 +17,9 @@
 //! and reads leave 1 if `is_readable` is true, and 0 otherwise. The thread that is about to write
 //! waits for nothing.
 //!
-//! An entry belongs to an id, with which it moves to another channel or ends. The program gets each
-//! entry: events of a connection request that was not accepted are dropped before they get here
-//! ([`Id::is_silent`](super::record::Id::is_silent)), as `ucma_event_handler` does.
+//! An entry belongs to an id, and moves with it to another channel or ends with it. The program
+//! gets each entry: events of a connection request that was not accepted are dropped before they
+//! get here ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
 //! The lock of the manager may be held while a queue is locked, never the other way round. Entries
 //! that are taken out are dropped without the lock of the manager, because the id of a request

@@ -48,10 +48,10 @@ pub(super) enum IdState {
 pub(super) struct Id {
     pub(super) state: IdState,
     pub(super) queue: Arc<Queue>,
-    /// The cookie that its events carry; 0 for a request that was not read.
+    /// The cookie of its events; 0 for a request that was not read.
     pub(super) cookie: u64,
-    /// It is a request that was not accepted. Its events are dropped: the answer of the program
-    /// fails if the peer or the device is gone.
+    /// It is a request that was not accepted. Its events are dropped: if the peer or the device is
+    /// gone, the program's answer fails.
     pub(super) is_silent: bool,
     pub(super) space: PortSpace,
     pub(super) qp_type: QpType,

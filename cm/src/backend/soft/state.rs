@@ -29,12 +29,12 @@ pub(super) struct PendingLookup {
     pub(super) then: Then,
 }
 
-/// The id that asks.
+/// The id that queries a listener.
 #[derive(Debug)]
 pub(super) enum Asks {
     /// The id itself.
     Own(Lookup),
-    /// Another one, with which it shares the question.
+    /// Another id, whose question it shares.
     Other(Question),
 }
 
@@ -47,12 +47,12 @@ pub(super) enum Then {
     Request(Box<Request>),
 }
 
-/// The end of the time for a resolution.
+/// The deadlines of a resolution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// As the program has given it.
+    /// As given by the program.
     pub(super) given: Time,
-    /// At the earliest, where a listener is asked.
+    /// The minimum if a listener is queried.
     pub(super) least: Time,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct State {
     pub(super) peers: BTreeMap<u64, Peer>,
     /// Those of them that have ended, until their ids hear of it.
     pub(super) ended_peers: Vec<u64>,
-    /// Requests whose listeners are looked for again, and when.
+    /// Requests whose listeners are looked up again, and when.
     pub(super) looks: BTreeMap<Key, Time>,
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// Queues an event of an id, unless that [is silent](Id::is_silent).
+    /// Queues an event, unless its id [is silent](Id::is_silent).
     pub(super) fn report(&mut self, key: Key, event: EventType, status: i32, param: SoftParam, ece: Ece) {
         if let Some(id) = self.ids.get(&key).filter(|id| !id.is_silent) {
             let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);

@@ -244,7 +244,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     let mut asking = Asking::new();
     asking.answer_with_the_host();
     asking.host.recv(&mut [0; 1024]).expect("a request arrives");
-    // As a process that ends: its device is gone, and the name stays for a while.
+    // Like a process that ends: its device is gone, but the name stays for some time.
     let Asking { name, mut state, queue, _device, .. } = asking;
     let mut look = || {
         state.advance(Duration::from_millis(1001));
@@ -259,7 +259,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     assert!(state.looks.is_empty());
 }
 
-/// A listener of another process, which ids that resolve its address ask.
+/// A listener of another process, queried by ids that resolve its address.
 struct Resolving {
     device: verbs::Device,
     at: SocketAddr,
@@ -312,7 +312,7 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
     assert_eq!(resolving.next(), None);
     resolving.answer(id);
     assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
-    // One that does not answer, and one with more time.
+    // One id that gets no answer, and one with more time.
     for (given, least) in [(100, 1999), (5000, 4999)] {
         let mut resolving = Resolving::new();
         resolving.resolve(given);
@@ -332,7 +332,7 @@ fn ids_that_look_for_one_listener_ask_it_once() {
     // As long as this name exists, the answer holds.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
-    // The first one ends, and another asks.
+    // The first one ends, and another queries.
     resolving.state.destroy(first);
     drop(resolving.name.accept().expect("the first question"));
     assert_eq!(resolving.next(), None);

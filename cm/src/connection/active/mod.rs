@@ -57,8 +57,8 @@ enum State {
     Next,
     /// The call of a step is due.
     Due(SocketAddr, ConnectStep),
-    /// The call of a step was made. Its event may be there, also where the call has taken all of
-    /// the time: on a busy machine, it waits for those of other threads.
+    /// The call of a step was made. Its event may have arrived even if the call has taken all of
+    /// the time: on a busy machine, the call waits for those of other threads.
     Called(SocketAddr, ConnectStep, Option<Instant>),
     /// The event of a step is awaited until a deadline.
     Waiting(SocketAddr, ConnectStep, Option<Instant>),

@@ -17,11 +17,12 @@
 //! no other one, because each request has a deadline of its own, and their number is bounded.
 //!
 //! # Floods
-//! A stranger sends requests and confirms none, so that they fill all places until their deadlines.
-//! Each source address therefore has a share. Where a request finds no room, the oldest one of the
-//! address with the most makes room, if that one still has as many as the other afterwards:
+//! A stranger can send requests and confirm none, which fill all places until their deadlines. Each
+//! source address therefore has a share. If a request finds no room, the oldest request of the
+//! address with the most makes room, provided that address still has at least as many as the other
+//! afterwards:
 //!
-//! | full are | what makes room |
+//! | full | makes room |
 //! |---|---|
 //! | the requests that wait | the oldest one that waits, at once |
 //! | the pending ones | the oldest one that the peer has not confirmed for [`GRACE`] |
@@ -39,15 +40,15 @@ use crate::id::IdKey;
 #[derive(Debug)]
 pub(super) struct Passive {
     pending: BTreeMap<IdKey, Pending>,
-    /// The same requests by the address that they come from.
+    /// The same requests by source address.
     shares: Shares<IdKey>,
-    /// Requests that wait for a place among the pending ones, by the same.
+    /// Requests that wait for a place among the pending ones, by source address.
     waiting: Shares<IdKey>,
     /// The addresses and deadlines of requests that wait.
     waits: BTreeMap<IdKey, (Source, Option<Instant>)>,
-    /// These deadlines, the earliest first.
+    /// The same deadlines, the earliest first.
     waits_until: BTreeSet<(Instant, IdKey)>,
-    /// The address that gets the place which was made for it.
+    /// The address for which a place was made.
     preferred: Option<Source>,
     /// The deadlines of accepted requests, the earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
@@ -58,10 +59,10 @@ pub(super) struct Passive {
     read: usize,
 }
 
-/// The address that a request comes from, as a GID.
+/// The source address of a request, as a GID.
 pub(super) type Source = [u8; 16];
 
-/// A request that has a place.
+/// A request with a place.
 #[derive(Debug)]
 struct Pending {
     source: Source,
@@ -132,7 +133,7 @@ impl Passive {
             self.forget_wait(oldest);
             place = Place::Instead(oldest);
         }
-        // Its peer does not wait for longer, and a flood of requests ends.
+        // Its peer waits no longer, and a flood of requests ends.
         let deadline = now.checked_add(self.timeout);
         self.waiting.push(source, key);
         self.waits.insert(key, (source, deadline));
@@ -146,7 +147,7 @@ impl Passive {
     }
 
     /// Returns a request that has waited, and for which there is a place now: the program sets it
-    /// up. Each address has its turn.
+    /// up. Addresses take turns.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
@@ -158,8 +159,8 @@ impl Passive {
         Some(key)
     }
 
-    /// Makes a place for a request that waits, if another address has more than its share. Returns
-    /// the request that loses it, and its failure.
+    /// Makes a place for a waiting request, if another address has more than its share. Returns the
+    /// request that loses its place, and its failure.
     pub(super) fn make_place(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let Displacement { at, key, instead } = self.displacement()?;
         if at > now {
@@ -193,7 +194,7 @@ impl Passive {
         self.shares.push(source, key);
     }
 
-    /// Forgets that a request waits, except in [`Self::waiting`].
+    /// Removes a request from the wait, except from [`Self::waiting`].
     fn forget_wait(&mut self, key: IdKey) -> Option<(Source, Option<Instant>)> {
         let wait = self.waits.remove(&key)?;
         if let (_, Some(deadline)) = wait {
@@ -296,7 +297,7 @@ impl Passive {
     }
 }
 
-/// A request that loses its place, when, and the address that gets it.
+/// A request that loses its place, the time, and the address that gets the place.
 struct Displacement {
     at: Instant,
     key: IdKey,
@@ -319,12 +320,12 @@ fn outcome(event: Event) -> Option<Outcome> {
     Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
 }
 
-/// The time that a peer has to confirm a connection before another address may get its place. Peers
+/// The time for a peer to confirm a connection before another address may get its place. Peers
 /// confirm within a few round trips; a busy one may take longer.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The addresses with few requests that are looked at for a place: a flood under as many addresses
-/// as it has requests makes each look long otherwise.
+/// The number of addresses considered for a place, those with the fewest requests first: under a
+/// flood from as many addresses as it has requests, each search would otherwise take long.
 const MODEST: usize = 8;
 
 /// The events that are read until the deadlines are looked at.

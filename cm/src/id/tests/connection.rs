@@ -67,7 +67,7 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
         ah_attr: IbUverbsAhAttr { grh, is_global: 1, port_num: 1, ..IbUverbsAhAttr::default() },
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
-        // The longest time, as Linux has it.
+        // The longest time, as in Linux.
         min_rnr_timer: 0,
         port_num: 1,
         timeout: 14,

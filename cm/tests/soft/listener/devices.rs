@@ -1,4 +1,4 @@
-//! The devices of a listener, which a program has before its first client.
+//! The devices of a listener, available to a program before its first client.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -29,7 +29,7 @@ fn a_server_has_its_devices_and_what_connections_share_before_its_first_client()
     for _ in 0..2 {
         let (mut client, mut server) = pair(&listener);
         assert_eq!(server.resources.pd.handle(), pd.handle());
-        // Memory of the domain that was there before serves each connection.
+        // Memory of the domain that existed before serves each connection.
         let received = pd.alloc_buf(64).unwrap();
         server.qp.post_recv_buf(received, ..).unwrap();
         let message = client.resources.pd.register(b"hello".to_vec()).unwrap();

@@ -6,7 +6,7 @@
 //! | [`peers`] | many peers, slow ones, those that give up, and what they can occupy |
 //! | [`closing`] | the end of a listener |
 //! | [`connector`] | times, addresses and options of the side that connects |
-//! | [`devices`] | what a listener has before its first client |
+//! | [`devices`] | a listener's devices before its first client |
 //! | [`ending`] | the end of a connection |
 
 mod closing;

@@ -277,7 +277,7 @@ fn a_peer_that_gives_up_during_the_setup_makes_no_call_fail() {
         if let Some((slow, listener)) = peer.take() {
             let to = slow.to;
             drop(slow);
-            // Behind the message of the end.
+            // Behind the message that ends the connection.
             *behind.lock().unwrap() = Some(Slow::new(to, 0xff_ff08));
             readable(&listener);
             let error = request.id.accept(qp, &ConnParam::default()).unwrap_err();

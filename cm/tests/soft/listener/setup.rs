@@ -71,7 +71,7 @@ fn a_message_that_finds_no_receive_is_sent_again_within_a_millisecond() {
     let listener = Listener::bind(host.at(0)).unwrap();
     let (client, server) = pair(&listener);
     assert_eq!([rnr_timer(&client), rnr_timer(&server)], [12; 2], "0.64 ms");
-    // A program that moves its own queue pair, as each in C does, gets the same.
+    // A program that moves its own queue pair, as every C program does, gets the same.
     let (attr, mask) = server.control.id().init_qp_attr(QpState::RTR).unwrap();
     assert!(mask.contains(QpAttrMask::MIN_RNR_TIMER));
     assert_eq!(attr.min_rnr_timer, ConnParam::MIN_RNR_TIMER);

@@ -99,7 +99,7 @@ fn events_that_wait_stop_only_strangers() {
 fn the_table_and_the_requests_of_all_listeners_are_bounded() {
     for (config, taken) in [
         (Config { max_connections: 3, ..Config::default() }, 3),
-        // One address may have as many as there are free places.
+        // One address may have as many requests as there are free places.
         (Config { max_pending: 5, ..Config::default() }, 3),
     ] {
         let (mut alice, mut bob) = (alice(), bob_with(config));

@@ -313,7 +313,7 @@ fn unsupported(op: &SendOp<'_>, flags: SendFlags) -> PostReason {
     }
 }
 
-/// Returns the operation, and of one for XRC the operation inside of it.
+/// Returns the operation; for an XRC operation, the operation inside it.
 fn op_of(op: &SendOp<'_>) -> OpKind {
     match op {
         SendOp::Xrc { op, .. } => op_of(op),

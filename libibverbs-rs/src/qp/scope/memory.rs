@@ -30,15 +30,15 @@ pub struct ScopedBytes<'scope> {
     pub(super) name: Name,
 }
 
-/// Borrowed memory of a request, which a completion or a refused post returned.
-/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable. It has no lifetime, so that an error
-/// with it leaves a scope by `?`; outside of its scope it is of no use.
+/// Borrowed memory of a request, returned by a completion or a refused post.
+/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable again. It has no lifetime, so `?` can
+/// take an error with it out of a scope, but it is of no use there.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
     pub(super) name: Name,
     pub(super) is_writable: bool,
-    /// Counts until it is dropped; `None` after a post that was refused.
+    /// Counts until dropped; `None` after a refused post.
     _in_flight: Option<Flight>,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Name {
     pub(super) scope: Arc<()>,
 }
 
-/// Converts the error of posting a token into the error that the program gets. The request was not
-/// queued, so that the token does not count any more.
+/// Converts the error of posting a token into the program's error. The request was not queued, so
+/// the token no longer counts.
 pub(super) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
     let returned = error.returned.map(|token| ScopedMemory { _in_flight: None, ..token.0 });
     PostBufError { returned, reason: error.reason }
@@ -132,7 +132,7 @@ impl Registered for ScopedMemory {
 /// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
 pub trait Lent<'scope>: sealed::Lent<'scope> {}
 
-/// Defines a handle as memory of a scope, by the function that takes its reference apart.
+/// Defines a handle to memory of a scope, by the function that takes its reference apart.
 macro_rules! lent {
     ($($handle:ident: $start:ident, writable: $is_writable:literal;)*) => {$(
         impl<'scope> Lent<'scope> for $handle<'scope> {}
@@ -153,14 +153,14 @@ lent! {
 }
 
 impl ScopedBuf<'_> {
-    /// Turns the token of a request that has ended, or was not queued, into its handle.
+    /// Turns the token of a request that has ended, or was never queued, back into its handle.
     ///
     /// # Safety
     /// The token was made of such a handle, which lived as long as this one may.
     pub(super) unsafe fn from_memory(memory: ScopedMemory) -> Self {
         let ScopedMemory { addr, len, name, .. } = memory;
-        // SAFETY: the caller passes the token that was made of this very reference, for which there
-        // is no request.
+        // SAFETY: the caller passes the token made from this very reference, and no request uses
+        // it.
         let bytes =
             unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(addr), len) };
         Self { bytes, name }

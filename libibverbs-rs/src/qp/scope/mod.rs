@@ -239,11 +239,11 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBuf { bytes, name })
     }
 
-    /// Returns the first piece of memory of this scope among what a completion
+    /// Returns the first piece of this scope's memory that a completion
     /// ([`Returned`](crate::Returned)) or a refused post
-    /// ([`PostBufError::returned`](crate::PostBufError::returned)) returned: writable memory can be
-    /// read, written and posted again. Returns `None` for other memory. [`ScopedBytes`] are cloned
-    /// instead.
+    /// ([`PostBufError::returned`](crate::PostBufError::returned)) returned: writable memory can
+    /// then be read, written and posted again. Returns `None` for other memory. [`ScopedBytes`] are
+    /// cloned instead.
     pub fn reclaim<I>(&'scope self, returned: I) -> Option<ScopedBuf<'scope>>
     where
         I: IntoIterator<Item: Into<Memory>>,
@@ -255,9 +255,9 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
             _ => None,
         };
         let token = returned.into_iter().find_map(ours)?;
-        // SAFETY: the token came out of the table, so that its request has ended, or its post was
-        // refused, so that there was none: the device does not access the bytes. It was made of the
-        // only reference to them. They are borrowed for longer than this scope.
+        // SAFETY: the token came out of the table, so its request has ended, or its post was
+        // refused, so there was no request: the device does not access the bytes. The token was
+        // made from the only reference to them. They are borrowed for longer than this scope.
         Some(unsafe { ScopedBuf::from_memory(token) })
     }
 

@@ -41,8 +41,8 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// `wr_id` of its completion.
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf`], with the memory, which [`Scope::reclaim`](crate::Scope::reclaim)
-    /// makes usable again.
+    /// As [`Qp::post_send_buf`]; the error holds the memory, which
+    /// [`Scope::reclaim`](crate::Scope::reclaim) makes usable again.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_buf<M: Lent<'scope>>(
         &mut self,
@@ -55,8 +55,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
         self.qp.send.post(op, flags | SendFlags::SIGNALED, token, range).map_err(given_back)
     }
 
-    /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, without a completion of its
-    /// own.
+    /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, but without a completion.
     ///
     /// # Errors
     /// As [`Qp::post_send_buf_unsignaled`], with the memory.
@@ -92,8 +91,8 @@ impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
     /// its completion.
     ///
     /// # Errors
-    /// As [`Qp::post_recv_buf`], with the memory, which [`Scope::reclaim`](crate::Scope::reclaim)
-    /// makes usable again.
+    /// As [`Qp::post_recv_buf`]; the error holds the memory, which
+    /// [`Scope::reclaim`](crate::Scope::reclaim) makes usable again.
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv_buf(
         &mut self,

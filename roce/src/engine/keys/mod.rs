@@ -86,7 +86,7 @@ struct Bound {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: u32,
-    /// Its low 8 bits become the variant. The upper bits say nothing, as on ConnectX and rxe.
+    /// Its low 8 bits become the variant. The upper bits are ignored, as on ConnectX and rxe.
     pub(crate) new_rkey: u32,
     pub(crate) lkey: u32,
     pub(crate) addr: u64,

@@ -145,7 +145,7 @@ fn start<M: Memory, S: Sink>(
             env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
-        // IBTA 11.6.2: memory management operation error, which verbs call a bind error.
+        // IBTA 11.6.2: memory management operation error, called a bind error in verbs.
         SendOp::LocalInvalidate { rkey } => {
             env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::WindowBind)?;
             psns = 0;

@@ -25,12 +25,13 @@ pub(super) enum Refusal {
     ReceiveTooShort,
     /// The elements of the receive name memory that may not be written.
     ReceiveForbidden,
-    /// The key that the peer invalidates cannot be invalidated. The message itself has arrived.
+    /// The key that the peer wants to invalidate cannot be invalidated. The message itself has
+    /// arrived.
     NotInvalidated,
 }
 
 /// Refuses a request, with the consequences of the error's class (IBTA 9.9.3). `ack_req`: its
-/// packet asks for an acknowledgement.
+/// packet requests an acknowledgement.
 pub(super) fn refuse<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -64,11 +65,11 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     fail(qp, env, psn, code, recv::outcome(qp, status), event);
 }
 
-/// Fails the queue pair after a message that has arrived completely, and whose key cannot be
+/// Fails the queue pair after a message that arrived completely but whose key cannot be
 /// invalidated.
 ///
-/// No NAK leaves (IBTA 9.9.3, class J). An acknowledgement that the peer asked for does, as from
-/// rxe: the peer's request is a success, and the receive ends in error.
+/// No NAK is sent (IBTA 9.9.3, class J). An acknowledgement that the peer requested is, as on rxe:
+/// the peer's request succeeds, and the receive ends in error.
 fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, ack_req: bool) {
     let psn = qp.resp.expected;
     qp.resp.expected = psn.next();

@@ -206,8 +206,9 @@ fn write<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Takes the receive of a write with immediate data whose memory cannot be accessed, so that it
-/// ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the message.
+/// Takes the receive of a write with immediate data whose memory cannot be accessed, so that the
+/// receive ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the
+/// message.
 #[cold]
 fn take_unplaced<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -218,7 +219,7 @@ fn take_unplaced<M: Memory, S: Sink>(
 ) {
     let is_of_memory = matches!(refusal, Refusal::Access | Refusal::Unreachable);
     if is_of_memory && headers.bth.opcode.has_imm() && qp.service != Service::Uc {
-        // Without a receive, the event alone reports the error.
+        // Without a receive, only the event reports the error.
         let _ = receive::take(qp, env, scope.srq);
     }
 }

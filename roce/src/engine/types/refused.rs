@@ -7,7 +7,7 @@ use super::State;
 /// The reason why a control call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No number is left for one more object.
+    /// No free number for another object.
     NoRoom,
     /// Memory is short.
     NoMemory,

@@ -46,9 +46,9 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers a region of every address for the queue pairs of all protection domains, which
-    /// hold none of them: a null region. Peers may read and write it by the same key; it takes no
-    /// atomics, and no window.
+    /// Registers a null region: one of every address for the queue pairs of all protection domains,
+    /// which holds none of them. Peers may read and write it by the same key; it takes no atomics
+    /// and no window.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
