@@ -1,11 +1,11 @@
 //! Calls with odd arguments, `c-abi/tests/c/arguments.c`: the program prints a line for each call,
-//! and two libraries or devices have to print the same, except for decided differences.
+//! and two libraries or devices must print the same, except for decided differences.
 //!
 //! | compared | where |
 //! |---|---|
 //! | rdma-core's library with this project's, on one device | guests, on rxe and ConnectX |
-//! | rdma-core's library with [what it printed](Recorded) on Linux 6.1 | the same guests |
-//! | soft devices with what rdma-core's library printed there | `tests/programs` of c-abi |
+//! | rdma-core's library with [its output](Recorded) on Linux 6.1 | the same guests |
+//! | soft devices with the recorded output of rdma-core's library | `tests/programs` of c-abi |
 //!
 //! [`ROWS`] are the decided differences. `docs/c-abi.md` has the same table.
 
@@ -56,9 +56,9 @@ pub struct Row {
     pub calls: &'static [&'static str],
     /// The devices on which they differ.
     pub devices: &'static [Device],
-    /// The beginning of what rdma-core's library prints.
+    /// The beginning of the output of rdma-core's library.
     pub theirs: &'static str,
-    /// The beginning of what this project's library prints.
+    /// The beginning of the output of this project's library.
     pub ours: &'static str,
     /// The call as the document names it.
     pub shown: &'static str,
@@ -164,7 +164,7 @@ impl Row {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();
-        // The numbers that a queue pair has taken are in the reason.
+        // The reason names the values that a queue pair has taken.
         let result = |text: &'static str| match text {
             NO_ERRNO => "no errno".to_owned(),
             "E" => "`EINVAL` or `EOPNOTSUPP`".to_owned(),
@@ -199,8 +199,8 @@ pub fn calls(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.split_once(": "))
 }
 
-/// Returns the differences between two outputs of the program. A call that one does not have has an
-/// empty result there.
+/// Returns the differences between two outputs of the program. A call missing from one of them has
+/// an empty result there.
 #[must_use]
 pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
     let of = |output: &'a str, call| calls(output).find(|(other, _)| *other == call);
@@ -242,8 +242,8 @@ impl Recorded {
     }
 }
 
-/// Returns the results of a soft device that are neither those of rxe nor those of ConnectX, and
-/// for a queue pair's numbers not those of ConnectX.
+/// Returns the results of a soft device that match neither rxe nor ConnectX; a queue pair's numbers
+/// must match ConnectX.
 #[must_use]
 pub fn of_no_device(output: &str) -> Vec<Difference<'_>> {
     let mut found = Vec::new();
@@ -268,11 +268,12 @@ pub fn undecided<'a>(device: Device, all: &[Difference<'a>]) -> Vec<Difference<'
     all.iter().filter(|one| !ROWS.iter().any(|row| row.explains(device, one))).copied().collect()
 }
 
-/// Runs the program on both libraries, and compares what they print; on Linux 6.1, what rdma-core's
-/// prints with what is recorded as well, unless the device is another one than the recorded.
+/// Runs the program on both libraries and compares their outputs. On Linux 6.1 it also compares the
+/// output of rdma-core's library with the recorded one, unless the device is not one of the
+/// recorded ones.
 ///
 /// # Errors
-/// A skip where a library is not there; a failure with the differences that are not decided.
+/// A skip if a library is missing; a failure with the differences that are not decided.
 pub fn same_on_both_libraries(device: Device, name: &str, is_recorded: bool) -> CaseResult {
     let program = compiled(&PROGRAM)?;
     let output = |maker: Maker| -> CaseResult<String> {

@@ -3,7 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
-//! | [`arguments`] | calls of C with odd arguments, and the decided differences from rdma-core |
+//! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`forked`] | functions in processes of their own |
 //! | [`process`] | commands with a deadline, servers |

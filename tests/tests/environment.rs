@@ -1,4 +1,4 @@
-//! The libraries read the environment in one place, which gives nothing in a set-user-ID program.
+//! The libraries read the environment in one place, which returns nothing in a set-user-ID program.
 
 use std::path::{Path, PathBuf};
 
@@ -21,14 +21,14 @@ const LIBRARIES: &[&str] = &[
 /// The one file that reads it.
 const READER: &str = "verbs-core/src/environment.rs";
 
-/// Ways to read it. A thread without a stack size has that of `RUST_MIN_STACK`.
+/// Ways to read it. The stack size of a thread defaults to `RUST_MIN_STACK`.
 const READS: &[&str] = &["env::var", "getenv", "env::{var", "environ()", "thread::spawn(", "thread::Builder"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }
 
-/// Adds the sources below a folder that are no tests.
+/// Adds the sources below a folder, except tests.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
@@ -41,7 +41,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the lines that read the environment or start a thread with a stack of its size.
+/// Returns the lines that read the environment or start a thread with a stack of default size.
 fn reads(text: &str) -> Vec<String> {
     let is_of_tests = |line: &&str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
     let code = text.lines().take_while(|line| !is_of_tests(line));

@@ -36,8 +36,8 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Returns whether a text is a number of 32 bits as a whole: what [`strtol`] and [`strtoul`] read
-/// of it is what it looks like.
+/// Returns whether the whole text is a number of 32 bits, so that [`strtol`] and [`strtoul`] return
+/// the number that it looks like.
 pub fn is_number(text: &[u8]) -> bool {
     let (_, magnitude) = integer(text);
     let digits = text.trim_ascii().strip_prefix(b"-").or_else(|| text.trim_ascii().strip_prefix(b"+"));

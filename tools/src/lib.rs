@@ -27,9 +27,9 @@
 //! are the only options that rdma-core does not have: only their full names are accepted, and the
 //! usage text leaves them out, so that misuse prints the same.
 //!
-//! Numbers on command lines are those that `strtol(3)` and its like return to rdma-core's programs:
-//! `-n abc` is 0, and `-s 99999999999999` keeps its low 32 bits. The ping-pongs say so on standard
-//! error.
+//! Numbers on command lines are read as `strtol(3)` and similar functions do in rdma-core's
+//! programs: `-n abc` is 0, and `-s 99999999999999` keeps its low 32 bits. The ping-pongs report
+//! this on standard error.
 
 pub mod asyncwatch;
 pub mod cm;

@@ -75,8 +75,8 @@ rules! {
     /// only reports it.
     BlueFlameContent: "a work request stored through BlueFlame equals the one in the queue",
     /// Only reported: early Linux drivers stored the last of several frames (`mlx5e_sq_xmit` with
-    /// `bf_budget`), so that devices accept it. libmlx5 stores a request that was posted alone
-    /// (`post_send_db`), and rings with the first 8 bytes of the last one otherwise.
+    /// `bf_budget`), so devices accept it. libmlx5 stores a request only if it was posted alone
+    /// (`post_send_db`), and otherwise rings with the first 8 bytes of the last one.
     BlueFlameSingle: "a work request is stored through BlueFlame only if its doorbell announces no other",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
     CqDoorbell: "a completion queue's consumer index does not pass its producer and does not decrease",
@@ -89,7 +89,8 @@ rules! {
     WqeReserved: "reserved bits of a work request are 0",
     WqeOverrun: "no more work requests are posted than the queue holds",
     WqeState: "sends are posted in a state that allows them",
-    /// libmlx5 has either. UCX stores a header inline in front of elements (`rc_mlx5.inl`).
+    /// libmlx5 stores one or the other. UCX stores a header inline in front of elements
+    /// (`rc_mlx5.inl`).
     WqeInline: "inline data has its declared length, and is one segment in front of all elements",
     /// The keys of a queue pair belong to its program: a wrong one ends in an error completion,
     /// without a complaint.
@@ -121,10 +122,10 @@ rules! {
     WqeChanged: "a work request stays unchanged in its queue from the doorbell until it ends",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
-    /// The device takes a length of 0 as 2 GiB. libmlx5 leaves such elements out of the receives of
+    /// The device treats a length of 0 as 2 GiB. libmlx5 omits such elements from the receives of
     /// queue pairs and work queues (`mlx5_post_recv`, `mlx5_post_wq_recv`). It stores them in
-    /// shared receive queues (`mlx5_post_srq_recv`), where a program may ask for one: there the
-    /// element only means 2 GiB.
+    /// shared receive queues (`mlx5_post_srq_recv`), where a program may request one: there the
+    /// element just means 2 GiB.
     RecvLength: "an element of a receive queue's list has a length that is not 0",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
     /// Only reported: the effect of a wrong checksum on a device is unknown.

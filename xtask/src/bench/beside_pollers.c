@@ -1,10 +1,10 @@
-/* What `cargo xtask bench` measures control calls with while other threads poll without a pause.
- * Prints the 99th percentile of each call's time in microseconds:
+/* The program by which `cargo xtask bench` measures control calls while other threads poll without
+ * a pause. Prints the 99th percentile of each call's time in microseconds:
  *
  *     ibv_req_notify_cq 1.234
  *     ibv_destroy_qp 5.678
  *
- * Arguments: the device, the number of pollers, that of calls. It runs on either library. */
+ * Arguments: the device, the numbers of pollers and of calls. It runs on either library. */
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdio.h>

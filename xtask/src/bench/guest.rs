@@ -161,8 +161,9 @@ fn ip(words: &str) -> Result<()> {
 /// The C program that measures control calls beside threads that poll without a pause.
 pub(super) const BESIDE_POLLERS: &str = "beside_pollers";
 
-/// Measures control calls of C programs beside pollers: the 99th percentile of their times, on
-/// rdma-core's library and ours on rxe, and on ours on soft, each the median of interleaved runs.
+/// Measures control calls of C programs beside pollers: the 99th percentile of their times with
+/// rdma-core's library and ours on rxe, and with ours on soft, each as the median of interleaved
+/// runs.
 fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
     const CALLS: [&str; 2] = ["ibv_req_notify_cq", "ibv_destroy_qp"];
     let program = plan.theirs.join(BESIDE_POLLERS);
@@ -335,7 +336,7 @@ fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The drivers of other devices in rdma-core's list, as Debian installs it, until this is dropped.
+/// Restores the drivers of other devices to rdma-core's list, as Debian installs it, until dropped.
 struct OtherDrivers(Vec<PathBuf>);
 
 impl OtherDrivers {

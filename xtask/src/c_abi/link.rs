@@ -126,7 +126,7 @@ impl Linking<'_> {
     fn image_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
-        // A thread that is cancelled in one of these would take locks along.
+        // A thread cancelled in one of these would leave its locks taken.
         let replaced = points::RAW.iter().chain(points::GUARDED);
         arguments.extend(replaced.map(|name| format!("-Wl,--wrap={name}").into()));
         arguments.push("-Wl,--whole-archive".into());

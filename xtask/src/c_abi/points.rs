@@ -30,12 +30,12 @@ pub(super) const RAW: &[&str] = &[
 /// Functions whose replacement calls them with cancellation disabled.
 pub(super) const GUARDED: &[&str] = &["getaddrinfo", "getifaddrs", "pthread_cond_wait", "pthread_join"];
 
-/// The functions in which a thread that waits for an event may be cancelled: second names that the
-/// C library has for `poll` and `read`.
+/// The functions in which a thread that waits for an event may be cancelled: the C library's
+/// alternative names for `poll` and `read`.
 pub(super) const WAITS: &[&str] = &["__poll", "__read"];
 
-/// All cancellation points, without those of `<stdio.h>` and of System V, which no Rust code calls.
-/// `fcntl` is one with `F_SETLKW` alone, which this library does not use.
+/// All cancellation points, except those of `<stdio.h>` and of System V, which no Rust code calls.
+/// `fcntl` is one only with `F_SETLKW`, which this library does not use.
 ///
 /// # References
 /// `pthreads(7)`

@@ -32,8 +32,8 @@ pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
 /// Checks what `libibverbs.so.1` exports, in which nodes, and what it needs.
 ///
 /// # Errors
-/// A symbol or a node is missing, one is there that the table lacks, a library is needed that is
-/// none of C's, or a thread could be cancelled elsewhere than in a wait for an event.
+/// A symbol or a node is missing, one exists that the table lacks, a needed library is not one of
+/// C's, or a thread could be cancelled outside a wait for an event.
 pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()
@@ -61,8 +61,8 @@ pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the cancellation points among nm's undefined names that are neither guarded nor those of
-/// waits. Their versions stand behind an `@`.
+/// Returns the cancellation points among nm's undefined names, except guarded functions and waits.
+/// Versions follow an `@`.
 fn cancellation_points(text: &str) -> Vec<&str> {
     posix_names(text)
         .map(|name| name.split('@').next().unwrap_or_default())

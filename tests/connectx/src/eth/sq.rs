@@ -94,7 +94,7 @@ impl Broken {
 }
 
 impl Sq {
-    /// Returns the end of the last work request that a doorbell announced.
+    /// Returns the end of the last work request announced by a doorbell.
     fn head(&self) -> u16 {
         self.rung.as_ref().map_or(self.taken, |rung| rung.head)
     }

@@ -1,8 +1,8 @@
-//! [`Inlined`]: the inline bytes of work requests that have elements as well.
+//! [`Inlined`]: the inline bytes of work requests that also have elements.
 //!
-//! The engine takes a message from elements, or from inline bytes. Bytes in front of elements thus
-//! become an element of a key that the model has for itself. They stay at an address of this key as
-//! long as the send queue holds them.
+//! The engine takes a message either from elements or from inline bytes. Bytes in front of elements
+//! therefore become an element of a key private to the model. They stay at an address of this key
+//! as long as the send queue holds them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inlined(Arc<Mutex<BTreeMap<u64, Weak<[u8]>>>>);
 
-/// The distance of addresses, which is more than a work request has bytes.
+/// The distance between addresses, larger than any work request.
 const STEP: u64 = 1 << 12;
 
 impl Inlined {

@@ -9,9 +9,9 @@
 //! |---|---|
 //! | `length > 0` | a piece of memory |
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
-//! | `length == 0`, another key | 2 GiB: a provider leaves such elements of a program out |
+//! | `length == 0`, another key | 2 GiB: a provider omits such elements of a program |
 //!
-//! libmlx5 leaves them out of a queue pair's own receives, but not of shared ones, so that only the
+//! libmlx5 omits them from a queue pair's own receives, but not from shared ones, so only the
 //! former break a rule ([`Rule::RecvLength`]).
 //!
 //! A list of zeros means 2 GiB at a key that does not exist: a device accepts the receive, and a

@@ -35,7 +35,7 @@ impl<B: Bus> Function<B> {
     ///
     /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Returns what the doorbell announced; `None` if nothing was rung. Rings an Ethernet send
+    /// Returns the announced work requests; `None` if nothing was rung. Rings an Ethernet send
     /// queue if the number belongs to one.
     pub(crate) fn ring_sq(
         &mut self,
@@ -92,7 +92,7 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(rule, what);
             return None;
         }
-        // A device may take any of these bytes from the doorbell, or all from the queue.
+        // A device may take any of these bytes from the doorbell, or all of them from the queue.
         let mut begin = [0; 8];
         let qp = self.core.qps.get(&qpn)?;
         if shape.read(&qp.pages, &self.core.bus, index, &mut begin).is_ok() && begin != doorbell {

@@ -99,7 +99,7 @@ impl Bytes {
         Self::Elements { before: Vec::new(), sges }
     }
 
-    /// Returns the engine's form. Bytes in front of elements are left out: the caller makes them an
+    /// Returns the engine's form. Bytes in front of elements are omitted: the caller makes them an
     /// element.
     pub(crate) fn payload(&self) -> Payload<'_> {
         match self {

@@ -26,10 +26,10 @@ const LEN: usize = 200;
 /// The receives that fit into a shared queue.
 const DEPTH: u32 = 6;
 
-/// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
+/// Longer than any message takes on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The kinds that a device without XRC cannot reach.
+/// The kinds of calls that a device without XRC cannot reach.
 const KINDS: [Kind; 9] = [
     Kind::XrcPost,
     Kind::XrcSend,
@@ -42,11 +42,11 @@ const KINDS: [Kind; 9] = [
     Kind::XrcDrop,
 ];
 
-/// A domain, what is in it, and the initiators that send to its targets.
+/// A domain with its objects, and the initiators that send to its targets.
 struct Domain {
-    /// Of the context that the initiators belong to.
+    /// In the initiators' context.
     from: Pd,
-    /// Of the shared queues.
+    /// In the shared queues' context.
     pd: Pd,
     xrcd: Xrcd,
     queues: Vec<Queue>,
@@ -157,12 +157,12 @@ impl Actor<'_> {
         Ok(Pair { initiator, cq, target })
     }
 
-    /// Ends everything. Where the queues are taken apart, each receive has to come back once.
+    /// Ends everything. If the queues are ended one by one, each receive has to come back once.
     fn end_domain(&mut self, domain: Domain) -> CaseResult {
         let Domain { xrcd, queues, pairs, .. } = domain;
         match self.choices.below(4) {
             0 => {
-                // The domain lives until nothing of it is left.
+                // The domain lives until all of its objects are gone.
                 drop(xrcd);
                 for Pair { initiator, target, .. } in pairs {
                     if self.rarely(2) {
@@ -280,7 +280,7 @@ impl Domain {
 }
 
 impl Queue {
-    /// Posts a receive, if there is room.
+    /// Posts a receive if there is room.
     fn post(&mut self, pd: &Pd, actor: &Actor<'_>) -> CaseResult {
         let buf = pd.alloc_buf(LEN)?;
         let addr = buf.addr();
@@ -297,7 +297,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a message, and compares it with those that were sent.
+    /// Waits for a message, and compares it with the sent ones.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

@@ -292,7 +292,7 @@ fn values_beyond_their_limits_are_refused_by_name<P: Provider>(context: &Context
         let Cause::Limit { name: its, asked, max: most, .. } = error.cause else { panic!("{error}") };
         assert_eq!((its, asked, most), (name, max + 1, max), "{error}");
     };
-    // rxe takes any number of reads as a target.
+    // rxe accepts any number of reads as a target.
     let rxe = is_rxe()?;
     let target = u8::try_from(device.max_qp_rd_atom).unwrap_or(u8::MAX);
     for (name, max, rtr, checked_by_rxe) in [

@@ -200,9 +200,9 @@ impl Options {
         }
     }
 
-    /// Reports a value that is read as another number than it looks like. As C's programs, these
-    /// take what `strtol(3)` and `strtoul(3)` return: scripts that run with either get the same
-    /// numbers.
+    /// Reports a value that is read as another number than it looks like. Like C programs, the
+    /// ping-pongs use the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same
+    /// numbers from both.
     fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
         let has_number = match option.val {
             b'p' | b'i' | b's' | b'm' | b'q' | b'r' | b'n' | b'l' | b'g' => true,

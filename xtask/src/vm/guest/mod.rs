@@ -120,14 +120,14 @@ fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// rdma-core's list of drivers: its library loads each that is listed.
+/// rdma-core's list of drivers, each of which its library loads.
 pub(crate) const DRIVERS: &str = "/etc/libibverbs.d";
 
-/// The drivers of other devices than the guest's, which its list lacks.
+/// The drivers of other devices, which the guest's list lacks.
 pub(crate) const OTHER_DRIVERS: &str = "/etc/libibverbs.others";
 
-/// Moves the drivers of other devices out of rdma-core's list. They take half of the time of a
-/// short program in an emulated guest (0.3 of 0.6 s).
+/// Moves the drivers of other devices out of rdma-core's list. They take half the time of a short
+/// program in an emulated guest (0.3 of 0.6 s).
 fn keep_driver_of(device: &Device) -> Result<()> {
     let driver = match device {
         Device::None => return Ok(()),

@@ -63,7 +63,7 @@ struct Register {
     head: Option<u16>,
 }
 
-/// The work requests that a doorbell announced.
+/// The work requests announced by a doorbell.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
     /// The last one, as the queue has it; empty if it is unreadable or in an Ethernet queue.

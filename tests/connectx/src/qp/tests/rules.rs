@@ -327,7 +327,7 @@ fn a_doorbell_carries_the_last_work_request() {
 
 #[test]
 fn a_doorbell_has_the_first_bytes_of_its_work_request() {
-    // The modifier, the opcode of another request and of a NOP, and a size with as many blocks.
+    // The modifier, the opcode of another request and of a NOP, and a size with the same blocks.
     for (byte, bits) in [(0, 1), (3, 1), (3, opcode::WRITE), (7, 1)] {
         for first in [false, true] {
             let (mut bed, mut cq, mut one, _, memory) = bed(RC);

@@ -267,7 +267,7 @@ fn inline_data_goes_in_front_of_the_elements_behind_it() {
         for len in [0, 1, 12, 13, 40] {
             let (mut bed, mut cq, mut one, _, memory) = bed(service);
             let inline: Vec<u8> = (0..len).map(|n| n as u8 + 100).collect();
-            // Behind a packet's end, too.
+            // Also behind the end of a packet.
             let from = memory.address + 0x2000;
             let bytes: Vec<u8> = (0..0x700).map(|n| n as u8).collect();
             bed.poke(0, from, &bytes);

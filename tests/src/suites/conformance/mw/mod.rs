@@ -205,13 +205,14 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut pair.b.cq, 70, WcOpcode::RECV)
     }
 
-    /// Wants such a message to fail the receive, and to break the receiver.
+    /// Expects such a message to fail the receive and to break the receiver.
     fn peer_cannot_invalidate(&mut self, invalidate_rkey: u32) -> CaseResult {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 72, sge: &[local.sge(32..64)] }])?;
         let sge = [local.sge(0..8)];
         post_send(&mut pair.a.qp, &[signalled(73, SendOp::SendWithInv { invalidate_rkey }, &sge)])?;
-        // The message has arrived, and is acknowledged (`RESPST_ERR_INVALIDATE_RKEY` of rxe, 6.1).
+        // The message has arrived, so it is acknowledged (`RESPST_ERR_INVALIDATE_RKEY` of rxe,
+        // 6.1).
         ended(&wait_one(&mut pair.a.cq)?, 73, WcStatus::SUCCESS, WcStatus::NAMED)?;
         ended(&wait_one(&mut pair.b.cq)?, 72, WcStatus::REM_INV_REQ_ERR, ANY_ERROR)?;
         in_error(&pair.b.qp)?;

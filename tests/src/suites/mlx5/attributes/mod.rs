@@ -42,7 +42,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     [
         Case::new(SUITE, "attributes", move || explained(setup)),
         Case::new(SUITE, "attributes of two runs on one library are the same", move || same(setup)),
-        // A suite of its own, which guests with either kind of port run.
+        // A separate suite, which guests with either kind of port run.
         Case::new("arguments", "the same results on either library", move || {
             same_on_both_libraries(Device::ConnectX, &device(0), setup.port == Port::Roce)
         }),
