@@ -432,6 +432,8 @@ impl<T> Listener<T> {
                     return Ok(None);
                 }
                 wait::until_readable(VERB, &[self.as_fd()], until)?;
+                // Nothing was left before the wait, so the look after it is a first one.
+                call.handled = 0;
                 continue;
             };
             state.passive.has_read();
@@ -609,7 +611,7 @@ struct Call {
     deadline: Option<Instant>,
     /// Whether there was time when the call began. A call without time handles all pending events.
     has_time: bool,
-    /// The number of rounds so far.
+    /// The number of rounds since the last wait.
     handled: usize,
 }
 

@@ -10,7 +10,7 @@ use rdmacm::{Connector, EventChannel, Incoming, Listener, ListenerInit, PortSpac
 use verbs::{AsyncEventType, CqInit, Errno, InitAttr, QpInit, QpType, SrqInit};
 
 use crate::listener::{Slow, client, pair};
-use crate::support::{Host, PATIENCE};
+use crate::support::{Host, PATIENCE, is_readable};
 
 /// A loop that waits for the edges of one descriptor.
 pub(crate) struct EdgeLoop(Epoll);
@@ -126,6 +126,16 @@ fn the_control_of_a_connection_makes_an_edge_at_its_end() {
         is_over |= ends;
         ends
     });
+}
+
+#[test]
+fn a_listener_is_not_readable_after_a_call_that_has_timed_out() {
+    let host = Host::new();
+    let listener = Listener::bind(host.at(0)).unwrap();
+    assert!(listener.accept_within(Duration::from_millis(1)).unwrap().is_none());
+    assert!(!is_readable(&listener));
+    assert!(listener.next_incoming(Duration::from_millis(1)).unwrap().is_none());
+    assert!(!is_readable(&listener));
 }
 
 #[test]
