@@ -7,20 +7,36 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::ChildStdout;
 
+use nix::ifaddrs::getifaddrs;
 use nix::unistd::geteuid;
 use rdmacm::{EventChannel, EventKind, PortSpace};
 
 use crate::process::{Process, command_on, line, send};
 use crate::support::{Host, next, resolved};
 
-/// Addresses of this machine; the last belongs to no device.
+/// Addresses of this machine; the third belongs to no device.
 const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 3, 2, 1)];
+
+/// Returns [`ADDRESSES`], and one of an interface to the network if this machine has any.
+fn addresses() -> Vec<Ipv4Addr> {
+    let outer = getifaddrs().unwrap().find_map(|entry| {
+        let ip = entry.address?.as_sockaddr_in()?.ip();
+        (!ip.is_loopback()).then_some(ip)
+    });
+    ADDRESSES.into_iter().chain(outer).collect()
+}
+
+/// Returns what another user can take: `names`, and that of the interface.
+fn with_outer(names: &str) -> String {
+    let outer = addresses().split_off(ADDRESSES.len());
+    outer.iter().fold(names.to_owned(), |names, ip| format!("{names} {ip}"))
+}
 
 /// A process that a test starts, not a test itself: takes all free names of a port, and replies
 /// that nothing listens.
 pub(crate) fn squat(port: u16) {
     let mut taken = Vec::new();
-    for ip in ADDRESSES {
+    for ip in addresses() {
         let name = format!("verbs-soft/cm/2/{:x}/{port}/{ip}", PortSpace::TCP.0);
         let Ok(name) = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()) else {
             continue;
@@ -85,8 +101,8 @@ fn another_user_takes_no_client_of_a_listener_on_all_addresses() {
     }
     let _host = Host::new();
     for (service, squatter) in [(0, 1000), (1000, 1001)] {
-        for to in ADDRESSES {
-            connect_beside((service, "listen"), squatter, "127.3.2.1", to);
+        for to in addresses() {
+            connect_beside((service, "listen"), squatter, &with_outer("127.3.2.1"), to);
         }
     }
 }
@@ -98,7 +114,8 @@ fn another_user_takes_no_client_of_a_listener_on_the_loopback_address() {
     }
     let _host = Host::new();
     for (service, squatter) in [(0, 1000), (1000, 1001)] {
-        connect_beside((service, "local"), squatter, "0.0.0.0 127.3.2.1", Ipv4Addr::LOCALHOST);
+        let taken = with_outer("0.0.0.0 127.3.2.1");
+        connect_beside((service, "local"), squatter, &taken, Ipv4Addr::LOCALHOST);
     }
 }
 

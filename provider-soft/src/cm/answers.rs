@@ -27,8 +27,9 @@
 //! | of another user | none, or of the same user | the first |
 //! | of another user, at its device | of root or the client's user, on named devices | the first |
 //! | of another user | of root or the client's user | the second |
-//! | of another user, at 127.0.0.0/8 by name | of a third user, by name | the second |
-//! | of another user | of a third user | the first |
+//! | of another user, at its device | of a third user | the first |
+//! | of another user, at a loopback address | of a third user, on named devices | the first |
+//! | of another user | of a third user | the second |
 //!
 //! A named device has an address given by `VERBS_SOFT` or the program. A device by name has another
 //! address, which its clients have to ask for.
@@ -307,7 +308,8 @@ impl Answers {
         Ok(if of_all.is_trusted() {
             is_at_device && !is_by_name
         } else {
-            is_at_device || !is_by_name || !ip.is_loopback()
+            // Elsewhere, a listener on the address itself has the device there.
+            is_at_device || !is_by_name && ip.is_loopback()
         })
     }
 
