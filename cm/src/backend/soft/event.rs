@@ -223,10 +223,11 @@ impl State {
     /// meanwhile stays, and has left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
-        let unread = queue.take(is_it);
-        if !unread.is_empty() {
+        for (id, place) in queue.take(is_it).into_iter().filter_map(|entry| entry.request) {
+            // At once, for the request that comes next may need another place.
+            drop(place);
             self.forget(request);
-            self.garbage.push(Garbage::Entries(unread));
+            self.garbage.push(Garbage::Request(id));
         }
     }
 

@@ -10,6 +10,7 @@ use nix::sys::epoll::Epoll;
 use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
 use verbs::{Ece, Errno, QpType};
 
+use super::SoftId;
 use super::adapter::{Adapter, LINGER, REPEAT};
 use super::connect::Request;
 use super::origin::InterfaceAddress;
@@ -102,6 +103,7 @@ pub(super) struct State {
 pub(super) enum Garbage {
     Id(Box<Id>),
     Entries(Vec<Entry>),
+    Request(SoftId),
     Port(Port),
 }
 

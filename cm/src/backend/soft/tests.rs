@@ -7,10 +7,12 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use ib_cm::cm::Address as MadSource;
+use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, ServiceId, ip, path, req};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use nix::sys::socket::{Backlog, listen};
-use verbs::AccessFlags;
 use verbs::soft::cm::Port;
+use verbs::{AccessFlags, Gid};
 
 use super::record::Key;
 use super::state::State;
@@ -352,4 +354,56 @@ fn an_id_ends_while_its_listener_is_asked() {
     // A wake-up that was on its way.
     asking.state.on_ready(Token::Lookup(asking.id));
     assert!(asking.state.lookups.is_empty() && asking.queue.next().is_none());
+}
+
+/// Returns a request to a listener, of a connection that only its sender has.
+fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
+    let IpAddr::V4(target) = listener.ip() else { panic!("an IPv4 address") };
+    let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
+    let [local_gid, remote_gid] = [source, target].map(|ip| Gid::from(IpAddr::V4(ip)).0);
+    let request = req::Repr {
+        local_comm_id: number,
+        service_id: ServiceId::ip(WireSpace::TCP, listener.port()),
+        local_ca_guid: 9,
+        local_qpn: number,
+        path_mtu: Mtu::B1024,
+        primary: path::Repr { local_gid, remote_gid, ..path::Repr::default() },
+        private_data: req::Data::new(&header.emit()).unwrap(),
+        ..req::Repr::default()
+    };
+    request.into()
+}
+
+#[test]
+fn requests_that_make_room_for_others_at_once_are_as_many_as_those() {
+    const BACKLOG: usize = 4;
+    let device = verbs::soft::auto().unwrap();
+    let own = Port::of(device.info()).expect("a soft device");
+    let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
+    let queue = Queue::new().unwrap();
+    let listener = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();
+    state.bind(listener, &(own.address(), 0).into()).unwrap();
+    state.listen(listener, BACKLOG as u32).unwrap();
+    let at = state.ids[&listener].local.unwrap();
+    let adapter = state.ids[&listener].adapter.unwrap();
+    let mut ask = |sources: &[u8]| {
+        let now = state.now();
+        let cm = &mut state.adapters.get_mut(&adapter).unwrap().cm;
+        for (number, last) in sources.iter().enumerate() {
+            let source = Ipv4Addr::new(127, 76, 0, *last);
+            let from = MadSource::gsi(own.gid().0, Gid::from(IpAddr::V4(source)).0);
+            let number = 1 + number as u32;
+            cm.input(now, &from, &request_of(source, at, number).emit(number.into(), 0));
+        }
+        state.flush();
+    };
+    // One address has all places. Then two others ask.
+    ask(&[1; BACKLOG]);
+    ask(&[2, 3]);
+    let unread = queue.take(|_| true);
+    let are_requests: Vec<_> = unread.iter().map(|entry| entry.request.is_some()).collect();
+    // They are no ids of the process's manager.
+    let garbage = core::mem::take(&mut state.garbage);
+    core::mem::forget((unread, garbage));
+    assert_eq!(are_requests, [true; BACKLOG]);
 }
