@@ -158,14 +158,15 @@ impl State {
     }
 
     /// Resumes the ids that shared a finished question: its answer is known, or the first of them
-    /// starts a new one.
+    /// starts a new one, for which the others wait on, each until its own deadline.
     fn go_on(&mut self, question: Option<Question>) {
         let Some(question) = question else { return };
         let shares = |pending: &PendingLookup| matches!(&pending.asks, Asks::Other(its) if *its == question);
-        let keys: Vec<_> =
-            self.lookups.iter().filter(|(_, pending)| shares(pending)).map(|(key, _)| *key).collect();
-        for key in keys {
-            let Some(PendingLookup { deadline, then, .. }) = self.lookups.remove(&key) else { continue };
+        let mut from = Key(0);
+        loop {
+            let next = self.lookups.range(from..).find(|(_, pending)| shares(pending));
+            let Some(key) = next.map(|(key, _)| *key) else { return };
+            let Some(PendingLookup { deadline, then, .. }) = self.lookups.remove(&key) else { return };
             match then {
                 Then::Resolve(destination, limits) => {
                     if let Err(errno) = self.seek_address(key, destination, limits) {
@@ -174,6 +175,14 @@ impl State {
                 }
                 Then::Request(request) => self.seek_again(key, request, deadline),
             }
+            let asks_again = self.lookups.get(&key).is_some_and(|pending| match &pending.asks {
+                Asks::Own(lookup) => lookup.question().as_ref() == Some(&question),
+                Asks::Other(its) => *its == question,
+            });
+            if asks_again {
+                return;
+            }
+            from = key;
         }
     }
 

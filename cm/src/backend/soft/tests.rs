@@ -348,6 +348,29 @@ fn ids_that_look_for_one_listener_ask_it_once() {
 }
 
 #[test]
+fn ids_that_share_a_question_expire_each_at_its_own_deadline() {
+    let timed_out = Some((EventType::ADDR_ERROR, -Errno::TIMEDOUT.raw()));
+    let mut resolving = Resolving::new();
+    resolving.name.set_nonblocking(true).unwrap();
+    for timeout_ms in [20_000, 20_000, 20_000, 60_000, 40_000, 60_000] {
+        resolving.resolve(timeout_ms);
+    }
+    let _asked = resolving.name.accept().expect("the first question");
+    // The time, the ids that expire, and the questions that the others ask instead.
+    for (seconds, expired, questions) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
+        resolving.state.advance(Duration::from_secs(seconds));
+        resolving.state.on_time();
+        for _ in 0..expired {
+            assert_eq!(resolving.next(), timed_out);
+        }
+        assert_eq!(resolving.next(), None);
+        let asked = core::iter::from_fn(|| resolving.name.accept().ok()).count();
+        assert_eq!(asked, questions, "after {seconds} s");
+    }
+    assert!(resolving.state.lookups.is_empty() && resolving.next().is_none());
+}
+
+#[test]
 fn an_id_ends_while_its_listener_is_asked() {
     let mut asking = Asking::new();
     asking.state.destroy(asking.id);

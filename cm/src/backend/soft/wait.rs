@@ -74,8 +74,11 @@ impl State {
         for adapter in self.adapters.values_mut() {
             adapter.cm.handle_timeout(now);
         }
-        let late: Vec<_> =
-            self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now).map(|(key, _)| *key).collect();
+        let late = self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now);
+        // Those that ask come last, so that none asks again for an id that is late, too.
+        let (asking, waiting): (Vec<_>, Vec<_>) =
+            late.partition(|(_, lookup)| matches!(lookup.asks, Asks::Own(_)));
+        let late: Vec<_> = waiting.into_iter().chain(asking).map(|(key, _)| *key).collect();
         for key in late {
             self.end_lookup(key, Err(Errno::TIMEDOUT));
         }
