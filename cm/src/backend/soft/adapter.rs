@@ -45,14 +45,17 @@ pub(super) struct Adapter {
 }
 
 /// The number of requests handled before timers, events and calls of other threads get their turn.
-const ROUND: usize = 64;
+pub(super) const ROUND: usize = 64;
 
 /// The number of MADs received before requests are handled although more wait: the capacity of
 /// queue pair 1.
-const RECEIVED: usize = 8192;
+pub(super) const RECEIVED: usize = 8192;
+
+/// The number of other messages handled in a row.
+pub(super) const OTHERS: usize = 512;
 
 /// The largest number of requests that wait to be handled, 1.2 MiB under a flood.
-const INTAKE: usize = 4096;
+pub(super) const INTAKE: usize = 4096;
 
 /// The time that the release of connections continues without an id.
 pub(super) const LINGER: u64 = 10_000_000_000;
@@ -101,14 +104,17 @@ impl Adapter {
     }
 
     /// Receives the MADs that have arrived, and passes them to the communication manager, requests
-    /// last and at most [`ROUND`] of them. Returns whether more may wait without the descriptor
-    /// being readable.
+    /// last and at most [`ROUND`] of them, and at most [`OTHERS`] other messages. Returns whether
+    /// more may wait without the descriptor being readable.
     ///
     /// Queue pair 1 drops MADs that do not fit, whoever sent them, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
-        let mut has_more = true;
+        let (mut has_more, mut others) = (true, 0);
         for _ in 0..RECEIVED {
+            if others == OTHERS {
+                break;
+            }
             let Some(received) = self.gsi.recv() else {
                 has_more = false;
                 break;
@@ -121,6 +127,7 @@ impl Adapter {
             if !self.intake.sort(&from, &received.mad) {
                 self.cm.input(now, &from, &received.mad);
                 self.send();
+                others += 1;
             }
         }
         for _ in 0..ROUND {
@@ -223,7 +230,7 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::time::{Duration, Instant};
 
-    use ib_cm::wire::{Message, req};
+    use ib_cm::wire::{Message, req, rtu};
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
@@ -237,25 +244,36 @@ mod tests {
 
     #[test]
     fn a_flood_of_requests_is_handled_in_rounds() {
-        const SENT: u64 = 300;
+        is_handled_in_rounds(Message::from(req::Repr::default()), ROUND);
+    }
+
+    #[test]
+    fn a_flood_of_other_messages_is_handled_in_rounds() {
+        is_handled_in_rounds(Message::from(rtu::Repr::default()), OTHERS);
+    }
+
+    /// Sends messages of a stranger, of which a call handles `most`.
+    #[track_caller]
+    fn is_handled_in_rounds(message: Message, most: usize) {
+        let (sent, most) = (5 * most as u64 / 2, most as u64);
         let ((_keeps, port), (_keeps_too, stranger)) = (port(), port());
         let mut adapter = Adapter::new(&port).unwrap();
         let to = MadAddress::new(port.gid());
         let stranger = stranger.take_gsi().unwrap();
-        let mad = Message::from(req::Repr::default()).emit(1, 0);
-        for _ in 0..SENT {
+        let mad = message.emit(1, 0);
+        for _ in 0..sent {
             while stranger.send(&to, &mad).is_err() {}
         }
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut received = 0;
-        while received < SENT {
+        while received < sent {
             assert!(Instant::now() < deadline, "{received} arrived");
             let is_more = adapter.receive(Time(0));
             let count = adapter.cm.counters().received - received;
-            assert!(count <= ROUND as u64, "{count} at once");
-            assert_eq!(is_more, count == ROUND as u64);
+            assert!(count <= most, "{count} at once");
+            assert_eq!(is_more, count == most);
             received += count;
-            if !is_more && received < SENT {
+            if !is_more && received < sent {
                 let mut fds = [PollFd::new(adapter.gsi.as_fd(), PollFlags::POLLIN)];
                 poll(&mut fds, PollTimeout::from(1000_u16)).unwrap();
             }

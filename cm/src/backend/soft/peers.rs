@@ -15,6 +15,7 @@
 use verbs::Gid;
 use verbs::soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 
+use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
 use super::record::Key;
 use super::state::State;
 use super::wait::Token;
@@ -202,8 +203,8 @@ struct Unwatched {
 /// The time after which the listener of an unanswered request is looked for again: 1 s.
 const LOOK_AGAIN: u64 = 1_000_000_000;
 
-/// The rounds in which all datagrams of a full queue are received.
-const ROUNDS: usize = 32;
+/// The rounds in which all datagrams of a full queue and a full intake are handled.
+const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
 /// The most processes that are watched, each by a descriptor.
 const MAX_PEERS: usize = 256;
