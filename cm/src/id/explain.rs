@@ -176,6 +176,12 @@ pub(super) fn no_device(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() })
 }
 
+/// Returns the error of a look for the devices of an address that has none.
+pub(super) fn no_device_at_address(verb: &'static str) -> Error {
+    let reason = "no device has the address that the id is bound to (`ibv_devices`, `VERBS_SOFT`)";
+    Error::new(verb, "", Errno::NODEV).because(Cause::Other { reason: reason.into() })
+}
+
 /// Returns the error of private data beyond what the protocol's message carries, or the error
 /// itself where that is not the cause.
 pub(super) fn private_data(error: Error, length: usize, max: impl FnOnce() -> usize) -> Error {

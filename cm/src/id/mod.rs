@@ -171,7 +171,11 @@ impl CmId {
         const VERB: &str = "open_device";
         let inner = &self.inner;
         let keys = inner.explained(inner.backend.devices())?;
-        let (mut opened, mut last) = (Vec::new(), explain::no_device(VERB));
+        let mut opened = Vec::new();
+        let mut last = match keys[..] {
+            [] if self.local_addr()?.is_some() => explain::no_device_at_address(VERB),
+            _ => explain::no_device(VERB),
+        };
         for key in keys {
             match device::find(key).and_then(|device| device::open(key, &device)) {
                 Ok(device) => opened.push(device),

@@ -1,14 +1,14 @@
 //! The devices of a listener, available to a program before its first client.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 
-use rdmacm::{Binding, ConnParam, Connector, Listener, ListenerInit, Resources};
+use rdmacm::{Binding, ConnParam, Connector, EventChannel, Listener, ListenerInit, PortSpace, Resources};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp};
 
 use super::{accept, pair};
 use crate::edges::EdgeLoop;
-use crate::support::{Host, PATIENCE};
+use crate::support::{Host, PATIENCE, is_inside};
 
 #[test]
 fn a_server_has_its_devices_and_what_connections_share_before_its_first_client() {
@@ -36,6 +36,24 @@ fn a_server_has_its_devices_and_what_connections_share_before_its_first_client()
         client.qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..).unwrap();
         assert_eq!(server.resources.next_recv(PATIENCE).unwrap().ok().unwrap().received(), 5);
     }
+}
+
+#[test]
+fn an_address_without_devices_is_told_from_an_id_without_an_address() {
+    const TEST: &str = "listener::devices::an_address_without_devices_is_told_from_an_id_without_an_address";
+    // In a separate process, because other tests have devices on IPv6 addresses.
+    if !is_inside(TEST, "true") {
+        return;
+    }
+    let _host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    assert_eq!(id.contexts().unwrap_err().errno, Errno::INVAL);
+    id.set_af_only(true).unwrap();
+    id.bind_addr((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let error = id.contexts().unwrap_err();
+    assert_eq!(error.errno, Errno::NODEV, "{error}");
+    assert!(error.to_string().contains("no device has the address"), "{error}");
 }
 
 #[test]
