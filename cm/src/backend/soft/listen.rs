@@ -179,7 +179,7 @@ impl State {
         let is_by_name = ports.iter().any(Port::is_auto);
         listener.names.retain(|(address, number)| {
             let ip = address.ip();
-            let own = ports.iter().find(|port| port.address() == ip);
+            let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
             let is_of_all = ip.is_unspecified() || is_by_name && ip == loopback_of(ip) && own.is_none();
             if is_of_all && let Some(name) = self.names.get_mut(number) {
                 // Without a descriptor it answers as before.
