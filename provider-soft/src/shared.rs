@@ -256,7 +256,7 @@ impl Shared {
     /// The process may be exiting in a signal handler, above a call that has the lock.
     ///
     /// # Errors
-    /// `EAGAIN` if the lock does not become free; as [`control`](Self::control).
+    /// `EBUSY` if the lock does not become free; as [`control`](Self::control).
     pub(crate) fn control_soon<T>(
         &self,
         verb: &'static str,
@@ -269,7 +269,7 @@ impl Shared {
             }
             std::thread::yield_now();
         }
-        Err(self.error(verb, Errno::AGAIN))
+        Err(self.error(verb, Errno::BUSY))
     }
 
     fn controlled<T>(

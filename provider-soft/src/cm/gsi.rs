@@ -125,7 +125,7 @@ impl Gsi {
     /// calls: it does not wait for a thread that does not go on.
     ///
     /// # Errors
-    /// As [`send`](Self::send); `EAGAIN` also if the device's lock does not become free soon.
+    /// As [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
     pub fn send_at_exit(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
         let to = self.destination(to)?;
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))

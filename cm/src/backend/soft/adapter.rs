@@ -146,17 +146,19 @@ impl Adapter {
     }
 
     /// Sends the messages that wait while the process exits. The first one that cannot be sent is
-    /// the last one that is tried.
-    pub(super) fn send_at_exit(&mut self) {
+    /// the last one that is tried. Returns false if a thread that may not go on has the device.
+    pub(super) fn send_at_exit(&mut self) -> bool {
         while let Some((to, mad)) = self.next_message() {
-            if self.gsi.send_at_exit(&to, &mad).is_err() {
-                return;
+            if let Err(error) = self.gsi.send_at_exit(&to, &mad) {
+                return error.errno != Errno::BUSY;
             }
         }
+        true
     }
 
-    /// Passes MADs that have arrived to the communication manager while the process exits.
-    pub(super) fn receive_at_exit(&mut self, now: Time) {
+    /// Passes MADs that have arrived to the communication manager while the process exits. Returns
+    /// what [`send_at_exit`](Self::send_at_exit) does.
+    pub(super) fn receive_at_exit(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         // Strangers may send more meanwhile.
         for _ in 0..ROUND {
@@ -168,7 +170,7 @@ impl Adapter {
             };
             self.cm.input(now, &from, &received.mad);
         }
-        self.send_at_exit();
+        self.send_at_exit()
     }
 
     fn next_message(&mut self) -> Option<(MadAddress, [u8; MAD_LEN])> {

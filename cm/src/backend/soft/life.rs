@@ -45,18 +45,21 @@ impl State {
 
     /// Ends all connections and requests because the process exits: their peers are told, as the
     /// kernel tells them when it closes the files of a process. It takes up to 0.63 s if a peer
-    /// does not answer.
+    /// does not answer. Where a thread has a device's lock and may not go on, nothing is repeated.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
+        let mut is_free = true;
         for adapter in self.adapters.values_mut() {
             // A peer that has ended its connection gets an answer.
-            adapter.receive_at_exit(now);
+            is_free &= adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {
                 adapter.cm.destroy(now, connection);
             }
-            adapter.send_at_exit();
+            is_free &= adapter.send_at_exit();
         }
-        self.await_releases();
+        if is_free {
+            self.await_releases();
+        }
     }
 
     /// Repeats requests for release until each is answered or the time is over. The kernel does so
@@ -68,7 +71,9 @@ impl State {
             let end = Instant::now() + pause;
             loop {
                 let now = self.now();
-                self.adapters.values_mut().for_each(|adapter| adapter.receive_at_exit(now));
+                if !self.adapters.values_mut().all(|adapter| adapter.receive_at_exit(now)) {
+                    return;
+                }
                 let waiting = self.adapters.values().filter(|adapter| adapter.cm.is_releasing());
                 let file = |adapter| PollFd::new(AsFd::as_fd(adapter), PollFlags::POLLIN);
                 let mut files: Vec<_> = waiting.map(|adapter| file(&adapter.gsi)).collect();
@@ -84,7 +89,9 @@ impl State {
             }
             for adapter in self.adapters.values_mut() {
                 adapter.cm.repeat_releases();
-                adapter.send_at_exit();
+                if !adapter.send_at_exit() {
+                    return;
+                }
             }
             pause *= 2;
         }
