@@ -134,9 +134,14 @@ fn devinfo_answers_misuse_with_gnus_complaint_and_the_usage() {
 
 #[test]
 fn a_port_that_is_no_number_is_answered_with_the_usage_and_1() {
-    for port in ["0", "-1", "x", ""] {
+    for (port, warning) in [
+        ("0", ""),
+        ("-1", ""),
+        ("x", "prog: -i x is not a 32-bit number and is read as 0\n"),
+        ("", "prog: -i  is not a 32-bit number and is read as 0\n"),
+    ] {
         assert_eq!(run(DEVINFO, &["-i", port]), (Some(1), devinfo_usage(), String::new()), "{port:?}");
-        assert_eq!(run(PINGPONG, &["-i", port]), (Some(1), pingpong_usage(), String::new()), "{port:?}");
+        assert_eq!(run(PINGPONG, &["-i", port]), (Some(1), pingpong_usage(), warning.into()), "{port:?}");
     }
 }
 

@@ -56,8 +56,9 @@ impl Process {
         let name = format!("@verbs-soft/cm/2/{space}/{port}/");
         let deadline = Instant::now() + common::LIMIT;
         loop {
-            let names = fs::read_to_string("/proc/net/unix").expect("the names of this machine");
-            if names.contains(&name) {
+            // Other programs' names may be any bytes.
+            let names = fs::read("/proc/net/unix").expect("the names of this machine");
+            if String::from_utf8_lossy(&names).contains(&name) {
                 return server;
             }
             let child = server.0.as_mut().expect("it is waited for once");

@@ -101,14 +101,14 @@ impl<P: Provider> Session<P> {
         let [peer_gid, peer_mtu, peer_reads] = heard.split(' ').collect::<Vec<_>>()[..] else {
             return Err(not_understood(&heard));
         };
-        let peer_gid: std::net::Ipv6Addr = peer_gid.parse()?;
+        let peer_gid = peer_gid.parse()?;
         let max_mtu = Mtu(own_mtu.0.min(peer_mtu.parse()?));
         let pd = context.alloc_pd()?;
         Ok(Self {
             context: context.clone(),
             pd,
             gid,
-            peer_gid: peer_gid.into(),
+            peer_gid,
             mtu: max_mtu,
             max_mtu,
             reads: [reads, peer_reads.parse()?],

@@ -213,7 +213,7 @@ impl Options {
         if has_number && !is_number(text) {
             let (name, arg) = (char::from(option.val), text.escape_ascii());
             console.reason(format_args!(
-                "-{name} {arg} is no number of 32 bits, and read as {}",
+                "-{name} {arg} is not a 32-bit number and is read as {}",
                 strtoul(text) as u32 as i32
             ));
         }
@@ -354,8 +354,8 @@ mod tests {
         assert_eq!((options.iters, options.size), (0, 276_447_231));
         assert_eq!(
             told,
-            "pp: -n abc is no number of 32 bits, and read as 0\n\
-             pp: -s 99999999999999 is no number of 32 bits, and read as 276447231\n"
+            "pp: -n abc is not a 32-bit number and is read as 0\n\
+             pp: -s 99999999999999 is not a 32-bit number and is read as 276447231\n"
         );
         for fine in ["0", "-1", "010", "0x1f", " 7", "+3", "4294967295"] {
             assert_eq!(parsed(&["-n", fine]).1, "", "{fine}");
