@@ -30,7 +30,7 @@ use crate::event_pipe::EventPipe;
 #[derive(Debug)]
 pub(crate) struct CompChannels {
     /// The prefix of the channels' names, which distinguishes them from other files.
-    key: [u8; KEY],
+    key: String,
     /// The number of channels created so far.
     created: AtomicU64,
     used: Mutex<Used>,
@@ -46,19 +46,17 @@ struct Used {
     clean_at: usize,
 }
 
-/// The length of the common prefix of an open device's channel names.
-const KEY: usize = 16;
-
 impl CompChannels {
     /// Returns an empty set of channels, with a name for future ones.
     ///
     /// # Errors
     /// Those of [`random::draw`].
     pub(crate) fn new() -> Result<Self, Errno> {
-        let mut key = [0; KEY];
-        for part in key.chunks_exact_mut(4) {
-            part.copy_from_slice(&random::draw()?.to_ne_bytes());
+        let mut key = String::from("verbs-soft/channel/");
+        for _ in 0..4 {
+            key.push_str(&format!("{:08x}", random::draw()?));
         }
+        key.push('/');
         Ok(Self { key, created: AtomicU64::new(0), used: Mutex::default() })
     }
 
@@ -69,7 +67,7 @@ impl CompChannels {
     pub(crate) fn create(&self) -> Result<OwnedFd, Errno> {
         let fd = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
         let number = self.created.fetch_add(1, Ordering::Relaxed);
-        let name = UnixAddr::new_abstract(&[&self.key[..], &number.to_ne_bytes()].concat())?;
+        let name = UnixAddr::new_abstract(format!("{}{number}", self.key).as_bytes())?;
         bind(fd.as_raw_fd(), &name)?;
         connect(fd.as_raw_fd(), &name)?;
         while recv(fd.as_raw_fd(), &mut [0; 8], MsgFlags::MSG_DONTWAIT).is_ok() {}
@@ -82,8 +80,8 @@ impl CompChannels {
     /// The errno with which the descriptor cannot be duplicated, notably `EMFILE`.
     pub(crate) fn pipe(&self, fd: BorrowedFd<'_>) -> Result<Option<Arc<EventPipe>>, Errno> {
         let name = getsockname::<UnixAddr>(fd.as_raw_fd());
-        let is_own =
-            name.is_ok_and(|name| name.as_abstract().is_some_and(|name| name.starts_with(&self.key)));
+        let is_own = name
+            .is_ok_and(|name| name.as_abstract().is_some_and(|name| name.starts_with(self.key.as_bytes())));
         if !is_own {
             return Ok(None);
         }
