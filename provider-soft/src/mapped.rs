@@ -45,6 +45,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::sync::OnceLock;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{fstat, major, minor};
 
 /// Addresses that cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,16 +152,36 @@ impl Mapping {
         let mut address = || u64::from_str_radix(str::from_utf8(addresses.next()?).ok()?, 16).ok();
         let (start, end) = (address()?, address()?);
         let rights = fields.next()?;
-        let inode = fields.nth(2)?;
+        let device = fields.nth(1)?;
+        let inode = fields.next()?;
         let name = line.windows(2).position(|pair| pair == b" /").map_or(&[][..], |at| &line[at + 1..]);
         Some(Self {
             start,
             end,
             readable: *rights.first()? == b'r',
             writable: *rights.get(1)? == b'w',
-            of_file: inode != b"0" && !UNCUT.iter().any(|prefix| name.starts_with(prefix)),
+            of_file: (device != b"00:00" || inode != b"0")
+                && !(is_internal(device) && UNCUT.iter().any(|prefix| name.starts_with(prefix))),
         })
     }
+}
+
+/// Returns whether a device's numbers, as the list of mappings writes them, are those of a file
+/// system that the kernel keeps for memory without a path. A user may make files of any name and
+/// inode number, but not there.
+fn is_internal(device: &[u8]) -> bool {
+    static INTERNAL: OnceLock<Vec<String>> = OnceLock::new();
+    let internal = INTERNAL.get_or_init(|| {
+        let kinds = [MFdFlags::empty(), MFdFlags::MFD_HUGETLB];
+        kinds.into_iter().filter_map(|kind| device_of_memory(kind).ok()).collect()
+    });
+    internal.iter().any(|name| name.as_bytes() == device)
+}
+
+/// Returns the device of memory files of a kind, as the list of mappings writes it.
+fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
+    let device = fstat(memfd_create("verbs-soft", kind | MFdFlags::MFD_CLOEXEC)?)?.st_dev;
+    Ok(format!("{:02x}:{:02x}", major(device), minor(device)))
 }
 
 /// Returns whether the page at an address of a file's mapping lies beyond the end of the file,
@@ -176,8 +200,8 @@ fn is_beyond_file(address: u64) -> bool {
 
 const MAPPED: &str = "mapped";
 
-/// The names of shared memory that has an inode but no descriptor. Only root can make a file with
-/// such a name.
+/// The names of shared memory that has an inode but no descriptor, in a file system of the
+/// [kernel's own](is_internal).
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]
@@ -185,24 +209,30 @@ mod tests {
     use std::cell::Cell;
     use std::num::NonZeroUsize;
 
-    use nix::sys::memfd::{MFdFlags, memfd_create};
     use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
     use super::*;
 
-    const MAPS: &[u8] = b"\
+    /// A list of mappings; `INTERNAL` stands for the device of the kernel's memory files.
+    const MAPS: &str = "\
 1000-3000 r--p 00000000 00:00 0          [heap]\n\
 3000-5000 rw-p 00000000 00:00 0\n\
 6000-7000 rw-s 00000000 00:00 0\n\
 7000-8000 ---p 00000000 00:00 0\n\
-9000-a000 rw-s 00000000 00:01 42         /dev/zero (deleted)\n\
-a000-b000 rw-s 00000000 00:01 43         /SYSV00000000 (deleted)\n\
-b000-c000 rw-s 00000000 00:1a 44         /dev/shm/dev/zero (deleted)\n\
-c000-d000 rw-s 00000000 00:01 45         /memfd:a /SYSV name (deleted)\n\
+9000-a000 rw-s 00000000 INTERNAL 42         /dev/zero (deleted)\n\
+a000-b000 rw-s 00000000 INTERNAL 43         /SYSV00000000 (deleted)\n\
+b000-c000 rw-s 00000000 00:7a 44         /dev/shm/dev/zero (deleted)\n\
+c000-d000 rw-s 00000000 INTERNAL 45         /memfd:a /SYSV name (deleted)\n\
+d000-e000 rw-s 00000000 00:7a 46         /SYSV00000000\n\
+e000-f000 rw-s 00000000 00:7a 0          /in/a/file/system/of/a/user\n\
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
 
+    fn maps() -> Vec<u8> {
+        MAPS.replace("INTERNAL", &device_of_memory(MFdFlags::empty()).unwrap()).into_bytes()
+    }
+
     fn check_maps(start: u64, end: u64, writable: bool) -> Result<Backing, (u64, u64, &'static str)> {
-        check_against(MAPS, start, end, writable)
+        check_against(&maps()[..], start, end, writable)
             .map_err(|Inaccessible { start, end, lacks }| (start, end, lacks))
     }
 
@@ -225,9 +255,10 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
     #[test]
     fn memory_of_a_file_is_told_from_shared_memory_that_cannot_be_cut() {
-        let lines: Vec<_> = MAPS.split_inclusive(|byte| *byte == b'\n').collect();
+        let maps = maps();
+        let lines: Vec<_> = maps.split_inclusive(|byte| *byte == b'\n').collect();
         let of_file: Vec<_> = lines.iter().map(|line| Mapping::parse(line).unwrap().of_file).collect();
-        assert_eq!(of_file, [false, false, false, false, false, false, true, true, false]);
+        assert_eq!(of_file, [false, false, false, false, false, false, true, true, true, true, false]);
         let page = 4096_u64;
         let file = File::from(memfd_create("backing", MFdFlags::MFD_CLOEXEC).unwrap());
         file.set_len(page).unwrap();
@@ -240,12 +271,13 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
     #[test]
     fn a_range_that_looks_unmapped_is_looked_at_twice() {
+        let maps = maps();
         let looks = Cell::new(0);
         let open = |torn| {
-            let looks = &looks;
+            let (looks, maps) = (&looks, &maps);
             move || {
                 looks.set(looks.get() + 1);
-                Ok(if looks.get() <= torn { &MAPS[..0] } else { MAPS })
+                Ok(if looks.get() <= torn { &maps[..0] } else { &maps[..] })
             }
         };
         assert_eq!(check_in(open(1), 0x1000, 0x1000, false), Ok(Backing::Process));
