@@ -226,8 +226,8 @@ impl Exposed {
     /// they are not aligned to 8 bytes or extend beyond the end.
     ///
     /// RDMA atomics of a peer are atomic with respect to accesses of this process if the device
-    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)); those of provider-soft
-    /// always are.
+    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)). On soft devices they
+    /// always are, except in memory of files ([`soft::CheckedMemory`](crate::soft::CheckedMemory)).
     ///
     /// ```no_run
     /// # fn f(counters: &verbs::Exposed) -> Option<()> {

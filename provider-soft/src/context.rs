@@ -82,11 +82,14 @@ impl DeviceOps for Context {
 
     /// Always succeeds, also in a forked child: the limits are those of every soft device.
     fn query_device(&self) -> Result<DeviceAttr> {
-        Ok(limits::device_attr(self.device.guid))
+        Ok(DeviceAttr {
+            atomic_cap: self.device.checked_memory.atomic_cap(),
+            ..limits::device_attr(self.device.guid)
+        })
     }
 
     fn query_device_ex(&self) -> Result<DeviceAttrEx> {
-        Ok(limits::device_attr_ex(self.device.guid))
+        Ok(DeviceAttrEx { orig_attr: self.query_device()?, ..limits::device_attr_ex(self.device.guid) })
     }
 
     fn query_port(&self, port_num: u8) -> Result<PortAttr> {

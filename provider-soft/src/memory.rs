@@ -241,6 +241,10 @@ impl Memory for ProcessMemory {
     /// Memory that the kernel accesses takes none, because it does not promise to copy 8 bytes at
     /// once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
+        if matches!(region.access, AccessedBy::Nothing) {
+            // As other writes to a null region.
+            return Ok(());
+        }
         region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
         Ok(())
     }

@@ -245,7 +245,8 @@ impl Mr {
                 let named = core.engine.mr_by_index(index).filter(|(key, _)| *key == sge.lkey);
                 let (_, attr) = named.ok_or_else(|| failed(Errno::NOENT))?;
                 if attr.pd != pd || (writable && !attr.access.contains(Access::LOCAL_WRITE)) {
-                    return Err(failed(Errno::PERM));
+                    let reason = "the region is of another protection domain, or lacks LOCAL_WRITE".into();
+                    return Err(failed(Errno::PERM).because(Cause::Other { reason }));
                 }
                 let region = core.engine.region_by_index(index).ok_or_else(|| failed(Errno::NOENT))?;
                 if !region.is_paged() {

@@ -12,7 +12,7 @@ use nix::net::if_::if_nametoindex;
 use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
 use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
-use verbs_core::types::Guid;
+use verbs_core::types::{AtomicCap, Guid};
 use verbs_core::{Errno, Error, Result, environment};
 
 use crate::context::Context;
@@ -77,6 +77,14 @@ pub enum CheckedMemory {
     Files,
     /// All registered memory: the program may unmap or protect it while it is registered.
     All,
+}
+
+impl CheckedMemory {
+    /// Returns the reach of atomics on all memory that a program may register. On checked memory
+    /// they are atomic among the accesses of one device only.
+    pub(crate) fn atomic_cap(self) -> AtomicCap {
+        if self == Self::None { AtomicCap::GLOB } else { AtomicCap::HCA }
+    }
 }
 
 /// The settings of a new device.

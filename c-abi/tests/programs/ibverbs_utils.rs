@@ -86,7 +86,7 @@ fn devinfo_shows_an_active_port_and_its_gid() -> CaseResult {
         "hca_id:\tsoft0\n",
         "\ttransport:\t\t\tInfiniBand (0)\n",
         "\tphys_port_cnt:\t\t\t1\n",
-        "\tatomic_cap:\t\t\tATOMIC_GLOB (2)\n",
+        "\tatomic_cap:\t\t\tATOMIC_HCA (1)\n",
         "\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n",
         "\t\t\tmax_mtu:\t\t4096 (5)\n",
         "\t\t\tlink_layer:\t\tEthernet\n",
