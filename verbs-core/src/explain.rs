@@ -36,6 +36,7 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     bits_24(QpAttrMask::SQ_PSN, "sq_psn", attr.sq_psn)?;
     bits_24(QpAttrMask::DEST_QPN, "dest_qp_num", attr.dest_qp_num)?;
     at_most(mask, QpAttrMask::TIMEOUT, "timeout", attr.timeout, BITS_5)?;
+    at_most(mask, QpAttrMask::ALT_PATH, "alt_timeout", attr.alt_timeout, BITS_5)?;
     at_most(mask, QpAttrMask::RETRY_CNT, "retry_cnt", attr.retry_cnt, BITS_3)?;
     at_most(mask, QpAttrMask::RNR_RETRY, "rnr_retry", attr.rnr_retry, BITS_3)?;
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
@@ -50,6 +51,7 @@ pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
         sq_psn: attr.sq_psn & BITS_24,
         dest_qp_num: attr.dest_qp_num & BITS_24,
         timeout: attr.timeout & BITS_5 as u8,
+        alt_timeout: attr.alt_timeout & BITS_5 as u8,
         retry_cnt: attr.retry_cnt & BITS_3 as u8,
         rnr_retry: attr.rnr_retry & BITS_3 as u8,
         min_rnr_timer: attr.min_rnr_timer & BITS_5 as u8,

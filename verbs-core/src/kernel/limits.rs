@@ -251,7 +251,8 @@ impl KernelContext {
             error = self.explain_path(error, &attr.ah_attr);
         }
         if error.cause == Cause::Unknown && mask.intersects(OF_DEVICE) {
-            if let Err(cause) = explain::numbers_fit(attr, mask) {
+            // Kernels mask the other numbers, or take them as they are.
+            if let Err(cause) = explain::numbers_fit(attr, mask & OF_DEVICE) {
                 return error.because(cause);
             }
             let Ok(device) = self.query_device() else { return error };

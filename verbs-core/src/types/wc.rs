@@ -112,7 +112,8 @@ impl WcStatus {
                 "a peer's message was not written, because this side's memory does not permit it"
             }
             Self::REM_INV_REQ_ERR => {
-                "the peer's receive is shorter than the message, or its queue pair does not take the operation"
+                "the peer's receive is shorter than the message, or its queue pair does not take the operation; of a \
+                 receive: the message names a key that cannot be invalidated"
             }
             Self::REM_ACCESS_ERR => {
                 "the key, the range or the rights of the peer's memory do not permit it, or the access flags of its queue \
