@@ -11,7 +11,7 @@ use verbs_core::types::{
     CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, CounterDescription,
     ReadCountersFlags,
 };
-use verbs_core::{Errno, Error};
+use verbs_core::{Errno, Error, room};
 
 use crate::c::{
     ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context, ibv_counter_attach_attr,
@@ -256,7 +256,10 @@ pub(crate) unsafe extern "C" fn read_counters(
         return code(Err(refused("read_counters", Errno::INVAL)));
     }
     // The program's memory may be uninitialised.
-    let mut values = vec![0; ncounters as usize];
+    let mut values = match room::copies(0, ncounters as usize) {
+        Ok(values) => values,
+        Err(errno) => return code(Err(refused("read_counters", errno))),
+    };
     let flags = ReadCountersFlags::from_bits_retain(flags);
     // SAFETY: the caller's promise.
     code(unsafe {

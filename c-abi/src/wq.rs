@@ -11,7 +11,7 @@ use verbs_core::provider::{
     ContextOps as _, Destroy as _, Provider, RwqIndTableOps as _, WqOps as _, WqParents, WqParts,
 };
 use verbs_core::types::{WqAttr, WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType};
-use verbs_core::{Errno, Error};
+use verbs_core::{Errno, Error, room};
 
 use crate::c::{
     IBV_CREATE_IND_TABLE_RESERVED, IBV_WQ_ATTR_CURR_STATE, IBV_WQ_ATTR_FLAGS, IBV_WQ_ATTR_RESERVED,
@@ -159,6 +159,9 @@ impl<P: Provider> WqVerbs for Provided<P> {
         wqs: &[*mut ibv_wq],
     ) -> Result<*mut ibv_rwq_ind_table, Error> {
         const VERB: &str = "create_rwq_ind_table";
+        /// An upper bound for what the call allocates for an entry.
+        const ENTRY: usize = 128;
+        room::check(wqs.len() * ENTRY).map_err(|errno| refused(VERB, errno))?;
         // SAFETY: the queues are live.
         let wqs: Result<Vec<_>, _> =
             wqs.iter().map(|wq| unsafe { of::<P>(*wq, VERB) }?.wq.lend(VERB)).collect();

@@ -1,4 +1,4 @@
-//! A check for the memory that a call is about to allocate.
+//! Memory that a call needs, or `ENOMEM`.
 
 use core::hint::black_box;
 
@@ -19,6 +19,17 @@ pub fn check(len: usize) -> Result<(), Errno> {
     if is_there { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
+/// Returns `len` copies of a value.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
+    all.resize(len, value);
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +41,8 @@ mod tests {
         }
         for len in [1 << 60, usize::MAX] {
             assert_eq!(check(len), Err(Errno::NOMEM));
+            assert_eq!(copies(0_u8, len), Err(Errno::NOMEM));
         }
+        assert_eq!(copies(7, 3), Ok(vec![7; 3]));
     }
 }

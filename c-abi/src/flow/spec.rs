@@ -11,11 +11,11 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use verbs_core::Errno;
 use verbs_core::types::{
     FlowAttr, FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags, FlowGreFilter, FlowIpv4ExtFilter,
     FlowIpv4Filter, FlowIpv6Filter, FlowMatch, FlowMplsFilter, FlowSpec, FlowTcpUdpFilter, FlowTunnelFilter,
 };
+use verbs_core::{Errno, room};
 
 use crate::c::{
     IBV_FLOW_SPEC_ACTION_COUNT, IBV_FLOW_SPEC_ACTION_DROP, IBV_FLOW_SPEC_ACTION_HANDLE,
@@ -48,6 +48,9 @@ pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Err
     if attr.comp_mask != 0 {
         return Err(Errno::INVAL);
     }
+    /// An upper bound for what the call allocates for a specification, with the kernel's copy.
+    const SPEC: usize = 512;
+    room::check(usize::from(attr.num_of_specs) * SPEC)?;
     let mut specs = Vec::with_capacity(attr.num_of_specs.into());
     for _ in 0..attr.num_of_specs {
         // SAFETY: another specification follows.

@@ -113,6 +113,10 @@ static void use(void)
 	struct ibv_port_attr port;
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
+	uint8_t mac[6];
+	uint16_t vlan;
+	/* Asks the kernel, whose replies need a buffer larger than the reserve's pieces. */
+	IS_ONE_OF(ibv_resolve_eth_l2_from_gid(context, &path, mac, &vlan), 0, -EHOSTUNREACH);
 	for (int i = 0; i < 20; i++) {
 		IS_ONE_OF(ibv_query_device(context, &device), 0, ENOMEM);
 		IS_ONE_OF(ibv_query_port(context, PORT, &port), 0, ENOMEM);

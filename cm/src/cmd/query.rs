@@ -8,7 +8,8 @@ use uverbs_abi::rdma_user_cm::{
     RDMA_USER_CM_QUERY_IB_SERVICE, RDMA_USER_CM_QUERY_PATH, RdmaUcmQuery, RdmaUcmQueryAddrResp,
     RdmaUcmQueryIbServiceResp, RdmaUcmQueryPathResp, RdmaUcmQueryRouteResp,
 };
-use verbs::{Gid, Guid, Result};
+use verbs::{Error, Gid, Guid, Result};
+use verbs_core::room;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::bad_reply;
@@ -162,16 +163,17 @@ pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
 /// `ENOSYS` or `EINVAL` from kernels without the query; any other errno that the kernel returns.
 pub(crate) fn query_ib_service(ucma: &Ucma, id: u32) -> Result<Vec<ServiceRecord>> {
     const HEADER: usize = size_of::<RdmaUcmQueryIbServiceResp>();
-    let mut room = FIRST_SERVICES;
+    let mut services = FIRST_SERVICES;
     loop {
-        let mut reply = vec![0; HEADER + room * SERVICE];
+        let mut reply = room::copies(0, HEADER + services * SERVICE)
+            .map_err(|errno| Error::new("query_addrinfo", "", errno))?;
         query(ucma, "query_addrinfo", id, RDMA_USER_CM_QUERY_IB_SERVICE, &mut reply)?;
         let (head, records) = reply.split_at(HEADER);
         let found = RdmaUcmQueryIbServiceResp::read_from_bytes(head).unwrap_or_default().num_service_recs;
         let found = usize::try_from(found).unwrap_or(usize::MAX);
         // Asked again once, with room for all that the kernel has.
-        if found > room && room == FIRST_SERVICES {
-            room = found.min(MAX_SERVICES);
+        if found > services && services == FIRST_SERVICES {
+            services = found.min(MAX_SERVICES);
             continue;
         }
         let records =

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use crate::channel::{Attr, Uverbs};
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
-use crate::{Errno, Result};
+use crate::{Errno, Result, room};
 
 /// The number of entries that fit an attribute, which holds at most 64 KiB less one byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
@@ -26,11 +26,13 @@ const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for more entries than one call can return (2047).
+/// `ENOMEM` if this process has no memory for them.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than it was given
 /// room for.
 #[doc(alias = "ibv_query_gid_table")]
 pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
-    let mut entries = vec![IbUverbsGidEntry::default(); MAX_ENTRIES];
+    let no_memory = |errno| uverbs.error("query_gid_table", errno);
+    let mut entries = room::copies(IbUverbsGidEntry::default(), MAX_ENTRIES).map_err(no_memory)?;
     let mut count = 0_u64;
     let mut attrs = [
         Attr::u64(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, size_of::<IbUverbsGidEntry>() as u64),
@@ -48,7 +50,10 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     let told = entries
         .get(..count)
         .ok_or_else(|| uverbs.bad_reply("query_gid_table", "more entries than there is room for"))?;
-    Ok(Some(told.iter().map(from_kernel).collect()))
+    let mut found = Vec::new();
+    found.try_reserve_exact(told.len()).map_err(|_| no_memory(Errno::NOMEM))?;
+    found.extend(told.iter().map(from_kernel));
+    Ok(Some(found))
 }
 
 /// Returns one entry; `Ok(None)` if it is empty.

@@ -25,7 +25,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, sendto, socket,
 };
 
-use crate::Errno;
+use crate::{Errno, room};
 
 /// A connection to the kernel's RDMA netlink that sends and receives datagrams.
 ///
@@ -174,13 +174,14 @@ impl std::error::Error for NetlinkError {}
 pub(crate) struct Conversation<'w> {
     wire: &'w mut dyn Wire,
     sequence_number: u32,
-    buffer: Box<[u8]>,
+    /// Allocated by the first request.
+    buffer: Vec<u8>,
 }
 
 impl<'w> Conversation<'w> {
     /// Creates a conversation without requests so far.
-    pub(crate) fn new(wire: &'w mut dyn Wire) -> Self {
-        Self { wire, sequence_number: 0, buffer: vec![0; DATAGRAM_MAX].into() }
+    pub(crate) const fn new(wire: &'w mut dyn Wire) -> Self {
+        Self { wire, sequence_number: 0, buffer: Vec::new() }
     }
 
     /// Requests one item: `attributes` are the request's, and `parse` receives those of the reply.
@@ -248,6 +249,9 @@ impl<'w> Conversation<'w> {
         attributes: &[u8],
         on_reply: &mut dyn FnMut(&[u8]) -> Result<(), NetlinkError>,
     ) -> Result<bool, NetlinkError> {
+        if self.buffer.is_empty() {
+            self.buffer = room::copies(0, DATAGRAM_MAX).map_err(NetlinkError::Io)?;
+        }
         self.sequence_number = self.sequence_number.wrapping_add(1);
         let request = message(message_type, NLM_F_REQUEST | flags, self.sequence_number, attributes);
         self.wire.send(&request).map_err(NetlinkError::Io)?;

@@ -311,13 +311,18 @@ impl DeviceOps for KernelContext {
             return Ok(entries);
         }
         let mut entries = Vec::new();
+        let mut has_room = true;
         for port_num in 1..=self.query_device()?.phys_port_cnt {
             self.read_gids(port_num, &mut |entry| {
+                has_room &= entries.try_reserve(1).is_ok();
+                if !has_room {
+                    return ControlFlow::Break(());
+                }
                 entries.push(entry);
                 ControlFlow::Continue(())
             })?;
         }
-        Ok(entries)
+        if has_room { Ok(entries) } else { Err(self.uverbs.error("query_gid_table", Errno::NOMEM)) }
     }
 
     fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use super::{Channel, Ioctl, Value, WriteCmd};
 use crate::discovery::DeviceInfo;
 use crate::ring::Region;
-use crate::{Errno, Result};
+use crate::{Errno, Result, room};
 
 /// The largest number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;
@@ -275,12 +275,11 @@ impl Buffer {
     const STACK: usize = 512;
 
     // Commands are short; the limit is that of the headers' 16-bit word counts.
-    #[allow(clippy::unnecessary_wraps)]
     fn new(len: usize) -> Result<Self, Errno> {
         if len <= Self::STACK {
             Ok(Self::Stack([0; Self::STACK / 8]))
         } else if len <= usize::from(u16::MAX) * 8 {
-            Ok(Self::Heap(vec![0; len.div_ceil(8)]))
+            room::copies(0, len.div_ceil(8)).map(Self::Heap)
         } else {
             Err(Errno::TOOBIG)
         }
