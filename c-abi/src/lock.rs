@@ -130,7 +130,7 @@ impl<T> Spin<T> {
     /// Returns whether this process is a forked child of the one that made the lock. The holder of
     /// a taken lock and the threads that wait for it may then exist only in the parent.
     #[cold]
-    pub(crate) fn is_inherited(&self) -> bool {
+    fn is_inherited(&self) -> bool {
         std::process::id() != self.process
     }
 
@@ -204,7 +204,8 @@ impl<T> Spin<T> {
 
     /// Counts this thread as waiting, and returns its number.
     fn enter_line(&self) -> u32 {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
+        // In one order with the turns: see `wait_in_line`.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -212,7 +213,7 @@ impl<T> Spin<T> {
     fn wait_in_line(&self, number: u32) -> bool {
         let mut spins = 0;
         loop {
-            let turn = self.turn.load(Ordering::Acquire);
+            let turn = self.turn.load(Ordering::SeqCst);
             if turn == number {
                 break;
             }
@@ -228,10 +229,12 @@ impl<T> Spin<T> {
         // taken.
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
-        self.turn.store(next, Ordering::Release);
+        // Either this thread finds the next one counted, or that one finds its turn before it
+        // sleeps: both write, and then read what the other wrote, in one order of all four.
+        self.turn.swap(next, Ordering::SeqCst);
         // The next thread may sleep. Once awake, it takes the lock soon after this thread has
         // released it.
-        if self.waiting.load(Ordering::Relaxed) > 0 {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
             futex_wake(&self.turn, bit_of(next));
         }
         is_taken
