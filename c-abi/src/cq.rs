@@ -304,6 +304,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
             let channel = (*cq).channel;
             ptr::drop_in_place(&raw const inner.name as *mut P::CqHandle);
             ptr::drop_in_place(&raw const inner.users as *mut Arc<()>);
+            ptr::drop_in_place(&raw const inner.events as *mut Option<Arc<AtomicU32>>);
             CqObject::<P>::free(cq.cast());
             if !channel.is_null() {
                 channel::count(channel, -1);

@@ -14,7 +14,7 @@ use verbs_core::Errno;
 use super::mlx5;
 use crate::c::mlx5dv::mlx5dv_qp_ex;
 use crate::c::{ibv_qp, ibv_qp_ex};
-use crate::errno::{not_null_or_null, refuse_null};
+use crate::errno::refuse_null;
 use crate::qp::QpObject;
 use crate::wr::put_raw;
 
@@ -57,7 +57,9 @@ unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
 /// `qp` is live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
-    not_null_or_null!(qp);
+    if qp.is_null() {
+        return refuse_null(Errno::INVAL);
+    }
     // SAFETY: the caller's promise.
     unsafe {
         if mlx5((*qp).qp_base.context, "qp_ex_from_ibv_qp_ex").is_err() {
