@@ -11,7 +11,6 @@
 
 use core::marker::PhantomData;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use verbs_core::provider::{Destroy as _, Provider};
 
@@ -19,6 +18,7 @@ use crate::c::{ibv_mr, ibv_mw, ibv_qp};
 use crate::mr::MrObject;
 use crate::mw::MwObject;
 use crate::qp::QpObject;
+use crate::shared::Exclusive;
 
 /// The live objects of a context that give peers access.
 #[derive(Debug)]
@@ -69,34 +69,39 @@ impl<P: Provider> Left<P> {
     }
 }
 
-/// The addresses of the live objects of a kind.
+/// The addresses of the live objects of a kind. They are not kept up in a forked child whose parent
+/// was changing them: the end there destroys nothing.
 #[derive(Debug)]
 pub(crate) struct Addresses<C> {
-    set: Mutex<BTreeSet<usize>>,
+    set: Exclusive<BTreeSet<usize>>,
     _of: PhantomData<fn() -> C>,
 }
 
 impl<C> Default for Addresses<C> {
     fn default() -> Self {
-        Self { set: Mutex::default(), _of: PhantomData }
+        Self { set: Exclusive::new(BTreeSet::new()), _of: PhantomData }
     }
 }
 
 impl<C> Addresses<C> {
     /// Adds a new object, and returns it.
     pub(crate) fn add(&self, object: *mut C) -> *mut C {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner).insert(object.expose_provenance());
+        if let Ok(mut set) = self.set.lock() {
+            set.insert(object.expose_provenance());
+        }
         object
     }
 
     /// Forgets an object, before its memory is freed. Until then it may have ended already, while
     /// its end waits for events to be acknowledged.
     pub(crate) fn remove(&self, object: *mut C) {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner).remove(&object.addr());
+        if let Ok(mut set) = self.set.lock() {
+            set.remove(&object.addr());
+        }
     }
 
     fn take(&self) -> impl Iterator<Item = *mut C> {
-        let taken = core::mem::take(&mut *self.set.lock().unwrap_or_else(PoisonError::into_inner));
+        let taken = self.set.lock().map(|mut set| core::mem::take(&mut *set)).unwrap_or_default();
         taken.into_iter().map(core::ptr::with_exposed_provenance_mut)
     }
 }

@@ -1,7 +1,7 @@
 //! Queue pairs: creation, state, and end.
 //!
-//! The two queues have a lock each, and the control object a mutex. A change of state takes all
-//! three, in the order control, send, receive.
+//! The two queues have a lock each, and the control object one that waits in the kernel. A change
+//! of state takes all three, in the order send, receive, control.
 //!
 //! # Safety
 //! As the crate. The locks guard the provider's objects.
@@ -11,7 +11,7 @@ use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, null_mut};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use provider_mlx5::ScatterToCqe;
 use verbs_core::provider::{
@@ -47,7 +47,7 @@ use crate::lock::Spin;
 use crate::mlx5dv::DvQpEx;
 use crate::object::{Object, check_handle, public};
 use crate::post::Addressing;
-use crate::shared::Loan;
+use crate::shared::{Exclusive, Loan};
 use crate::wq::RwqIndTableObject;
 use crate::wr::{self, Batch};
 use crate::xrcd::XrcdObject;
@@ -63,7 +63,7 @@ pub(crate) struct Qp<P: Provider> {
     pub(crate) max_inline_data: u32,
     handle: u32,
     /// `None` once it was destroyed, while the end waits for events to be acknowledged.
-    control: Mutex<Option<P::Qp>>,
+    control: Exclusive<Option<P::Qp>>,
     /// A share of the parent domain.
     parent: Option<Arc<()>>,
     /// The operations of ConnectX's own, if the program asked for them.
@@ -78,20 +78,22 @@ impl<P: Provider> Qp<P> {
     /// Calls `with` with the control object.
     ///
     /// # Errors
-    /// `EINVAL` where another thread has destroyed it, while this one handles its last event.
+    /// `EINVAL` where another thread has destroyed it, while this one handles its last event;
+    /// `ENODEV` in a forked child, if a thread of the parent was using it.
     pub(crate) fn control<R>(
         &self,
         verb: &'static str,
         with: impl FnOnce(&mut P::Qp) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = self.control.lock().map_err(|errno| refused(verb, errno))?;
         control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
     }
 
     /// Destroys the control object, or leaves it as it was.
     pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let qp = control.take().ok_or_else(|| refused("destroy_qp", Errno::INVAL))?;
+        const VERB: &str = "destroy_qp";
+        let mut control = self.control.lock().map_err(|errno| refused(VERB, errno))?;
+        let qp = control.take().ok_or_else(|| refused(VERB, Errno::INVAL))?;
         qp.destroy_counting_events().map_err(|(qp, error)| {
             *control = Some(qp);
             error
@@ -267,7 +269,7 @@ fn finish<P: Provider>(
         addressing: Addressing::of(qp.qp_type()),
         max_inline_data: qp.cap().max_inline_data,
         handle: qp.handle(),
-        control: Mutex::new(Some(qp)),
+        control: Exclusive::new(Some(qp)),
         parent: shown.parent.clone(),
         dv: OnceLock::new(),
         cqs: shown.cqs.clone(),

@@ -4,13 +4,20 @@
 //! thread handles the object's last event. Destroying takes a provider's object by value, so that
 //! the threads exclude each other here.
 //!
+//! A forked child has copies of the locks, but not the threads that held some of them. A call that
+//! would wait there for a lock of its parent fails with `ENODEV` instead, here and in
+//! [`Exclusive`].
+//!
 //! # Safety
 //! A [`Loan`] points to a value behind a lock that it has.
 #![allow(unsafe_code)]
 
 use core::ops::Deref;
 use core::ptr::NonNull;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{
+    LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    TryLockResult,
+};
 
 use verbs_core::{Errno, Error};
 
@@ -18,7 +25,47 @@ use crate::errno::refused;
 
 /// A value until it is destroyed.
 #[derive(Debug)]
-pub(crate) struct Shared<T>(RwLock<Option<T>>);
+pub(crate) struct Shared<T> {
+    /// The process that made the lock.
+    process: u32,
+    lock: RwLock<Option<T>>,
+}
+
+/// A value that one call at a time uses.
+#[derive(Debug)]
+pub(crate) struct Exclusive<T> {
+    /// The process that made the lock.
+    process: u32,
+    lock: Mutex<T>,
+}
+
+impl<T> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), lock: Mutex::new(value) }
+    }
+
+    /// Locks the value.
+    ///
+    /// # Errors
+    /// `ENODEV` if it is locked in a forked child of the process that made it.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, T>, Errno> {
+        take(self.process, self.lock.try_lock(), || self.lock.lock())
+    }
+}
+
+/// Returns a lock: as it was tried, or after `wait`, unless the process that made it is another
+/// one, so that no thread may be there to release it.
+///
+/// # Errors
+/// `ENODEV` in such a process.
+fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockResult<G>) -> Result<G, Errno> {
+    match tried {
+        Ok(lock) => Ok(lock),
+        Err(TryLockError::Poisoned(lock)) => Ok(lock.into_inner()),
+        Err(TryLockError::WouldBlock) if std::process::id() != process => Err(Errno::NODEV),
+        Err(TryLockError::WouldBlock) => Ok(wait().unwrap_or_else(PoisonError::into_inner)),
+    }
+}
 
 /// The use of a value by a call. The value is not destroyed meanwhile.
 #[derive(Debug)]
@@ -48,16 +95,18 @@ impl<T> Deref for Loan<'_, T> {
 }
 
 impl<T> Shared<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(RwLock::new(Some(value)))
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: std::process::id(), lock: RwLock::new(Some(value)) }
     }
 
     /// Returns the value for the use by a call, after an attempt to destroy it has ended.
     ///
     /// # Errors
-    /// `EINVAL` where another thread has destroyed it, while this one handles its last event.
+    /// `EINVAL` where another thread has destroyed it, while this one handles its last event;
+    /// `ENODEV` in a forked child, if a thread of the parent was changing or destroying it.
     pub(crate) fn lend(&self, verb: &'static str) -> Result<Loan<'_, T>, Error> {
-        let lock = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let lock = take(self.process, self.lock.try_read(), || self.lock.read())
+            .map_err(|errno| refused(verb, errno))?;
         let value = lock.as_ref().map(NonNull::from).ok_or_else(|| refused(verb, Errno::INVAL))?;
         Ok(Loan { value, _lock: lock })
     }
@@ -67,23 +116,25 @@ impl<T> Shared<T> {
     /// # Errors
     /// As [`lend`](Self::lend).
     pub(crate) fn change<R>(&self, verb: &'static str, change: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
-        let mut lock = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.write(verb)?;
         lock.as_mut().map(change).ok_or_else(|| refused(verb, Errno::INVAL))
     }
 
     /// Destroys the value, or leaves it as it was.
     ///
     /// # Errors
-    /// `EBUSY` while another call uses it, as the kernel returns; the error of `destroy`.
+    /// `EBUSY` while another call uses it, as the kernel returns; `ENODEV` instead in a forked
+    /// child; the error of `destroy`.
     pub(crate) fn destroy<R>(
         &self,
         verb: &'static str,
         destroy: impl FnOnce(T) -> Result<R, (T, Error)>,
     ) -> Result<R, Error> {
-        match self.0.try_write() {
+        let busy = if std::process::id() == self.process { Errno::BUSY } else { Errno::NODEV };
+        match self.lock.try_write() {
             Ok(lock) => end(lock, verb, destroy),
             Err(TryLockError::Poisoned(lock)) => end(lock.into_inner(), verb, destroy),
-            Err(TryLockError::WouldBlock) => Err(refused(verb, Errno::BUSY)),
+            Err(TryLockError::WouldBlock) => Err(refused(verb, busy)),
         }
     }
 
@@ -91,13 +142,18 @@ impl<T> Shared<T> {
     /// events have ended.
     ///
     /// # Errors
-    /// The error of `destroy`; `EINVAL` where another thread has destroyed the value.
+    /// The error of `destroy`; `EINVAL` where another thread has destroyed the value; `ENODEV` in a
+    /// forked child, if a thread of the parent was using it.
     pub(crate) fn destroy_waiting<R>(
         &self,
         verb: &'static str,
         destroy: impl FnOnce(T) -> Result<R, (T, Error)>,
     ) -> Result<R, Error> {
-        end(self.0.write().unwrap_or_else(PoisonError::into_inner), verb, destroy)
+        end(self.write(verb)?, verb, destroy)
+    }
+
+    fn write(&self, verb: &'static str) -> Result<RwLockWriteGuard<'_, Option<T>>, Error> {
+        take(self.process, self.lock.try_write(), || self.lock.write()).map_err(|errno| refused(verb, errno))
     }
 }
 
@@ -158,6 +214,27 @@ mod tests {
         assert_eq!(destroyed.unwrap_err().errno, Errno::BUSY);
         drop(loan);
         assert!(shared.destroy("test", |_| Ok(())).is_ok());
+    }
+
+    #[test]
+    fn a_child_waits_for_no_lock_that_its_parent_held() {
+        let inherited = Shared { process: 0, ..Shared::new(1) };
+        let loan = inherited.lend("test").unwrap();
+        assert_eq!(*inherited.lend("test").unwrap(), 1, "a lock that others may share");
+        assert_eq!(inherited.change("test", |_| ()).unwrap_err().errno, Errno::NODEV);
+        assert_eq!(inherited.destroy("test", BUSY).unwrap_err().errno, Errno::NODEV);
+        assert_eq!(inherited.destroy_waiting("test", BUSY).unwrap_err().errno, Errno::NODEV);
+        drop(loan);
+        let changes = inherited.write("test").unwrap();
+        assert_eq!(inherited.lend("test").unwrap_err().errno, Errno::NODEV);
+        drop(changes);
+        assert!(inherited.destroy_waiting("test", |_| Ok(())).is_ok());
+
+        let inherited = Exclusive { process: 0, ..Exclusive::new(1) };
+        let held = inherited.lock().unwrap();
+        assert_eq!(inherited.lock().unwrap_err(), Errno::NODEV);
+        drop(held);
+        assert_eq!(*inherited.lock().unwrap(), 1);
     }
 
     #[test]

@@ -38,13 +38,15 @@ pub(crate) struct Batch {
     list: Vec<Sge>,
     /// The inline data of the request, where it waits for its address.
     bytes: Vec<u8>,
+    /// Whether the lock could not be taken, so that the end of the batch does not return it.
+    lacks_lock: bool,
 }
 
 impl Batch {
-    /// Drops the request, and returns the reason why the batch ended.
-    fn end(&mut self) -> Option<PostReason> {
+    /// Drops the request. Returns whether the batch has the lock, and the reason why it ended.
+    fn end(&mut self) -> (bool, Option<PostReason>) {
         self.request = Request::default();
-        self.refused.take()
+        (!core::mem::take(&mut self.lacks_lock), self.refused.take())
     }
 }
 
@@ -541,11 +543,12 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
     // SAFETY: as there.
     unsafe {
-        let building = building::<P>(qp);
+        let mut building = building::<P>(qp);
         let sq = &QpObject::<P>::inner(qp).sq;
         if sq.lock() {
             building.start();
         } else {
+            building.batch().lacks_lock = true;
             building.refuse(PostReason::Doorbell(sq.why_not()));
         }
     }
@@ -578,8 +581,8 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
             }
             _ => {}
         }
-        let reason = building.batch().end();
-        if !sq.is_inherited() {
+        let (has_lock, reason) = building.batch().end();
+        if has_lock {
             // Every batch ends before the next one starts, so all of these requests belong to this
             // batch.
             sq.get().rollback(usize::MAX);
@@ -601,8 +604,8 @@ unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
     unsafe {
         let mut building = building::<P>(qp);
         let sq = &building.qp().sq;
-        building.batch().end();
-        if !sq.is_inherited() {
+        let (has_lock, _) = building.batch().end();
+        if has_lock {
             sq.get().rollback(usize::MAX);
             sq.unlock();
         }
