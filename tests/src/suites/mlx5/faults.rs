@@ -138,10 +138,11 @@ fn our_command(_: Setup) -> CaseResult {
     let pd = context.alloc_pd()?;
     // Newer drivers send commands of their own with the first object of a kind.
     drop(context.create_cq(&CqInit::new(1))?);
+    let max = context.query_device()?.max_cq.into();
     for (status, errno, wanted) in [
         (0x1, Errno::IO, Cause::CommandFailed),
         (0x51, Errno::IO, Cause::CommandFailed),
-        (0x8, Errno::NOMEM, Cause::Unknown),
+        (0x8, Errno::NOMEM, Cause::Shortage { what: "completion queues", max }),
     ] {
         Control::tell(&format!("command opcode=CREATE_CQ status={status:#x}"))?;
         let Err(error) = context.create_cq(&CqInit::new(1)) else { return fail("the command succeeds") };
