@@ -80,18 +80,6 @@ impl<T> CombiningLock<T> {
         self.acquire()
     }
 
-    /// Acquires the lock if it is free or becomes free soon, without giving up the processor.
-    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, T>> {
-        for _ in 0..SPINS {
-            let guard = self.acquire();
-            if guard.is_some() {
-                return guard;
-            }
-            core::hint::spin_loop();
-        }
-        None
-    }
-
     /// Yields the processor if threads wait for the lock.
     #[inline]
     pub(crate) fn yield_to_waiters(&self) {
@@ -204,8 +192,7 @@ impl<T> DerefMut for Guard<'_, T> {
 const HELD: u32 = 1;
 /// There is work that the holder may not have seen.
 const PENDING: u32 = 2;
-/// The number of attempts of a waiting thread before it yields the processor, or goes on without the
-/// lock.
+/// The number of attempts of a waiting thread before it yields the processor.
 const SPINS: u32 = 100;
 
 #[cfg(all(test, not(loom)))]

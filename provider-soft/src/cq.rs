@@ -1,9 +1,9 @@
 //! [`Cq`]: a completion queue. Polling takes completions out of a ring. If the ring is empty,
 //! polling makes the device progress.
 //!
-//! A completion from before a request for an event is in the ring when the request returns, and a
-//! later one raises the event. Therefore the order "request an event, poll until empty, wait" misses
-//! no completion. [`notify`](crate::notify) argues it for requests that find the device's lock taken.
+//! Requesting an event takes the device's lock: a completion from before the call is in the ring
+//! when the call returns, and a later one raises the event. Therefore the order "request an event,
+//! poll until empty, wait" misses no completion.
 //!
 //! The queue is resized with the lock held: no completion comes in while those that were not polled
 //! move from the old ring to the new one.
@@ -19,8 +19,9 @@ use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
+use crate::device_core::Sleep;
 use crate::limits;
-use crate::notify::{Armed, Notify, Wanted};
+use crate::notify::{Armed, Notify};
 use crate::pd::{allocation, destroyed, foreign, refusal};
 use crate::ring::{Consumer, ring};
 use crate::sink::{Channel, CqEnd, Entry};
@@ -29,7 +30,8 @@ use crate::sink::{Channel, CqEnd, Entry};
 #[derive(Debug)]
 pub struct Cq {
     consumer: Consumer<Entry>,
-    name: CqHandle,
+    device: Arc<Device>,
+    cq: CqId,
     cqe: u32,
     wc_flags: CqWcFlags,
     /// The parent domain in which it was made. It has no effect: the queue is allocated here, and
@@ -56,14 +58,12 @@ impl Cq {
         }
         let cqe = attr.cqe.next_power_of_two();
         let (producer, consumer) = ring(cqe, 0).map_err(|bytes| allocation(device, "create_cq", bytes))?;
-        let wanted = Arc::new(Wanted::new());
         let end = CqEnd {
             producer,
             channel,
             events: events.clone(),
             user_handle: attr.user_handle,
             notify: Notify::new(),
-            wanted: Arc::clone(&wanted),
             wc_flags: attr.wc_flags - CqWcFlags::STANDARD,
             ignores_overrun: attr.flags.contains(CqFlags::IGNORE_OVERRUN),
             users: 0,
@@ -73,17 +73,17 @@ impl Cq {
         let cq = device.control("create_cq", |core, _| {
             core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| refusal(device, "create_cq", Refused::NoRoom))
         })?;
-        let name = CqHandle { device: Arc::clone(device), cq, wanted };
+        let handle = CqHandle { device: Arc::clone(device), cq };
         let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;
-        let cq = Self { consumer, name: name.clone(), cqe, wc_flags, _parent: parent };
-        Ok((cq, name))
+        let cq = Self { consumer, device: Arc::clone(device), cq, cqe, wc_flags, _parent: parent };
+        Ok((cq, handle))
     }
 
     /// Makes the device progress for an empty queue. Out of line, because its registers would cost
     /// a caller that finds a completion more than the call costs here.
     #[inline(never)]
     fn progress(&self) {
-        self.name.device.progress();
+        self.device.progress();
     }
 }
 
@@ -98,7 +98,6 @@ const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
 pub struct CqHandle {
     device: Arc<Device>,
     cq: CqId,
-    wanted: Arc<Wanted>,
 }
 
 impl CqHandle {
@@ -117,16 +116,33 @@ impl CqHandle {
 
 impl Notifier for CqHandle {
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
-        let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
-        self.device.arm(self.cq, &self.wanted, armed)
+        arm(&self.device, self.cq, solicited_only)
     }
+}
+
+/// Requests an event of a completion queue.
+fn arm(device: &Device, cq: CqId, solicited_only: bool) -> Result<()> {
+    let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
+    let wake = device.control("req_notify_cq", |core, _| {
+        core.sink.arm(cq, armed);
+        // A program that waits for events does not poll, so the worker must receive packets.
+        let wake = !core.sleep.for_packets;
+        if wake {
+            core.sleep = Sleep::AWAKE;
+        }
+        Ok(wake)
+    })?;
+    if wake {
+        device.wake();
+    }
+    Ok(())
 }
 
 impl CqOps for Cq {
     type Completion<'a> = Completion<'a>;
 
     fn handle(&self) -> u32 {
-        self.name.cq.0
+        self.cq.0
     }
 
     fn cqe(&self) -> u32 {
@@ -136,7 +152,7 @@ impl CqOps for Cq {
     #[inline(always)]
     fn next(&mut self) -> Option<Completion<'_>> {
         self.consumer.free_all();
-        if self.name.device.is_forked() {
+        if self.device.is_forked() {
             return None;
         }
         if self.consumer.is_empty() {
@@ -153,7 +169,7 @@ impl CqOps for Cq {
     #[inline]
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {
         self.consumer.free_all();
-        if wcs.is_empty() || self.name.device.is_forked() {
+        if wcs.is_empty() || self.device.is_forked() {
             return 0;
         }
         if self.consumer.is_empty() {
@@ -170,11 +186,11 @@ impl CqOps for Cq {
     }
 
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
-        self.name.req_notify(solicited_only)
+        arm(&self.device, self.cq, solicited_only)
     }
 
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
-        Some(Box::new(self.name.clone()))
+        Some(Box::new(CqHandle { device: Arc::clone(&self.device), cq: self.cq }))
     }
 
     fn purge(&mut self, qp_num: u32) {
@@ -187,14 +203,14 @@ impl CqOps for Cq {
 
     fn resize(&mut self, cqe: u32) -> Result<()> {
         const VERB: &str = "resize_cq";
-        let device = Arc::clone(&self.name.device);
+        let device = Arc::clone(&self.device);
         within(&device, VERB, "cqe", cqe.into(), 1, limits::MAX_CQE.into())?;
         let rounded = cqe.next_power_of_two();
         let (mut producer, consumer) = ring(rounded, 0).map_err(|bytes| allocation(&device, VERB, bytes))?;
         self.consumer.free_all();
         device.control(VERB, |core, _| {
             within(&device, VERB, "cqe", cqe.into(), self.consumer.len().into(), limits::MAX_CQE.into())?;
-            let Some(end) = core.sink.cq(self.name.cq) else { return Err(device.error(VERB, Errno::INVAL)) };
+            let Some(end) = core.sink.cq(self.cq) else { return Err(device.error(VERB, Errno::INVAL)) };
             while let Some(entry) = self.consumer.next() {
                 producer.put(*entry, [].into_iter());
             }
@@ -208,8 +224,8 @@ impl CqOps for Cq {
     }
 
     fn modify(&self, moderation: CqModeration) -> Result<()> {
-        self.name.device.control("modify_cq", |core, _| {
-            core.sink.moderate(self.name.cq, moderation);
+        self.device.control("modify_cq", |core, _| {
+            core.sink.moderate(self.cq, moderation);
             Ok(())
         })
     }
@@ -250,8 +266,8 @@ impl Destroy for Cq {
     }
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
-        let cq = self.name.cq;
-        destroyed(&self.name.device, "destroy_cq", |core| core.sink.remove_cq(cq).map_err(|_| Refused::Busy))
+        let cq = self.cq;
+        destroyed(&self.device, "destroy_cq", |core| core.sink.remove_cq(cq).map_err(|_| Refused::Busy))
             .map_err(|error| (self, error))
     }
 }

@@ -9,21 +9,9 @@
 //!
 //! Without moderation n is 1. The holder of the device's lock makes all changes, so a completion is
 //! either in the ring before [`arm`](Notify::arm), or raises the event after it.
-//!
-//! A thread that requests an event while another one holds the lock does not wait for it. It leaves
-//! a [`Wanted`], and announces it as it announces work. The holder arms the queue before it releases
-//! the lock. By then it may have put completions into the ring which the program missed when it
-//! polled behind its request. The holder cannot tell these from older ones, so each completion that
-//! is not polled yet counts as a later one:
-//!
-//! - Nothing is in the ring: the program has polled all completions. Later ones raise the event.
-//! - Something is there: it raises the event, perhaps one more than the program needs. With
-//!   moderation it counts as one completion.
 
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
-
-use crate::sync::atomic::{AtomicU8, Ordering};
 
 /// The state of a completion queue's event.
 #[derive(Clone, Copy, Debug)]
@@ -39,39 +27,15 @@ pub(crate) struct Notify {
     until: Option<Time>,
 }
 
-/// The completions that count, from none to all.
+/// The completions that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Armed {
     /// None.
-    Not = 0,
+    Not,
     /// Those that their sender marked, or that failed.
-    Solicited = 1,
+    Solicited,
     /// All.
-    Next = 2,
-}
-
-/// The request for an event that a thread without the device's lock leaves to the holder.
-#[derive(Debug)]
-pub(crate) struct Wanted(AtomicU8);
-
-impl Wanted {
-    pub(crate) fn new() -> Self {
-        Self(AtomicU8::new(Armed::Not as u8))
-    }
-
-    /// Requests an event. Of two requests the wider one stays.
-    pub(crate) fn set(&self, armed: Armed) {
-        self.0.fetch_max(armed as u8, Ordering::Release);
-    }
-
-    /// Removes and returns the request, if there is one.
-    pub(crate) fn take(&self) -> Option<Armed> {
-        match self.0.swap(Armed::Not as u8, Ordering::Acquire) {
-            0 => None,
-            1 => Some(Armed::Solicited),
-            _ => Some(Armed::Next),
-        }
-    }
+    Next,
 }
 
 impl Notify {
@@ -226,10 +190,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::combining_lock::{CombiningLock, Guard};
-    use crate::pending::PendingSet;
     use crate::ring::{Consumer, Producer, ring};
-    use crate::sync::atomic::AtomicU32;
     use crate::sync::{Arc, thread};
 
     /// The part of a completion queue that the lock protects.
@@ -323,91 +284,6 @@ mod models {
                 thread::spawn(move || its.complete(n))
             });
             serve(&queue, &mut consumer, 2);
-            for thread in threads {
-                thread.join().unwrap();
-            }
-        });
-    }
-
-    /// A completion queue whose event is requested while another thread works on the device.
-    struct Busy {
-        lock: CombiningLock<End>,
-        wanted: Wanted,
-        requests: PendingSet,
-        /// The packets that arrived, each of which completes a request.
-        arrived: AtomicU32,
-        channel: loom::sync::Notify,
-    }
-
-    impl Busy {
-        /// As `Shared::leave` does: takes what was announced, and releases the lock.
-        fn work(&self, mut guard: Guard<'_, End>) {
-            loop {
-                if guard.take_pending() {
-                    let end = &mut *guard;
-                    self.requests.take(|_| {
-                        let Some(armed) = self.wanted.take() else { return };
-                        end.notify.arm(armed);
-                        if end.producer.has_unread() && end.notify.completed(true, || Time(0)) {
-                            self.channel.notify();
-                        }
-                    });
-                    for value in 0..self.arrived.swap(0, Ordering::Relaxed) {
-                        end.producer.put(value, [].into_iter());
-                        end.producer.publish();
-                        if end.notify.completed(false, || Time(0)) {
-                            self.channel.notify();
-                        }
-                    }
-                }
-                match guard.try_release() {
-                    Ok(()) => return,
-                    Err(again) => guard = again,
-                }
-            }
-        }
-
-        fn arrive(&self) {
-            self.arrived.fetch_add(1, Ordering::Relaxed);
-            if let Some(guard) = self.lock.announce() {
-                self.work(guard);
-            }
-        }
-
-        /// As `Shared::arm` does where the lock stays taken.
-        fn request(&self) {
-            self.wanted.set(Armed::Next);
-            self.requests.insert(0);
-            if let Some(guard) = self.lock.announce() {
-                self.work(guard);
-            }
-        }
-    }
-
-    #[test]
-    fn an_event_that_is_requested_while_another_thread_works_is_not_lost() {
-        check(|| {
-            let (producer, mut consumer) = ring(4, 0).unwrap();
-            let busy = Arc::new(Busy {
-                lock: CombiningLock::new(End { producer, notify: Notify::new() }),
-                wanted: Wanted::new(),
-                requests: PendingSet::new(1),
-                arrived: AtomicU32::new(0),
-                channel: loom::sync::Notify::new(),
-            });
-            let threads = [0, 1].map(|_| {
-                let busy = Arc::clone(&busy);
-                thread::spawn(move || busy.arrive())
-            });
-            let mut polled = 0;
-            loop {
-                busy.request();
-                polled += drain(&mut consumer);
-                if polled == 2 {
-                    break;
-                }
-                busy.channel.wait();
-            }
             for thread in threads {
                 thread.join().unwrap();
             }

@@ -151,12 +151,6 @@ impl<T: Copy> Producer<T> {
         self.ring.tail.0.store(self.tail, Ordering::Release);
     }
 
-    /// Returns whether the consumer has values that it has not freed.
-    pub(crate) fn has_unread(&mut self) -> bool {
-        self.head = self.ring.head.0.load(Ordering::Acquire);
-        self.head != self.tail
-    }
-
     /// Takes back the last `count` values that were written, but none that were published, and
     /// returns the number of those taken back.
     pub(crate) fn rollback(&mut self, count: u32) -> u32 {

@@ -12,12 +12,10 @@
 //! | posts | [`announce`] | looks at the rings, transmits |
 //! | polls an empty queue | [`try_lock`] | receives, looks at the rings, handles, transmits |
 //! | makes a control call | [`lock`] | executes the call, then transmits |
-//! | requests an event | [`lock_soon`], else [`announce`] | arms the queue |
 //! | the worker | [`lock`]; [`try_lock`] beside a poller | as a poller, until no more arrives |
 //!
 //! [`announce`]: CombiningLock::announce
 //! [`lock`]: CombiningLock::lock
-//! [`lock_soon`]: CombiningLock::lock_soon
 //! [`try_lock`]: CombiningLock::try_lock
 
 use std::collections::BTreeMap;
@@ -28,22 +26,21 @@ use std::time::Instant;
 
 use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce::engine::{CqId, Gid, Time};
+use roce::engine::{Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::cm::GsiEnd;
 use crate::combining_lock::{CombiningLock, Guard};
-use crate::device_core::{Acks, DeviceCore, Sleep, Spent};
+use crate::device_core::{Acks, DeviceCore, Spent};
 use crate::dm::Budget;
 use crate::fork::ForkMark;
 use crate::io::Socket;
 use crate::limits;
 use crate::link::{LinkWatch, PortLink, listed};
-use crate::notify::{Armed, Wanted};
 use crate::pending::PendingSet;
 use crate::registration::{CheckedMemory, SoftBuilder};
-use crate::sink::{cq_slot, elapsed};
+use crate::sink::elapsed;
 
 /// The state of a live device.
 #[derive(Debug)]
@@ -56,8 +53,6 @@ pub(crate) struct Shared {
     pub(crate) pending: PendingSet,
     /// The shared receive queues with new receives.
     pending_srqs: PendingSet,
-    /// The [slots](cq_slot) of completion queues whose events were requested without the lock.
-    pending_cqs: PendingSet,
     /// The registered memory that the kernel accesses.
     pub(crate) checked_memory: CheckedMemory,
     /// The device memory that is left.
@@ -117,7 +112,6 @@ impl Shared {
             socket,
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
-            pending_cqs: PendingSet::new(PendingSet::MAX),
             dm: Budget::new(),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
@@ -292,47 +286,6 @@ impl Shared {
         result
     }
 
-    /// Requests an event of a completion queue. Does not wait for the lock, which threads that poll
-    /// without a pause leave free for moments only: its holder arms the queue ([`Wanted`]).
-    ///
-    /// # Errors
-    /// `ENODEV` in a forked child of the process that made the device.
-    pub(crate) fn arm(&self, cq: CqId, wanted: &Wanted, armed: Armed) -> Result<()> {
-        const VERB: &str = "req_notify_cq";
-        self.check(VERB)?;
-        if let Some(guard) = self.core.lock_soon() {
-            let wake = self.controlled(guard, |core, _| {
-                core.sink.arm(cq, armed);
-                // A program that waits for events does not poll, so the worker must receive packets.
-                let wake = !core.sleep.for_packets;
-                if wake {
-                    core.sleep = Sleep::AWAKE;
-                }
-                Ok(wake)
-            })?;
-            if wake {
-                self.wake();
-            }
-            return Ok(());
-        }
-        wanted.set(armed);
-        self.pending_cqs.insert(cq_slot(cq));
-        if let Some(guard) = self.core.announce() {
-            self.leave(guard, self.now());
-        }
-        // As above; and the holder may release the lock with this request pending.
-        self.wake();
-        Ok(())
-    }
-
-    /// Arms the completion queues whose events were requested without the lock.
-    #[inline]
-    pub(crate) fn arm_wanted(&self, guard: &mut Guard<'_, DeviceCore>) {
-        if !self.pending_cqs.is_empty() {
-            self.pending_cqs.take(|slot| guard.sink.arm_wanted(slot));
-        }
-    }
-
     /// Handles all packets that the socket holds.
     pub(crate) fn catch_up(&self) {
         for _ in 0..CAUGHT_UP {
@@ -363,8 +316,6 @@ impl Shared {
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
         if pending {
-            // Before completions of the work.
-            self.arm_wanted(guard);
             // Receives first: a send may be for a queue pair of this device that needs them.
             if !self.pending_srqs.is_empty() {
                 guard.pump_srqs(&self.pending_srqs);

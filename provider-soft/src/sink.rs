@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::cm::GsiEnd;
 use crate::event_pipe::{EventPipe, Written};
 use crate::limits::{self, QPN_MODULUS, SRQN_MODULUS};
-use crate::notify::{Armed, Notify, Wanted};
+use crate::notify::{Armed, Notify};
 use crate::pending::PendingSet;
 use crate::ring::{Consumer, Producer};
 use crate::wqe::{RecvWqe, SendWqe};
@@ -56,8 +56,6 @@ pub(crate) struct CqEnd {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) notify: Notify,
-    /// The event that a thread without the lock has requested.
-    pub(crate) wanted: Arc<Wanted>,
     /// The optional fields that completions get.
     pub(crate) wc_flags: CqWcFlags,
     /// Completions that do not fit are lost without an event.
@@ -205,32 +203,6 @@ impl EngineSink {
     pub(crate) fn arm(&mut self, cq: CqId, armed: Armed) {
         let is_new = self.cq(cq).is_some_and(|end| end.notify.arm(armed));
         self.armed += u32::from(is_new);
-    }
-
-    /// Arms the completion queues with this [slot](cq_slot) whose events threads without the lock
-    /// have requested.
-    #[cold]
-    pub(crate) fn arm_wanted(&mut self, slot: usize) {
-        for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
-            let Some(end) = &mut self.cqs[index] else { continue };
-            let Some(armed) = end.wanted.take() else { continue };
-            self.armed += u32::from(end.notify.arm(armed));
-            if end.producer.has_unread() {
-                self.count_completion(index, true);
-            }
-        }
-    }
-
-    /// Counts a completion of an armed queue, which may raise the queue's event.
-    fn count_completion(&mut self, index: usize, solicited: bool) {
-        let origin = self.origin;
-        let Some(end) = &mut self.cqs[index] else { return };
-        if end.notify.completed(solicited, || Time(elapsed(origin))) {
-            self.notify(index);
-        } else {
-            let until = end.notify.until();
-            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
-        }
     }
 
     /// Changes the moderation of a completion queue's events.
@@ -486,11 +458,6 @@ fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     })
 }
 
-/// The slot of a completion queue in a [`PendingSet`]. Several queues share one.
-pub(crate) fn cq_slot(cq: CqId) -> usize {
-    cq.0 as usize % PendingSet::MAX
-}
-
 /// The object is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
@@ -520,8 +487,15 @@ impl Sink for EngineSink {
         }
         end.producer.put(entry, [].into_iter());
         end.producer.publish();
-        if end.notify.is_armed() {
-            self.count_completion(cq.0 as usize, completion.solicited);
+        if !end.notify.is_armed() {
+            return Ok(());
+        }
+        let origin = self.origin;
+        if end.notify.completed(completion.solicited, || Time(elapsed(origin))) {
+            self.notify(cq.0 as usize);
+        } else {
+            let until = end.notify.until();
+            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
         }
         Ok(())
     }

@@ -65,7 +65,6 @@ pub(crate) fn run(shared: &Shared) {
             continue;
         };
         pause = PAUSE;
-        shared.arm_wanted(&mut guard);
         if habit.is_polled && !guard.sink.is_armed() {
             // Work done here instead of by the poller moves the device's data between two
             // processors.

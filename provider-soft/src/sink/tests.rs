@@ -1,10 +1,8 @@
-//! Events of completion queues, and of a queue pair with several handles, and their counts.
+//! Events of a queue pair with several handles, and their counts.
 
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{MsgFlags, recv};
-
-use roce::engine::{Opcode, Status};
 
 use super::*;
 use crate::ring::ring;
@@ -48,58 +46,4 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     assert_eq!(sink.remove_qp(qpn), events(2), "of four");
     assert_eq!(read(&first, 9), 0, "the other ones are gone");
     assert_eq!(sink.remove_qp(qpn), events(0), "there is no such queue pair");
-}
-
-#[test]
-fn an_event_that_a_thread_without_the_lock_wanted_is_raised_if_anything_is_unread() {
-    const COMPLETION: Completion = Completion {
-        wr_id: 1,
-        status: Status::Success,
-        opcode: Opcode::Send,
-        qpn: Qpn(5),
-        byte_len: 0,
-        imm: None,
-        invalidated: None,
-        src_qpn: 0,
-        grh: false,
-        solicited: false,
-        sl: 0,
-        slid: 0,
-        vendor_err: 0,
-    };
-    let mut sink = EngineSink::new(Instant::now());
-    let (events, wanted) = (channel(), Arc::new(Wanted::new()));
-    let (producer, mut consumer) = ring(4, 0).unwrap();
-    let end = CqEnd {
-        producer,
-        channel: Some(events.clone()),
-        events: channel(),
-        user_handle: 7,
-        notify: Notify::new(),
-        wanted: Arc::clone(&wanted),
-        wc_flags: CqWcFlags::empty(),
-        ignores_overrun: false,
-        users: 0,
-        has_overrun: false,
-        raised: EventsRead::default(),
-    };
-    let cq = sink.add_cq(end, 1).unwrap();
-    sink.arm_wanted(cq_slot(cq));
-    assert!(!sink.is_armed(), "no event is wanted");
-    wanted.set(Armed::Next);
-    sink.arm_wanted(cq_slot(cq));
-    assert!(sink.is_armed() && read(&events, 9) == 0, "nothing is unread");
-    sink.complete(cq, &COMPLETION).unwrap();
-    assert!(!sink.is_armed() && read(&events, 9) == 1);
-    wanted.set(Armed::Solicited);
-    sink.arm_wanted(cq_slot(cq));
-    assert!(!sink.is_armed() && read(&events, 9) == 1, "the program may have missed what is unread");
-    assert!(consumer.next().is_some());
-    consumer.free_all();
-    wanted.set(Armed::Next);
-    wanted.set(Armed::Solicited);
-    sink.arm_wanted(cq_slot(cq));
-    assert!(sink.is_armed() && read(&events, 9) == 0, "everything was polled");
-    sink.complete(cq, &COMPLETION).unwrap();
-    assert_eq!(read(&events, 9), 1, "of two requests the wider one stays");
 }
