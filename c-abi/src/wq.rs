@@ -159,7 +159,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         wqs: &[*mut ibv_wq],
     ) -> Result<*mut ibv_rwq_ind_table, Error> {
         const VERB: &str = "create_rwq_ind_table";
-        /// An upper bound for what the call allocates for an entry.
+        /// An upper bound of the allocations of the call for an entry.
         const ENTRY: usize = 128;
         room::check(wqs.len() * ENTRY).map_err(|errno| refused(VERB, errno))?;
         // SAFETY: the queues are live.

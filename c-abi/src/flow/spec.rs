@@ -48,7 +48,7 @@ pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Err
     if attr.comp_mask != 0 {
         return Err(Errno::INVAL);
     }
-    /// An upper bound for what the call allocates for a specification, with the kernel's copy.
+    /// An upper bound of the allocations of the call for a specification, with the kernel's copy.
     const SPEC: usize = 512;
     room::check(usize::from(attr.num_of_specs) * SPEC)?;
     let mut specs = Vec::with_capacity(attr.num_of_specs.into());

@@ -60,7 +60,7 @@ pub(super) const INTAKE: usize = 4096;
 /// The time that the release of connections continues without an id.
 pub(super) const LINGER: u64 = 10_000_000_000;
 
-/// The interval at which requests for release are repeated meanwhile. The protocol's is 4.6 s, but
+/// The interval between repeated requests for release meanwhile. The protocol's is 4.6 s, but
 /// when a fifth of the packets is lost, one peer in a hundred would miss the end.
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
