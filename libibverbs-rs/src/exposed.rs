@@ -227,7 +227,8 @@ impl Exposed {
     ///
     /// RDMA atomics of a peer are atomic with respect to accesses of this process if the device
     /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)). On soft devices they
-    /// always are, except in memory of files ([`soft::CheckedMemory`](crate::soft::CheckedMemory)).
+    /// always are, except in memory that the kernel accesses for the device
+    /// ([the guide](crate::guide::memory) says which that is).
     ///
     /// ```no_run
     /// # fn f(counters: &verbs::Exposed) -> Option<()> {
