@@ -15,7 +15,7 @@ extern crate alloc;
 #[cfg(any(target_pointer_width = "16", target_pointer_width = "32", target_endian = "big"))]
 compile_error!(
     "roce supports 64-bit little-endian processors only: it is tested on x86-64 and aarch64, and \
-     nothing has shown that it is right elsewhere (ARCHITECTURE.md, \"Platforms\")"
+     nothing has shown that it is right elsewhere (docs/decisions/0039-64-bit-little-endian.md)"
 );
 
 pub mod engine;
