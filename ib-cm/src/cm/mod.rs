@@ -16,6 +16,9 @@
 //! | `output` | messages that leave, events |
 //! | `table`, `connection` | connections by id, by numbers, by deadline; a connection's data |
 //!
+//! Invariant: the state machine reads no clock, and no message makes it panic or loop. [`Config`]
+//! limits what strangers can make it store.
+//!
 //! # Lifecycle of a connection
 //! ```text
 //! asks      connect ──► ReqSent ──REP──► RepRcvd ──ready_to_use──► Established

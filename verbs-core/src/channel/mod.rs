@@ -25,7 +25,8 @@
 //! Invariant: no safe function returns a `&Uverbs`. [`Uverbs::open`], [`Uverbs::new`] and
 //! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller
 //! makes the promises listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only
-//! code with that right can call them.
+//! code with that right can call them. Writes to a device file that the program opened itself are
+//! out of scope, like `/proc/self/mem`.
 //!
 //! Invariant: commands are built in this crate, because they carry addresses through which the
 //! kernel writes. The exception is a provider's doorbell, which has the file by the same right

@@ -36,6 +36,12 @@
 //! process only where the device cannot access it any more. The kernel object stays until the
 //! context's last file descriptor is closed.
 //!
+//! Invariant: a provider does not print, lock, allocate or make a system call between post and
+//! poll. There are two exceptions. rxe makes one system call for each post call, its kick. A soft
+//! device sends and receives its packets there, because it is the device as well. It never waits
+//! for its lock: a thread that does not get the lock leaves its work to the holder. It allocates
+//! only for events that find their socket full.
+//!
 //! [`Erased`] is a provider whose objects hide the provider that made them.
 //!
 //! # Safety
