@@ -205,7 +205,7 @@ cases! {
         }
         batch.complete().unwrap();
     }
-    "WrBatch, 8 bytes inline", "erased", 16, nothing, None, 117.0 => mlx5_bench_batch_16_erased(w) {
+    "WrBatch, 8 bytes inline", "erased", 16, nothing, Some(75.0), 101.5 => mlx5_bench_batch_16_erased(w) {
         let mut batch = WrBatch::start(&mut w.erased_sq);
         batch.wr_flags = SendFlags::SIGNALED;
         for wr_id in w.wr_id..w.wr_id + 16 {
@@ -242,13 +242,13 @@ cases! {
         // SAFETY: a paper device accesses no memory of work requests.
         unsafe { w.srq.queue.post_recv(&w.recvs) }.unwrap();
     }
-    "poll, by value", "static", 1, sent, Some(60.0), 60.0 => mlx5_bench_poll_1_static(w) {
+    "poll, by value", "static", 1, sent, Some(60.0), 59.0 => mlx5_bench_poll_1_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[0]);
     }
     "poll, by value", "static", 16, sent, Some(35.0), 35.0 => mlx5_bench_poll_16_static(w) {
         w.polled = w.qp.poll(&mut w.wcs[1]);
     }
-    "poll of receives", "static", 1, received, None, 138.0 => mlx5_bench_poll_recv_1_static(w) {
+    "poll of receives", "static", 1, received, None, 136.0 => mlx5_bench_poll_recv_1_static(w) {
         w.polled = black_box(w.qp.poll(&mut w.wcs[0]));
     }
     "poll of receives", "static", 16, received, None, 80.0 => mlx5_bench_poll_recv_16_static(w) {
@@ -259,7 +259,7 @@ cases! {
         w.polled = black_box(w.sharer.poll(&mut w.wcs[1]));
     }
     "poll, lending", "static", 1, sent, Some(60.0), 58.0 => mlx5_bench_lend_1_static(w) { lend(&mut w.qp, 1) }
-    "poll, lending", "static", 16, sent, Some(35.0), 57.5 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
+    "poll, lending", "static", 16, sent, Some(35.0), 48.7 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
 }
 
 /// Takes completions one by one, and reads the fields that a program reads.

@@ -463,7 +463,7 @@ impl Qp {
             None => Receives::Own(Arc::clone(rq.requests())),
         });
         let has_frames = self.qp_type == QpType::RAW_PACKET && self.device.has_ip_csum();
-        let recv_kind = if has_frames { Kind::FRAME } else { Kind::PLAIN };
+        let recv_kind = if has_frames { Kind::FRAME } else { Kind::RECEIVE };
         let lists = self.lists.clone();
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {

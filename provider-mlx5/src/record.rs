@@ -146,12 +146,14 @@ impl Kind {
     pub(crate) const INVALIDATE: Self = Self(4);
     /// A request that the program has made, whose completion tells no operation.
     pub(crate) const RAW: Self = Self(5);
+    /// A receive of a message, whose completion has a length.
+    pub(crate) const RECEIVE: Self = Self(6);
     /// A receive of a frame, whose checksums the device has looked at.
-    pub(crate) const FRAME: Self = Self(6);
+    pub(crate) const FRAME: Self = Self(7);
     /// A completion of tag matching, whose entry names the operation.
-    pub(crate) const TAG: Self = Self(7);
+    pub(crate) const TAG: Self = Self(8);
     /// As `TAG`, with the flag that asks for the number of unexpected messages.
-    pub(crate) const TAG_OUT_OF_STEP: Self = Self(8);
+    pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);
 
     /// Returns the kind of a request that moves data.
     pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {

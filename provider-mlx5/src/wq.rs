@@ -131,7 +131,7 @@ impl Wq {
 
 /// Returns the queues of a number that is a work queue's.
 fn queues(device: &Device, queue: &Rq) -> Queues {
-    let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::PLAIN };
+    let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::RECEIVE };
     Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind, lists: None }
 }
 

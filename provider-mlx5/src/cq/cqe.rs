@@ -134,11 +134,16 @@ impl<'a> Cqe<'a> {
         field!(self, u8, at::OP_OWN)
     }
 
-    /// Returns the number that the program gave to the queue pair, or to the shared receive queue,
-    /// as the entry has it. None is `u32::MAX`.
+    /// Returns the number that the program gave to the queue pair, or to the shared receive queue.
+    pub(crate) fn user_index(self) -> u32 {
+        field!(self, u32, at::SRQN_UIDX) & 0xff_ffff
+    }
+
+    /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order, which
+    /// costs a little-endian processor one shift. No number is `u32::MAX`.
     #[inline(always)]
     pub(crate) fn raw_user_index(self) -> u32 {
-        (field!(self, u32, at::SRQN_UIDX) & 0xff_ffff).to_be()
+        (field!(self, u32, at::SRQN_UIDX) & 0xff_ffff).swap_bytes() >> 8
     }
 
     #[inline(always)]

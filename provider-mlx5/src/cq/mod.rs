@@ -85,7 +85,8 @@ pub(crate) struct Poller {
 /// A queue pair of the table, as the short paths find it: forgotten when the table changes.
 #[derive(Clone, Copy)]
 struct Current {
-    /// The number that its completions carry, as they have it; `u32::MAX` is no such number.
+    /// The number that its completions carry, as [`Cqe::raw_user_index`] returns it; `u32::MAX` is
+    /// no such number.
     user_index: u32,
     /// The same for completions of sends: `u32::MAX` where the sends complete elsewhere.
     of_sends: u32,
@@ -111,7 +112,7 @@ impl Current {
         of_sends: u32::MAX,
         of_receives: u32::MAX,
         of_shared: u32::MAX,
-        recv_kind: Kind::PLAIN,
+        recv_kind: Kind::RECEIVE,
         entry: NonNull::dangling(),
         send: core::ptr::null(),
         recv: core::ptr::null(),
@@ -192,11 +193,25 @@ impl Poller {
         self.consumer.store(self.index & COUNTER);
     }
 
-    /// Lends the next completion.
+    /// Lends the next completion, and returns the entries of those before it to the device.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
-        self.finish();
-        let completion = self.advance()?;
+        let at = self.index;
+        let completion = match self.short() {
+            Some((cqe, wr_id, kind)) => {
+                // Also where they were returned before: the test takes more than the store.
+                self.returned = at;
+                self.consumer.store(at & COUNTER);
+                Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)
+            }
+            None => {
+                self.finish();
+                if self.is_empty() {
+                    return None;
+                }
+                self.advance_any()?
+            }
+        };
         Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
@@ -222,18 +237,6 @@ impl Poller {
         Some((cqe, wr_id, kind))
     }
 
-    /// Takes the next completion, and leaves the last ones where they are. It is lent until the
-    /// poller is used again: the callers bind its lifetime.
-    #[inline(always)]
-    fn advance<'a>(&mut self) -> Option<Completion<'a>> {
-        match self.short() {
-            Some((cqe, wr_id, kind)) => Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)),
-            // Programs poll an empty queue more often than any other.
-            None if self.is_empty() => None,
-            None => self.advance_any(),
-        }
-    }
-
     /// Returns whether there is no completion, and nothing else to look at.
     #[inline(always)]
     fn is_empty(&self) -> bool {
@@ -241,7 +244,8 @@ impl Poller {
         self.ring.entry(self.index).is_none() && !self.shared.has_news()
     }
 
-    /// As [`advance`](Self::advance), for any completion.
+    /// Takes the next completion of any kind, and leaves the last ones where they are. It is lent
+    /// until the poller is used again: the callers bind its lifetime.
     #[inline(never)]
     fn advance_any<'a>(&mut self) -> Option<Completion<'a>> {
         // One round at most: a device that ignores the consumer's index may write without end.
@@ -264,9 +268,8 @@ impl Poller {
 
     /// Returns the completion of an entry; `None` if it is to be skipped.
     fn resolve<'a>(&mut self, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
-        let user_index = cqe.raw_user_index();
-        if user_index != self.current.user_index {
-            self.look_up(user_index)?;
+        if cqe.raw_user_index() != self.current.user_index {
+            self.look_up(cqe)?;
         }
         // SAFETY: an entry of the table, which forgets `current` when it changes.
         let entry = unsafe { self.current.entry.as_ref() };
@@ -315,11 +318,11 @@ impl Poller {
         Some(Completion::new(cqe, wr_id, cqe.error_status(), Kind::PLAIN))
     }
 
-    /// Finds the queue pair of a number, as completions have it, and makes it the current one.
-    fn look_up(&mut self, user_index: u32) -> Option<()> {
+    /// Finds the queue pair of an entry, and makes it the current one.
+    fn look_up(&mut self, cqe: Cqe<'_>) -> Option<()> {
         self.current = Current::NONE;
-        let entry = self.table.get(u32::from_be(user_index))?;
-        self.current = Current::of(entry, user_index);
+        let entry = self.table.get(cqe.user_index())?;
+        self.current = Current::of(entry, cqe.raw_user_index());
         Some(())
     }
 
@@ -471,6 +474,9 @@ impl CompletionOps for Completion<'_> {
 
     #[inline(always)]
     fn byte_len(&self) -> u32 {
+        if !self.kind.has_more() {
+            return 0;
+        }
         match self.cqe.op_own() >> 4 {
             cqe_opcode::REQ => self.cqe.sent_len(self.kind),
             _ if self.is_receive() => self.cqe.byte_cnt(),

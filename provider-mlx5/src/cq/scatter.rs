@@ -285,7 +285,7 @@ impl Poller {
         if self.ring.block(cqe).is_some() {
             return self.first_of_block(queues, cqe, at);
         }
-        let user_index = u32::from_be(cqe.raw_user_index());
+        let user_index = cqe.user_index();
         let lists = queues.lists.as_ref();
         let upgrade = |life: &Weak<Life>| life.upgrade();
         let lives = Lives {

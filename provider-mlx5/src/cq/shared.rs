@@ -36,6 +36,8 @@ pub(crate) struct Ring {
     /// The fields of the first entry.
     first: NonNull<u8>,
     log_stride: u32,
+    /// The size of an entry, in bytes.
+    stride: usize,
     mask: u32,
     /// The number of entries. Its bit of an index changes with each round.
     entries: u32,
@@ -74,6 +76,7 @@ impl Ring {
         let ring = Self {
             first,
             log_stride: stride.trailing_zeros(),
+            stride,
             mask: entries - 1,
             entries,
             compression: None,
@@ -93,7 +96,7 @@ impl Ring {
 
     /// The size of an entry, in bytes.
     pub(super) const fn stride(&self) -> usize {
-        1 << self.log_stride
+        self.stride
     }
 
     #[inline(always)]
@@ -107,7 +110,8 @@ impl Ring {
     /// writes in this round.
     #[inline(always)]
     pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
-        let fields = self.fields(index);
+        // SAFETY: as in `fields`. A multiplication takes one instruction and a shift two.
+        let fields = unsafe { self.first.add((index & self.mask) as usize * self.stride) };
         // SAFETY: inside of an entry; the byte is read by value.
         let op_own = unsafe { fields.add(cqe::at::OP_OWN).read_volatile() };
         (fields, op_own, u8::from(index & self.entries != 0))
@@ -142,7 +146,7 @@ impl Ring {
 
     /// Copies the entry at a place to a place of another ring, with the owner of the round there.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
-        let stride = 1_usize << self.log_stride.min(to_ring.log_stride);
+        let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
         let round = u8::from(to & to_ring.entries != 0);
         // SAFETY: the fields end at the end of an entry, which has at least `stride` bytes before
@@ -267,7 +271,7 @@ impl Shared {
                 continue;
             };
             let places = ring.places(entry);
-            if places > 1 || u32::from_be(entry.raw_user_index()) == user_index {
+            if places > 1 || entry.user_index() == user_index {
                 return true;
             }
             place = (place + places) & COUNTER;

@@ -8,7 +8,7 @@ use crate::srq::TagRecord;
 
 /// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
 /// XRC or TM has a number of its own, and no other queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
     pub(crate) recv: Option<Receives>,
@@ -16,6 +16,12 @@ pub(crate) struct Queues {
     pub(crate) recv_kind: Kind,
     /// The lists of the requests, of a queue pair whose data may come with completions.
     pub(crate) lists: Option<Arc<Lists>>,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self { send: None, recv: None, recv_kind: Kind::RECEIVE, lists: None }
+    }
 }
 
 /// The receives of a queue pair.

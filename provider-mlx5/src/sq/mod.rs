@@ -476,6 +476,12 @@ impl SendQueue for Sq {
         unsafe { self.post_plain(wr) }
     }
 
+    #[inline]
+    unsafe fn post_quick_erased(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_common(wr) || self.post_other(wr) }
+    }
+
     #[inline(always)]
     unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
         // SAFETY: the caller's promise is the same.

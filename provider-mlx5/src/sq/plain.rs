@@ -157,6 +157,37 @@ impl Sq {
         true
     }
 
+    /// Posts a send or a write by the short path, and returns whether it did. Other requests call
+    /// [`post_other`](Self::post_other), so that this function needs few registers.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
+    #[inline(always)]
+    pub(super) unsafe fn post_common(&mut self, wr: &SendWr<'_>) -> bool {
+        let place = self.place();
+        if place.head == self.limit {
+            return false;
+        }
+        // SAFETY: the caller's promise is the same; there is room.
+        if unsafe { self.put_common::<true>(place, wr) }.is_none() {
+            return false;
+        }
+        self.lone_limit = place.head;
+        self.move_to(place.behind(1));
+        true
+    }
+
+    /// As [`post_plain`](Self::post_plain), out of line.
+    ///
+    /// # Safety
+    /// As [`post_plain`](Self::post_plain).
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn post_other(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_plain(wr) }
+    }
+
     /// Puts a send or a write in that is rung for alone. Returns its block, if it did.
     ///
     /// # Safety

@@ -226,6 +226,17 @@ pub trait SendQueue: Any + Debug + Send + Sync {
         unsafe { self.post_one(wr) }.is_ok()
     }
 
+    /// Puts one work request into the queue as [`post_quick`](Self::post_quick) does, as a function
+    /// that is called through a pointer: the compiler does not know the request's operation there.
+    ///
+    /// # Safety
+    /// As [`post_send`](Self::post_send).
+    #[inline]
+    unsafe fn post_quick_erased(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_quick(wr) }
+    }
+
     /// Posts one work request as [`post_send`](Self::post_send) does, if it is a common one and
     /// nothing else waits for the doorbell, and returns whether it did. After `false` the queue is
     /// unchanged.

@@ -70,7 +70,7 @@ impl World {
             Pair::new(10, Some(Arc::clone(&srq))),
         ];
         for pair in &pairs {
-            qp.begin(pair.number, pair.queues(Kind::PLAIN));
+            qp.begin(pair.number, pair.queues(Kind::RECEIVE));
         }
         Self { qp, pairs, srq, wr_id: 100 }
     }
@@ -111,7 +111,7 @@ impl World {
             }
             Step::Reset => {
                 *pair = Pair::new(pair.number, pair.srq.take());
-                let recv_kind = if self.wr_id.is_multiple_of(2) { Kind::FRAME } else { Kind::PLAIN };
+                let recv_kind = if self.wr_id.is_multiple_of(2) { Kind::FRAME } else { Kind::RECEIVE };
                 self.qp.reset(pair.number, pair.queues(recv_kind));
             }
         }

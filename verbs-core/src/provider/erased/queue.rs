@@ -1,6 +1,7 @@
 //! Erased queue pairs, shared receive queues, and the queues of both.
 //!
-//! Posting costs one indirect call per batch, never one per work request or segment.
+//! Posting a list costs one indirect call, never one per work request or segment. A builder makes
+//! one per request, which ends before the next one borrows its inline data.
 //!
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
@@ -105,6 +106,11 @@ impl SendQueue for ErasedSendQueue {
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.0.post_one(wr) }
+    }
+    #[inline]
+    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.post_quick_erased(wr) }
     }
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {
