@@ -1,15 +1,14 @@
-//! The cost of the engine alone: two engines pass packets to each other in memory, without socket
-//! or ICRC.
+//! The cost of the engine alone: two engines exchange packets in memory, without socket or ICRC.
 //!
 //! ```text
 //!   cargo bench -p roce --bench engine               a table: nanoseconds and instructions
 //!   cargo bench -p roce --bench engine -- --check    no timing; fails above a limit
 //! ```
 //!
-//! The cost of a message is that of both sides: posted, sent, received, acknowledged, completed.
-//! Callgrind counts the instructions: the program runs itself twice under `valgrind`, once with
-//! twice the messages, and the difference is the cost of the messages. The counts do not depend on
-//! the machine's speed or load. Without valgrind, the table says so, and `--check` fails.
+//! The cost of a message covers both sides: posted, sent, received, acknowledged, completed.
+//! Callgrind counts the instructions. The program runs itself twice under `valgrind`, once with
+//! twice the messages; the difference is the cost of the messages. The counts do not depend on the
+//! machine's speed or load. Without valgrind, the table says so and `--check` fails.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use roce::sim::{Rng, VecMemory, VecRegion, connected_attr};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 
-/// The time that each case is run for in each round; the fastest round counts.
+/// How long each case runs in each round; the fastest round counts.
 const TIMED: Duration = Duration::from_millis(100);
 const TIMES: u32 = 5;
 /// The number of messages over which instructions are counted.
@@ -31,7 +30,7 @@ const COUNTED: u32 = 512;
 /// The size of each side's memory, in bytes.
 const MEMORY: usize = 1 << 20;
 
-/// A sink that counts completions and forgets them.
+/// A sink that only counts completions.
 #[derive(Default)]
 struct Ended {
     completions: u32,
@@ -105,7 +104,7 @@ impl Side {
     }
 }
 
-/// Two connected engines, and the work requests that they post.
+/// Two connected engines and the work requests they post.
 struct World {
     sides: [Side; 2],
     now: u64,
@@ -121,7 +120,7 @@ impl World {
         Self { sides, now: 0, buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// Sends one message, until it has completed.
+    /// Sends one message and waits until it has completed.
     fn message(&mut self, case: &Case) {
         self.now += 1000;
         let now = Time(self.now);
@@ -162,7 +161,7 @@ impl World {
     }
 }
 
-/// Delivers everything that one side has to send to the other.
+/// Delivers everything one side has to send to the other.
 fn carry(now: Time, from: &mut Side, to: &mut Side, buf: &mut [u8]) {
     let arrival = Arrival { remote: from.gid, local: to.gid, ..Arrival::default() };
     while let Some(transmit) = from.engine.poll_transmit(now, Urgency::All, buf, &mut from.ended) {
@@ -183,7 +182,7 @@ struct Case {
     name: &'static str,
     kind: Kind,
     length: u32,
-    /// The number that the cost is divided by.
+    /// The divisor of the cost.
     per: u32,
     /// The limit, in instructions.
     limit: f64,
@@ -214,7 +213,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions that callgrind counts, or the reason why there is none.
+/// Returns the number of instructions counted by callgrind, or the reason why there is no count.
 fn instructions(index: usize) -> Result<f64, String> {
     let once = instructions_of(index, COUNTED)?;
     let twice = instructions_of(index, 2 * COUNTED)?;

@@ -1,8 +1,8 @@
 //! The cost of the invariant CRC: `cargo bench -p roce --bench icrc`.
 //!
 //! Each number is the best of several rounds. Each result is the input of the next computation, so
-//! that no two overlap. Cycles are those of the clock in /proc/cpuinfo, which is an approximation
-//! on machines with turbo and on virtual machines.
+//! no two overlap. Cycles use the clock in /proc/cpuinfo, an approximation on machines with turbo
+//! and on virtual machines.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ const SIZES: [usize; 3] = [8, 1024, 4096];
 const ROUNDS: usize = 25;
 
 fn main() {
-    // `cargo test` runs benches without this argument: then they only run, and measure nothing.
+    // `cargo test` runs benches without this argument; they then run once without measuring.
     let quick = !std::env::args().any(|arg| arg == "--bench");
     let mhz = cpu_mhz();
     println!("{:<12} {:>6} {:>10} {:>8} {:>12}", "", "bytes", "ns", "GB/s", "bytes/cycle");
@@ -51,7 +51,7 @@ fn main() {
         let crc = icrc::compute(prepared.seed(7, true, total), &packet[..covered]);
         packet[covered..].copy_from_slice(&crc.to_le_bytes());
         for (name, expected) in [("check", 7), ("check, id", 8)] {
-            // The result is 0 from the second call on, but only the state shows that: calls do not
+            // The result is 0 from the second call on, but only the state shows it, so calls do not
             // overlap.
             let ns = measure(quick, |state| {
                 let verdict = prepared.check(black_box(&packet), expected ^ black_box(u16::from(state > 1)));
@@ -67,7 +67,7 @@ fn seed_of(icrc: Icrc) -> u32 {
     icrc.seed(0, true, 40)
 }
 
-/// Returns the nanoseconds of one call: the best of several rounds of about a millisecond.
+/// Returns the nanoseconds per call: the best of several rounds of about a millisecond.
 fn measure(quick: bool, mut step: impl FnMut(u32) -> u32) -> f64 {
     let mut best = f64::INFINITY;
     let mut state = 0x1234_5678;

@@ -1,5 +1,5 @@
-//! Five clients increment a counter at a server, through links that lose, repeat and reorder
-//! packets. Each increment counts exactly once.
+//! Five clients increment a counter on a server over links that lose, repeat and reorder packets.
+//! Each increment counts exactly once.
 //!
 //! ```text
 //! cargo run -p roce --example lossy_counter [SEED]

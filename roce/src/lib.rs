@@ -1,5 +1,5 @@
-//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. The crate uses no
-//! clock, socket, thread or lock.
+//! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket,
+//! thread or lock is involved.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! Any UDP payload: parsing it, reading its fields and checking its ICRC neither panic nor
-//! disagree.
+//! Any UDP payload: parsing it, reading its fields and checking its ICRC neither panics nor gives
+//! contradicting results.
 //!
-//! `cargo +nightly fuzz run packet`, from the folder of the package `roce`. The test `wire_seeds`
-//! writes the seeds, and checks that they still match the wire formats.
+//! Run `cargo +nightly fuzz run packet` from the folder of the package `roce`. The test
+//! `wire_seeds` writes the seeds and checks that they still match the wire formats.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(packet.payload(), &bytes[payload.clone()]);
             assert_eq!(payload.start, headers.len());
             assert_eq!(payload.end + packet.pad().len() + ICRC_LEN, bytes.len());
-            // Emitted again, with the remaining bytes behind, it has the same meaning.
+            // Emitted again before the remaining bytes, the headers keep their meaning.
             let mut again = bytes.to_vec();
             assert_eq!(headers.emit(&mut again), headers.len());
             assert_eq!(Headers::parse(&again), Ok((headers, payload)));

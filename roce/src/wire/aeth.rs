@@ -15,14 +15,13 @@ use super::MASK_24;
 header!(4, "AETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The kind of acknowledgement, and its value.
+    /// The kind of acknowledgement and its value.
     #[inline(always)]
     pub fn syndrome(&self) -> Syndrome {
         Syndrome(self.get::<1>(0)[0])
     }
 
-    /// The message sequence number, 24 bits: the number of messages that the responder has
-    /// completed.
+    /// The message sequence number, 24 bits: the number of messages the responder has completed.
     #[inline(always)]
     pub fn msn(&self) -> u32 {
         u32::from_be_bytes(self.get(0)) & MASK_24
@@ -32,7 +31,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
 /// The AETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The kind of acknowledgement, and its value.
+    /// The kind of acknowledgement and its value.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,
@@ -59,14 +58,14 @@ pub struct Syndrome(pub u8);
 /// The meaning of a syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Everything up to the packet's PSN has arrived. The credit code is the number of messages
-    /// that the responder can receive.
+    /// Everything up to the packet's PSN has arrived. The credit code is the number of messages the
+    /// responder can receive.
     Ack(Credits),
     /// Receiver not ready: the requester sends the packet again after the timer.
     RnrNak(RnrTimer),
     /// The packet was refused.
     Nak(NakCode),
-    /// A value that the specification does not define.
+    /// A value the specification does not define.
     Reserved(u8),
 }
 
@@ -92,7 +91,7 @@ impl Syndrome {
         Self(3 << 5 | code.0 & 0x1f)
     }
 
-    /// Returns its meaning.
+    /// Returns the meaning of the syndrome.
     #[inline(always)]
     pub const fn decode(self) -> Kind {
         let value = self.0 & 0x1f;
@@ -112,7 +111,7 @@ pub struct NakCode(pub u8);
 impl NakCode {
     /// A packet is missing before this one.
     pub const PSN_SEQUENCE_ERROR: Self = Self(0);
-    /// The request is malformed, or the responder does not support it.
+    /// The request is malformed or not supported by the responder.
     pub const INVALID_REQUEST: Self = Self(1);
     /// The key, range or right is wrong.
     pub const REMOTE_ACCESS_ERROR: Self = Self(2);
@@ -127,7 +126,7 @@ impl NakCode {
 pub struct RnrTimer(pub u8);
 
 impl RnrTimer {
-    /// Returns the time to wait, in nanoseconds: 10 µs to 655.36 ms. Only the low 5 bits count.
+    /// Returns the time to wait, in nanoseconds: 10 µs to 655.36 ms. Only the low 5 bits are used.
     #[inline(always)]
     pub const fn nanoseconds(self) -> u64 {
         RNR_10_US[(self.0 & 0x1f) as usize] as u64 * 10_000
@@ -140,16 +139,16 @@ const RNR_10_US: [u32; 32] = [
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The credit code, 5 bits: the number of receives that the responder has posted, rounded down.
+/// The credit code, 5 bits: the number of receives posted by the responder, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(pub u8);
 
 impl Credits {
-    /// The responder does not count receives: the requester may send without limit, and gets RNR
-    /// NAKs.
+    /// The responder does not count receives. The requester may send without limit and gets RNR
+    /// NAKs instead.
     pub const UNLIMITED: Self = Self(0x1f);
 
-    /// Returns the code of the largest number that is at most `count`.
+    /// Returns the code of the largest number not above `count`.
     pub const fn at_most(count: u32) -> Self {
         let mut code = 0;
         while code < 30 && CREDITS[code as usize + 1] as u32 <= count {
@@ -158,7 +157,7 @@ impl Credits {
         Self(code)
     }
 
-    /// Returns the number; `None` if unlimited. Only the low 5 bits count.
+    /// Returns the number of credits; `None` if unlimited. Only the low 5 bits are used.
     #[inline(always)]
     pub const fn count(self) -> Option<u32> {
         match self.0 & 0x1f {

@@ -31,7 +31,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u64::from_be_bytes(self.get(12))
     }
 
-    /// The value to compare with; without meaning in fetch and add.
+    /// The value to compare with; meaningless in fetch and add.
     #[inline(always)]
     pub fn compare(&self) -> u64 {
         u64::from_be_bytes(self.get(20))
@@ -73,7 +73,7 @@ pub struct Repr {
     pub rkey: u32,
     /// The value to store (compare and swap) or to add (fetch and add).
     pub swap_add: u64,
-    /// The value to compare with; without meaning in fetch and add.
+    /// The value to compare with; meaningless in fetch and add.
     pub compare: u64,
 }
 

@@ -8,7 +8,7 @@
 //! bits     8     1 1   2      4      16    1 1   6           24          1     7        24
 //! ```
 //! S solicited event, M migration request, F FECN, B BECN, A acknowledge request. Routers may
-//! change byte 4 (F, B, rsv6), which is therefore not part of the invariant CRC.
+//! change byte 4 (F, B, rsv6), so the invariant CRC excludes it.
 //!
 //! # References
 //! IBTA 9.2, annex A17 (FECN and BECN in RoCEv2).
@@ -17,7 +17,7 @@ use super::{MASK_24, Opcode, Psn};
 
 header!(12, "BTH");
 
-/// The partition key of the default partition, full member. In practice, RoCE uses no other.
+/// The partition key of the default partition, full member. In practice, RoCE uses only this one.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 const SE: u8 = 1 << 7;
@@ -33,15 +33,15 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Opcode(self.get::<1>(0)[0])
     }
 
-    /// Solicited event: the responder's completion wakes programs that wait for solicited
-    /// completions only.
+    /// Solicited event: the responder's completion wakes programs waiting for solicited completions
+    /// only.
     #[inline(always)]
     pub fn se(&self) -> bool {
         self.get::<1>(1)[0] & SE != 0
     }
 
-    /// Migration request: set while the path is in the state migrated, as it always is without an
-    /// alternate path.
+    /// Migration request: set while the path is in the state migrated. Without an alternate path,
+    /// it always is.
     #[inline(always)]
     pub fn mig_req(&self) -> bool {
         self.get::<1>(1)[0] & M != 0
@@ -65,13 +65,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16::from_be_bytes(self.get(2))
     }
 
-    /// Forward explicit congestion notification: the packet met congestion.
+    /// Forward explicit congestion notification: this packet met congestion.
     #[inline(always)]
     pub fn fecn(&self) -> bool {
         self.get::<1>(4)[0] & FECN != 0
     }
 
-    /// Backward explicit congestion notification: a packet the other way met congestion.
+    /// Backward explicit congestion notification: a packet in the other direction met congestion.
     #[inline(always)]
     pub fn becn(&self) -> bool {
         self.get::<1>(4)[0] & BECN != 0
@@ -122,7 +122,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Returns the header of a packet of the default partition on a migrated path, without pad,
+    /// Returns the header of a packet in the default partition on a migrated path, without pad,
     /// flags or acknowledge request.
     #[inline(always)]
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> Self {

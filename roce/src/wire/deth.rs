@@ -1,4 +1,4 @@
-//! Datagram extended transport header: the sender, and the key that the receiver checks.
+//! Datagram extended transport header: the sender's QP number and the queue key.
 //!
 //! # References
 //! IBTA 9.3.

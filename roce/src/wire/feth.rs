@@ -1,4 +1,4 @@
-//! Flush extended transport header: the memory that a flush makes visible or persistent.
+//! Flush extended transport header: how far a flush reaches, and over which memory.
 //!
 //! ```text
 //!  31                          6   5 4   3   0
@@ -12,11 +12,11 @@
 
 header!(4, "FETH");
 
-/// Bit of [`Repr::plt`]: visible to everything in the responder's machine.
+/// Bit of [`Repr::plt`]: visible to everything on the responder's host.
 pub const PLT_GLOBAL_VISIBILITY: u8 = 1 << 0;
 /// Bit of [`Repr::plt`]: persistent across a loss of power.
 pub const PLT_PERSISTENCE: u8 = 1 << 1;
-/// Value of [`Repr::sel`]: the range that the RETH names.
+/// Value of [`Repr::sel`]: the range in the RETH.
 pub const SEL_RANGE: u8 = 0;
 /// Value of [`Repr::sel`]: the whole memory region.
 pub const SEL_MEMORY_REGION: u8 = 1;
@@ -45,8 +45,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Returns whether it names a placement type, and a selectivity level that exists. Other
-    /// reserved bits are ignored.
+    /// Returns whether the header has at least one placement type and a defined selectivity level.
+    /// Other reserved bits are ignored.
     #[inline]
     pub const fn is_valid(&self) -> bool {
         self.plt & (PLT_GLOBAL_VISIBILITY | PLT_PERSISTENCE) != 0 && self.sel <= SEL_MEMORY_REGION

@@ -1,4 +1,4 @@
-//! Invalidate extended transport header: the key that a send invalidates at the responder.
+//! Invalidate extended transport header: the responder's key that a send invalidates.
 //!
 //! # References
 //! IBTA 9.3.

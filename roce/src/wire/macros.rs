@@ -1,4 +1,4 @@
-//! One macro for the headers of fixed length, so that their files contain only their fields.
+//! One macro for headers of fixed length, so their files contain only their fields.
 
 /// Declares `LEN` and `Packet<T>` with its constructors for a header of `$len` bytes.
 macro_rules! header {
@@ -13,7 +13,7 @@ macro_rules! header {
         }
 
         impl<T: AsRef<[u8]>> Packet<T> {
-            /// Wraps a buffer whose first [`LEN`] bytes are the header. Bytes behind it are not
+            /// Wraps a buffer whose first [`LEN`] bytes are the header. The remaining bytes are not
             /// touched.
             ///
             /// # Errors

@@ -1,14 +1,14 @@
 //! Wire formats: RoCEv2 packets, as the payload of a UDP datagram.
 //!
 //! Every header has two types. `Packet` is bytes: it wraps a buffer and reads or writes one field
-//! at a time. `Repr` is values: a small `Copy` struct that `parse` reads from a packet and `emit`
-//! writes into one. Unknown opcodes, syndromes and reserved bits are data; nothing here allocates,
-//! and no input causes a panic.
+//! at a time. `Repr` is values: `parse` reads the small `Copy` struct from a packet, `emit` writes
+//! it into one. Unknown opcodes, syndromes and reserved bits are data. Nothing here allocates and
+//! no input causes a panic.
 //!
 //! | module | contents | IBTA volume 1 |
 //! |---|---|---|
 //! | [`packet`] | **start here**: the whole packet, [`Headers`] for the fast path | 5.2, A17 |
-//! | [`opcode`] | the BTH opcode and the headers that it announces | 9.2, table 38 |
+//! | [`opcode`] | the BTH opcode, which announces the other headers | 9.2, table 38 |
 //! | [`psn`] | 24 bit packet sequence numbers | 9.7 |
 //! | [`bth`] | base transport header, 12 bytes | 9.2 |
 //! | [`deth`] | datagram extended transport header, 8 bytes | 9.3 |
@@ -20,10 +20,10 @@
 //! | [`atomic_ack_eth`] | atomic ACK extended transport header, 8 bytes | 9.3 |
 //! | [`imm`] | immediate data, 4 bytes | 9.3 |
 //! | [`ieth`] | invalidate extended transport header, 4 bytes | 9.3 |
-//! | [`icrc`] | the invariant CRC, and the part of it that a UDP socket can check | 7.8, A17 |
+//! | [`icrc`] | the invariant CRC and the part of it a UDP socket can check | 7.8, A17 |
 //!
 //! Order on the wire: BTH, (DETH or XRCETH), FETH, (RETH or AtomicETH), AETH, AtomicAckETH, (ImmDt
-//! or IETH), payload, 0 to 3 bytes of pad, ICRC. The opcode determines which of them are present.
+//! or IETH), payload, 0 to 3 bytes of pad, ICRC. The opcode determines the headers present.
 
 #[macro_use]
 mod macros;
@@ -54,13 +54,13 @@ use core::fmt;
 /// The UDP destination port of RoCEv2 (IBTA annex A17).
 pub const UDP_PORT: u16 = 4791;
 
-/// The length of the invariant CRC that ends every packet, in bytes.
+/// The length of the invariant CRC at the end of every packet, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// The reason why bytes are not a packet. Such a packet is dropped silently (IBTA 9.6).
+/// The reason why bytes are not a packet. Malformed packets are dropped silently (IBTA 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// Shorter than the headers that its opcode announces, plus the ICRC.
+    /// Shorter than the headers its opcode announces, plus the ICRC.
     Truncated,
     /// The pad count exceeds the bytes behind the headers.
     Padding,
@@ -83,8 +83,8 @@ impl core::error::Error for Malformed {}
 /// The low 24 bits: the width of QP numbers, SRQ numbers, PSNs and MSNs.
 pub const MASK_24: u32 = 0x00ff_ffff;
 
-/// Returns `N` bytes at `at`; zeros beyond the end of the buffer, which checked constructors
-/// exclude.
+/// Returns `N` bytes at `at`. Bytes beyond the end of the buffer are zeros, but checked
+/// constructors exclude such reads.
 #[inline(always)]
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {

@@ -1,4 +1,4 @@
-//! The BTH opcode: a transport service and an operation, which determine the headers that follow.
+//! The BTH opcode: transport service and operation, which determine the headers that follow.
 //!
 //! # References
 //! IBTA 9.2 and table 38 (opcodes), annexes A14 (XRC), A17 (CNP), A19 (flush, atomic write).
@@ -9,8 +9,9 @@ use super::{aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, ieth, imm, reth, 
 
 /// A BTH opcode. Each of the 256 values is valid here, known or not.
 ///
-/// An operation that its service does not have (or the service RD, which RoCE does not have) is not
-/// [known](Opcode::is_known): it has no extended headers, and is neither request nor response.
+/// An operation its service lacks is not [known](Opcode::is_known), nor is any operation of RD, a
+/// service RoCE lacks. An unknown opcode has no extended headers and is neither request nor
+/// response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -21,7 +22,7 @@ pub enum Service {
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Reliable datagram, which is not implemented anywhere.
+    /// Reliable datagram. No device implements it.
     Rd,
     /// Unreliable datagram.
     Ud,
@@ -196,13 +197,13 @@ impl Opcode {
         FLAGS[self.0 as usize] & flag != 0
     }
 
-    /// Returns whether table 38 or an annex defines it, except for RD.
+    /// Returns whether table 38 or an annex defines the opcode, except for RD.
     #[inline(always)]
     pub const fn is_known(self) -> bool {
         self.has(KNOWN)
     }
 
-    /// Returns whether it is the first packet of a message of several.
+    /// Returns whether it is the first packet of a multi-packet message.
     #[inline(always)]
     pub const fn is_first(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == START
@@ -214,7 +215,7 @@ impl Opcode {
         FLAGS[self.0 as usize] & (KNOWN | START | END) == KNOWN
     }
 
-    /// Returns whether it is the last packet of a message of several.
+    /// Returns whether it is the last packet of a multi-packet message.
     #[inline(always)]
     pub const fn is_last(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == END
@@ -280,8 +281,8 @@ impl Opcode {
         self.has(ATOMIC_ETH)
     }
 
-    /// Returns whether it is a request that ends with a response of its own, so that no plain
-    /// acknowledgement ends it: reads, atomics, flushes and atomic writes.
+    /// Returns whether the request requires its specific response and no plain acknowledgement ends
+    /// it: reads, atomics, flushes and atomic writes.
     #[inline(always)]
     pub const fn has_own_response(self) -> bool {
         self.has(OWN_RESPONSE)
@@ -347,7 +348,7 @@ impl Opcode {
         self.has(FETH)
     }
 
-    /// Returns the length of the BTH and of the extended headers that follow it, in bytes: 12 to
+    /// Returns the length of the BTH and the extended headers after it, in bytes: 12 to
     /// [`MAX_HEADER_LEN`](super::packet::MAX_HEADER_LEN).
     #[inline(always)]
     pub const fn header_len(self) -> usize {
@@ -375,7 +376,7 @@ impl Service {
         }
     }
 
-    /// Returns the service of three bits (the low ones of `code`).
+    /// Returns the service for the low three bits of `code`.
     #[inline(always)]
     pub const fn from_code(code: u8) -> Self {
         match code & 7 {
@@ -458,7 +459,7 @@ const fn operation_flags(op: u8) -> u32 {
     .wrapping_add(KNOWN)
 }
 
-/// Table 38, one column: the operations that a service has, and the headers that it adds.
+/// Table 38, one column: the operations of a service and the headers it adds.
 const fn flags(opcode: Opcode) -> u32 {
     use operation::*;
     let op = opcode.operation();
@@ -469,7 +470,7 @@ const fn flags(opcode: Opcode) -> u32 {
         Service::Ud if op == SEND_ONLY || op == SEND_ONLY_WITH_IMMEDIATE => flags | DETH,
         Service::Xrc if flags & REQUEST != 0 => flags | XRCETH,
         Service::Xrc => flags,
-        // Neither request nor response, because it belongs to no queue pair's sequence.
+        // Neither request nor response, because it is outside every queue pair's sequence.
         Service::Cnp if opcode.0 == Opcode::CNP.0 => KNOWN | START | END | PAYLOAD,
         _ => 0,
     }

@@ -8,9 +8,9 @@
 //!        by opcode                                  0 to 3
 //! ```
 //!
-//! [`Packet`] reads bytes in place. [`Headers`] has all headers by value, for an engine: one
-//! `parse` of a received packet. To send, `emit` writes the headers, the payload is copied behind
-//! them, then [`pad_for`] bytes of zero, then the [ICRC](super::icrc).
+//! [`Packet`] reads bytes in place. [`Headers`] has all headers by value; an engine parses each
+//! received packet once. A sender emits the headers, copies the payload behind them and appends
+//! [`pad_for`] zero bytes and the [ICRC](super::icrc).
 //!
 //! # References
 //! IBTA 5.2 (order of headers), 9.6 (header validation), annex A17 (RoCEv2).
@@ -24,20 +24,19 @@ use super::{
 /// The length of the longest sequence of headers: BTH, XRCETH and AtomicETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + xrceth::LEN + atomic_eth::LEN;
 
-/// The most bytes that a packet adds to its payload: headers, pad and ICRC.
+/// The most bytes a packet adds to its payload: headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 
-/// The length of the longest packet: the payload of the largest path MTU, and the most bytes around
-/// it.
+/// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
-/// Returns the number of bytes of pad that make a payload a multiple of 4.
+/// Returns the number of pad bytes needed to make a payload a multiple of 4.
 #[inline(always)]
 pub const fn pad_for(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() & 3) as u8
 }
 
-/// Checks lengths, pad count and version. Returns the range of the payload.
+/// Checks lengths, pad count and version; returns the range of the payload.
 #[inline(always)]
 fn check(bytes: &[u8]) -> Result<(&[u8; bth::LEN], Range<usize>), Malformed> {
     let base: &[u8; bth::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -62,8 +61,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Wraps a UDP payload.
     ///
     /// # Errors
-    /// [`Malformed`] if it is too short for the headers of its opcode or for its pad, or of another
-    /// version.
+    /// [`Malformed`] if the payload is too short for the headers of its opcode or for its pad, or
+    /// has another version.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         check(buffer.as_ref())?;
@@ -91,22 +90,22 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     fn payload_range(&self) -> Range<usize> {
-        // A buffer that has changed since the check has no payload.
+        // A buffer changed since the check has no payload.
         check(self.bytes()).map_or(0..0, |(_, range)| range)
     }
 
-    /// Returns the payload without pad.
+    /// Returns the payload without its pad.
     pub fn payload(&self) -> &[u8] {
         self.bytes().get(self.payload_range()).unwrap_or_default()
     }
 
-    /// Returns the bytes of pad: zeros, if the sender follows the specification.
+    /// Returns the pad: zeros if the sender follows the specification.
     pub fn pad(&self) -> &[u8] {
         let start = self.payload_range().end;
         self.bytes().get(start..start + usize::from(self.bth().pad_cnt())).unwrap_or_default()
     }
 
-    /// Returns the bytes that the ICRC covers, after those of IP and UDP.
+    /// Returns the bytes covered by the ICRC in addition to the IP and UDP headers.
     pub fn covered(&self) -> &[u8] {
         self.bytes().split_last_chunk::<ICRC_LEN>().map_or(&[], |(covered, _)| covered)
     }
@@ -117,7 +116,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// All headers of a packet by value. The opcode determines which of the options are `Some`.
+/// All headers of a packet by value. The opcode determines which of the optional ones are `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Base transport header.
@@ -143,7 +142,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns headers with a BTH alone. The caller adds those that the opcode requires.
+    /// Returns headers with a BTH alone. The caller adds those required by the opcode.
     #[inline(always)]
     pub const fn new(bth: bth::Repr) -> Self {
         Self {
@@ -160,15 +159,15 @@ impl Headers {
         }
     }
 
-    /// Reads the headers of a UDP payload, and returns the range of the packet's payload, pad and
-    /// ICRC excluded.
+    /// Reads the headers of a UDP payload. Also returns the range of the packet's payload, without
+    /// pad and ICRC.
     ///
-    /// A packet with an unknown opcode has a BTH and a payload. The ICRC is not checked here: see
-    /// [`super::icrc`].
+    /// A packet with an unknown opcode has a BTH and a payload. The value of the ICRC is not
+    /// checked here: see [`super::icrc`].
     ///
     /// # Errors
-    /// [`Malformed`] if it is too short for the headers of its opcode or for its pad, or of another
-    /// version.
+    /// [`Malformed`] if the payload is too short for the headers of its opcode or for its pad, or
+    /// has another version.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
         let (base, payload) = check(bytes)?;
@@ -200,7 +199,7 @@ impl Headers {
         headers
     }
 
-    /// Returns the number of bytes that [`emit`](Headers::emit) writes.
+    /// Returns the number of bytes [`emit`](Headers::emit) writes.
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.bth.opcode.header_len()
@@ -211,11 +210,11 @@ impl Headers {
         false
     }
 
-    /// Writes the headers that the opcode requires to the beginning of `buffer`, and returns their
+    /// Writes the headers required by the opcode to the beginning of `buffer` and returns their
     /// length.
     ///
-    /// A required header that is `None` is written as zeros; one that is not required is omitted.
-    /// Returns 0, and writes nothing, if the buffer is shorter than [`len`](Headers::len).
+    /// A required header that is `None` is written as zeros; one not required is omitted. If the
+    /// buffer is shorter than [`len`](Headers::len), nothing is written and 0 is returned.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;

@@ -8,15 +8,16 @@ use core::ops::{Add, AddAssign, Sub};
 
 use super::MASK_24;
 
-/// A packet sequence number. It has no `Ord`, because a circle has no order;
-/// [distances](Psn::distance_from) compare two of them.
+/// A packet sequence number. It has no `Ord`, because a circle has no order; compare two PSNs by
+/// their [distance](Psn::distance_from).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
 impl Psn {
     /// The number of PSNs: 2²⁴.
     pub const COUNT: u32 = 1 << 24;
-    /// Half of them: the most that may be outstanding, so that old and new ones can be told apart.
+    /// Half of all PSNs: the most that may be outstanding, so that old and new ones can be told
+    /// apart.
     pub const HALF: u32 = 1 << 23;
 
     /// Returns the PSN of the low 24 bits of `value`.
@@ -43,33 +44,33 @@ impl Psn {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// Returns the distance from `other` to this one: -2²³ ≤ distance < 2²³, negative if this one
-    /// lies behind.
+    /// Returns the distance from `other` to this one: -2²³ ≤ distance < 2²³. It is negative if this
+    /// one lies behind `other`.
     #[inline(always)]
     pub const fn distance_from(self, other: Self) -> i32 {
-        // Shifts the 24 bits to the top, so that the sign of 32 bits is the sign of 24.
+        // Shifts the 24 bits to the top to make their sign the sign of the 32 bits.
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// Returns the number of steps forward from `start` to this one: below 2²⁴.
+    /// Returns the number of steps forward from `start` to this PSN, below 2²⁴.
     #[inline(always)]
     pub const fn offset_from(self, start: Self) -> u32 {
         self.0.wrapping_sub(start.0) & MASK_24
     }
 
-    /// Returns whether it is one of the `len` PSNs from `start` on.
+    /// Returns whether the PSN is one of the `len` PSNs from `start` on.
     #[inline(always)]
     pub const fn in_window(self, start: Self, len: u32) -> bool {
         self.offset_from(start) < len
     }
 
-    /// Returns whether it lies in the half circle behind `other`.
+    /// Returns whether the PSN lies in the half circle behind `other`.
     #[inline(always)]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance_from(other) < 0
     }
 
-    /// Returns whether it lies in the half circle ahead of `other`, and is not `other`.
+    /// Returns whether the PSN differs from `other` and lies in the half circle ahead of it.
     #[inline(always)]
     pub const fn is_after(self, other: Self) -> bool {
         self.distance_from(other) > 0
@@ -118,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn psn() -> impl Strategy<Value = Psn> {
-        // Half of them lie near the wrap, where mistakes are likely.
+        // Half of the values lie near the wrap, where mistakes are likely.
         prop_oneof![any::<u32>().prop_map(Psn::new), (-4i32..4).prop_map(|n| Psn::new(n as u32))]
     }
 

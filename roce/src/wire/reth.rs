@@ -1,4 +1,4 @@
-//! RDMA extended transport header: the responder's memory that a write or read accesses.
+//! RDMA extended transport header: the responder's memory for a write or read.
 //!
 //! ```text
 //!  0        8       12       16

@@ -1,11 +1,13 @@
-//! Bytes as the actions of a program and a hostile peer: calls and packets for one engine with
-//! queue pairs of every service.
+//! Turns bytes into the actions of a program and a hostile peer: calls and packets for one engine
+//! with queue pairs of every service.
 //!
-//! The peer knows all keys, addresses and sequence numbers, and uses correct ones most of the time.
-//! In every case, the engine does not panic, stays inside registered memory ([`VecMemory`] checks
-//! that), does not change memory that may not be written, writes packets that can be parsed,
-//! terminates, and ends each receive once and in order. Management datagrams arrive whole, and no
-//! more than there is room for.
+//! The peer knows all keys, addresses and sequence numbers and uses correct ones most of the time.
+//! In every case, the engine:
+//! - does not panic, and terminates;
+//! - stays inside registered memory ([`VecMemory`] checks this) and respects missing write access;
+//! - writes packets that can be parsed;
+//! - ends each receive once and in order;
+//! - delivers management datagrams whole, and only as many as there is room for.
 //!
 //! A [`Step`] is 16 bytes: the program's call, then the packet.
 
@@ -36,14 +38,14 @@ const QKEY: u32 = 0x1111;
 /// One step. Values out of range wrap around.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The queue pair, an index of [`SERVICES`]; 6 is the multicast group, 7 an unknown number or,
-    /// with an odd `key`, the general services interface.
+    /// The queue pair, an index of [`SERVICES`]. 6 is the multicast group. 7 is an unknown number
+    /// or, with an odd `key`, the general services interface.
     pub(crate) qp: u8,
     /// The operation; with the top bit set, the whole opcode with its service.
     pub(crate) opcode: u8,
     /// The distance from the expected sequence number.
     pub(crate) psn: i8,
-    /// Bits 0 to 7: ack_req, se, a pad of its own (bits 3 and 4), wrong P_Key, wrong sender, no
+    /// Bits 0 to 7: ack_req, se, an explicit pad (bits 3 and 4), wrong P_Key, wrong sender, no
     /// packet.
     pub(crate) flags: u8,
     /// The length of the payload.
@@ -51,7 +53,7 @@ pub(crate) struct Step {
     /// The address, from 16 bytes before the region.
     pub(crate) va: u16,
     pub(crate) dmalen: u32,
-    /// The key; from 128 on, one that does not exist.
+    /// The key; from 128 on, a nonexistent one.
     pub(crate) key: u8,
     /// The program's first call.
     pub(crate) call: u8,
@@ -79,7 +81,7 @@ impl Step {
         }
     }
 
-    /// Returns the bytes that [`run`] reads as this step.
+    /// Returns the bytes [`run`] reads as this step.
     #[allow(dead_code)]
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {
         let ([l0, l1], [v0, v1]) = (self.len.to_le_bytes(), self.va.to_le_bytes());
@@ -129,7 +131,7 @@ pub(crate) mod call {
 /// Receives: posted, retired and completed.
 #[derive(Debug, Default)]
 struct Log {
-    /// The receives of each queue pair that have not completed.
+    /// The receives of each queue pair still outstanding.
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,
@@ -137,7 +139,7 @@ struct Log {
     mads: usize,
 }
 
-/// The management datagrams that the program takes.
+/// The maximum number of management datagrams the program accepts.
 const MADS: usize = 4;
 
 impl Sink for Log {
@@ -261,7 +263,7 @@ impl World {
     fn create(&mut self, n: usize) {
         let service = SERVICES[n];
         let init = QpInit {
-            // The second reliable connection takes receives of a shared queue.
+            // The second reliable connection takes receives from a shared queue.
             srq: (n == 1).then_some(self.srq),
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(3)),
             cap: QpCap {
@@ -318,7 +320,7 @@ impl World {
             call::POST_RECV => {
                 let wr_id = self.next_wr_id;
                 self.next_wr_id += 1;
-                // In the error state it completes during the call.
+                // In the error state the receive completes during the call.
                 let at =
                     self.log.posted.iter().position(|(of, _)| *of == qpn).expect("every queue pair has one");
                 self.log.posted[at].1.push_back(wr_id);
@@ -409,7 +411,7 @@ impl World {
         self.engine.post_send(qpn, &wr, self.now, &mut self.log).is_ok()
     }
 
-    /// Lets at most this many packets leave. They end, because nothing arrives meanwhile.
+    /// Lets at most `most` packets leave. This ends because nothing arrives meanwhile.
     fn transmit(&mut self, most: u64) {
         let mut buf = [0; MAX_PACKET_LEN];
         for sent in 0..most {
@@ -481,11 +483,11 @@ impl World {
         self.engine.handle(self.now, &arrival, &packet, &mut self.log);
     }
 
-    /// Ends everything, and checks the result.
+    /// Ends everything and checks the result.
     fn end(mut self, steps: u64) {
         self.transmit(u64::MAX);
-        // A read of 4 KiB takes 16 packets, and one packet requests it; a send of 8 KiB takes 32,
-        // and is tried 3 times and more.
+        // A read of 4 KiB takes 16 packets and is requested by one. A send of 8 KiB takes 32 and is
+        // tried three times or more.
         assert!(self.packets <= 1000 * (steps + 1), "{} packets after {steps} steps", self.packets);
         for n in 0..SERVICES.len() {
             self.modify(n, &AttrChange { state: Some(State::Err), ..AttrChange::default() });
@@ -502,7 +504,7 @@ impl World {
     }
 }
 
-/// Runs the steps of the bytes, at most 200.
+/// Runs at most 200 steps read from the bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut world = World::new();
     let mut steps = 0;

@@ -1,7 +1,7 @@
 //! Any sequence of packets and calls: see `driver.rs`.
 //!
-//! `cargo +nightly fuzz run responder`, from the folder of the package `roce`. The test
-//! `responder_seeds` writes the seeds, and runs all of them.
+//! Run `cargo +nightly fuzz run responder` from the folder of the package `roce`. The test
+//! `responder_seeds` writes the seeds and runs all of them.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The implementations of the CRC, and the choice of one for this machine.
+//! The implementations of the CRC and the choice of one for this machine.
 
 use super::{clmul, tables};
 
@@ -19,8 +19,7 @@ impl Backend {
     /// All implementations.
     pub const ALL: [Self; 3] = [Backend::Tables, Backend::Clmul, Backend::Clmul512];
 
-    /// Returns the fastest that this machine has. Cheap, because the features of the CPU are
-    /// cached.
+    /// Returns the fastest implementation available. Cheap, because the CPU's features are cached.
     #[inline]
     pub fn best() -> Self {
         // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables and 12.3 µs by multiplication on
@@ -36,7 +35,7 @@ impl Backend {
         }
     }
 
-    /// Returns whether this machine has it.
+    /// Returns whether this machine can run it.
     pub fn is_available(self) -> bool {
         match self {
             Backend::Tables => true,
@@ -45,7 +44,8 @@ impl Backend {
         }
     }
 
-    /// Returns the CRC state after `bytes`. Uses tables if the machine lacks this implementation.
+    /// Returns the CRC state after `bytes`. Falls back to tables if the machine lacks this
+    /// implementation.
     #[inline]
     pub fn update(self, state: u32, bytes: &[u8]) -> u32 {
         self.absorb(state, bytes, 0)

@@ -1,4 +1,4 @@
-//! The invariant CRC: CRC-32 over everything that no router changes, from IP header to pad.
+//! The invariant CRC: CRC-32 over everything no router changes, from IP header to pad.
 //!
 //! ```text
 //!   8 bytes   20 or 40        8            12         ...
@@ -10,12 +10,12 @@
 //!                 IPv4: TOS, TTL, checksum; IPv6: traffic class, flow label, hop limit
 //! ```
 //!
-//! The CRC is Ethernet's (polynomial 0x04C11DB7, least significant bit first, inverted at both
-//! ends), and lies in the packet with its low byte first.
+//! The CRC is Ethernet's: polynomial 0x04C11DB7, least significant bit first, inverted at both
+//! ends. Its low byte comes first in the packet.
 //!
 //! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds
-//! the state after the header of an empty packet; [`Icrc::seed`] adds length and identification to
-//! it with six table look-ups. [`compute`] continues from there, over the UDP payload only.
+//! the state after the header of an empty packet. [`Icrc::seed`] adds length and identification to
+//! it with six table look-ups. [`compute`] continues from there and reads only the UDP payload.
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
@@ -29,17 +29,18 @@
 //! ```
 //!
 //! # What a UDP socket can check
-//! A socket sees addresses, ports, lengths and payload, but neither the IPv4 identification nor the
-//! DF bit, which the ICRC covers. [`Icrc::check`] first assumes the expected identification, with
-//! DF. If that fails, it runs the CRC backwards to that field: the difference between computed and
-//! received ICRC is then the difference in the field, if nothing else differs. That is the case for
-//! 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF. Therefore
-//! - with the expected identification, the check is as good as that of a NIC;
-//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct one of some other
+//! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification or the DF
+//! bit. The ICRC covers both. [`Icrc::check`] first assumes the expected identification, with DF.
+//! If that fails, it runs the CRC backwards to the identification. If the packet differs only
+//! there, the difference between computed and received ICRC becomes the difference of the field.
+//! This holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and
+//! without DF. Therefore
+//! - with the expected identification, the check is as good as a NIC's;
+//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct one with some other
 //!   identification. The UDP checksum, the Ethernet FCS and the pad are checked separately. A
 //!   caller whose peers send a fixed identification (0 from an unconnected Linux socket with DF)
 //!   drops packets without [`Verdict::Exact`];
-//! - on IPv6 the socket sees everything, and the check is complete.
+//! - on IPv6 the socket sees everything and the check is complete.
 //!
 //! # References
 //! IBTA 7.8 (ICRC), annex A17 (ICRC of RoCEv2), RFC 791 and 8200 (headers).
@@ -55,8 +56,8 @@ use core::net::IpAddr;
 use super::ICRC_LEN;
 pub use backend::Backend;
 
-/// The two ends of a UDP flow, with addresses of one family. IPv4-mapped IPv6 addresses are IPv4,
-/// as for a socket.
+/// The two ends of a UDP flow. Their addresses belong to one family; IPv4-mapped IPv6 addresses are
+/// IPv4, as for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Source address.
@@ -82,7 +83,7 @@ pub struct Icrc {
 pub enum Verdict {
     /// The ICRC is correct, with the expected identification and DF set (or on IPv6).
     Exact,
-    /// The ICRC is correct if the packet's IPv4 identification was this one.
+    /// The ICRC is correct if this was the packet's IPv4 identification.
     WithId(u16),
     /// The packet is damaged, or too short for an ICRC.
     Bad,
@@ -101,7 +102,7 @@ const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The bits of the first eight bytes of a UDP payload that count as ones: byte 4 of the BTH.
+/// The bits counted as ones in the first eight bytes of a UDP payload: byte 4 of the BTH.
 const BTH_MASK: u64 = 0xff << 32;
 
 impl Icrc {
@@ -113,7 +114,7 @@ impl Icrc {
         ports[2..4].copy_from_slice(&flow.dst_port.to_be_bytes());
         let (state, v4) = match (flow.src.to_canonical(), flow.dst.to_canonical()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                // Version 4, 5 words; TOS; length and identification, which the seed adds; DF.
+                // Version 4, 5 words; TOS; length and identification, added by the seed; DF.
                 let mut header =
                     [0x45, 0xff, 0, 0, 0, 0, DONT_FRAGMENT, 0, 0xff, UDP, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
                 header[12..16].copy_from_slice(&src.octets());
@@ -131,8 +132,8 @@ impl Icrc {
         Self { base: tables::update(state, &ports), v4 }
     }
 
-    /// Returns the CRC state behind the headers of one packet, from which [`compute`] and [`begin`]
-    /// start.
+    /// Returns the CRC state after the headers of one packet, the start for [`compute`] and
+    /// [`begin`].
     ///
     /// `udp_payload_len` counts from BTH to ICRC. On IPv6, `ip_id` and `dont_fragment` have no
     /// effect. Packets with the same three values have the same seed.
@@ -166,8 +167,8 @@ impl Icrc {
         if !self.v4 {
             return Verdict::Bad;
         }
-        // The difference, carried back behind the three bytes that hold identification and DF: it
-        // equals the difference of those bytes, so that all others must be 0.
+        // The difference, carried back behind the three bytes with identification and DF, equals
+        // the difference of those bytes. All other bits must be 0.
         let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),
@@ -176,17 +177,17 @@ impl Icrc {
     }
 }
 
-/// Returns the ICRC of a packet, to be stored with `to_le_bytes`. `covered` is the UDP payload up
-/// to the ICRC.
+/// Returns the ICRC of a packet; store it with `to_le_bytes`. `covered` is the UDP payload up to
+/// the ICRC.
 #[inline]
 pub fn compute(seed: u32, covered: &[u8]) -> u32 {
     finish(begin(seed, covered))
 }
 
-/// Returns the CRC state after the first bytes of a packet, which include at least 8 bytes of the
-/// BTH.
+/// Returns the CRC state after the first bytes of a packet, at least 8 bytes of the BTH.
 ///
-/// For payload in another buffer: `begin` with the headers, [`update`] with each piece, [`finish`].
+/// For payload in another buffer, call `begin` with the headers, [`update`] with each piece, then
+/// [`finish`].
 #[inline]
 pub fn begin(seed: u32, headers: &[u8]) -> u32 {
     Backend::best().absorb(seed, headers, BTH_MASK)
@@ -211,7 +212,7 @@ fn octets_v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The state after the eight bytes of ones that replace the LRH, which RoCEv2 does not have.
+/// The state after eight bytes of ones, which stand in for the LRH missing from RoCEv2.
 const AFTER_LRH: u32 = tables::update_slowly(!0, &[0xff; 8]);
 
 #[cfg(test)]

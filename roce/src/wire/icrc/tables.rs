@@ -1,9 +1,9 @@
-//! CRC-32 by tables: 16 bytes a step, for machines without carry-less multiplication and for short
+//! CRC-32 by tables, 16 bytes a step: for machines without carry-less multiplication and for short
 //! pieces.
 
 use super::poly::POLYNOMIAL;
 
-/// The effect of one byte: the state after one byte of zero, from states below 256.
+/// The effect of one byte: the state after one zero byte, starting from states below 256.
 const BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -55,7 +55,7 @@ pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Returns the effect of a word of four bytes, `behind` bytes before the end of its block.
+/// Returns the effect of a word of four bytes placed `behind` bytes before the end of its block.
 #[inline(always)]
 fn word(value: u32, behind: usize) -> u32 {
     let [a, b, c, d] = value.to_le_bytes();
@@ -89,17 +89,17 @@ fn words(block: &[u8; 16]) -> [u32; 4] {
 }
 
 // Fields of IP and UDP headers, by the number of bytes between them and the end of the UDP header.
-// The UDP length ends two bytes before it; IPv4's length and identification are bytes 2 to 5 of 20,
-// IPv6's length bytes 4 and 5 of 40.
+// The UDP length ends two bytes before it. IPv4's length and identification are bytes 2 to 5 of 20;
+// IPv6's length is bytes 4 and 5 of 40.
 
-/// Returns the effect of the UDP length on the state behind the UDP header.
+/// Returns the effect of the UDP length on the state after the UDP header.
 #[inline(always)]
 pub(super) fn at_udp_length(length: u16) -> u32 {
     let [hi, lo] = length.to_be_bytes();
     BYTES[3][usize::from(hi)] ^ BYTES[2][usize::from(lo)]
 }
 
-/// Returns the effect of IPv4's total length and identification on the state behind the UDP header.
+/// Returns the effect of IPv4's total length and identification on the state after the UDP header.
 #[inline(always)]
 pub(super) fn at_ipv4_length_and_id(length: u16, id: u16) -> u32 {
     static AT: [[u32; 256]; 4] = [byte_at(25), byte_at(24), byte_at(23), byte_at(22)];
@@ -107,10 +107,10 @@ pub(super) fn at_ipv4_length_and_id(length: u16, id: u16) -> u32 {
     AT[0][usize::from(a)] ^ AT[1][usize::from(b)] ^ AT[2][usize::from(c)] ^ AT[3][usize::from(d)]
 }
 
-/// The effect of IPv4's DF bit on the state behind the UDP header.
+/// The effect of IPv4's DF bit on the state after the UDP header.
 pub(super) const AT_IPV4_DONT_FRAGMENT: u32 = byte_at(21)[0x40];
 
-/// Returns the effect of IPv6's payload length on the state behind the UDP header.
+/// Returns the effect of IPv6's payload length on the state after the UDP header.
 #[inline(always)]
 pub(super) fn at_ipv6_length(length: u16) -> u32 {
     static AT: [[u32; 256]; 2] = [byte_at(43), byte_at(42)];

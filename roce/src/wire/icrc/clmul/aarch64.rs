@@ -1,4 +1,4 @@
-//! PMULL for blocks, and the instructions CRC32, which have the same polynomial, for the rest.
+//! PMULL for blocks; for the rest, the CRC32 instructions, which use the same polynomial.
 
 use core::arch::aarch64::*;
 #[cfg(target_os = "linux")]
@@ -8,17 +8,17 @@ use std::sync::LazyLock;
 
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P};
 
-/// The number of bytes from which on blocks are faster than one chain of CRC32.
+/// The number of bytes from which blocks beat a single chain of CRC32.
 const BLOCKS: usize = 128;
 
-/// Returns whether the processor has PMULL (which comes with AES) and CRC32, as all servers have.
+/// Returns whether the processor has PMULL (part of AES) and CRC32. All servers have both.
 #[inline(always)]
 pub(in super::super) fn has_clmul() -> bool {
     is_aarch64_feature_detected!("aes") && is_aarch64_feature_detected!("crc")
 }
 
-/// Returns whether QEMU emulates this processor (TCG), where each multiplication is a loop. Its
-/// processor `max` has implementer 0, which the architecture leaves to software.
+/// Returns whether QEMU emulates this processor (TCG), making each multiplication a loop. QEMU's
+/// processor `max` has implementer 0, which the architecture reserves for software.
 pub(in super::super) fn is_emulated() -> bool {
     static EMULATED: LazyLock<bool> = LazyLock::new(|| main_id().is_some_and(|id| id >> 24 & 0xff == 0));
     *EMULATED
@@ -28,7 +28,7 @@ pub(in super::super) fn is_emulated() -> bool {
 #[cfg(target_os = "linux")]
 fn main_id() -> Option<u64> {
     unsafe extern "C" {
-        /// `getauxval(3)`, of the C library that the standard library is linked with.
+        /// `getauxval(3)`, from the C library that the standard library links.
         safe fn getauxval(kind: c_ulong) -> c_ulong;
     }
     const AT_HWCAP: c_ulong = 16;
@@ -37,7 +37,7 @@ fn main_id() -> Option<u64> {
         return None;
     }
     let id: u64;
-    // SAFETY: the kernel said that programs may read the register, which changes nothing.
+    // SAFETY: the kernel allows programs to read the register, and reading has no side effect.
     unsafe { asm!("mrs {}, midr_el1", out(reg) id, options(nomem, nostack, preserves_flags)) };
     Some(id)
 }
@@ -51,8 +51,8 @@ pub(in super::super) fn has_clmul512() -> bool {
     false
 }
 
-/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if they
-/// are too short, or the CPU lacks the instructions.
+/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if there
+/// are too few bytes or the CPU lacks the instructions.
 #[inline]
 pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
     let (first, rest) = bytes.split_first_chunk::<8>()?;
@@ -73,7 +73,7 @@ pub(in super::super) fn update512(_state: u32, _bytes: &[u8], _ones: u64) -> Opt
     None
 }
 
-/// Returns the product of two mirrored numbers. `None` if the CPU lacks the instruction.
+/// Returns the product of two mirrored numbers; `None` if the CPU lacks the instruction.
 #[inline]
 pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     if !has_clmul() {
@@ -83,7 +83,7 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     Some(unsafe { product(a, b) })
 }
 
-/// Returns the state after `bytes`, 8 a step.
+/// Returns the state after `bytes`, taking 8 bytes a step.
 #[inline]
 #[target_feature(enable = "crc")]
 fn chain(mut state: u32, bytes: &[u8]) -> u32 {
@@ -101,7 +101,7 @@ fn chain(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Returns the state after `head` and `rest`, 64 bytes a step.
+/// Returns the state after `head` and `rest`, taking 64 bytes a step.
 #[inline]
 #[target_feature(enable = "neon,aes,crc")]
 fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {
@@ -121,12 +121,12 @@ fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {
     }
     let near = factors(AHEAD_128);
     let block = fold(fold(fold(blocks[0], near, blocks[1]), near, blocks[2]), near, blocks[3]);
-    // The state is in the block, so that the block's own starts at 0.
+    // The block already contains the state, so its CRC starts at 0.
     let state = __crc32d(__crc32d(0, vgetq_lane_u64::<0>(block)), vgetq_lane_u64::<1>(block));
     chain(state, rest)
 }
 
-/// Returns `block` carried ahead and added to `next`.
+/// Returns `block`, carried ahead and added to `next`.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 fn fold(block: uint64x2_t, factors: poly64x2_t, next: uint64x2_t) -> uint64x2_t {
@@ -157,8 +157,8 @@ fn load(bytes: &[u8; 64]) -> [uint64x2_t; 4] {
     [four.0, four.1, four.2, four.3].map(|block| vreinterpretq_u64_u8(block))
 }
 
-/// Returns the product of two mirrored numbers: 64 bits, and the remainder of these by the
-/// polynomial, by Barrett's division.
+/// Returns the product of two mirrored numbers: a 64-bit multiplication, then Barrett's division
+/// for the remainder.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 fn product(a: u32, b: u32) -> u32 {

@@ -1,4 +1,4 @@
-//! Nothing: the tables do it all.
+//! Stubs for other architectures, which use the tables.
 
 pub(in super::super) fn is_emulated() -> bool {
     false

@@ -1,23 +1,23 @@
 //! CRC-32 by carry-less multiplication: PCLMULQDQ, VPCLMULQDQ with AVX-512, PMULL.
 //!
 //! Blocks are folded: a block of 128 bits that lies D bits ahead of another is multiplied by x^D
-//! modulo the polynomial and added to it, which leaves the CRC as it was. Several blocks are folded
-//! side by side, then into one, and that one is reduced to 32 bits.
+//! modulo the polynomial and added to it. Folding leaves the CRC unchanged. Several blocks are
+//! folded side by side, then into one, which is reduced to 32 bits.
 //!
-//! Bits are mirrored, as the CRC has them: the low half of a register holds the higher powers, and
-//! a product of two mirrored numbers comes out one bit short, hence the doubled constants.
+//! Bits are mirrored, as in the CRC: the low half of a register holds the higher powers. A product
+//! of two mirrored numbers comes out one bit short, so the constants are doubled.
 //!
-//! | module | blocks | the last block, and what does not fill one |
+//! | module | blocks | the last block and any remaining bytes |
 //! |---|---|---|
-//! | `x86_64` | four of 128 or of 512 bits side by side | Barrett's division, and a shuffle |
-//! | `aarch64` | four of 128 bits side by side | the instructions CRC32 of Armv8, 8 bytes a step |
+//! | `x86_64` | four of 128 or of 512 bits side by side | Barrett's division after a shuffle |
+//! | `aarch64` | four of 128 bits side by side | the CRC32 instructions of Armv8, 8 bytes a step |
 //! | `elsewhere` | none: the tables do it all | |
 //!
 //! # Safety
-//! Three things are unsafe here. A function with a target feature may only run on a CPU that has
-//! it: the safe entries check first. Vector loads read through a pointer: they are wrapped in
-//! functions that take arrays of exactly their size. An identification register of aarch64 is read
-//! where the kernel allows it.
+//! Three things are unsafe here. A function with a target feature may only run on a CPU with that
+//! feature: the safe entries check first. Vector loads read through a pointer: they are wrapped in
+//! functions taking arrays of exactly their size. An identification register of aarch64 is read
+//! only where the kernel allows it.
 //!
 //! # References
 //! V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::super::poly::x_to;
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, ahead};
 
-/// The number of bytes from which on wide registers are faster.
+/// The number of bytes from which wide registers are faster.
 const WIDE: usize = 512;
 
 #[inline(always)]
@@ -15,9 +15,9 @@ pub(in super::super) fn has_clmul() -> bool {
     is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
 }
 
-/// Returns whether QEMU emulates this processor (TCG), where each multiplication is a loop.
+/// Returns whether QEMU emulates this processor (TCG), making each multiplication a loop.
 pub(in super::super) fn is_emulated() -> bool {
-    /// Bit 31 of leaf 1: there is a hypervisor, which has leaves of its own.
+    /// Bit 31 of leaf 1: a hypervisor is present and has its own leaves.
     const HYPERVISOR: u32 = 1 << 31;
     static EMULATED: LazyLock<bool> = LazyLock::new(|| {
         let its = || __cpuid(0x4000_0000);
@@ -32,8 +32,8 @@ pub(in super::super) fn has_clmul512() -> bool {
     has_clmul() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if
-/// they are too short, or the CPU lacks the instructions.
+/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if there
+/// are too few bytes or the CPU lacks the instructions.
 #[inline]
 pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
     let ((first, rest), last) = (bytes.split_first_chunk::<16>()?, bytes.last_chunk()?);
@@ -44,7 +44,7 @@ pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u3
     Some(unsafe { narrow(state, first, rest, last, ones) })
 }
 
-/// Returns the CRC state as [`update`] does, with 512 bit registers if there are enough bytes.
+/// Returns the CRC state as [`update`] does, using 512-bit registers if there are enough bytes.
 #[inline]
 pub(in super::super) fn update512(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
     if bytes.len() < WIDE || !has_clmul512() {
@@ -54,7 +54,7 @@ pub(in super::super) fn update512(state: u32, bytes: &[u8], ones: u64) -> Option
     unsafe { wide(state, bytes, ones) }
 }
 
-/// Returns the product of two mirrored numbers. `None` if the CPU lacks the instruction.
+/// Returns the product of two mirrored numbers; `None` if the CPU lacks the instruction.
 #[inline]
 pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     if !has_clmul() {
@@ -80,7 +80,7 @@ fn load(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Returns `block` carried ahead and added to `next`.
+/// Returns `block`, carried ahead and added to `next`.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
@@ -114,7 +114,7 @@ fn narrow(state: u32, first: &[u8; 16], mut rest: &[u8], last: &[u8; 16], ones: 
     end(block, rest, last)
 }
 
-/// Returns the first block with the state and `ones` in it.
+/// Returns the first block, combined with the state and `ones`.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn start(state: u32, block: __m128i, ones: u64) -> __m128i {
@@ -122,8 +122,8 @@ fn start(state: u32, block: __m128i, ones: u64) -> __m128i {
     _mm_xor_si128(block, _mm_cvtsi32_si128(state as i32))
 }
 
-/// Returns the CRC state of one block and the bytes behind it. `last` is the last 16 bytes of
-/// all, some of which may be in the block already.
+/// Returns the CRC state of one block and the bytes after it. `last` is the last 16 bytes of all,
+/// which may overlap the block.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
@@ -138,14 +138,14 @@ fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
     reduce(block)
 }
 
-/// Returns the block and the last `len` bytes (1 to 15) of `last`, as one block: its first
-/// `len` bytes are carried ahead.
+/// Combines the block and the last `len` bytes (1 to 15) of `last` into one block. The first `len`
+/// bytes are carried ahead.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128i {
-    // Indices for a shuffle, which sets bytes to 0 whose index has the top bit. Read from `len`
-    // on, they move bytes to the back, so that `len` of them remain; from 16 further, to the
-    // front, so that the others remain.
+    // Shuffle indices; an index with the top bit set yields a zero byte. Read from `len` on, they
+    // move the first `len` bytes to the back and drop the others. Read from 16 further, they move
+    // the others to the front.
     static INDEX: [u8; 48] = {
         let mut index = [0x80; 48];
         let mut i = 0;
@@ -159,7 +159,7 @@ fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128
     let to_back = index(len);
     let out = _mm_shuffle_epi8(block, to_back);
     let stay = _mm_shuffle_epi8(block, index(16 + len));
-    // The bytes that stay, where the shuffle to the back made 0; elsewhere the tail.
+    // The others where the shuffle to the back left zeros, the tail elsewhere.
     fold(out, near, _mm_blendv_epi8(last, stay, to_back))
 }
 
@@ -217,7 +217,7 @@ fn load512(bytes: &[u8; 64]) -> __m512i {
 fn fold512(block: __m512i, factors: __m512i, next: __m512i) -> __m512i {
     let low = _mm512_clmulepi64_epi128::<0x00>(block, factors);
     let high = _mm512_clmulepi64_epi128::<0x11>(block, factors);
-    // The exclusive or of three.
+    // Three-way exclusive or.
     _mm512_ternarylogic_epi64::<0x96>(low, high, next)
 }
 
