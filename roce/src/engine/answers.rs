@@ -1,10 +1,10 @@
-//! [`Answers`]: the order in which read responses and results of atomics leave, and the number of
-//! bytes of them that may be on their way to one peer.
+//! [`Answers`]: the order of read responses and atomic results, and the bytes of them in flight to
+//! each peer.
 //!
-//! A read request of 28 bytes may ask for 2 GiB, and a queue pair may owe the result of an atomic
-//! for each of [`Attr::max_dest_rd_atomic`] requests. Packets that a peer asks for must not leave
-//! before packets that others wait for. Answers therefore stand in a line of their own, behind
-//! requests, refusals and acknowledgements ([`output`](super::output)).
+//! A read request of 28 bytes may request 2 GiB, and a queue pair may owe one atomic result for
+//! each of [`Attr::max_dest_rd_atomic`] requests. Packets requested by a peer must not leave before
+//! packets others wait for. Answers therefore form a separate line behind requests, refusals and
+//! acknowledgements ([`output`](super::output)).
 //!
 //! ```text
 //!   line      peer A ──► peer C     the first sends a quantum of its first queue
@@ -17,12 +17,12 @@
 //!
 //! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote
 //!   address: a host with 4,000 queue pairs gets the same share as a host with one.
-//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first: as many
-//!   packets of one flow as fit a datagram that the kernel segments.
+//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. One flow's
+//!   packets then fit a datagram segmented by the kernel.
 //! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet removes its
 //!   length and [`PACKET_COST`]; time adds [`Config::answer_rate`]. In any period of `t`
 //!   microseconds, one peer is therefore sent at most `window_bytes + answer_rate × t` bytes of
-//!   answers, and one more packet if the window is smaller than a packet.
+//!   answers, plus one packet if the window is smaller than a packet.
 //!
 //! Only time refills a bucket. The wire offers one other sign that a peer has received an answer: a
 //! request beyond the depth of its queue pair. It arrives a whole depth late, and a hostile peer
@@ -30,8 +30,8 @@
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
-//! Invariant: only control calls create and release peers. A packet moves queue pairs between
-//! places that have room.
+//! Invariant: only control calls create and release peers. A packet only moves queue pairs between
+//! places with room.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -41,18 +41,17 @@ use super::qp::Qp;
 use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Refused, Time};
 
-/// The number of bytes, payload and headers, that one queue pair sends in a row: 15 packets of 4
-/// KiB.
+/// The number of bytes, payload and headers, one queue pair sends in a row: 15 packets of 4 KiB.
 pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 
-/// The number of packets that one queue pair sends in a row: the segments that the kernel accepts
-/// in a datagram.
+/// The number of packets one queue pair sends in a row: as many segments as the kernel accepts in a
+/// datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
-/// The credit that the largest packet costs.
+/// The credit for the largest packet.
 const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 
-/// The credit that a resting peer waits for: a quantum of full packets.
+/// The credit a resting peer waits for: a quantum of full packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
 /// The peers that receive answers.
@@ -64,14 +63,14 @@ pub(crate) struct Answers {
     by_address: BTreeMap<Address, u32>,
     /// Peers with answers to send.
     line: VecDeque<u32>,
-    /// Peers with answers to send and too little credit, and the time when they have enough.
+    /// Peers with answers to send but too little credit, and when they will have enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
-    /// The part of its quantum that the first queue pair of the first peer has sent.
+    /// How much of its quantum the first queue pair of the first peer has used.
     packets: u32,
     bytes: u32,
 }
 
-/// The identity of a peer: a GID, or a local id where there are no GIDs (InfiniBand).
+/// The identity of a peer: a GID or, where there are no GIDs (InfiniBand), a local id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Address {
     Global(Gid),
@@ -90,14 +89,14 @@ impl Address {
 #[derive(Debug)]
 struct Peer {
     address: Address,
-    /// Queue pairs that are connected to it.
+    /// Queue pairs connected to it.
     users: u32,
-    /// Those queue pairs that have an answer to send.
+    /// Those with an answer to send.
     qps: VecDeque<u32>,
     place: Place,
-    /// The number of bytes that may leave. Below 0 if the window is smaller than a packet.
+    /// The number of bytes allowed to leave. Below 0 if the window is smaller than a packet.
     credit: i64,
-    /// The time up to which time has been turned into credit.
+    /// Time has been converted into credit up to here.
     counted: Time,
 }
 
@@ -109,8 +108,7 @@ enum Place {
 }
 
 impl Answers {
-    /// Allocates room for the peers of this many queue pairs, so that connecting one allocates
-    /// little.
+    /// Allocates room for the peers of `qps` queue pairs, so that connecting one allocates little.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -122,7 +120,7 @@ impl Answers {
         self.resting.try_reserve(beyond(self.resting.len())).map_err(|_| Refused::NoMemory)
     }
 
-    /// Adds a queue pair to a peer, and returns the peer's number.
+    /// Adds a queue pair to a peer and returns the peer's number.
     pub(crate) fn join(&mut self, address: Address, config: &Config, now: Time) -> u32 {
         let found = self.by_address.get(&address).copied();
         let number = found.unwrap_or_else(|| self.add(address, config, now));
@@ -181,7 +179,7 @@ impl Answers {
         }
     }
 
-    /// Appends a queue pair with an answer to send to those of its peer.
+    /// Appends a queue pair with an answer to send to its peer's list.
     #[inline]
     pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
         let Some(number) = qp.peer.filter(|_| !qp.in_answers) else { return };
@@ -200,12 +198,12 @@ impl Answers {
         self.line.is_empty() && self.resting.is_empty()
     }
 
-    /// Returns the time when the first resting peer has enough credit.
+    /// Returns when the first resting peer has enough credit.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.resting.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Moves peers that have rested long enough back into the line.
+    /// Moves peers back into the line once they have rested long enough.
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
         while let Some(&Reverse((at, number))) = self.resting.peek()
@@ -244,8 +242,8 @@ impl Answers {
         None
     }
 
-    /// Records that a packet of `len` bytes has left from the queue pair that [`next`](Self::next)
-    /// returned. Returns whether its quantum is used up.
+    /// Records that the queue pair returned by [`next`](Self::next) has sent a packet of `len`
+    /// bytes. Returns whether its quantum is used up.
     #[inline]
     pub(crate) fn sent(&mut self, len: usize, config: &Config) -> bool {
         self.packets += 1;
@@ -259,7 +257,7 @@ impl Answers {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// Ends the turn of the queue pair that [`next`](Self::next) returned. `more`: it stays in the
+    /// Ends the turn of the queue pair returned by [`next`](Self::next). `more`: it stays in the
     /// line.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
@@ -276,8 +274,7 @@ impl Answers {
 }
 
 impl Peer {
-    /// Turns time into credit. Returns the time when there is enough to continue, if there is too
-    /// little now.
+    /// Converts time into credit. If there is too little to continue, returns when there is enough.
     #[inline]
     fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
         let (rate, window) = (i64::from(config.answer_rate), i64::from(config.window_bytes));
@@ -290,7 +287,7 @@ impl Peer {
             (self.credit, self.counted) = (window, now);
         } else if gained > 0 {
             self.credit += gained;
-            // Only the time that produced whole bytes.
+            // Count only the time spent on whole bytes.
             self.counted = self.counted + (gained * 1000 / rate) as u64;
         }
         if self.credit >= PACKET_COST_MAX.min(window) {

@@ -1,4 +1,4 @@
-//! [`Environment`]: what the halves of a queue pair work with, apart from the queue pair itself.
+//! [`Environment`]: the context for the halves of a queue pair, apart from the queue pair itself.
 
 use super::answers::Answers;
 use super::keys::{KeyRefused, Keys};
@@ -24,7 +24,7 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
 }
 
 impl<M: Memory, S: Sink> Environment<'_, M, S> {
-    /// Invalidates a key for a work request or a peer of this queue pair, and informs the memory.
+    /// Invalidates a key for a work request or a peer of this queue pair and informs the memory.
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         self.keys.invalidate(pd, qpn, rkey)?;
         if let Some(region) = self.keys.memory_at(rkey >> 8) {
@@ -33,8 +33,8 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         Ok(())
     }
 
-    /// Completes a work request. A full completion queue is an error of that queue, and fatal to
-    /// the queue pair.
+    /// Completes a work request. A full completion queue is an error of the queue and fatal to the
+    /// queue pair.
     ///
     /// The caller may be in the middle of anything, so the queue pair moves to the error state only
     /// when the call about it ends: see [`cq_overrun`](Self::cq_overrun).
@@ -45,7 +45,7 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         }
     }
 
-    /// Completes a work request as [`complete`](Self::complete) does, with the bytes that were not
+    /// Completes a work request as [`complete`](Self::complete) does and hands over the bytes not
     /// written to its elements.
     pub(crate) fn complete_with(&mut self, cq: CqId, completion: &Completion, data: &[u8]) {
         if self.sink.complete_with_data(cq, completion, data).is_err() {

@@ -1,16 +1,17 @@
-//! [`Gsi`]: the general services interface, queue pair 1: management datagrams (MADs) as values.
+//! [`Gsi`]: the general services interface (queue pair 1) with management datagrams (MADs) as
+//! values.
 //!
 //! ```text
 //!   a packet for number 1 ──► receive: checked ──────────────► Sink::mad
 //!   Engine::send_mad ───────► Gsi: a bounded queue ──► transmit ──► a packet from number 1
 //! ```
 //!
-//! Behind it is no queue pair, no memory region and no completion queue. Its packets leave in the
-//! class of requests, where it takes turns with the queue pairs ([`output`](super::output)). A MAD
-//! for which there is no room is lost, like any datagram: protocols on MADs repeat what they sent.
+//! No queue pair, memory region or completion queue is involved. The interface's packets leave in
+//! the class of requests, taking turns with the queue pairs ([`output`](super::output)). A MAD
+//! without room is lost like any datagram: protocols on MADs retransmit.
 //!
-//! A caller that has management software of its own on queue pairs creates one with the number 1
-//! ([`QpInit::well_known`](super::QpInit::well_known)) instead.
+//! A caller whose management software uses queue pairs instead creates one with the number 1
+//! ([`QpInit::well_known`](super::QpInit::well_known)).
 //!
 //! # References
 //! IBTA 10.2.4 (the queue key of QP1), 10.9 (partitioning), 13.4.2 (format of MADs)
@@ -26,10 +27,10 @@ use super::types::{
 use crate::wire::bth::{self, DEFAULT_PKEY};
 use crate::wire::{Headers, MASK_24, Opcode, Psn, deth};
 
-/// MADs on their way out.
+/// Outgoing MADs.
 #[derive(Debug)]
 pub(crate) struct Gsi {
-    /// Number 1 is listed in the scheduler while this is not empty.
+    /// Number 1 is listed in the scheduler while the queue is not empty.
     waiting: VecDeque<(MadDestination, Mad)>,
     psn: Psn,
 }
@@ -78,10 +79,10 @@ impl Gsi {
     }
 }
 
-/// Delivers a packet for queue pair 1, or drops it silently.
+/// Delivers a packet for queue pair 1 or drops it silently.
 ///
 /// # Errors
-/// The reason why it was dropped.
+/// The reason why the packet was dropped.
 pub(crate) fn receive(
     arrival: &Arrival,
     headers: &Headers,
@@ -92,7 +93,7 @@ pub(crate) fn receive(
     let (Opcode::UD_SEND_ONLY, Some(deth)) = (bth.opcode, headers.deth) else {
         return Err(DropReason::Other);
     };
-    // A MAD needs no pad.
+    // The payload must be exactly one MAD.
     let mad: &Mad = payload.try_into().map_err(|_| DropReason::Other)?;
     // A MAD needs no pad.
     if bth.pad_cnt != 0 || !same_partition(DEFAULT_PKEY, bth.pkey) {
@@ -105,7 +106,7 @@ pub(crate) fn receive(
     sink.mad(&received).map_err(|_| DropReason::MadsFull)
 }
 
-/// The most MADs that wait to be sent.
+/// The most MADs waiting to be sent.
 const MAX_WAITING: usize = 512;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! [`Engine::handle`] and [`Engine::timeout`]: packets that arrive and timers that end.
+//! [`Engine::handle`] and [`Engine::timeout`]: received packets and expired timers.
 
 use core::ops::Range;
 
@@ -11,10 +11,10 @@ use super::{Engine, datagram, gsi, requester, responder};
 use crate::wire::Headers;
 
 impl<M: Memory> Engine<M> {
-    /// Handles a packet: a UDP payload, or what follows the LRH or GRH, from BTH to ICRC. Malformed
-    /// packets are dropped.
+    /// Handles a packet, from BTH to ICRC: a UDP payload or the bytes after the LRH or GRH.
+    /// Malformed packets are dropped.
     ///
-    /// The caller checks the value of the ICRC; here its 4 bytes must only exist.
+    /// The caller checks the value of the ICRC. Its 4 bytes must exist but are not read here.
     pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
         let Ok((headers, payload)) = Headers::parse(packet) else { return };
         let payload: Range<usize> = payload;
@@ -34,7 +34,7 @@ impl<M: Memory> Engine<M> {
             if qp.service == Service::Ud {
                 dropped = datagram::receive(qp, env, arrival, &headers, payload).err();
             } else if !qp.hears(arrival) {
-                // Not from its peer: dropped.
+                // Not from the queue pair's peer: dropped.
             } else if env.config.strict_ports {
                 elsewhere = qp.is_from_elsewhere(arrival);
                 if !elsewhere {
@@ -86,8 +86,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Delivers a packet for a special number that no queue pair has: a management datagram, if the
-    /// general services interface is open.
+    /// Delivers a packet for a special number not taken by a queue pair: a management datagram, if
+    /// the general services interface is open.
     #[cold]
     fn special(&mut self, arrival: &Arrival, headers: &Headers, payload: &[u8], sink: &mut impl Sink) {
         if headers.bth.dest_qp != GSI_QPN || self.objects.gsi.is_none() {
@@ -97,7 +97,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Counts a packet for a queue pair that does not exist, if it is a datagram.
+    /// Counts a packet for a nonexistent queue pair if it is a datagram.
     #[cold]
     fn drop_unknown(&mut self, headers: &Headers) {
         if headers.deth.is_some() {
@@ -105,20 +105,20 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns the number of datagrams that were dropped, by reason.
+    /// Returns the number of dropped datagrams, by reason.
     pub fn dropped_datagrams(&self) -> &DroppedDatagrams {
         &self.objects.dropped
     }
 
-    /// Returns the number of packets that were dropped because they came from another UDP port than
+    /// Returns the number of packets dropped because their UDP source port is not the one used by
     /// their queue pair's peer: see [`Config::strict_ports`](super::Config::strict_ports).
     pub fn unexpected_ports(&self) -> u64 {
         self.objects.unexpected_ports
     }
 
-    /// Returns the time to call [`timeout`](Self::timeout), and then
-    /// [`poll_transmit`](Self::poll_transmit), unless something else happens before. It may be
-    /// earlier than needed.
+    /// Returns when to call [`timeout`](Self::timeout), followed by
+    /// [`poll_transmit`](Self::poll_transmit), unless something else happens first. The time may be
+    /// earlier than necessary.
     pub fn deadline(&self) -> Option<Time> {
         match (self.objects.earliest, self.objects.answers.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -126,7 +126,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Handles the timers that have ended: retries, gives up, or resumes answers.
+    /// Handles expired timers: retries, gives up or resumes responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.answers.wake(now);
         if self.objects.earliest.is_none_or(|earliest| now < earliest) {
@@ -145,7 +145,7 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Handles a packet of the peer.
+/// Handles a packet from the peer.
 #[inline]
 fn connected<M: Memory, S: Sink>(
     qp: &mut Qp,

@@ -5,7 +5,7 @@ use super::types::{Completion, CqId, Event, Qpn, ReceivedMad, Sge, SrqId, Stall}
 /// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
 /// a test.
 ///
-/// The engine passes only ranges inside of a registration, and only while it is registered.
+/// The engine only passes ranges inside a registration, and only while it is registered.
 pub trait Memory {
     /// A registration as the implementor knows it.
     type Region: core::fmt::Debug;
@@ -35,26 +35,26 @@ pub trait Memory {
         swap: u64,
     ) -> Result<u64, Fault>;
 
-    /// Adds to the 8 aligned bytes at `offset`, and returns their previous value. Atomic within
-    /// this process.
+    /// Adds to the 8 aligned bytes at `offset` and returns their previous value. Atomic within this
+    /// process.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
     fn fetch_add(&mut self, region: &Self::Region, offset: u64, add: u64) -> Result<u64, Fault>;
 
-    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after everything written before:
-    /// no access of this process sees a part of them.
+    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after everything written before.
+    /// No access of this process sees a partial store.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
     fn atomic_write(&mut self, region: &Self::Region, offset: u64, data: [u8; 8]) -> Result<(), Fault>;
 
-    /// Makes everything that was written to the range before visible to all of this machine, and
-    /// with `persistent` also durable.
+    /// Makes everything written to the range so far visible to the whole host and, with
+    /// `persistent`, also durable.
     ///
     /// # Errors
-    /// [`Fault`] if the memory does not offer that. Without a body, memory is coherent and not
-    /// durable.
+    /// [`Fault`] if the memory does not support it. The default implementation suits memory that is
+    /// coherent but not durable.
     fn flush(
         &mut self,
         _region: &Self::Region,
@@ -65,22 +65,23 @@ pub trait Memory {
         if persistent { Err(Fault) } else { Ok(()) }
     }
 
-    /// Checks that the range can be read now. A read request is postponed if it cannot
+    /// Checks that the range can be read now. If it cannot, the read request is postponed
     /// ([`Sink::postpone`]); its response reads the range later.
     ///
     /// # Errors
-    /// [`Fault`] if the bytes cannot be reached. Without a body, a response finds out.
+    /// [`Fault`] if the bytes cannot be reached. By default nothing is checked and the response
+    /// fails instead.
     fn present(&mut self, _region: &Self::Region, _offset: u64, _length: u64) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Reports that a work request of this side or of a peer has invalidated this registration: no
-    /// access follows until it is changed. An implementor that reaches the same bytes in other ways
-    /// closes those now.
+    /// Reports that a work request or a peer has invalidated this registration. No access follows
+    /// until the registration is changed. An implementor offering other ways to the same bytes
+    /// closes them now.
     fn invalidated(&mut self, _region: &Self::Region) {}
 }
 
-/// The error of an access to memory that cannot be reached.
+/// The error of an access to unreachable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
@@ -92,21 +93,20 @@ pub struct CqFull;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadsFull;
 
-/// The receiver of completions and events, immediately and in order.
+/// Receives completions and events, immediately and in order.
 pub trait Sink {
     /// Reports the end of a work request.
     ///
     /// # Errors
-    /// [`CqFull`] if the queue has no room: the engine raises [`Event::CqError`] and moves the
+    /// [`CqFull`] if the queue has no room. The engine then raises [`Event::CqError`] and moves the
     /// queue pair to the error state.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull>;
 
-    /// Reports the end of a work request, with the bytes that would otherwise have been written to
-    /// its elements.
+    /// Reports the end of a work request along with the bytes not written to its elements.
     ///
-    /// Only queue pairs that were created with
-    /// [`QpInit::inline_completion`](super::QpInit::inline_completion) cause it. A sink without
-    /// such queue pairs keeps this body, which has no room.
+    /// Called only for queue pairs created with
+    /// [`QpInit::inline_completion`](super::QpInit::inline_completion). A sink without such queue
+    /// pairs keeps the default implementation, which reports a full queue.
     ///
     /// # Errors
     /// As [`complete`](Self::complete).
@@ -126,14 +126,14 @@ pub trait Sink {
     fn retire_recv(&mut self, qpn: Qpn, count: u32);
 
     /// Reports that the oldest `count` receives of a shared receive queue have left it: their slots
-    /// are free. Each belongs to a queue pair now, and completes, in any order, when its message
-    /// ends.
+    /// are free. Each now belongs to a queue pair and completes when its message ends, in any
+    /// order.
     fn retire_srq(&mut self, srq: SrqId, count: u32);
 
-    /// Returns the memory of a send that begins to arrive at a shared receive queue with
-    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), after storing its elements in
-    /// `sges`. `None`: the send takes the oldest receive of the queue, if one is posted. Without a
-    /// body, all do.
+    /// Chooses the memory of a send beginning to arrive at a shared receive queue with
+    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching). Stores its elements in
+    /// `sges`. `None`: the send takes the oldest receive of the queue, if one is posted, as by
+    /// default.
     fn match_message(&mut self, _first: &FirstPacket<'_>, _sges: &mut [Sge]) -> Option<Matched> {
         None
     }
@@ -141,23 +141,23 @@ pub trait Sink {
     /// Reports an event.
     fn event(&mut self, event: Event);
 
-    /// Takes a management datagram that arrived. Only an engine with an open
-    /// [interface](super::Engine::open_gsi) calls it. Strangers send these, so a sink bounds the
-    /// number that it keeps. Without a body, there is no room.
+    /// Takes a received management datagram. Called only if the engine's
+    /// [interface](super::Engine::open_gsi) is open. Strangers send these, so a sink limits how
+    /// many it keeps. By default there is no room.
     ///
     /// # Errors
-    /// [`MadsFull`]: the datagram is dropped, and counted in
+    /// [`MadsFull`]: the datagram is dropped and counted in
     /// [`DroppedDatagrams::mads_full`](super::DroppedDatagrams::mads_full).
     fn mad(&mut self, _mad: &ReceivedMad) -> Result<(), MadsFull> {
         Err(MadsFull)
     }
 
-    /// Returns whether the access to memory that has just failed will succeed later: its pages are
-    /// not present, and someone brings them. Otherwise it fails like any other.
+    /// Returns whether the memory access that just failed will succeed later, because its pages are
+    /// being brought in. Otherwise it fails like any other.
     ///
-    /// The engine stops the queue pair's half until [`Engine::resume`](super::Engine::resume), or
-    /// lets the peer repeat its request, as [`Stall`] documents. The sink may be asked again before
-    /// that. Without a body, no access is postponed.
+    /// The engine stops the queue pair's half until [`Engine::resume`](super::Engine::resume) or
+    /// lets the peer repeat its request, as [`Stall`] documents. The sink may be called for the
+    /// same access again before then. By default no access is postponed.
     fn postpone(&mut self, _qpn: Qpn, _stall: &Stall) -> bool {
         false
     }
@@ -166,7 +166,7 @@ pub trait Sink {
 /// The first packet of a send, for [`Sink::match_message`].
 #[derive(Clone, Copy, Debug)]
 pub struct FirstPacket<'a> {
-    /// The queue pair that received it.
+    /// The receiving queue pair.
     pub qpn: Qpn,
     /// Its shared receive queue.
     pub srq: SrqId,
@@ -174,19 +174,19 @@ pub struct FirstPacket<'a> {
     pub payload: &'a [u8],
     /// Whether the message has no further packets.
     pub whole: bool,
-    /// Whether the queue holds a receive. Without one, and without a match, the peer repeats the
+    /// Whether the queue holds a receive. With neither a receive nor a match, the peer repeats the
     /// message later.
     pub posted: bool,
 }
 
-/// The memory that [`Sink::match_message`] chose.
+/// The memory chosen by [`Sink::match_message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matched {
-    /// The number that the completion carries.
+    /// The `wr_id` of the completion.
     pub wr_id: u64,
-    /// The number of elements that were stored; at most 32.
+    /// The number of elements stored in `sges`; at most 32.
     pub sges: usize,
-    /// The number of bytes at the begin of the message that are not stored. At most the first
-    /// packet is skipped.
+    /// The number of bytes at the beginning of the message to skip. At most the first packet is
+    /// skipped.
     pub header: usize,
 }

@@ -8,19 +8,19 @@
 //!
 //! | layer | module | contents |
 //! |---|---|---|
-//! | calls | `control` | objects created, changed and destroyed; work requests posted |
-//! | | `input` | packets that arrive, timers that end |
-//! | | `output` | **the order in which packets leave**, and how long one may wait |
-//! | | `objects` | everything that an engine holds |
+//! | calls | `control` | creates, changes and destroys objects; posts work requests |
+//! | | `input` | received packets, expired timers |
+//! | | `output` | **the order in which packets leave** and the longest wait of each |
+//! | | `objects` | all state of an engine |
 //! | protocol | `modify` | changes of a queue pair's attributes and state |
-//! | | `datagram` | datagrams that arrive |
+//! | | `datagram` | received datagrams |
 //! | | `gsi` | management datagrams (MADs): queue pair 1 without a queue pair |
-//! | | `requester` | from work requests to packets, and from acknowledgements to completions |
+//! | | `requester` | from work requests to packets; from acknowledgements to completions |
 //! | | `responder` | from request packets to memory, receives and acknowledgements |
 //! | | `finish` | the ends of work requests: completed, flushed; the error state |
-//! | state | `environment` | what the protocol works with apart from the queue pair |
+//! | state | `environment` | the protocol's context apart from the queue pair |
 //! | | `answers` | read responses and results of atomics: fair between peers, a window of each |
-//! | | `scheduler` | queue pairs that have a packet to send, by class |
+//! | | `scheduler` | queue pairs with packets to send, by class |
 //! | | `qp` | the data of a queue pair |
 //! | | `multicast` | multicast groups and their members |
 //! | parts | `queue` | send and (shared) receive queues: preallocated rings of work requests |
@@ -34,14 +34,14 @@
 //! Invariant: a module uses only modules below it in this table.
 //!
 //! Invariant: only calls that create objects allocate. The engine never waits, locks, logs or reads
-//! a clock: `now` comes from the caller and never decreases.
+//! a clock. `now` comes from the caller and never decreases.
 //!
-//! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory that a
-//! key does not cover.
+//! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory not
+//! covered by a key.
 //!
-//! Invariant: each work request ends once: it is retired ([`Sink::retire_send`],
-//! [`Sink::retire_recv`]) and, if it is signalled or has failed, completed immediately afterwards,
-//! in the order of its queue.
+//! Invariant: each work request ends once, in the order of its queue. It is retired
+//! ([`Sink::retire_send`], [`Sink::retire_recv`]) and, if it is signalled or has failed, completed
+//! immediately afterwards.
 //!
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)
@@ -83,9 +83,9 @@ pub use types::{
 
 use objects::Objects;
 
-/// The queue pairs of one address, and the memory that they may reach.
+/// The queue pairs of one address and the memory they may reach.
 ///
-/// `M` holds payload. Completion queues belong to the caller: the engine knows them by number.
+/// `M` holds payload. Completion queues belong to the caller; the engine uses only their numbers.
 #[derive(Debug)]
 pub struct Engine<M: Memory> {
     objects: Objects<M>,

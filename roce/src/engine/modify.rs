@@ -74,8 +74,7 @@ fn apply(qp: &mut Qp, change: &AttrChange) {
     }
 }
 
-/// Returns whether a transition exists (IBTA figure 124). Every state may go to RESET and to the
-/// error state.
+/// Returns whether a transition exists (IBTA figure 124). Every state may go to RESET and to ERR.
 fn exists(from: State, to: State) -> bool {
     use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     matches!(

@@ -62,8 +62,8 @@ impl Groups {
     }
 }
 
-/// Returns whether an address is that of a multicast group: `ff00::/8`, or an IPv4 group mapped
-/// into IPv6.
+/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into
+/// IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (is_ipv4(gid) && gid[12] & 0xf0 == 0xe0)
 }

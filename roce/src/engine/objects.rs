@@ -1,4 +1,4 @@
-//! [`Objects`]: everything that an engine holds.
+//! [`Objects`]: all state of an engine.
 
 use alloc::boxed::Box;
 
@@ -16,7 +16,7 @@ use super::table::Table;
 use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};
 use super::{finish, requester};
 
-/// Everything that an engine holds.
+/// All state of an engine.
 #[derive(Debug)]
 pub(crate) struct Objects<M: Memory> {
     pub(crate) config: Config,
@@ -27,21 +27,21 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) srqs: Table<Srq>,
     pub(crate) qps: Table<Qp>,
     pub(crate) groups: Groups,
-    /// The queue pairs that have the special numbers 0 and 1.
+    /// The queue pairs with the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
-    /// The interface that has the number 1, where no queue pair has it.
+    /// The interface with number 1, if no queue pair has it.
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) answers: Answers,
     /// A time that no deadline of a queue pair precedes.
     pub(crate) earliest: Option<Time>,
-    /// Packets dropped because of the UDP port that they came from.
+    /// Packets dropped because of their UDP source port.
     pub(crate) unexpected_ports: u64,
     pub(crate) dropped: DroppedDatagrams,
 }
 
 impl<M: Memory> Objects<M> {
-    /// Borrows a queue pair, and the environment of its halves.
+    /// Borrows a queue pair and the environment of its halves.
     fn split<'a, S: Sink>(
         &'a mut self,
         qpn: u32,
@@ -63,7 +63,7 @@ impl<M: Memory> Objects<M> {
         Some((qp, env))
     }
 
-    /// Calls `act` on a queue pair, then schedules the packets and the timer that result.
+    /// Calls `act` on a queue pair, then schedules the resulting packets and timer.
     #[inline]
     pub(crate) fn with<S: Sink, T>(
         &mut self,
@@ -98,8 +98,8 @@ impl<M: Memory> Objects<M> {
         Some(result)
     }
 
-    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on: answers are
-    /// scheduled by peer.
+    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on, because
+    /// answers are scheduled by peer.
     pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         let answers = matches!(qp.service, Service::Rc | Service::XrcTarget)
@@ -125,7 +125,7 @@ impl<M: Memory> Objects<M> {
         };
     }
 
-    /// Wakes queue pairs that wait for room in the window.
+    /// Wakes queue pairs waiting for room in the window.
     pub(crate) fn unblock(&mut self) {
         while self.scheduler.in_flight < u64::from(self.config.window_bytes) {
             let Some(qpn) = self.scheduler.blocked.pop_front() else { break };

@@ -7,17 +7,16 @@
 //! | owed | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if answers wait |
 //! | answers | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
-//! The classes leave in this order, so that packets that a peer causes are behind packets that this
-//! side's programs post. A class sends at most [`SHARE`] packets before the classes below it are
-//! visited, and after a quantum of answers all classes start again with their whole share: none
+//! The classes leave in this order, so packets caused by a peer leave after packets posted by this
+//! side's programs. A class sends at most [`SHARE`] packets before the classes below it are
+//! visited. After a quantum of answers, all classes start again with their whole share, so none
 //! starves another.
 //!
 //! # The longest wait
-//! Assume a hostile peer that sends as many requests as it can, of any kind, on as many queue pairs
-//! as it has. The table lists what leaves the engine at most before an innocent peer's packet,
-//! where "queue" is the packets of the same class that were queued earlier, and a *round* is at
-//! most `SHARE` packets of each of the other classes and a quantum of answers
-//! ([`answers`](super::answers)):
+//! Assume a hostile peer sending as many requests as it can, of any kind, on all its queue pairs.
+//! The table states the most that leaves the engine before an innocent peer's packet. "Queue" means
+//! the packets of the same class queued earlier. A *round* is at most `SHARE` packets of each of
+//! the other classes and a quantum of answers ([`answers`](super::answers)):
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
@@ -26,12 +25,12 @@
 //! | acknowledgement | its queue, one of each queue pair; a round for each `SHARE`, and one more |
 //! | answer | a round for each other *peer* with answers, and `SHARE` packets of each other class |
 //!
-//! A quantum is at most 64 packets, and less than 65,732 bytes. The requests in the first row are
-//! this device's own: no packet that arrives makes a queue pair send more of them than its programs
-//! have posted. A request of a device without other requests therefore leaves at once, behind what
-//! the caller has already fetched. Queue pairs of one peer take turns in the same way: the queue
-//! pairs of one remote address share its place in the line, and its credit. An address is not
-//! protected from itself, and an address without credit also waits for new credit.
+//! A quantum is at most 64 packets and less than 65,732 bytes. The requests in the first row come
+//! from this device: no received packet makes a queue pair send more requests than its programs
+//! have posted. On a device without other requests, a request therefore leaves at once, behind only
+//! the packets the caller has already fetched. Queue pairs of one peer take turns in the same way:
+//! they share the place and the credit of their remote address. An address is not protected from
+//! itself. Without credit, it also waits for new credit.
 //!
 //! [`Config::burst`]: super::Config::burst
 
@@ -89,7 +88,7 @@ impl<M: Memory> Objects<M> {
         sent
     }
 
-    /// Writes the next refusal.
+    /// Writes the next NAK.
     fn send_refusal<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
         // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
         for _ in 0..self.scheduler.refusals.len() {
@@ -124,7 +123,7 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next packet of an answer, from this queue pair or one behind it.
+    /// Writes the next packet of an answer, from this queue pair or a later one.
     fn send_answer<S: Sink>(
         &mut self,
         mut number: u32,
@@ -155,7 +154,7 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Writes the next packet, of the first class that may send.
+    /// Writes the next packet, from the first class allowed to send.
     ///
     /// `answer`: the queue pair whose answer is next, if answers may leave.
     #[inline]
@@ -208,11 +207,11 @@ impl<M: Memory> Objects<M> {
 impl<M: Memory> Engine<M> {
     /// Writes the next packet to send into `buf`, from BTH to pad, without room for the ICRC.
     ///
-    /// Packets of one queue pair follow each other as far as possible, so that a caller can send
-    /// them as segments of one buffer. Returns `None` if nothing (of this urgency) can be sent
-    /// until another call, or time, changes that.
+    /// Packets of one queue pair are kept together where possible, so a caller can send them as
+    /// segments of one buffer. Returns `None` if there is nothing to send (of this urgency) until
+    /// another call, or time, changes the situation.
     ///
-    /// `buf` must hold the payload of a path MTU and
+    /// `buf` must hold the payload of a path MTU plus
     /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
     pub fn poll_transmit(
         &mut self,
@@ -228,7 +227,7 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Calls that hold read responses back, for callers whose link is slower than
+/// Calls for callers that hold read responses back because their link is slower than
 /// [`Config::answer_rate`].
 ///
 /// [`Config::answer_rate`]: super::Config::answer_rate

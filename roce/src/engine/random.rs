@@ -1,18 +1,17 @@
-//! [`Random`]: the source of the numbers of an engine's objects.
+//! [`Random`]: the source of object numbers.
 
 use core::fmt;
 
 /// A source of numbers that strangers cannot guess.
 ///
 /// Queue pair numbers and memory keys travel in the clear and authorize nothing by themselves. A
-/// peer that has neither seen nor been given one must not be able to compute it from others, so
-/// each number is a draw of its own. A real device draws from the system;
-/// [`sim::Rng`](crate::sim::Rng) draws pseudorandom numbers, the same ones for the same seed, for
-/// simulations, fuzzing and tests.
+/// peer that has neither seen nor been given a number must not be able to compute it from others,
+/// so each is drawn separately. A real device draws from the system. Simulations, fuzzing and tests
+/// use [`sim::Rng`](crate::sim::Rng), which draws the same pseudorandom numbers for the same seed.
 pub trait Random: fmt::Debug + Send + Sync {
     /// Draws 32 independent, uniform bits; `None` if the source fails.
     ///
-    /// The engine draws only in calls that create objects. Those fail with
-    /// [`Refused::NoNumbers`](super::Refused::NoNumbers) if the source fails.
+    /// The engine draws only in calls that create objects. If the source fails, they return
+    /// [`Refused::NoNumbers`](super::Refused::NoNumbers).
     fn draw(&mut self) -> Option<u32>;
 }

@@ -1,7 +1,7 @@
-//! Lists of scatter/gather elements: from a message's bytes to registered memory and back.
+//! Scatter/gather lists: copies a message's bytes to registered memory and back.
 //!
 //! # References
-//! IBTA 10.8.3 (data segments); a segment of length 0 names no memory, and its key is not checked
+//! IBTA 10.8.3 (data segments). A segment of length 0 names no memory and its key is not checked.
 
 use super::keys::Keys;
 use super::memory::Memory;
@@ -12,7 +12,7 @@ use super::types::{Access, Pd, Sge};
 pub(crate) enum SgeError {
     /// The elements are shorter than the bytes.
     Length,
-    /// A key, protection domain, range or right is wrong, or the memory cannot be reached.
+    /// A key, protection domain, range or right is wrong, or the memory is unreachable.
     Protection,
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn length(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-/// Copies `dst.len()` bytes out of the elements, from byte `skip` on.
+/// Copies `dst.len()` bytes out of the elements, starting at byte `skip`.
 #[inline]
 pub(crate) fn gather<M: Memory>(
     keys: &Keys<M::Region>,
@@ -43,7 +43,7 @@ pub(crate) fn gather<M: Memory>(
     if dst.is_empty() { Ok(()) } else { Err(SgeError::Length) }
 }
 
-/// Copies `src` into the elements, from byte `skip` on.
+/// Copies `src` into the elements, starting at byte `skip`.
 #[inline]
 pub(crate) fn scatter<M: Memory>(
     keys: &Keys<M::Region>,
@@ -64,13 +64,13 @@ pub(crate) fn scatter<M: Memory>(
     if src.is_empty() { Ok(()) } else { Err(SgeError::Length) }
 }
 
-/// Returns whether all elements allow this access.
+/// Returns whether all elements allow access `need`.
 pub(crate) fn check<R>(keys: &Keys<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
     let allowed = |sge: &Sge| keys.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
     sges.iter().all(|sge| sge.length == 0 || allowed(sge))
 }
 
-/// The non-empty parts of elements that contain a range of a list's bytes.
+/// The non-empty parts of elements covering a range of a list's bytes.
 struct Pieces<'a> {
     sges: core::slice::Iter<'a, Sge>,
     skip: u64,
@@ -104,7 +104,7 @@ impl Iterator for Pieces<'_> {
             let skip = core::mem::take(&mut self.skip);
             let length = ((length - skip) as usize).min(self.left);
             self.left -= length;
-            // An address that has wrapped names only memory that the key opens to its owner.
+            // A wrapped address only names memory its key opens to the owner.
             return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
         }
         None

@@ -1,39 +1,38 @@
-//! [`Scheduler`]: queue pairs that have a packet to send, and the bytes of requests in flight.
+//! [`Scheduler`]: queue pairs with a packet to send; the bytes of requests in flight.
 //!
-//! [`output`](super::output) takes queue pairs out, in the order that it documents.
+//! [`output`](super::output) removes queue pairs in its documented order.
 
 use alloc::collections::VecDeque;
 
 use super::qp::Qp;
 use super::types::Refused;
 
-/// The cost of a packet beside its payload, in bytes of the window: about what the kernel charges a
-/// receiver's socket buffer for a small datagram.
+/// The cost of a packet in addition to its payload, in bytes of the window. The kernel charges
+/// about this much to a receiver's socket buffer for a small datagram.
 pub(crate) const PACKET_COST: u64 = 768;
 
-/// The number of packets that one class sends before the scheduler visits another class.
+/// The number of packets one class sends before the scheduler visits another class.
 pub(crate) const SHARE: u32 = 64;
 
-/// The queue pairs that have something to send. Room for every queue pair is allocated when it is
-/// created.
+/// The queue pairs with something to send. Room for a queue pair is allocated when it is created.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
     pub(crate) refusals: VecDeque<u32>,
     pub(crate) acks: VecDeque<u32>,
     pub(crate) blocked: VecDeque<u32>,
-    /// The number of packets that the first of `ready` has sent in a row.
+    /// The number of packets sent in a row by the first queue pair in `ready`.
     pub(crate) burst: u32,
     /// The number of packets of each of the first three classes since the last quantum of answers.
     pub(crate) requests: u32,
     pub(crate) refused: u32,
     pub(crate) owed: u32,
-    /// Bytes of requests in flight, unacknowledged, of all queue pairs.
+    /// The unacknowledged bytes of requests of all queue pairs.
     pub(crate) in_flight: u64,
 }
 
 impl Scheduler {
-    /// Lists a queue pair that has a request to send.
+    /// Lists a queue pair with a request to send.
     pub(crate) fn ready(&mut self, qp: &mut Qp) {
         if !qp.in_ready {
             qp.in_ready = true;
@@ -41,7 +40,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a queue pair that has no request to send any more, if it is the first.
+    /// Removes a queue pair with no more requests to send, if it is the first.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
             self.leave(qp);
@@ -55,7 +54,7 @@ impl Scheduler {
         self.ready.pop_front();
     }
 
-    /// Lists a queue pair that has a refusal to send.
+    /// Lists a queue pair with a refusal to send.
     pub(crate) fn refuse(&mut self, qp: &mut Qp) {
         if !qp.in_refusals {
             qp.in_refusals = true;
@@ -63,7 +62,7 @@ impl Scheduler {
         }
     }
 
-    /// Lists a queue pair that has an acknowledgement to send, which may wait.
+    /// Lists a queue pair with an acknowledgement to send, which may wait.
     pub(crate) fn ack(&mut self, qp: &mut Qp) {
         if !qp.in_acks {
             qp.in_acks = true;
@@ -71,7 +70,7 @@ impl Scheduler {
         }
     }
 
-    /// Lists a queue pair that has something to send and waits for room in the window.
+    /// Lists a queue pair with something to send but no room in the window.
     pub(crate) fn block(&mut self, qp: &mut Qp) {
         if !qp.in_blocked {
             qp.in_blocked = true;
@@ -85,8 +84,8 @@ impl Scheduler {
         !self.blocked.is_empty()
     }
 
-    /// Gives every class its whole share again. Returns the number of packets that the first three
-    /// classes have sent since this last happened.
+    /// Restores the whole share of every class. Returns the number of packets the first three
+    /// classes have sent since the last call.
     pub(crate) fn begin_round(&mut self) -> u32 {
         let left = self.requests + self.refused + self.owed;
         (self.requests, self.refused, self.owed) = (0, 0, 0);
@@ -103,7 +102,7 @@ impl Scheduler {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// Allocates room for this many queue pairs.
+    /// Allocates room for `qps` queue pairs.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -114,7 +113,7 @@ impl Scheduler {
             .map_err(|_| Refused::NoMemory)
     }
 
-    /// Removes a queue pair that was destroyed.
+    /// Removes a destroyed queue pair.
     pub(crate) fn drop_stale(&mut self, number: u32) {
         if self.ready.front() == Some(&number) {
             self.burst = 0;

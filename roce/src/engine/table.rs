@@ -1,16 +1,17 @@
-//! [`Table`]: objects by numbers that strangers cannot guess.
+//! [`Table`]: objects by unguessable numbers.
 //!
-//! A number is drawn whole. Its low bits are its place in a table that is at least twice as large
-//! as the number of objects in it; while that place is taken, another number is drawn. A lookup
-//! therefore takes one comparison, a number tells nothing about any other except that the low bits
-//! differ, and each draw succeeds with a probability of at least one half.
+//! A number is drawn whole. Its low bits are its place in a table at least twice as large as the
+//! number of objects in it. While the place is taken, another number is drawn. So a lookup takes
+//! one comparison, each draw succeeds with a probability of at least one half, and a number tells
+//! nothing about any other except that their low bits differ.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
 //!                                        other numbers with these low bits find nothing
 //! ```
 //!
-//! A removed number finds nothing until it is drawn again, which is as likely as any other number.
+//! A removed number finds nothing until it is drawn again, which is as likely as for any other
+//! number.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,11 +22,11 @@ use super::types::Refused;
 /// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// Slots by the low bits of the number: a power of two of them.
+    /// Slots by the low bits of the number. Their count is a power of two.
     slots: Box<[Slot<T>]>,
-    /// The number of slots less one.
+    /// The number of slots minus 1.
     mask: usize,
-    /// The numbers of all objects, in no order.
+    /// The numbers of all objects, unordered.
     numbers: Vec<u32>,
     number_mask: u32,
     max: usize,
@@ -34,14 +35,14 @@ pub(crate) struct Table<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The object's number; [`FREE`] without an object.
+    /// The object's number, or [`FREE`].
     number: u32,
     /// The position of the number in `numbers`.
     position: u32,
     value: Option<Box<T>>,
 }
 
-/// Marks a free slot: numbers have at most 24 bits.
+/// Marks a free slot. Object numbers have at most 24 bits.
 const FREE: u32 = u32::MAX;
 
 impl<T> Slot<T> {
@@ -50,9 +51,9 @@ impl<T> Slot<T> {
 
 impl<T> Table<T> {
     /// Creates a table of at most `max` objects. Their numbers have `bits` bits (3 to 24), are at
-    /// least `reserved`, not all ones, and differ modulo `modulus`, a power of two.
+    /// least `reserved` and not all ones. They differ modulo `modulus`, a power of two.
     ///
-    /// At most a quarter of all numbers are in use at a time, whatever `max` is.
+    /// Whatever `max` is, at most a quarter of all numbers are in use at a time.
     pub(crate) fn new(max: u32, bits: u32, reserved: u32, modulus: usize) -> Self {
         let all = 1usize << bits;
         let max = (max as usize).min(all / 4);
@@ -89,8 +90,8 @@ impl<T> Table<T> {
 
     /// Draws numbers until one has a free place.
     ///
-    /// At least half of the places are free, so that a random source is asked twice on average. A
-    /// source that counts reaches each place once in as many draws as there are places. Any other
+    /// At least half of the places are free, so on average a random source is called twice. A
+    /// counting source reaches every place once in as many draws as there are places. Any other
     /// source is given up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
@@ -103,8 +104,8 @@ impl<T> Table<T> {
         Err(Refused::NoNumbers)
     }
 
-    /// Doubles the number of places. Numbers that differ in their low bits also differ in more of
-    /// them.
+    /// Doubles the number of places. Numbers that differ in their low bits still differ with one
+    /// bit more.
     fn grow(&mut self) -> Result<(), Refused> {
         let len = self.slots.len() * 2;
         let old = core::mem::replace(&mut self.slots, empty(len)?);
@@ -136,7 +137,7 @@ impl<T> Table<T> {
         if slot.number == number { slot.value.as_deref_mut() } else { None }
     }
 
-    /// Removes an object: its number finds nothing afterwards.
+    /// Removes an object. Its number finds nothing afterwards.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let index = self.index(number);
         let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
@@ -150,7 +151,8 @@ impl<T> Table<T> {
         value.map(|value| *value)
     }
 
-    /// Returns the number of the object at a position, in no order; `None` behind the last one.
+    /// Returns the number of the object at a position; `None` past the last one. The order is
+    /// arbitrary.
     pub(crate) fn number_at(&self, position: usize) -> Option<u32> {
         self.numbers.get(position).copied()
     }
@@ -167,8 +169,8 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
     Ok(slots.into_boxed_slice())
 }
 
-/// The number of draws beyond the number of places. A fair source fails with a probability of at
-/// most 2⁻¹²⁸.
+/// How many draws are made in addition to one per place. A fair source fails with a probability of
+/// at most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
 
 #[cfg(test)]
@@ -282,7 +284,7 @@ mod tests {
                 *ones += number >> bit & 1;
             }
         }
-        // 5,000 ± 50 each: ten times that deviation does not happen by chance.
+        // 5,000 ± 50 each. Ten times this deviation does not happen by chance.
         assert!(ones.iter().all(|ones| (4500..5500).contains(ones)), "{ones:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The fixture of the engine's tests: one engine with memory of vectors, packets written by hand,
+//! The fixture of the engine's tests: one engine with vectors as memory, packets written by hand,
 //! and its completions and events.
 
 use alloc::vec;
@@ -23,7 +23,7 @@ pub(crate) const RECV_CQ: CqId = CqId(2);
 pub(crate) const ALL: Access =
     Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
 
-/// Returns numbers that differ between call sites, and not between runs.
+/// Returns numbers that differ between call sites but not between runs.
 #[track_caller]
 pub(crate) fn random() -> Rng {
     Rng::new(core::panic::Location::caller().line().into())
@@ -38,14 +38,14 @@ pub(crate) struct Log {
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
-    /// The bytes that completions carried, with the number of completions at that time.
+    /// The bytes carried by completions, with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
-    /// Completion queues, and the program, have no room.
+    /// Completion queues and the program have no room.
     pub(crate) full: bool,
     /// The memory of the next send that is matched: its number, an element, and bytes to skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,
-    /// The first packets of sends that could match: length, whether it is whole, whether a receive
-    /// is posted.
+    /// The first packets of sends to match: length, whether it is whole, whether a receive is
+    /// posted.
     pub(crate) firsts: Vec<(usize, bool, bool)>,
 }
 
@@ -144,7 +144,7 @@ impl Host {
         self.engine.memory().bytes(mr.buffer)
     }
 
-    /// Returns the parameters of a queue pair for 4 sends and 4 receives of 2 elements.
+    /// Returns the parameters of a queue pair with 4 sends and 4 receives of 2 elements.
     pub(crate) fn init(&self, service: Service) -> QpInit {
         QpInit {
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(9)),
@@ -221,13 +221,13 @@ impl Host {
     }
 }
 
-/// Returns a change of the state alone.
+/// Returns a change of only the state.
 pub(crate) fn to(state: State) -> AttrChange {
     AttrChange { state: Some(state), ..AttrChange::default() }
 }
 
-/// Returns the attributes of a queue pair that is connected to the peer: path MTU 256, all rights,
-/// sequence numbers just before they wrap.
+/// Returns the attributes of a queue pair connected to the peer: path MTU 256, all rights, sequence
+/// numbers just before they wrap.
 pub(crate) fn connected() -> AttrChange {
     AttrChange {
         path: Some(Path { local: HERE, remote: THERE, hop_limit: 64, ..Path::default() }),

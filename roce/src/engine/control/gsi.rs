@@ -10,12 +10,12 @@ impl<M: Memory> Engine<M> {
     /// Opens the general services interface: packets for queue pair 1 go to
     /// [`Sink::mad`](crate::engine::Sink::mad).
     ///
-    /// The interface belongs to the default partition. It accepts packets of that partition with
-    /// the queue key [`GSI_QKEY`](crate::engine::GSI_QKEY) that are one send of
-    /// [`MAD_LEN`](crate::engine::MAD_LEN) bytes; others are dropped and counted.
+    /// The interface belongs to the default partition. It accepts packets of that partition that
+    /// carry the queue key [`GSI_QKEY`](crate::engine::GSI_QKEY) and are a single send of
+    /// [`MAD_LEN`](crate::engine::MAD_LEN) bytes. Others are dropped and counted.
     ///
     /// # Errors
-    /// [`Refused::Busy`] if it is open, or a queue pair has the number 1; [`Refused::NoMemory`]
+    /// [`Refused::Busy`] if it is open or a queue pair has the number 1; [`Refused::NoMemory`]
     /// where memory is short.
     pub fn open_gsi(&mut self) -> Result<(), Refused> {
         let objects = &mut self.objects;
@@ -37,7 +37,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`PostRefused::NoSuchQueue`] if the interface is not open; [`PostRefused::QueueFull`] if 512
-    /// wait to be sent.
+    /// datagrams wait to be sent.
     pub fn send_mad(&mut self, to: &MadDestination, mad: &Mad) -> Result<(), PostRefused> {
         let objects = &mut self.objects;
         let gsi = objects.gsi.as_mut().ok_or(PostRefused::NoSuchQueue)?;

@@ -1,5 +1,4 @@
-//! The calls of [`Engine`] that create, change, query and destroy objects, and that post work
-//! requests.
+//! The calls of [`Engine`] to create, change, query and destroy objects and to post work requests.
 //!
 //! | module | contents |
 //! |---|---|
@@ -36,7 +35,7 @@ use super::{finish, modify, requester, responder};
 use crate::wire::MASK_24;
 
 impl<M: Memory> Engine<M> {
-    /// Returns an engine without objects. It draws their numbers from `random`.
+    /// Returns an engine without objects. It draws object numbers from `random`.
     pub fn new(config: Config, memory: M, random: impl Random + 'static) -> Self {
         Self {
             objects: Objects {
@@ -44,8 +43,8 @@ impl<M: Memory> Engine<M> {
                 random: Box::new(random),
                 pds: Table::new(config.max_pd, 24, 1, 1),
                 keys: Keys::new(config.max_keys),
-                // Numbers of shared receive queues and queue pairs have 24 bits; queue pairs 0 and
-                // 1 are special.
+                // Shared receive queue and queue pair numbers have 24 bits; queue pairs 0 and 1 are
+                // special.
                 srqs: Table::new(config.max_srq, 24, 1, config.srqn_modulus as usize),
                 qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
                 groups: Groups::default(),
@@ -61,7 +60,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns the memory that holds payload.
+    /// Returns the payload memory.
     pub fn memory(&mut self) -> &mut M {
         &mut self.objects.memory
     }
@@ -71,13 +70,13 @@ impl<M: Memory> Engine<M> {
         &self.objects.config
     }
 
-    /// Changes the number of bytes of requests that may be in flight: see [`Config::window_bytes`].
+    /// Changes the number of bytes of requests allowed in flight: see [`Config::window_bytes`].
     pub fn set_window(&mut self, window_bytes: u32) {
         self.objects.config.window_bytes = window_bytes;
         self.objects.unblock();
     }
 
-    /// Returns the number of bytes of requests in flight, unacknowledged, of all queue pairs.
+    /// Returns the number of unacknowledged bytes of requests of all queue pairs.
     pub fn in_flight(&self) -> u64 {
         self.objects.scheduler.in_flight
     }
@@ -85,7 +84,7 @@ impl<M: Memory> Engine<M> {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_pd`] already; [`Refused::NoNumbers`], as from
+    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`], as from
     /// every call that creates an object, if the source of numbers fails.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
         let objects = &mut self.objects;
@@ -121,11 +120,11 @@ impl<M: Memory> Engine<M> {
     /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_qp`] already; [`Refused::NoMemory`];
+    /// [`Refused::NoRoom`] if [`Config::max_qp`] exist already; [`Refused::NoMemory`];
     /// [`Refused::NoSuchObject`] for the protection domain or the shared receive queue;
-    /// [`Refused::Busy`] if another queue pair, or the [general services
-    /// interface](Self::open_gsi), has the well-known number; [`Refused::Invalid`] if that number
-    /// is not well known, the service is not UD, or `deth_source` has more than 24 bits.
+    /// [`Refused::Busy`] if another queue pair or the [general services interface](Self::open_gsi)
+    /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
+    /// service is not UD, or `deth_source` has more than 24 bits.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {
@@ -186,7 +185,7 @@ impl<M: Memory> Engine<M> {
         Ok(Qpn(number))
     }
 
-    /// Checks the numbers that a queue pair asks for.
+    /// Checks the numbers requested for a queue pair.
     fn check_source(&self, init: &QpInit) -> Result<(), Refused> {
         if init.deth_source.is_some_and(|number| number > MASK_24) {
             return Err(Refused::Invalid("queue pair numbers have 24 bits"));
@@ -203,7 +202,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Destroys a queue pair: none of its work requests sends, writes or completes afterwards.
+    /// Destroys a queue pair. None of its work requests sends, writes or completes afterwards.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -229,7 +228,7 @@ impl<M: Memory> Engine<M> {
     /// Changes attributes, then the state.
     ///
     /// # Errors
-    /// [`Refused::Transition`] if the transition does not exist, and nothing changes;
+    /// [`Refused::Transition`] if the transition does not exist; nothing changes then.
     /// [`Refused::NoSuchObject`].
     ///
     /// # References
@@ -256,7 +255,7 @@ impl<M: Memory> Engine<M> {
         Ok((qp.state, qp.present_attr()))
     }
 
-    /// Returns whether, in SQD, everything that was in flight has ended.
+    /// Returns whether, in SQD, everything in flight has ended.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -265,8 +264,8 @@ impl<M: Memory> Engine<M> {
         Ok(qp.is_drained())
     }
 
-    /// Returns the number of sends and of receives of a queue pair that have not ended. A receive
-    /// that it took from a shared queue counts.
+    /// Returns how many sends and how many receives of a queue pair have not ended. A receive taken
+    /// from a shared queue counts.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))
@@ -275,9 +274,9 @@ impl<M: Memory> Engine<M> {
     /// Posts a send. In the error state it is flushed immediately.
     ///
     /// # Errors
-    /// [`PostRefused`], and the queue is unchanged: the queue pair does not exist, is full or does
-    /// not accept sends in its state, its service does not have the operation, or the elements or
-    /// the length are beyond its limits.
+    /// [`PostRefused`], with the queue unchanged: the queue pair does not exist, is full or does
+    /// not accept sends in its state; its service lacks the operation; or the elements or the
+    /// length exceed its limits.
     pub fn post_send(
         &mut self,
         qpn: Qpn,
@@ -293,9 +292,8 @@ impl<M: Memory> Engine<M> {
     /// Posts a receive. In the error state it is flushed immediately.
     ///
     /// # Errors
-    /// [`PostRefused`], and the queue is unchanged: the queue pair does not exist, is full, does
-    /// not accept receives in its state, uses a shared receive queue, or has room for fewer
-    /// elements.
+    /// [`PostRefused`], with the queue unchanged: the queue pair does not exist, is full, does not
+    /// accept receives in its state, uses a shared receive queue, or has room for fewer elements.
     pub fn post_recv(
         &mut self,
         qpn: Qpn,
@@ -311,8 +309,8 @@ impl<M: Memory> Engine<M> {
     /// Joins a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] for another service, or if the address is not that of a multicast
-    /// group; [`Refused::NoRoom`] for one group or member more than the configuration allows;
+    /// [`Refused::Invalid`] for another service or an address other than a multicast group's;
+    /// [`Refused::NoRoom`] for more groups or members than the configuration allows;
     /// [`Refused::NoSuchObject`].
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
@@ -325,7 +323,7 @@ impl<M: Memory> Engine<M> {
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] if the queue pair is no member.
+    /// [`Refused::NoSuchObject`] if the queue pair is not a member.
     pub fn detach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         self.objects.groups.leave(group, qpn)
     }

@@ -6,12 +6,12 @@ use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::types::{CqId, Pd, PostRefused, Qpn, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
-    /// Creates a shared receive queue, with at most 32 scatter elements for each receive.
+    /// Creates a shared receive queue, with at most 32 scatter elements per receive.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if there are
-    /// [`Config::max_srq`](crate::engine::Config::max_srq) already; [`Refused::NoSuchObject`] for
-    /// the protection domain; [`Refused::Invalid`] for more elements.
+    /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if
+    /// [`Config::max_srq`](crate::engine::Config::max_srq) exist already; [`Refused::NoSuchObject`]
+    /// for the protection domain; [`Refused::Invalid`] for more elements.
     pub fn create_srq(
         &mut self,
         pd: Pd,
@@ -36,8 +36,8 @@ impl<M: Memory> Engine<M> {
         self.objects.qps.get(qpn.0)?.xrc_domain
     }
 
-    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached), which is raised
-    /// once, when fewer than `limit` receives are left.
+    /// Arms [`Event::SrqLimitReached`](crate::engine::Event::SrqLimitReached), raised once when
+    /// fewer than `limit` receives remain.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`]; [`Refused::Invalid`] for a limit above the size of the queue.
@@ -45,8 +45,7 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
     }
 
-    /// Returns the limit that the queue is armed with; 0 if it is not armed or the limit was
-    /// reached.
+    /// Returns the queue's armed limit; 0 if it is not armed or the limit was reached.
     pub fn srq_limit(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(Srq::limit)
     }
@@ -60,7 +59,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Lets the sink choose the memory of each send that arrives at a shared receive queue.
+    /// Lets the sink choose the memory of each send arriving at a shared receive queue.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -69,7 +68,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Changes the size of a shared receive queue. Its receives stay, in their order.
+    /// Changes the size of a shared receive queue. Its receives stay in their order.
     ///
     /// # Errors
     /// [`Refused::Invalid`] for a size below the number of its receives or its limit;
@@ -79,8 +78,8 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.resize(max_wr)
     }
 
-    /// Destroys a shared receive queue. The receives that XRC targets took from it end: the
-    /// messages that go into them are refused. None of its receives writes or completes afterwards.
+    /// Destroys a shared receive queue. Receives taken from it by XRC targets end, and their
+    /// messages are refused. None of its receives writes or completes afterwards.
     ///
     /// # Errors
     /// [`Refused::Busy`] while a queue pair uses it; [`Refused::NoSuchObject`].
@@ -90,7 +89,7 @@ impl<M: Memory> Engine<M> {
         if its.users > 0 {
             return Err(Refused::Busy);
         }
-        // Requests name it, so that targets are no users.
+        // Requests name the queue, so targets do not count as users.
         if its.xrc_domain.is_some() {
             let mut position = 0;
             while let Some(number) = objects.qps.number_at(position) {
@@ -115,7 +114,7 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(PostRefused::NoSuchQueue)?.rq.post(wr)
     }
 
-    /// Returns the number of posted receives that no message has taken.
+    /// Returns the number of posted receives not yet taken by a message.
     pub fn srq_outstanding(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(|srq| srq.rq.len() as u32)
     }

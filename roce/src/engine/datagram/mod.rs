@@ -1,4 +1,4 @@
-//! Datagrams that arrive: address checks, and the GRH before the payload.
+//! Received datagrams: address checks and the GRH before the payload.
 //!
 //! # References
 //! IBTA 9.8.3 (unreliable datagram), annex A17 (the substitute for the GRH)
@@ -13,20 +13,20 @@ use super::scatter::SgeError;
 use super::types::{Arrival, Completion, DropReason, Network, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 
-/// The number of the special queue pair that accepts every queue key.
+/// The special queue pair that accepts every queue key.
 const SUBNET_MANAGEMENT: u32 = 0;
 
-/// The number of bytes that a receive holds before the payload.
+/// The number of bytes before the payload in a receive.
 const GRH_LEN: usize = 40;
 
-/// Delivers a datagram to a queue pair, or drops it silently.
+/// Delivers a datagram to a queue pair or drops it silently.
 ///
-/// A receive that is too short for the datagram completes with [`Status::LocalLength`], and the
-/// next datagram goes into the next receive. For a queue pair without a shared receive queue, IBTA
-/// 9.9.3 (class D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) keep the receive for
-/// the next datagram instead. A receive that is too short would then stay at the front, and every
-/// datagram of ordinary size would be dropped without any sign to the program. ConnectX completes
-/// the receive as well, and IBTA and rxe do so for a shared receive queue (class E).
+/// A receive too short for the datagram completes with [`Status::LocalLength`]; the next datagram
+/// goes into the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3 (class
+/// D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) instead keep the receive for the
+/// next datagram. A short receive would then stay at the front, and every datagram of ordinary size
+/// would be dropped with no sign to the program. ConnectX completes the receive too, as do IBTA and
+/// rxe for a shared receive queue (class E).
 ///
 /// # Errors
 /// The reason why the datagram was dropped.
@@ -64,7 +64,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
         Err(SgeError::Length)
     } else {
         let grh = match arrival.network {
-            // IBTA 11.4.1.2: the receive has room for a GRH, and nothing is written there.
+            // IBTA 11.4.1.2: the receive has room for a GRH, but nothing is written there.
             Network::Local => responder::count(qp, GRH_LEN),
             Network::Udp | Network::Grh => responder::put(qp, env, &grh(arrival, transport_len)),
         };
@@ -90,7 +90,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
             recv::finish(qp, env, failed);
             Err(DropReason::TooShort)
         }
-        // Class A: an error of this side's program.
+        // Class A: an error by this side's program.
         Err(SgeError::Protection) => {
             let failed = recv::outcome(qp, Status::LocalProtection);
             recv::finish(qp, env, failed);
@@ -103,14 +103,14 @@ pub(crate) fn receive<M: Memory, S: Sink>(
 /// The largest path MTU.
 const MAX_PAYLOAD: usize = 4096;
 
-/// Returns the GRH or its substitute: the IPv6 header, or 20 bytes of zero and the IPv4 header, as
-/// far as they are known.
+/// Returns the GRH or its substitute, as far as known. The substitute is the IPv6 header, or 20
+/// zero bytes and the IPv4 header.
 ///
 /// `transport_len`: the number of bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
     const UDP_LEN: usize = 8;
     const UDP: u8 = 17;
-    // IBTA 8.3: a transport of IBA follows.
+    // IBTA 8.3: an IBA transport follows.
     const IBA: u8 = 0x1b;
     let mut grh = [0; GRH_LEN];
     let (class, flow) = (arrival.traffic_class, (arrival.flow_label & 0xf_ffff).to_be_bytes());

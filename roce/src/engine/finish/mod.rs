@@ -5,8 +5,8 @@
 //! | `send` | the oldest send succeeds or fails; the send queue is flushed |
 //! | `recv` | the receive in use completes; the receive queue is flushed |
 //!
-//! Both halves of a queue pair, and both of its flushes, meet in [`fail`]: the requester may fail
-//! because of a response, the responder because of a request, and either ends the work requests of
+//! Both halves of a queue pair, and both of its flushes, meet in [`fail`]. The requester may fail
+//! because of a response, the responder because of a request. Either ends the work requests of
 //! both.
 
 pub(crate) mod recv;
@@ -17,7 +17,8 @@ use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::types::State;
 
-/// Moves a queue pair to the error state, and flushes both queues: sends first, each in its order.
+/// Moves a queue pair to the error state and flushes both queues: sends first, each queue in its
+/// order.
 ///
 /// In RESET and in the error state, nothing happens.
 ///

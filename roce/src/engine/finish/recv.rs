@@ -16,7 +16,7 @@ pub(crate) fn finish<M: Memory, S: Sink>(
     env.complete(taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
 }
 
-/// Ends the receive in use as [`finish`] does, with the bytes that the completion carries.
+/// Ends the receive in use as [`finish`] does, with the bytes for the completion.
 pub(crate) fn finish_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -38,7 +38,7 @@ fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Opti
     Some(taken)
 }
 
-/// Returns a completion of a receive with this status; every other field says nothing yet.
+/// Returns a completion of a receive with this status, other fields empty.
 #[inline]
 pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
     Completion {
@@ -51,7 +51,7 @@ pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
         invalidated: None,
         src_qpn: 0,
         grh: false,
-        // IBTA 11.4.2.2: a failure wakes those that wait for solicited completions.
+        // IBTA 11.4.2.2: a failure wakes programs waiting for solicited completions.
         solicited: status != Status::Success,
         sl: 0,
         slid: 0,
@@ -62,8 +62,7 @@ pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
 /// Flushes every posted receive.
 ///
 /// # References
-/// IBTA 10.3.1 (error state), 10.2.9 (with a shared queue: the queue pair takes no receive any
-/// more)
+/// IBTA 10.3.1 (error state), 10.2.9 (with a shared queue: the queue pair no longer takes receives)
 pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     qp.resp.message = Message::None;
     qp.resp.responses.stop();

@@ -7,7 +7,7 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::Scheduler;
 use crate::engine::types::{Completion, Event, Opcode, SendOp, Status};
 
-/// Ends the oldest send with this status, whether it is signalled or not.
+/// Ends the oldest send with this status, signalled or not.
 pub(crate) fn end_oldest<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
     end_oldest_with(qp, env, status, 0);
 }
@@ -26,7 +26,7 @@ pub(crate) fn end_oldest_with<M: Memory, S: Sink>(
     env.complete(qp.send_cq, &completion);
 }
 
-/// Ends the oldest send, which has succeeded. `quiet` counts sends that ended before it and are not
+/// Ends the oldest send successfully. `quiet` counts earlier sends that have ended but are not
 /// retired yet.
 #[inline]
 pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: &mut u32) {
@@ -42,7 +42,7 @@ pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_,
     env.complete(qp.send_cq, &completion);
 }
 
-/// Ends a signalled send as [`succeed`] does, with the bytes that its completion carries.
+/// Ends a signalled send as [`succeed`] does, with the bytes for its completion.
 pub(crate) fn succeed_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -56,7 +56,7 @@ pub(crate) fn succeed_with<M: Memory, S: Sink>(
     env.complete_with(qp.send_cq, &completion, data);
 }
 
-/// Ends a run of [`succeed`]: retires the remaining sends.
+/// Ends a run of [`succeed`] by retiring the remaining sends.
 #[inline]
 pub(crate) fn settle<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: u32) {
     if quiet > 0 {
@@ -67,7 +67,7 @@ pub(crate) fn settle<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, 
     }
 }
 
-/// Flushes every posted send, the oldest first.
+/// Flushes every posted send, oldest first.
 pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     while !qp.sq.is_empty() {
         end_oldest(qp, env, Status::Flushed);
@@ -76,7 +76,7 @@ pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     forget_positions(qp);
 }
 
-/// Resets the positions to an empty queue: nothing is in flight, nothing is to be sent.
+/// Resets the positions to those of an empty queue: nothing in flight, nothing to send.
 pub(crate) fn forget_positions(qp: &mut Qp) {
     let req = &mut qp.req;
     req.cursor = qp.sq.tail();
@@ -92,7 +92,7 @@ pub(crate) fn forget_positions(qp: &mut Qp) {
     req.ack_deadline = None;
 }
 
-/// Releases the part of the window that a queue pair holds.
+/// Releases a queue pair's part of the window.
 pub(crate) fn forget(qp: &mut Qp, scheduler: &mut Scheduler) {
     scheduler.acknowledged(qp.req.flight);
     qp.req.flight = 0;

@@ -1,9 +1,9 @@
-//! [`MrChange`]: changes that the owner of a region makes later, under the same index.
+//! [`MrChange`]: later changes by a region's owner, under the same index.
 
 use super::{Entry, INVALID, KeyRefused, Keys, Window, check_range};
 use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
 
-/// A change of a region: attributes that are `None` stay.
+/// A change of a region. `None` leaves an attribute unchanged.
 ///
 /// # References
 /// Programmer's Reference Manual, UMR (user memory registration) work requests
@@ -13,15 +13,15 @@ pub struct MrChange<R> {
     pub new_variant: Option<u8>,
     /// The protection domain.
     pub pd: Option<Pd>,
-    /// The rights. No rule between them is checked.
+    /// The rights. Rules between them are not checked.
     pub access: Option<Access>,
-    /// The first address that work requests use for it, and its length in bytes.
+    /// The first address in work requests, and the length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The region as the memory knows it, for windows on it, too. The previous one is dropped.
+    /// The region as the memory knows it, also for windows on it. The previous one is dropped.
     pub region: Option<R>,
-    /// Whether the region is valid. An invalid one refuses all access, like an unknown key.
+    /// Whether the region is valid. An invalid region refuses all access, like an unknown key.
     pub valid: Option<bool>,
-    /// Whether work requests of this side and of peers may invalidate it.
+    /// Whether work requests and peers may invalidate it.
     pub invalidate: Option<bool>,
 }
 
@@ -40,7 +40,7 @@ impl<R> Default for MrChange<R> {
 }
 
 impl<R> Keys<R> {
-    /// Returns the present key of a region, its attributes, and whether it is valid.
+    /// Returns a region's present key, its attributes and whether it is valid.
     pub(crate) fn region_at(&self, index: u32) -> Option<(u32, &MemoryAttr, bool)> {
         match self.entries.get(index)? {
             Entry::Region(region) => {
@@ -51,7 +51,7 @@ impl<R> Keys<R> {
         }
     }
 
-    /// Returns the memory that a bound window shows.
+    /// Returns the memory visible through a bound window.
     pub(crate) fn window_at(&self, index: u32) -> Option<WindowRange> {
         let Entry::Window(Window { variant, bound: Some(bound), .. }) = self.entries.get(index)? else {
             return None;
@@ -75,7 +75,7 @@ impl<R> Keys<R> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // A window shows a part of the region, in its own domain, wherever its pages are.
+        // A window shows a part of the region, in its domain, wherever its pages are.
         let moves = change.pd.is_some() || change.iova_and_length.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);
@@ -96,7 +96,7 @@ impl<R> Keys<R> {
         Ok(index << 8 | u32::from(variant))
     }
 
-    /// Invalidates a region for a work request or a peer of a queue pair of this domain.
+    /// Invalidates a region for a work request or a peer of a queue pair in domain `pd`.
     pub(super) fn invalidate_region(&mut self, pd: Pd, rkey: u32) -> Result<(), KeyRefused> {
         match self.entries.get_mut(rkey >> 8) {
             Some(Entry::Region(region))
@@ -124,7 +124,7 @@ mod tests {
     const QPN: Qpn = Qpn(17);
     const ALL: Access = Access(0xf | 1 << 4);
 
-    /// Returns keys with a region of 64 bytes at 0x1000, and its key, which ends with 0x42.
+    /// Returns keys with a region of 64 bytes at 0x1000 and the region's key, which ends with 0x42.
     fn keyed(invalidate: bool) -> (Keys<char>, u32) {
         let mut keys = Keys::new(100);
         let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };

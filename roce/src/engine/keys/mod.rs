@@ -1,7 +1,7 @@
 //! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
-//! A key is `number << 8 | variant`. Both are drawn, so that its 32 bits follow from no other key.
-//! The owner of a window chooses the variant at each bind; the owner of a region may choose it, too
+//! A key is `number << 8 | variant`. Both are drawn, so its 32 bits follow from no other key. The
+//! owner of a window chooses the variant at each bind. The owner of a region may choose it, too
 //! ([`Keys::insert_keyed`]).
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //! ```
 //! `change` is a later change by the owner of a region.
 //!
-//! Invariant: a window is bound to a region that exists, is valid and has not moved, because a
-//! region with windows can neither be removed nor moved.
+//! Invariant: a window is bound to a region that exists, is valid and has not moved. A region with
+//! windows can be neither removed nor moved.
 //!
 //! # References
 //! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
@@ -30,7 +30,7 @@ use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 pub(crate) struct Keys<R> {
     /// Entries by the upper 24 bits of the key.
     entries: Table<Entry<R>>,
-    /// The number of bound windows of type 2.
+    /// The number of bound type 2 windows.
     bound_to_qps: u32,
 }
 
@@ -42,21 +42,20 @@ enum Entry<R> {
 
 #[derive(Debug)]
 struct Region<R> {
-    /// The low 8 bits of its key, and [`INVALID`], which no key has.
+    /// The low 8 bits of its key, plus the bit [`INVALID`], which no key has.
     variant: u16,
     attr: MemoryAttr,
     region: R,
     /// The number of windows bound to it.
     windows: u32,
-    /// Whether work requests of this side and of peers may invalidate it.
+    /// Whether work requests and peers may invalidate it.
     invalidate: bool,
 }
 
-/// The domain of a region that belongs to all of them, which no domain has as its number: they are
-/// fewer.
+/// The domain of a region for all domains. There are too few domains for one to have this number.
 pub(crate) const EVERY: Pd = Pd(u32::MAX);
 
-/// Marks a region that refuses all access, in [`Region::variant`].
+/// Marks a region as refusing all access, in [`Region::variant`].
 const INVALID: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,7 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// The part of a region that a window shows.
+/// The part of a region visible through a window.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     /// The region, by the upper 24 bits of its key.
@@ -109,7 +108,7 @@ impl<R> Keys<R> {
         region: R,
         random: &mut dyn Random,
     ) -> Result<u32, Refused> {
-        // IBTA 10.6.3: the owner must be allowed to change memory that peers may change.
+        // IBTA 10.6.3: the owner must be allowed to change memory peers may change.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
@@ -118,7 +117,7 @@ impl<R> Keys<R> {
         self.insert_keyed(attr, region, variant, false, random)
     }
 
-    /// Inserts a region under a key with these low 8 bits. Does not check rules between rights.
+    /// Inserts a region under a key with these low 8 bits. Rules between rights are not checked.
     pub(crate) fn insert_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -171,7 +170,7 @@ impl<R> Keys<R> {
         Ok(number << 8 | u32::from(variant))
     }
 
-    /// Removes a window, whatever the low 8 bits of its present key are.
+    /// Removes a window, whatever the low 8 bits of its present key.
     pub(crate) fn remove_window(&mut self, rkey: u32) -> Result<Pd, Refused> {
         let Some(Entry::Window(Window { pd, .. })) = self.entries.get(rkey >> 8) else {
             return Err(Refused::NoSuchObject);
@@ -182,7 +181,7 @@ impl<R> Keys<R> {
         Ok(pd)
     }
 
-    /// Unbinds the windows that only this queue pair could use.
+    /// Unbinds the windows usable by this queue pair alone.
     pub(crate) fn drop_windows_of(&mut self, qpn: Qpn) {
         let mut position = 0;
         while self.bound_to_qps > 0
@@ -222,8 +221,8 @@ impl<R> Keys<R> {
         if window.pd != pd {
             return Err(KeyRefused);
         }
-        // A window of type 2 is invalidated before it is bound again, and never bound to an empty
-        // range.
+        // A type 2 window must be invalidated before it is bound again and cannot be bound to an
+        // empty range.
         if window.kind == MwType::Two && (window.bound.is_some() || bind.length == 0) {
             return Err(KeyRefused);
         }
@@ -243,7 +242,7 @@ impl<R> Keys<R> {
         Ok(())
     }
 
-    /// Returns the part of a region that a bind would show.
+    /// Returns the part of a region a bind would show.
     fn bound(&self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<Bound, KeyRefused> {
         let region = self.region(bind.lkey).ok_or(KeyRefused)?;
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
@@ -258,12 +257,12 @@ impl<R> Keys<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Invalidates a window of type 2, or a region that allows it, for a work request or a peer of
+    /// Invalidates a type 2 window, or a region that allows it, for a work request or a peer of
     /// this queue pair.
     ///
     /// # References
-    /// IBTA 10.6.7.2: windows of type 1, regions made by registration, and regions with bound
-    /// windows cannot be invalidated
+    /// IBTA 10.6.7.2: type 1 windows, regions made by registration, and regions with bound windows
+    /// cannot be invalidated
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })
@@ -302,7 +301,7 @@ impl<R> Keys<R> {
         }
     }
 
-    /// Returns the region of a range, and the offset in it, if the owner has this access.
+    /// Returns the region of a range and the offset in it, if the owner has this access.
     ///
     /// # References
     /// IBTA 10.6.3 (L_Key checks)
@@ -315,13 +314,13 @@ impl<R> Keys<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// Returns the region of a range, and the offset in it, if a peer has this access through this
+    /// Returns the region of a range and the offset in it, if a peer has this access through this
     /// queue pair.
     ///
-    /// The caller checks the rights of the queue pair itself.
+    /// The caller checks the queue pair's rights.
     ///
     /// # References
-    /// IBTA 9.7.4.1 (R_Key validation), 10.6.7.2 (a window of type 2 belongs to its queue pair)
+    /// IBTA 9.7.4.1 (R_Key validation), 10.6.7.2 (a type 2 window belongs to its queue pair)
     #[inline]
     pub(crate) fn remote(
         &self,
@@ -348,7 +347,7 @@ impl<R> Keys<R> {
 }
 
 impl<R> Keys<R> {
-    /// Returns the first address and the length of what a key names: a region, or a bound window.
+    /// Returns the first address and the length of the region or bound window named by a key.
     /// Access is not checked.
     pub(crate) fn extent(&self, rkey: u32) -> Option<(u64, u64)> {
         match self.entries.get(rkey >> 8)? {
@@ -365,7 +364,7 @@ fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the offset of `length` bytes at `addr` in a range, if they lie in it. No computation
+/// Returns the offset in a range of `length` bytes at `addr`, if they lie in it. No computation
 /// here overflows.
 #[inline]
 fn offset(iova: u64, size: u64, addr: u64, length: u64) -> Option<u64> {

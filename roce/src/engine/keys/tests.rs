@@ -1,4 +1,4 @@
-//! The access that keys allow.
+//! The access allowed by keys.
 
 use proptest::prelude::*;
 
@@ -17,8 +17,8 @@ fn attr(iova: u64, length: u64) -> MemoryAttr {
     MemoryAttr { pd: PD, iova, length, access: ALL }
 }
 
-/// Returns keys with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000, and
-/// the keys of region and window.
+/// Returns keys with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000,
+/// followed by the keys of region and window.
 fn bound(kind: MwType) -> (Keys<char>, u32, u32) {
     let mut keys = keys();
     let lkey = keys.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();

@@ -1,4 +1,4 @@
-//! [`Current`]: the receive that the message in progress goes into.
+//! [`Current`]: the receive for the message in progress.
 
 use alloc::boxed::Box;
 
@@ -9,29 +9,29 @@ use crate::engine::types::{CqId, Pd, Sge, SrqId};
 /// The longest message (IBTA 9.7.4.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The receive of the message in progress, if it has taken one.
+/// The receive for the message in progress, if it has taken one.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) taken: Option<Taken>,
-    /// The elements of a receive that came from a shared queue.
+    /// The elements of a receive from a shared queue.
     pub(crate) sges: Option<Box<[Sge; MAX_SRQ_SGE as usize]>>,
 }
 
-/// A receive that a message has taken.
+/// A receive taken by a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) wr_id: u64,
-    /// The protection domain of the keys in its elements.
+    /// The protection domain for the keys in its elements.
     pub(crate) pd: Pd,
     pub(crate) cq: CqId,
-    /// The number of elements that were copied, if it came from a shared queue.
+    /// The number of elements copied, if it came from a shared queue.
     pub(crate) copied: Option<usize>,
-    /// The shared queue that it came from.
+    /// The shared queue it came from.
     pub(crate) srq: Option<SrqId>,
     pub(crate) length: u64,
     /// The number of bytes received so far.
     pub(crate) received: u64,
-    /// The number of bytes at the begin of the message that are not stored.
+    /// The number of bytes skipped at the beginning of the message.
     pub(crate) header: usize,
 }
 
@@ -53,8 +53,8 @@ impl Current {
         self.taken = None;
     }
 
-    /// Forgets the receive if it came from this shared queue. The next packet of its message is
-    /// then refused, because no receive has room for it.
+    /// Drops the receive if it came from this shared queue. The next packet of its message is then
+    /// refused, because there is no receive with room for it.
     pub(crate) fn forget_from(&mut self, srq: SrqId) {
         if self.taken.is_some_and(|taken| taken.srq == Some(srq)) {
             self.taken = None;
@@ -66,7 +66,7 @@ impl Current {
         self.taken.is_some()
     }
 
-    /// Returns whether a receive is taken that came from a shared queue.
+    /// Returns whether a receive from a shared queue is taken.
     pub(crate) fn is_shared(&self) -> bool {
         self.taken.is_some_and(|taken| taken.copied.is_some())
     }
@@ -77,13 +77,13 @@ impl Current {
         self.taken.map_or(0, |taken| taken.received)
     }
 
-    /// Returns the number of bytes at the begin of the message that are not stored.
+    /// Returns the number of bytes skipped at the beginning of the message.
     #[inline]
     pub(crate) fn header(&self) -> usize {
         self.taken.map_or(0, |taken| taken.header)
     }
 
-    /// Returns the number of bytes that the receive can hold.
+    /// Returns the number of bytes the receive can hold.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         self.taken.map_or(0, |taken| taken.length)
@@ -94,7 +94,7 @@ impl Current {
 mod tests {
     use super::*;
 
-    /// A test that sends 2 GiB takes too long. No other place enforces the limit.
+    /// A test sending 2 GiB would take too long. This function alone enforces the limit.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
         let taken = |received| Taken {

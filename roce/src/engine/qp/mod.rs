@@ -1,11 +1,11 @@
-//! [`Qp`]: the data of a queue pair: attributes, queues, and the state of its two halves.
+//! [`Qp`]: the data of a queue pair: attributes, queues and the state of its two halves.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `send_state` | [`SendState`]: the requester's sequence numbers, timers and window |
 //! | `recv_state` | [`RecvState`]: the responder's sequence numbers and the message in progress |
-//! | `current` | [`Current`]: the receive that the message in progress goes into |
-//! | `responses` | [`Responses`]: responses to send, and those that the peer may ask for again |
+//! | `current` | [`Current`]: the receive for the message in progress |
+//! | `responses` | [`Responses`]: responses to send, and those the peer may request again |
 //!
 //! Nothing here sends, completes or calls the program. The modules above do: `finish`, `requester`,
 //! `responder`, `datagram` and `modify`.
@@ -39,31 +39,31 @@ pub(crate) struct Qp {
     pub(crate) sq_sig_all: bool,
     /// The special number (0 or 1) that also addresses this queue pair.
     pub(crate) well_known: Option<u32>,
-    /// The source queue pair number that its datagrams carry.
+    /// The source queue pair number in its datagrams.
     pub(crate) source: u32,
     pub(crate) inline_completion: InlineCompletion,
     pub(crate) attr: Attr,
-    /// Posted sends, from the oldest that has not ended.
+    /// Posted sends, starting at the oldest unfinished one.
     pub(crate) sq: SendQueue,
     /// Posted receives; without slots if the queue pair uses a shared receive queue.
     pub(crate) rq: RecvQueue,
     pub(crate) req: SendState,
     pub(crate) resp: RecvState,
-    /// The scheduler lists it among queue pairs with a request to send.
+    /// Listed by the scheduler among queue pairs with a request to send.
     pub(crate) in_ready: bool,
-    /// The scheduler lists it among queue pairs with a refusal to send.
+    /// Listed by the scheduler among queue pairs with a refusal to send.
     pub(crate) in_refusals: bool,
-    /// The scheduler lists it among queue pairs with an acknowledgement to send.
+    /// Listed by the scheduler among queue pairs with an acknowledgement to send.
     pub(crate) in_acks: bool,
-    /// The scheduler lists it among queue pairs that wait for room in the window.
+    /// Listed by the scheduler among queue pairs waiting for room in the window.
     pub(crate) in_blocked: bool,
     /// The peer's number in [`Answers`](super::answers::Answers), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Its peer's entry there lists it among queue pairs with an answer to send.
+    /// Listed by its peer there among queue pairs with an answer to send.
     pub(crate) in_answers: bool,
-    /// The UDP port that the peer sends from, once it is learned (strict ports).
+    /// The peer's UDP source port, once known (strict ports).
     pub(crate) peer_port: Option<u16>,
-    /// A packet of the peer has arrived since RTR.
+    /// A packet from the peer has arrived since RTR.
     pub(crate) established: bool,
 }
 
@@ -73,8 +73,8 @@ impl Qp {
         self.req.deadline()
     }
 
-    /// Returns whether the peer acknowledges this side's requests: datagrams and unreliable
-    /// connections are not.
+    /// Returns whether the peer acknowledges requests. Datagrams and unreliable connections are not
+    /// acknowledged.
     pub(crate) fn is_reliable(&self) -> bool {
         matches!(self.service, Service::Rc | Service::XrcInitiator)
     }
@@ -88,10 +88,10 @@ impl Qp {
         matches!(self.state, State::Rtr | State::Rts | State::Sqd | State::Sqe)
     }
 
-    /// Returns the largest payload of a packet that the requester sends.
+    /// Returns the largest payload of a packet from the requester.
     ///
-    /// A datagram queue pair has no path MTU attribute in verbs: without one, the largest MTU there
-    /// is applies.
+    /// In verbs, a datagram queue pair has no path MTU attribute. Without one, the largest possible
+    /// MTU applies.
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {
@@ -101,14 +101,14 @@ impl Qp {
         }
     }
 
-    /// Returns the path MTU that the responder expects, clamped to what exists (256 to 4096).
+    /// Returns the path MTU expected by the responder, clamped to valid values (256 to 4096).
     #[inline]
     pub(crate) fn recv_mtu(&self) -> u32 {
         self.attr.path_mtu.clamp(256, 4096)
     }
 
-    /// Returns whether the completion of this work request, whose response has `packets` packets,
-    /// carries the bytes of the response.
+    /// Returns whether the completion of this work request carries the bytes of its response, which
+    /// has `packets` packets.
     #[inline]
     pub(crate) fn is_answered_inline(&self, wqe: &Wqe, packets: u32) -> bool {
         (1..=self.inline_completion.requester).contains(&wqe.length)
@@ -117,26 +117,25 @@ impl Qp {
             && packets == 1
     }
 
-    /// Returns whether everything that was started has ended.
+    /// Returns whether everything started has ended.
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.tail() == self.req.fresh
     }
 
-    /// Returns the attributes as they are now: sequence numbers move.
+    /// Returns the present attributes: sequence numbers move.
     pub(crate) fn present_attr(&self) -> Attr {
         Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
     }
 
-    /// Returns whether a packet comes from another UDP port than the one that its peer was learned
-    /// to use.
+    /// Returns whether a packet's UDP source port differs from the peer's known port.
     pub(crate) fn is_from_elsewhere(&self, arrival: &Arrival) -> bool {
         self.peer_port.is_some_and(|port| port != arrival.src_port)
     }
 
     /// Returns two positions that change with each packet that is neither stale, ahead nor refused.
     ///
-    /// The number that the unreliable service expects follows every packet, dropped ones included,
-    /// so the first position counts effects there.
+    /// On the unreliable service, the expected number follows every packet, even dropped ones.
+    /// There the first position counts effects instead.
     pub(crate) fn progress(&self) -> (u32, u32) {
         let executed =
             if self.service == Service::Uc { self.resp.effective } else { self.resp.expected.value() };

@@ -1,4 +1,4 @@
-//! [`RecvState`]: sequence numbers of the responder, and the message in progress.
+//! [`RecvState`]: the responder's sequence numbers and the message in progress.
 
 use super::{Current, Responses};
 use crate::wire::{MASK_24, Psn};
@@ -12,16 +12,16 @@ pub(crate) struct RecvState {
     pub(crate) msn: u32,
     /// Unreliable service: the number of packets that placed data or took a receive. Wraps.
     pub(crate) effective: u32,
-    /// The message that has begun and not ended.
+    /// The message that has begun but not ended.
     pub(crate) message: Message,
-    /// A packet was refused temporarily: packets behind it are dropped silently until it comes
-    /// again.
+    /// A packet was refused temporarily. Until it comes again, packets behind it are dropped
+    /// silently.
     pub(crate) waiting: bool,
     pub(crate) current: Current,
     pub(crate) responses: Responses,
 }
 
-/// A message of several packets, between its packets.
+/// A multi-packet message, between its packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     None,
@@ -29,7 +29,7 @@ pub(crate) enum Message {
     Write(Write),
 }
 
-/// The rest of a write: its target and length.
+/// The rest of a write: target and length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) rkey: u32,
@@ -52,7 +52,7 @@ impl RecvState {
         }
     }
 
-    /// Forgets every message and response; what [`Current`] copies shared receives into stays
+    /// Drops every message and response. The copy area for shared receives in [`Current`] stays
     /// allocated.
     pub(crate) fn reset(&mut self) {
         self.current.forget();
@@ -60,8 +60,8 @@ impl RecvState {
         (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
     }
 
-    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts when it
-    /// is accepted.
+    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts on
+    /// acceptance.
     pub(crate) fn count_message(&mut self) -> u32 {
         self.msn = (self.msn + 1) & MASK_24;
         self.msn

@@ -1,4 +1,4 @@
-//! [`Responses`]: responses to send, and responses that the peer may ask for again.
+//! [`Responses`]: responses to send, and responses the peer may request again.
 //!
 //! ```text
 //!   begin        next              end
@@ -7,9 +7,8 @@
 //!   │sent│sent│due │sent│due │due │   reads and atomics, by PSN; then one NAK or acknowledgement
 //!   └────┴────┴────┴────┴────┴────┘
 //! ```
-//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered: a
-//! requester that keeps to its limit has received the oldest response when it sends one more
-//! request.
+//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered. A
+//! requester within its limit that sends one more request has received the oldest response.
 //!
 //! # References
 //! IBTA 9.7.5.1 (acknowledgements, duplicates, read responses)
@@ -19,7 +18,7 @@ use alloc::vec::Vec;
 use crate::engine::types::Pd;
 use crate::wire::{Psn, Syndrome, reth};
 
-/// The kinds of responses, each scheduled in a class of its own.
+/// The kinds of responses. Each is scheduled in a separate class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseKind {
     /// A NAK.
@@ -30,26 +29,26 @@ pub(crate) enum ResponseKind {
     Answer,
 }
 
-/// Responses to send, and those that were sent and may be asked for again.
+/// Responses to send; sent responses that may be requested again.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// Slots of reads and atomics: an index has the slot `index % slots.len()`.
+    /// Slots of reads and atomics. An index has the slot `index % slots.len()`.
     slots: Vec<Resource>,
     /// Indices, which only grow.
     begin: u64,
     end: u64,
-    /// The oldest that is due, if one is.
+    /// The oldest due response, if one is due.
     next: u64,
     due: u32,
-    /// The memory of the next answer is not present: nothing is sent before
-    /// [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
+    /// The memory of the next answer is not present. Responses leave in order, so nothing is sent
+    /// before [`Engine::resume`](crate::engine::Engine::resume).
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
-    /// The peer asked for an acknowledgement of this packet or a later one.
+    /// The peer requested an acknowledgement of this packet or a later one.
     pub(crate) ack: Option<Psn>,
 }
 
-/// A request that has a response of its own: a read, an atomic, a flush or an atomic write.
+/// A request with a specific response: a read, an atomic, a flush or an atomic write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resource {
     pub(crate) psn: Psn,
@@ -75,14 +74,14 @@ pub(crate) enum Answer {
     Placed,
 }
 
-/// The part of a response that is still to be sent.
+/// The part of a response still to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) psn: Psn,
     pub(crate) addr: u64,
     pub(crate) left: u32,
     pub(crate) begun: bool,
-    /// The peer asked for it again.
+    /// The peer requested it again.
     pub(crate) again: bool,
 }
 
@@ -92,15 +91,15 @@ pub(crate) struct Nak {
     pub(crate) psn: Psn,
     pub(crate) syndrome: Syndrome,
     pub(crate) msn: u32,
-    /// The queue pair has failed: no response follows.
+    /// The queue pair has failed and no response follows.
     last: bool,
 }
 
 impl Responses {
     /// Returns whether there is room for one more read or atomic.
     ///
-    /// The oldest response makes room once it was sent, even if the peer has asked for it again
-    /// since: a peer that sends one more request has received it in the meantime.
+    /// The oldest response makes room once sent, even if the peer has since requested it again. A
+    /// peer that sends one more request has received it in the meantime.
     pub(crate) fn has_room(&self) -> bool {
         let depth = self.slots.len() as u64;
         let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);
@@ -157,11 +156,11 @@ impl Responses {
         }
     }
 
-    /// Schedules the response to a duplicate read: of all of the original, or of a part of it.
+    /// Schedules the response, in whole or in part, to a duplicate read.
     ///
-    /// A response that is being sent is replaced only by one that contains its rest: a requester
-    /// that misses a packet asks for everything from there to the end of the request. Anything else
-    /// would cut the response.
+    /// A response being sent is only replaced by one that contains the rest of it. A requester that
+    /// misses a packet requests everything from there to the end of the original request. Anything
+    /// else would truncate the response.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
@@ -182,7 +181,7 @@ impl Responses {
         }
         let replaced = resource.due.is_none_or(|due| {
             let offset = u64::from(skipped) * u64::from(mtu);
-            // A response that has not begun will be sent from its beginning anyway.
+            // A response that has not begun will start at its beginning anyway.
             due.begun
                 && !psn.is_after(due.psn)
                 && reth.va == addr.wrapping_add(offset)
@@ -193,7 +192,7 @@ impl Responses {
         }
     }
 
-    /// Schedules the result of a duplicate atomic, flush or atomic write, whose answer is of this
+    /// Schedules the result of a duplicate atomic, flush or atomic write, if its answer is of this
     /// kind.
     pub(crate) fn tell_again(&mut self, psn: Psn, is_of_kind: impl Fn(&Answer) -> bool) {
         let Some(index) = self.find(psn) else { return };
@@ -202,7 +201,7 @@ impl Responses {
         }
     }
 
-    /// Drops the NAK that asks for the expected packet, which has arrived.
+    /// Drops the NAK requesting the expected packet, which has arrived.
     pub(crate) fn progress(&mut self) {
         self.nak = None;
     }
@@ -222,11 +221,11 @@ impl Responses {
         self.nak = Some(Nak { psn, syndrome, msn, last: true });
     }
 
-    /// Enters the error state: responses to earlier requests may still leave, followed by the final
+    /// Enters the error state. Responses to earlier requests may still leave, followed by the final
     /// NAK.
     ///
     /// Without a final NAK, an acknowledgement of completed requests may still leave, unless it
-    /// would also stand for a read or an atomic whose response is dropped now.
+    /// would also cover a read or an atomic whose response is dropped now.
     pub(crate) fn stop(&mut self) {
         if self.nak.is_some_and(|nak| nak.last) {
             self.ack = None;
@@ -239,18 +238,18 @@ impl Responses {
         }
     }
 
-    /// Drops all responses to reads and atomics: none is due, and none can be asked for again.
+    /// Drops all responses to reads and atomics: none is due or can be requested again.
     pub(crate) fn forget(&mut self) {
         (self.begin, self.next, self.due, self.stalled) = (self.end, self.end, 0, false);
     }
 
-    /// Returns the last packet, of those up to `psn`, that an acknowledgement may name, and its
-    /// message's number.
+    /// Returns the last packet up to `psn` that an acknowledgement may name, and the number of its
+    /// message.
     ///
-    /// Only its own response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a duplicate
-    /// with the number of the request executed last. If that is a read or an atomic whose response
-    /// was lost, a peer that takes an acknowledgement of its number for its end (the kernel's rxe
-    /// does) completes it without having the data.
+    /// Only the specific response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a
+    /// duplicate with the number of the request executed last. Suppose this is a read or an atomic
+    /// whose response was lost. A peer that treats an acknowledgement of its number as its end (as
+    /// the kernel's rxe does) would complete it without having the data.
     pub(crate) fn acknowledged(&self, psn: Psn, msn: u32) -> (Psn, u32) {
         let (mut psn, mut msn) = (psn, msn);
         for index in (self.begin..self.end).rev() {
@@ -263,7 +262,7 @@ impl Responses {
         (psn, msn)
     }
 
-    /// Returns the kind of the response that leaves next: responses leave in order.
+    /// Returns the kind of the next response. Responses leave in order.
     #[inline(always)]
     pub(crate) fn pending(&self) -> Option<ResponseKind> {
         if self.head().is_some() {
@@ -275,7 +274,7 @@ impl Responses {
         self.ack.is_some().then_some(ResponseKind::Ack)
     }
 
-    /// Returns the oldest answer that is due.
+    /// Returns the oldest due answer.
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<&Resource> {
         if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
@@ -286,7 +285,7 @@ impl Responses {
         if depth == self.slots.len() {
             return;
         }
-        // The newest are kept, because those that were not sent yet are among them.
+        // Keep the newest, because the unsent ones are among them.
         let kept = (self.end - self.begin).min(depth as u64);
         let mut slots: Vec<Resource> = (self.end - kept..self.end).map(|index| self.slot(index)).collect();
         self.due = slots.iter().filter(|resource| resource.due.is_some()).count() as u32;
@@ -303,14 +302,15 @@ impl Responses {
         self.seek();
     }
 
-    /// Moves `next` to the oldest answer that is due.
+    /// Moves `next` to the oldest due answer.
     fn seek(&mut self) {
         while self.due > 0 && self.next < self.end && self.slot(self.next).due.is_none() {
             self.next += 1;
         }
     }
 
-    /// Records that a packet of the oldest due answer has left, and what is left of that answer.
+    /// Records that a packet of the oldest due answer has left. `rest` is the remainder of that
+    /// answer.
     pub(crate) fn advance(&mut self, rest: Option<Due>, psn: Psn) {
         let at = self.at(self.next);
         if let Some(slot) = self.slots.get_mut(at) {
@@ -328,7 +328,7 @@ impl Responses {
     }
 }
 
-/// Returns the number of packets that carry `length` bytes: at least one.
+/// Returns the number of packets for `length` bytes: at least one.
 #[inline]
 pub(crate) fn packets(length: u32, mtu: u32) -> u32 {
     length.div_ceil(mtu).max(1)

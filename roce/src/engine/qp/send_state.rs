@@ -1,4 +1,4 @@
-//! [`SendState`]: sequence numbers, timers and the window of the requester.
+//! [`SendState`]: the requester's sequence numbers, timers and window.
 //!
 //! Sequence numbers of a reliable connection (IBTA 9.7.2), all of them on a circle of 2²⁴:
 //!
@@ -11,7 +11,7 @@
 //! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the one at
 //! the cursor.
 //!
-//! Invariant: `flight` is the cost of the packets from `una` to `next`, and a part of
+//! Invariant: `flight` is the cost of the packets from `una` to `next`. It is included in
 //! [`Scheduler::in_flight`](crate::engine::scheduler::Scheduler::in_flight).
 
 use crate::engine::types::{Status, Time};
@@ -20,46 +20,46 @@ use crate::wire::Psn;
 /// The requester's half of a queue pair.
 #[derive(Debug)]
 pub(crate) struct SendState {
-    /// The oldest packet that has not been acknowledged.
+    /// The oldest unacknowledged packet.
     pub(crate) una: Psn,
     /// The next packet to send.
     pub(crate) next: Psn,
-    /// The first packet that was never sent.
+    /// The first packet never sent.
     pub(crate) max: Psn,
-    /// The position of the work request that `next` belongs to, or will belong to.
+    /// The position of the work request of `next`, which may not have started.
     pub(crate) cursor: u32,
-    /// The position of the first work request that was never started.
+    /// The position of the first work request never started.
     pub(crate) fresh: u32,
-    /// The status that the work request at the cursor ends with as soon as it is the oldest.
+    /// The final status of the work request at the cursor, applied as soon as it is the oldest.
     pub(crate) halted: Option<Status>,
     /// Nothing can be sent before a response arrives or a timer ends.
     pub(crate) waiting: bool,
-    /// The bytes of the work request at the cursor are not present: nothing is sent before
+    /// The bytes of the work request at the cursor are not present. Nothing is sent before
     /// [`Engine::resume`](crate::engine::Engine::resume).
     pub(crate) stalled: bool,
     /// The cost of the packets in flight.
     pub(crate) flight: u64,
-    /// The share of the window that this queue pair may use: smaller after a loss.
+    /// The queue pair's share of the window: smaller after a loss.
     pub(crate) allowance: u64,
-    /// Bytes sent since the last packet that asks for an acknowledgement.
+    /// Bytes sent since the last packet that requests an acknowledgement.
     pub(crate) unasked: u32,
     /// Read requests and atomics in flight.
     pub(crate) reads: u32,
-    /// The sequence number of the last read request that started in the middle of a piece: its
-    /// response begins there.
+    /// The sequence number of the last read request started in the middle of a piece, where its
+    /// response begins.
     pub(crate) resumed: Psn,
-    /// The requester went back to `una` because a response was missing, and has made no progress
+    /// The requester went back to `una` because a response was missing and has made no progress
     /// since.
     pub(crate) implied: bool,
     /// Retries since the last progress.
     pub(crate) retries: u8,
     /// Retries after RNR NAKs since the last progress.
     pub(crate) rnr_retries: u8,
-    /// The end of the pause that the peer's RNR NAK asked for.
+    /// The end of the pause requested by the peer's RNR NAK.
     pub(crate) rnr_until: Option<Time>,
     /// The end of the acknowledgement timer.
     pub(crate) ack_deadline: Option<Time>,
-    /// The queue pair is in SQD, and its end was not reported yet.
+    /// The queue pair is in SQD and the end of draining is not reported yet.
     pub(crate) draining: bool,
 }
 
@@ -90,28 +90,28 @@ impl Default for SendState {
 }
 
 impl SendState {
-    /// Returns the time of the next timer.
+    /// Returns when the next timer expires.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.rnr_until.or(self.ack_deadline)
     }
 
-    /// Returns whether the peer owes a response to everything in flight: an acknowledgement was
-    /// requested behind all of it, or it is a read.
+    /// Returns whether the peer owes a response to everything in flight: the last packet requested
+    /// an acknowledgement or is a read.
     ///
-    /// Only then may the queue pair wait for room that others hold: otherwise nothing would wake it
+    /// Only then may the queue pair wait for room held by others. Otherwise nothing would wake it
     /// if they never release their room.
     #[inline]
     pub(crate) fn awaits_answer(&self) -> bool {
         self.flight > 0 && self.unasked == 0
     }
 
-    /// Returns whether `psn` was sent and has not been acknowledged.
+    /// Returns whether `psn` was sent but not acknowledged.
     #[inline]
     pub(crate) fn is_outstanding(&self, psn: Psn) -> bool {
         psn.in_window(self.una, self.max.offset_from(self.una))
     }
 
-    /// Starts at this sequence number. Nothing is in flight.
+    /// Starts at this sequence number with nothing in flight.
     pub(crate) fn set_psn(&mut self, psn: u32) {
         let psn = Psn::new(psn);
         (self.una, self.next, self.max, self.resumed) = (psn, psn, psn, psn);

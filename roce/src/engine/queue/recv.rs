@@ -1,9 +1,9 @@
-//! [`RecvQueue`], a ring of posted receives, and [`Srq`], a ring that queue pairs share.
+//! [`RecvQueue`], a ring of posted receives; [`Srq`], a ring shared by queue pairs.
 //!
 //! | queue | when a receive leaves the ring |
 //! |---|---|
-//! | a queue pair's own | when it completes: it stays at the front while its message arrives |
-//! | shared | when a message begins, because messages of several queue pairs end in any order |
+//! | a queue pair's own | on completion: it stays at the front while its message arrives |
+//! | shared | when its message begins, because messages of several queue pairs end in any order |
 //!
 //! # References
 //! IBTA 10.2.9 (shared receive queues), 10.8.3 (posting)
@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The most scatter elements of a receive of a shared queue: the queue pair that takes it keeps a
+/// The most scatter elements for a receive of a shared queue. The queue pair that takes it keeps a
 /// copy.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
@@ -128,14 +128,14 @@ pub(crate) struct Srq {
     pub(crate) pd: Pd,
     pub(crate) rq: RecvQueue,
     pub(crate) xrc_domain: Option<XrcDomain>,
-    /// The completion queue of receives (XRC); otherwise that of the queue pair applies.
+    /// The completion queue of receives (XRC); if `None`, the queue pair's applies.
     pub(crate) cq: Option<CqId>,
-    /// The number of queue pairs that use it.
+    /// The number of queue pairs using it.
     pub(crate) users: u32,
-    /// The sink is asked where each send goes
+    /// The sink chooses the memory of each send
     /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
     pub(crate) matching: bool,
-    /// An event is raised when fewer receives are left; 0: not armed.
+    /// An event is raised when fewer receives remain; 0: not armed.
     limit: u32,
 }
 
@@ -174,7 +174,7 @@ impl Srq {
         }
         let mut rq = RecvQueue::new(max_wr, self.rq.max_sge as u32)?;
         while let Some(Posted { wr_id, sges, .. }) = self.rq.front() {
-            // It has room for all of them, and for lists of this length.
+            // There is room for all receives and for lists of this length.
             let _ = rq.post(&RecvWr { wr_id, sges });
             self.rq.pop();
         }
@@ -182,8 +182,8 @@ impl Srq {
         Ok(())
     }
 
-    /// Removes the oldest receive. Returns whether the limit is reached: once after it was armed
-    /// (IBTA 10.2.9).
+    /// Removes the oldest receive. Returns whether the limit is reached, once per arming (IBTA
+    /// 10.2.9).
     #[inline]
     pub(crate) fn pop(&mut self) -> bool {
         self.rq.pop();

@@ -5,8 +5,8 @@
 //!   ──────┼──────────────────┼─────────────────┼─────────────────┼──────
 //!   ended │ on their way     │ to be sent again│ not started yet │ free
 //! ```
-//! Positions count posted sends and wrap at 2³². This type keeps `tail` and `head`, the requester
-//! the others. Everything is allocated when the queue is created.
+//! Positions count posted sends and wrap at 2³². This type keeps `tail` and `head`; the requester
+//! keeps the others. Everything is allocated when the queue is created.
 
 use alloc::vec::Vec;
 
@@ -25,9 +25,9 @@ pub(crate) struct Wqe {
     pub(crate) length: u32,
     /// The sequence number of its first packet, once started.
     pub(crate) first_psn: Psn,
-    /// The number of packet sequence numbers that it takes; 0 for an operation that sends nothing.
+    /// The number of packet sequence numbers used; 0 for an operation that sends nothing.
     pub(crate) psns: u32,
-    /// The number of packets that a single read request asks for.
+    /// The number of packets a single read request asks for.
     pub(crate) piece: u32,
     sges: u32,
     inline: bool,
@@ -65,7 +65,7 @@ impl Wqe {
         self.is_read() || self.is_atomic()
     }
 
-    /// Returns whether only a response of its own ends it, and no plain acknowledgement.
+    /// Returns whether only its specific response ends it, not a plain acknowledgement.
     #[inline]
     pub(crate) fn wants_response(&self) -> bool {
         self.wants_data() || self.is_placement()
@@ -96,8 +96,8 @@ impl SendQueue {
     /// # Errors
     /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
-        // The number of slots is a power of two, so that positions may wrap at 2³² and a mask
-        // selects the slot.
+        // The number of slots is a power of two, so positions may wrap at 2³² and a mask selects
+        // the slot.
         let slots = if max_wr == 0 { 0 } else { max_wr.next_power_of_two() as usize };
         Ok(Self {
             wqes: filled(Wqe::EMPTY, slots)?,
@@ -116,13 +116,13 @@ impl SendQueue {
         position as usize & self.wqes.len().wrapping_sub(1)
     }
 
-    /// Returns the position of the oldest send that has not ended.
+    /// Returns the position of the oldest unfinished send.
     #[inline]
     pub(crate) fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// Returns the position behind the youngest send.
+    /// Returns the position after the newest send.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         self.head
@@ -132,7 +132,7 @@ impl SendQueue {
         self.tail == self.head
     }
 
-    /// Returns the number of sends that have not ended.
+    /// Returns the number of unfinished sends.
     pub(crate) fn len(&self) -> u32 {
         self.head.wrapping_sub(self.tail)
     }
@@ -149,7 +149,7 @@ impl SendQueue {
         self.max_inline as usize
     }
 
-    /// Appends a send. The caller has checked that it fits.
+    /// Appends a send, which the caller has checked to fit.
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr<'_>, length: u32, signaled: bool) {
         let slot = self.slot(self.head);

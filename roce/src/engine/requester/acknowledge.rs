@@ -1,7 +1,7 @@
-//! [`acknowledge`]: responses: acknowledgements, read responses, results of atomics, NAKs.
+//! [`acknowledge`]: handles acknowledgements, read responses, results of atomics, NAKs.
 //!
-//! The message sequence number in responses is ignored: the sequence numbers of packets are
-//! sufficient, and peers count messages differently.
+//! The message sequence number in responses is ignored. Packet sequence numbers suffice, and peers
+//! count messages differently.
 
 use super::{fail, payload, retry};
 use crate::engine::environment::Environment;
@@ -30,7 +30,7 @@ pub(crate) fn acknowledge<M: Memory, S: Sink>(
         return;
     }
     let psn = headers.bth.psn;
-    // IBTA 9.7.6: ghosts and duplicates.
+    // IBTA 9.7.6: ghosts and duplicates are dropped.
     if !qp.req.is_outstanding(psn) {
         return;
     }
@@ -71,8 +71,8 @@ fn reach<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: 
     psn == qp.req.una || advance(qp, env, psn)
 }
 
-/// Acknowledges everything before `end`: work requests end. Returns false if an earlier read,
-/// atomic, flush or atomic write has no response yet, or the queue pair failed.
+/// Acknowledges everything before `end`, ending work requests. Returns false if an earlier read,
+/// atomic, flush or atomic write has no response yet or the queue pair failed.
 ///
 /// # References
 /// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a missing response causes a retry)
@@ -104,7 +104,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     let moved = qp.req.una != before;
     conclude(qp, env, moved.then_some(cost), quiet);
     if missing && !qp.sq.is_empty() {
-        // One retry: later responses behind the missing one show the same loss.
+        // Retry once: later responses behind the missing one show the same loss.
         if !qp.req.implied && qp.req.una != qp.req.next {
             qp.req.implied = true;
             retry::retry(qp, env);
@@ -114,8 +114,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     matches!(qp.state, State::Rts | State::Sqd)
 }
 
-/// Ends local operations that are the oldest now, moves the positions forward, and reports the
-/// progress.
+/// Ends local operations that are now the oldest, advances the positions and reports the progress.
 fn conclude<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -127,7 +126,7 @@ fn conclude<M: Memory, S: Sink>(
     }
     let tail = qp.sq.tail();
     let req = &mut qp.req;
-    // The peer acknowledged packets that were about to be sent again.
+    // The peer acknowledged packets about to be sent again.
     if req.next.is_before(req.una) {
         req.next = req.una;
         req.cursor = tail;
@@ -151,7 +150,7 @@ fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn
     }
     let status = match code {
         NakCode::PSN_SEQUENCE_ERROR => {
-            // If nothing was sent since going back, the NAK is about an earlier transmission.
+            // If nothing was sent since going back, the NAK refers to an earlier transmission.
             if qp.req.una != qp.req.next {
                 retry::retry(qp, env);
             }
@@ -165,7 +164,7 @@ fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn
     fail::fail_oldest(qp, env, status);
 }
 
-/// Handles a packet of a read response, which `una` waits for.
+/// Handles a packet of the read response expected at `una`.
 ///
 /// # References
 /// IBTA 9.7.5 (opcodes and lengths), 9.9.2 (bad responses)
@@ -220,7 +219,7 @@ fn read_response<M: Memory, S: Sink>(
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
 
-/// Drops a response that cannot be stored: until its memory is present, or for good.
+/// Drops a response that cannot be stored, until its memory is present or for good.
 #[cold]
 fn lose<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -238,8 +237,8 @@ fn lose<M: Memory, S: Sink>(
     }
 }
 
-/// Handles the response to a flush or an atomic write, which `una` waits for: a read response of a
-/// single packet without data.
+/// Handles the response to the flush or atomic write at `una`: a read response of a single packet
+/// without data.
 ///
 /// # References
 /// IBTA A19.4.2, A19.5.2
@@ -262,7 +261,7 @@ fn placed<M: Memory, S: Sink>(
     conclude(qp, env, Some(retry::cost(wqe, mtu, 0, 1)), quiet);
 }
 
-/// Handles the result of an atomic, which `una` waits for.
+/// Handles the result of the atomic at `una`.
 ///
 /// # References
 /// IBTA 9.4.5 (atomics), 9.5.3

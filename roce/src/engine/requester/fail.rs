@@ -6,7 +6,7 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::types::{State, Status};
 
-/// Fails the oldest send with this status, and the send queue with it.
+/// Fails the oldest send, and the send queue, with this status.
 ///
 /// # References
 /// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue continues), 10.3.1.7 (the error state),
@@ -31,13 +31,13 @@ pub(super) fn fail_oldest_with<M: Memory, S: Sink>(
     }
 }
 
-/// Fails the work request at the cursor: now if it is the oldest, otherwise as soon as it is.
+/// Fails the work request at the cursor as soon as it is the oldest, which may be now.
 pub(super) fn halt<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
     qp.req.halted = Some(status);
     fail_halted(qp, env);
 }
 
-/// Ends the work request that [`halt`] has stopped, if everything before it has ended.
+/// Ends the work request stopped by [`halt`] if everything before it has ended.
 pub(super) fn fail_halted<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.cursor == qp.sq.tail()
         && let Some(status) = qp.req.halted.take()

@@ -1,12 +1,12 @@
-//! The requester: from work requests to packets, and from acknowledgements to completions.
+//! The requester: from work requests to packets; from acknowledgements to completions.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `post` | the checks of a work request, and its place in the send queue |
+//! | `post` | checks a work request and puts it into the send queue |
 //! | `transmit` | the next packet of the next work request |
 //! | `payload` | its bytes: gathered from, or scattered to, registered memory |
 //! | `acknowledge` | responses: acknowledgements, read responses, results of atomics, NAKs |
-//! | `retry` | timers, going back, the window of a queue pair |
+//! | `retry` | timers, going back, a queue pair's window |
 //! | `fail` | failures of the oldest send |
 //!
 //! [`SendState`] documents the sequence numbers.
@@ -31,7 +31,7 @@ use super::memory::{Memory, Sink};
 use super::qp::{Qp, SendState};
 use super::types::Status;
 
-/// Forgets every posted send silently.
+/// Drops every posted send silently.
 pub(crate) fn reset<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     send::forget(qp, env.scheduler);
     qp.sq.clear();
@@ -52,7 +52,7 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
     any
 }
 
-/// Drains the send queue: from RTS to SQD, no new work request starts.
+/// Drains the send queue: moves from RTS to SQD, where no new work request starts.
 ///
 /// # References
 /// IBTA 10.3.1.5

@@ -1,4 +1,4 @@
-//! The bytes of a message: checked, gathered from registered memory, and scattered to it.
+//! The bytes of a message: checks them, gathers them from registered memory, scatters them to it.
 //!
 //! Every failure here is a local protection error (IBTA 10.6.3.3, 10.8.2.2).
 
@@ -22,7 +22,7 @@ pub(super) fn check<M: Memory, S: Sink>(
     }
 }
 
-/// Copies bytes of a message, from `offset` on, into `out`.
+/// Copies bytes of a message, starting at `offset`, into `out`.
 #[inline]
 pub(super) fn gather<M: Memory, S: Sink>(
     qp: &Qp,
@@ -43,7 +43,7 @@ pub(super) fn gather<M: Memory, S: Sink>(
     }
 }
 
-/// Copies `data` into the memory of a message, from `offset` on.
+/// Copies `data` into the memory of a message, starting at `offset`.
 #[inline]
 pub(super) fn spread<M: Memory, S: Sink>(
     qp: &Qp,

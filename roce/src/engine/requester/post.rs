@@ -1,4 +1,4 @@
-//! [`post`]: the checks of a work request, and its place in the send queue.
+//! [`post`]: checks a work request and puts it into the send queue.
 
 use crate::engine::environment::Environment;
 use crate::engine::finish::send;
@@ -33,9 +33,9 @@ pub(crate) fn post<M: Memory, S: Sink>(
         Payload::Inline(bytes) if bytes.len() > qp.sq.max_inline() => return Err(PostRefused::InlineTooLong),
         Payload::Inline(bytes) => bytes.len() as u64,
     };
-    // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent,
-    // and the kernel's rxe does so: the program never learns of its mistake. Other drivers (hfi1,
-    // `hfi1_check_send_wqe`) refuse to post it, and so does this engine.
+    // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent.
+    // The kernel's rxe does so, and the program never notices its mistake. Like other drivers
+    // (hfi1, `hfi1_check_send_wqe`), this engine refuses to post it.
     let longest = if qp.service == Service::Ud { u64::from(qp.send_mtu()) } else { MAX_MESSAGE };
     if length > longest {
         return Err(PostRefused::MessageTooLong);
@@ -67,8 +67,8 @@ fn is_placement(op: &SendOp) -> bool {
     matches!(op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
 }
 
-/// Checks a flush or an atomic write with so many local bytes, of which it takes none, and returns
-/// the length of its message.
+/// Checks a flush or an atomic write and returns the length of its message. `length` is the number
+/// of local bytes, which must be 0.
 ///
 /// # References
 /// IBTA A19.4.1 (placement types, selectivity), A19.5.1 (alignment)
@@ -84,7 +84,7 @@ fn check_placement(op: &SendOp, length: u64) -> Result<u64, PostRefused> {
     }
 }
 
-/// Returns whether a service has an operation: IBTA table 37, 10.6.7 (windows).
+/// Returns whether a service supports an operation: IBTA table 37, 10.6.7 (windows).
 fn supports(service: Service, op: &SendOp) -> bool {
     match op {
         SendOp::Datagram { .. } => service == Service::Ud,

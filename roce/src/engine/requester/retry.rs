@@ -1,10 +1,10 @@
-//! Timers, retries, and the share of the window that a queue pair may use.
+//! Timers, retries, and a queue pair's share of the window.
 //!
 //! The window belongs to the engine and stands for the buffers of its peers. A queue pair uses at
-//! most three quarters of it, so that one with a silent peer leaves room for others. A peer that
-//! many engines send to has less room for each: a queue pair therefore halves its share after a
-//! loss, and grows it by a packet for each share that was acknowledged (additive increase,
-//! multiplicative decrease, as in TCP). Without losses, the share has no effect.
+//! most three quarters of it, so one with a silent peer leaves room for others. A peer that
+//! receives from many engines has less room for each. Therefore a queue pair halves its share after
+//! a loss and grows it by a packet for each acknowledged share (additive increase, multiplicative
+//! decrease, as in TCP). Without losses, the share has no effect.
 
 use super::fail;
 use crate::engine::environment::Environment;
@@ -15,25 +15,25 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// The shortest time-out, in nanoseconds, which replaces shorter ones: on a busy machine, a peer
-/// process that does not run for a moment is no loss. Devices have such a limit, too.
+/// The minimum time-out, in nanoseconds. On a busy machine, a peer process that does not run for a
+/// moment has lost nothing. Devices have such a limit, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
-/// Returns the cost of the packets from `from` to `to`, counted from the first of a work request;
-/// for reads, the cost of their responses.
+/// Returns the cost of the packets from `from` to `to`, counted from the first of a work request.
+/// For reads, it is the cost of their responses.
 #[inline]
 pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     let bytes = |packets: u32| u64::from(packets.saturating_mul(mtu).min(wqe.length));
     bytes(to).saturating_sub(bytes(from)) + u64::from(to.saturating_sub(from)) * PACKET_COST
 }
 
-/// Returns the largest share of the window that a queue pair may use, with or without losses.
+/// Returns the largest share of the window a queue pair may use, with or without losses.
 fn largest_part(config: &Config) -> u64 {
     let window = u64::from(config.window_bytes);
     window - window / 4
 }
 
-/// Returns the share of the window that this queue pair may use now.
+/// Returns this queue pair's present share of the window.
 #[inline]
 pub(super) fn part(req: &SendState, config: &Config) -> u64 {
     req.allowance.min(largest_part(config))
@@ -50,14 +50,13 @@ pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M,
     }
 }
 
-/// Records that packets of this cost were acknowledged: the timer starts again, and retries count
-/// from 0.
+/// Records that packets of this cost were acknowledged: the timer restarts and retries count from
+/// 0.
 #[inline]
 pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, cost: u64) {
     let packet = u64::from(qp.send_mtu()) + PACKET_COST;
     let req = &mut qp.req;
-    // Packets that are acknowledged after going back, and before they are sent again, are not in
-    // flight.
+    // After going back, packets acknowledged before being sent again are not in flight.
     let cost = if req.una == req.next { req.flight } else { cost.min(req.flight) };
     req.flight -= cost;
     env.scheduler.acknowledged(cost);
@@ -81,8 +80,8 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_
 
 /// Starts the acknowledgement timer, as [`Attr::timeout`](crate::engine::Attr::timeout) documents.
 ///
-/// The first retry comes as early as allowed, for a packet that was lost. Later ones come as late
-/// as allowed, for a peer that is slow rather than gone.
+/// The first retry comes as early as allowed, for a lost packet. Later ones come as late as
+/// allowed, for a slow peer.
 ///
 /// # References
 /// IBTA 9.7.6.1.3
@@ -94,7 +93,7 @@ fn arm(qp: &mut Qp, now: Time) {
     qp.req.ack_deadline = nanoseconds.map(|nanoseconds| now + nanoseconds);
 }
 
-/// Goes back to the oldest packet that was not acknowledged.
+/// Goes back to the oldest unacknowledged packet.
 pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     send::forget(qp, env.scheduler);
     let tail = qp.sq.tail();
@@ -126,7 +125,7 @@ pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
 /// Pauses because the peer has no receive for the packet at `una`, then sends it again.
 ///
 /// # References
-/// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is without limit)
+/// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is unlimited)
 pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
         // Another NAK, for a packet in flight behind the first one.
@@ -143,7 +142,7 @@ pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     qp.req.rnr_until = Some(env.now + nanoseconds);
 }
 
-/// Handles the end of the timer.
+/// Handles an expired timer.
 pub(crate) fn expire<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.rnr_until.take().is_some() {
         qp.req.waiting = false;

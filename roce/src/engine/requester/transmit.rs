@@ -13,18 +13,18 @@ use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
 
-/// A partition key that was never set: 0 is no key (IBTA 10.9.2), and RoCE uses the default
+/// A partition key that was never set. 0 is not a valid key (IBTA 10.9.2); RoCE uses the default
 /// partition.
 const NO_PKEY: u16 = 0;
 
-/// The bit of a queue key that selects the queue key of the sender's queue pair (IBTA 11.4.1.1).
+/// The bit of a queue key that selects the sending queue pair's own queue key (IBTA 11.4.1.1).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The outcome of starting a work request.
 enum Start {
     /// Its packets may leave.
     Packets,
-    /// It sends no packet, and is executed.
+    /// It was executed and sends no packet.
     Local,
     /// An earlier work request must end first.
     Wait,
@@ -58,7 +58,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
         }
         let wqe = *qp.sq.get(position)?;
         if wqe.psns == 0 {
-            // A local operation that was executed before the requester went back.
+            // A local operation executed before the requester went back.
             qp.req.cursor = position.wrapping_add(1);
             continue;
         }
@@ -78,8 +78,8 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// Stops at the work request at the cursor, whose next packet cannot be written: until its bytes
-/// are present, or for good.
+/// Stops at the work request at the cursor, whose next packet cannot be written, until its bytes
+/// are present or for good.
 #[cold]
 fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
     let nth = qp.req.next.offset_from(wqe.first_psn);
@@ -98,12 +98,12 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
     let req = &qp.req;
     let last = match qp.state {
         State::Rts => qp.sq.head(),
-        // IBTA 10.3.1.5: started work requests continue, and no new one starts.
+        // IBTA 10.3.1.5: started work requests continue; no new one starts.
         State::Sqd => req.fresh,
         _ => return false,
     };
-    // A queue pair whose requests were answered meanwhile stays listed as blocked, and need not
-    // wait any more.
+    // A queue pair whose requests were acknowledged meanwhile stays listed as blocked but no longer
+    // needs to wait.
     let blocked = qp.in_blocked && req.awaits_answer();
     let waits = req.waiting || req.stalled || blocked;
     req.cursor != last && !waits && req.halted.is_none() && req.rnr_until.is_none()
@@ -125,13 +125,13 @@ fn start<M: Memory, S: Sink>(
     let mut psns = if length <= mtu { 1 } else { length.div_ceil(mtu) };
     let mut piece = 1;
     match wqe.op {
-        // The path MTU has shrunk since it was posted.
+        // The path MTU has shrunk since the work request was posted.
         SendOp::Datagram { .. } if length > mtu => return Err(Status::LocalLength),
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request may always leave, so it must not ask for more than the others leave room
-            // for.
+            // One request may always leave, so it must not request more than the room the others
+            // leave.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
@@ -145,7 +145,7 @@ fn start<M: Memory, S: Sink>(
             env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
-        // IBTA 11.6.2: memory management operation error, called a bind error in verbs.
+        // IBTA 11.6.2: memory management operation error, a bind error in verbs.
         SendOp::LocalInvalidate { rkey } => {
             env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::WindowBind)?;
             psns = 0;
@@ -164,7 +164,7 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Checks that the peer answers reads and atomics, and that their local memory may be written (IBTA
+/// Checks that the peer accepts reads and atomics and that their local memory may be written (IBTA
 /// 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
@@ -181,16 +181,16 @@ fn may_read<M: Memory, S: Sink>(
     payload::check(qp, env, position, Access::LOCAL_WRITE)
 }
 
-/// Returns the number of packets that a single read request asks for, such that the responses fit
-/// the window, of which the other queue pairs leave `room`. With everything in flight, at most one
-/// request exceeds the window.
+/// Returns the number of packets for a single read request, such that the responses fit the window.
+/// `room` is the part the other queue pairs leave. With everything in flight, at most one request
+/// exceeds the window.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
-/// Ends a work request that sends nothing and was executed, if it is the oldest. Otherwise it ends
-/// after those before it.
+/// Ends an executed work request that sends nothing, if it is the oldest. Otherwise it ends after
+/// those before it.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -201,14 +201,14 @@ fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     }
 }
 
-/// Returns whether a packet of this work request may leave now. Otherwise records the condition
-/// that it waits for.
+/// Returns whether a packet of this work request may leave now. Otherwise records the condition to
+/// wait for.
 #[inline]
 fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe) -> bool {
     let req = &mut qp.req;
     // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be told apart.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
-    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics; A19: flushes and atomic writes, too.
+    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics; A19: flushes and atomic writes as well.
     let readable = !wqe.wants_response() || req.reads < u32::from(qp.attr.max_rd_atomic);
     if span >= Psn::HALF || !readable {
         req.waiting = true;
@@ -219,7 +219,7 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
         return true;
     }
     // Checked before the queue pair's own share, so that one with much in flight also waits in the
-    // common queue for room that becomes free.
+    // common queue for free room.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -228,7 +228,7 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     !req.waiting
 }
 
-/// Writes the packet at `next`, and advances.
+/// Writes the packet at `next` and advances.
 #[inline]
 fn emit<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -241,8 +241,7 @@ fn emit<M: Memory, S: Sink>(
     let nth = psn.offset_from(wqe.first_psn);
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let left = wqe.length - offset;
-    // The number of sequence numbers that the packet takes, and the number of bytes of payload that
-    // it carries.
+    // The number of sequence numbers the packet takes, and of payload bytes it carries.
     let (psns, carried) = if wqe.is_read() {
         let piece = wqe.piece.max(1);
         if nth % piece != 0 {
@@ -274,7 +273,7 @@ fn emit<M: Memory, S: Sink>(
     let path = extend(&mut headers, qp, wqe, first, last, offset, left.min(psns.saturating_mul(mtu)));
     let at = headers.emit(buf);
     let end = at + carried as usize;
-    // A buffer that is too short is an error of the caller: nothing has changed.
+    // A short buffer is an error of the caller. Nothing has changed.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
     match wqe.op {
         SendOp::AtomicWrite { data, .. } => room.copy_from_slice(&data),
@@ -307,9 +306,9 @@ fn emit<M: Memory, S: Sink>(
     Ok(Transmit { len, path, qpn })
 }
 
-/// Returns whether this packet asks for an acknowledgement: the last of a message, one after every
-/// so many bytes, and one behind which no other may leave, because nothing would report that there
-/// is room again.
+/// Returns whether this packet requests an acknowledgement: the last of a message, one after every
+/// [`Config::ack_every`](crate::engine::Config::ack_every) bytes, and one behind which no other may
+/// leave, because otherwise nothing would report room again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2
@@ -332,7 +331,7 @@ fn asks<M: Memory, S: Sink>(
     ask
 }
 
-/// Sets the extended headers, and returns the path of the packet.
+/// Sets the extended headers and returns the path of the packet.
 #[inline]
 fn extend(
     headers: &mut Headers,
@@ -392,7 +391,7 @@ fn service(service: Service) -> wire::Service {
     }
 }
 
-/// Returns the operation of a packet, and whether it takes a receive and may therefore solicit an
+/// Returns the operation of a packet. Also returns whether it takes a receive and so may solicit an
 /// event (IBTA 9.2.3).
 #[inline]
 fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {

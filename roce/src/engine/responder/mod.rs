@@ -2,14 +2,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `receive` | the receive that a message goes into: taken and filled |
+//! | `receive` | takes and fills the receive of a message |
 //! | `request` | new requests: validation and execution |
 //! | `refuse` | refused requests: NAK, completion, event, error state |
 //! | `transmit` | the next response packet |
 //!
-//! Reliable services execute the expected packet, answer duplicates again, and send one NAK for
-//! missing packets. The unreliable service drops messages that have a hole.
-//! [`Responses`](super::qp::Responses) keeps what is to be sent.
+//! Reliable services execute the expected packet, respond to duplicates again and send one NAK for
+//! missing packets. The unreliable service drops messages with a hole.
+//! [`Responses`](super::qp::Responses) holds the responses to send.
 //!
 //! Invariant: responses leave in the order of their sequence numbers. An acknowledgement covers
 //! everything before it, so it never leaves before the last response of an earlier read.
@@ -59,8 +59,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
     qp.rq.post(wr)
 }
 
-/// Returns whether a packet with this partition key is for a member of that partition. Two limited
-/// members do not hear each other.
+/// Returns whether a packet with key `theirs` is for a member of the partition. Two limited members
+/// do not receive each other's packets.
 ///
 /// # References
 /// IBTA 10.9.3: other packets are dropped
@@ -69,7 +69,7 @@ pub(crate) fn same_partition(ours: u16, theirs: u16) -> bool {
     (ours ^ theirs) & 0x7fff == 0 && ours & 0x7fff != 0 && (ours | theirs) & 0x8000 != 0
 }
 
-/// Raises the event that reports the first packet in RTR (IBTA 11.6.3).
+/// Raises the event for the first packet in RTR (IBTA 11.6.3).
 #[inline]
 pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.state == State::Rtr && !qp.established {
@@ -78,7 +78,7 @@ pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     }
 }
 
-/// Handles a request of a connected peer.
+/// Handles a request from a connected peer.
 pub(crate) fn request<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -106,7 +106,7 @@ pub(crate) fn request<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.7.4.1.2: a packet is expected, ahead (packets before it are missing) or a duplicate.
+/// IBTA 9.7.4.1.2: a packet is expected, ahead (earlier packets are missing) or a duplicate.
 fn reliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -116,7 +116,7 @@ fn reliable<M: Memory, S: Sink>(
     let resp = &mut qp.resp;
     let distance = headers.bth.psn.distance_from(resp.expected);
     if distance > 0 {
-        // IBTA 9.7.5.2: one NAK, until the missing packet has arrived.
+        // IBTA 9.7.5.2: one NAK until the missing packet has arrived.
         if !resp.waiting {
             resp.waiting = true;
             resp.responses.refuse(resp.expected, Syndrome::nak(NakCode::PSN_SEQUENCE_ERROR), resp.msn);
@@ -132,14 +132,14 @@ fn reliable<M: Memory, S: Sink>(
     resp.responses.progress();
     let msn = resp.msn;
     match request::execute(qp, env, headers, payload) {
-        // This side's program never learns of this message: earlier ones are acknowledged, this one
-        // is not.
+        // This side's program will not see this message: earlier ones are acknowledged, this one is
+        // not.
         Ok(_) if env.cq_overrun => qp.resp.msn = msn,
         Ok(packets) => {
             let resp = &mut qp.resp;
             resp.expected += packets;
-            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that asks
-            // for one.
+            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet requesting
+            // one.
             if headers.bth.ack_req && !headers.bth.opcode.has_own_response() {
                 resp.responses.acknowledge(headers.bth.psn);
             }
@@ -148,12 +148,12 @@ fn reliable<M: Memory, S: Sink>(
     }
 }
 
-/// Answers a request that was executed before.
+/// Responds again to a request executed before.
 ///
 /// # References
 /// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent
-/// again; a request that is not remembered is dropped. A19: flushes and atomic writes are answered
-/// again, and not executed again
+/// again; a request no longer remembered is dropped. A19: flushes and atomic writes get their
+/// response again but are not executed again
 fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
     if opcode.is_send() || opcode.is_rdma_write() {
@@ -169,8 +169,8 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     }
 }
 
-/// IBTA 9.8.2.2: no acknowledgements. A message with a hole is dropped, and its receive serves the
-/// next one.
+/// IBTA 9.8.2.2: no acknowledgements. A message with a hole is dropped; its receive serves the next
+/// one.
 fn unreliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -184,14 +184,14 @@ fn unreliable<M: Memory, S: Sink>(
     }
     match request::execute(qp, env, headers, payload) {
         Ok(_) => {
-            // An empty write names no memory and takes no receive: it proves nothing about its
+            // An empty write names no memory and takes no receive, so it proves nothing about its
             // sender.
             let opcode = headers.bth.opcode;
             if opcode.is_send() || opcode.has_imm() || !payload.is_empty() {
                 qp.resp.effective = qp.resp.effective.wrapping_add(1);
             }
         }
-        // Class A: an error of this side's program.
+        // Class A: an error by this side's program.
         Err(Refusal::ReceiveForbidden) => {
             let failed = recv::outcome(qp, Status::LocalProtection);
             recv::finish(qp, env, failed);
@@ -208,12 +208,12 @@ fn unreliable<M: Memory, S: Sink>(
     }
 }
 
-/// Returns how many receives have not ended.
+/// Returns the number of outstanding receives.
 pub(crate) fn outstanding(qp: &Qp) -> u32 {
     qp.rq.len() as u32 + u32::from(qp.resp.current.is_shared())
 }
 
-/// Forgets every posted receive silently.
+/// Drops every posted receive silently.
 pub(crate) fn reset(qp: &mut Qp) {
     qp.rq.clear();
     qp.resp.reset();

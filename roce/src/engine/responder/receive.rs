@@ -1,10 +1,9 @@
-//! The receive that a message goes into: taken from a queue, and filled. `finish::recv` completes
-//! it.
+//! The receive for a message: taken from a queue and filled. `finish::recv` completes it.
 //!
 //! | | its own queue | a shared queue |
 //! |---|---|---|
-//! | [`take`] | it stays at the front | it leaves the queue, and is retired; elements are copied |
-//! | [`take_for_send`] | as above | as above, or memory that the sink has matched |
+//! | [`take`] | it stays at the front | it leaves the queue and is retired; its elements are copied |
+//! | [`take_for_send`] | as above | as above, or memory chosen by the sink |
 //! | `recv::finish` | it leaves the queue, is retired and completes | it completes |
 
 use crate::engine::environment::Environment;
@@ -25,8 +24,9 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
         }
 }
 
-/// Takes memory for a send of which this is the first packet: what the sink has matched, if the
-/// shared queue asks it, and the oldest receive otherwise. Returns false if there is none.
+/// Takes memory for the send whose first packet this is. If the shared queue leaves the choice to
+/// the sink, the sink may choose the memory. Otherwise takes the oldest receive. Returns false if
+/// there is none.
 #[inline]
 #[must_use]
 pub(crate) fn take_for_send<M: Memory, S: Sink>(
@@ -62,8 +62,8 @@ pub(crate) fn take_for_send<M: Memory, S: Sink>(
     take(qp, env, srq)
 }
 
-/// Takes the oldest receive for a new message. Returns false if none is posted. A receive that an
-/// abandoned message left is taken again.
+/// Takes the oldest receive for a new message. Returns false if none is posted. The receive of an
+/// abandoned message is taken again.
 #[inline]
 #[must_use]
 pub(crate) fn take<M: Memory, S: Sink>(
@@ -115,7 +115,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
     true
 }
 
-/// Appends bytes to those that the receive holds.
+/// Appends bytes to the receive.
 #[inline]
 pub(crate) fn put<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -134,7 +134,7 @@ pub(crate) fn put<M: Memory, S: Sink>(
     Ok(())
 }
 
-/// Counts bytes as received that are not written to the elements.
+/// Counts bytes as received without writing them to the elements.
 pub(crate) fn count(qp: &mut Qp, len: usize) -> Result<(), SgeError> {
     let Some(taken) = &mut qp.resp.current.taken else { return Err(SgeError::Length) };
     taken.received = taken.end(len)?;

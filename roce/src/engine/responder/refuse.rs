@@ -1,4 +1,4 @@
-//! Refused requests: what the peer, the program and the queue pair get.
+//! Refused requests: the consequences for the peer, the program and the queue pair.
 
 use super::receive;
 use crate::engine::environment::Environment;
@@ -14,24 +14,23 @@ use crate::wire::{NakCode, Psn, Syndrome};
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// Its operation, sequence or length is invalid, or it exceeds the number of outstanding reads
-    /// and atomics.
+    /// Its operation, sequence or length is invalid, or there are too many outstanding reads and
+    /// atomics.
     Invalid,
     /// Its key, range, protection domain or right is wrong.
     Access,
-    /// The key allows the access, and the memory cannot be reached.
+    /// The key allows the access but the memory is unreachable.
     Unreachable,
     /// The message is longer than the receive.
     ReceiveTooShort,
-    /// The elements of the receive name memory that may not be written.
+    /// The receive's elements name memory that may not be written.
     ReceiveForbidden,
-    /// The key that the peer wants to invalidate cannot be invalidated. The message itself has
-    /// arrived.
+    /// The peer's key to invalidate cannot be invalidated. The message itself has arrived.
     NotInvalidated,
 }
 
-/// Refuses a request, with the consequences of the error's class (IBTA 9.9.3). `ack_req`: its
-/// packet requests an acknowledgement.
+/// Refuses a request with the consequences of the error's class (IBTA 9.9.3). `ack_req`: whether
+/// its packet requests an acknowledgement.
 pub(super) fn refuse<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -39,11 +38,10 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     ack_req: bool,
 ) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
-    // The receive in use, if there is one, ends with the status; without one, the event reports the
-    // error.
+    // A receive in use ends with the status. Without one, the event reports the error.
     let (code, status, event) = match refusal {
         Refusal::NotReady => {
-            // Class B. IBTA 9.7.5.2: what follows is dropped until this packet comes again.
+            // Class B. IBTA 9.7.5.2: later packets are dropped until this one comes again.
             qp.resp.waiting = true;
             let timer = RnrTimer(qp.attr.min_rnr_timer);
             qp.resp.responses.refuse(psn, Syndrome::rnr_nak(timer), msn);
@@ -68,8 +66,8 @@ pub(super) fn refuse<M: Memory, S: Sink>(
 /// Fails the queue pair after a message that arrived completely but whose key cannot be
 /// invalidated.
 ///
-/// No NAK is sent (IBTA 9.9.3, class J). An acknowledgement that the peer requested is, as on rxe:
-/// the peer's request succeeds, and the receive ends in error.
+/// No NAK is sent (IBTA 9.9.3, class J). As on rxe, a requested acknowledgement is sent, so the
+/// peer's request succeeds while the receive ends in error.
 fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, ack_req: bool) {
     let psn = qp.resp.expected;
     qp.resp.expected = psn.next();
@@ -83,9 +81,9 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
 
 /// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
 ///
-/// The consequences are those of the error on this service: a reliable service refuses the peer's
-/// request and raises the event that reports it, and the queue pair fails, except after a datagram
-/// or an unreliable message that was too long.
+/// The consequences are those of the real error on this service. A reliable service refuses the
+/// peer's request and raises the event for it. The queue pair fails, except after a datagram or an
+/// unreliable message that was too long.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -1,7 +1,7 @@
 //! New requests: validation and execution.
 //!
-//! The checks come in this order: operation sequence, length, operation, rights, resources, key.
-//! Receives come last, because a request that is postponed must not be one that would be refused.
+//! The order of checks is operation sequence, length, operation, rights, resources, key. Receives
+//! come last, because only a request that would otherwise succeed may be postponed.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annexes A14 (XRC), A19 (flush, atomic write)
@@ -16,15 +16,15 @@ use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Stall, Status};
 use crate::wire::{Headers, feth, opcode::operation, packet::pad_for, reth};
 
-/// The protection domain of the keys that a request names, and the shared receive queue that it
-/// takes receives from.
+/// The protection domain of the keys in a request, and the shared receive queue that supplies
+/// receives.
 #[derive(Clone, Copy)]
 struct Scope {
     pd: Pd,
     srq: Option<SrqId>,
 }
 
-/// Executes the expected packet. Returns the number of sequence numbers that it takes.
+/// Executes the expected packet. Returns the number of sequence numbers used.
 #[inline]
 pub(super) fn execute<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -33,7 +33,7 @@ pub(super) fn execute<M: Memory, S: Sink>(
     payload: &[u8],
 ) -> Result<u32, Refusal> {
     let opcode = headers.bth.opcode;
-    // IBTA 9.7.4.1.3: a message begins after the end of the previous one, and continues with the
+    // IBTA 9.7.4.1.3: a message begins after the end of the previous one and continues with the
     // same operation.
     let fits = match qp.resp.message {
         Message::None => opcode.starts_message(),
@@ -62,8 +62,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.7.4.1: a packet that is not the last of its message is full, and the last of several is
-/// not empty.
+/// IBTA 9.7.4.1: every packet before the last of its message is full. The last of several is not
+/// empty.
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
@@ -79,8 +79,8 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-/// IBTA A14: an XRC request names a shared receive queue of the target's domain, whose protection
-/// domain applies.
+/// IBTA A14: an XRC request names a shared receive queue in the target's domain. The protection
+/// domain of the queue applies.
 #[inline]
 fn scope<M: Memory, S: Sink>(
     qp: &Qp,
@@ -99,7 +99,7 @@ fn scope<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.4.1: a send takes a receive with its first packet.
+/// IBTA 9.4.1: the first packet of a send takes a receive.
 fn send<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -208,7 +208,7 @@ fn write<M: Memory, S: Sink>(
 
 /// Takes the receive of a write with immediate data whose memory cannot be accessed, so that the
 /// receive ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the
-/// message.
+/// message instead.
 #[cold]
 fn take_unplaced<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -236,7 +236,7 @@ fn begin_write<M: Memory, S: Sink>(
 }
 
 /// IBTA 9.7.4.1: both the queue pair and the key must allow the access. A length of 0 names no
-/// memory, and its key is not checked.
+/// memory and its key is not checked.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -264,7 +264,7 @@ fn read<M: Memory, S: Sink>(
     headers: &Headers,
 ) -> Result<u32, Refusal> {
     let reth = headers.reth.ok_or(Refusal::Invalid)?;
-    // IBTA 9.7.4.1: more requests than the responder has room for.
+    // IBTA 9.7.4.1: more requests than the responder can remember.
     if !qp.resp.responses.has_room() {
         return Err(Refusal::Invalid);
     }
@@ -294,7 +294,7 @@ fn check_present<M: Memory, S: Sink>(
     }
 }
 
-/// Returns the refusal of a message whose receive cannot be written.
+/// Returns the refusal of a message whose receive is not writable.
 #[cold]
 fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
     let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
@@ -303,13 +303,13 @@ fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packe
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::ReceiveForbidden }
 }
 
-/// Returns the refusal of a request whose memory cannot be reached.
+/// Returns the refusal of a request whose memory is unreachable.
 #[cold]
 fn unreachable<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, stall: Stall) -> Refusal {
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::Unreachable }
 }
 
-/// IBTA 9.4.5: executed exactly once, on 8 aligned bytes; the result is kept for duplicates.
+/// IBTA 9.4.5: executed exactly once, on 8 aligned bytes. The result is kept for duplicates.
 fn atomic<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -341,9 +341,9 @@ fn atomic<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA A19.4: needs the right of each placement type, of the queue pair and of the key. Requests
-/// execute in order, so every earlier write is in memory already. A range is checked also if it is
-/// empty; for the whole region, the range is ignored.
+/// IBTA A19.4: both the queue pair and the key need the right for each placement type. Requests
+/// execute in order, so every earlier write is in memory already. Even an empty range is checked.
+/// For the whole region, the range is ignored.
 fn flush<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

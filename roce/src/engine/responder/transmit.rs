@@ -55,7 +55,7 @@ fn write<M: Memory, S: Sink>(
     let headers = if let Some(nak) = qp.resp.responses.nak {
         acknowledge(qp, nak.psn, nak.syndrome, nak.msn)
     } else if qp.resp.responses.ack.is_some() {
-        // IBTA 9.7.5.1.2: one acknowledgement for everything that has arrived.
+        // IBTA 9.7.5.1.2: one acknowledgement for everything received.
         let (psn, msn) = qp.resp.responses.acknowledged(qp.resp.expected.prev(), qp.resp.msn);
         acknowledge(qp, psn, Syndrome::ACK, msn)
     } else {
@@ -110,8 +110,8 @@ fn confirm(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
     Some(len)
 }
 
-/// Writes the next packet of a read response, straight from memory. Returns 0 if the buffer is too
-/// short, or the memory is not present.
+/// Writes the next packet of a read response, directly from memory. Returns 0 if the buffer is too
+/// short or the memory is not present.
 fn respond<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -1,4 +1,4 @@
-//! Management datagrams (MADs): the packets of queue pair 1, and where they come from and go to.
+//! Management datagrams (MADs): the packets of queue pair 1, their origins and destinations.
 //!
 //! # References
 //! IBTA 13.4 (MADs), 10.2.4 (queue keys)
@@ -8,7 +8,7 @@ use super::{Arrival, Path};
 /// The number of the queue pair of the general services interface.
 pub const GSI_QPN: u32 = 1;
 
-/// The queue key of the general services interface, which all packets for number 1 carry.
+/// The queue key of the general services interface, carried by all packets for number 1.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 /// The length of a management datagram in bytes.
@@ -22,17 +22,17 @@ pub type Mad = [u8; MAD_LEN];
 pub struct MadDestination {
     /// The path.
     pub path: Path,
-    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the source of the datagram to which
-    /// this one replies.
+    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the source of the datagram being
+    /// replied to.
     pub qpn: u32,
     /// The partition key.
     pub pkey: u16,
 }
 
-/// A management datagram that arrived.
+/// A received management datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// The addresses, and what else is known of its packet.
+    /// The origin of its packet.
     pub arrival: Arrival,
     /// The sender's queue pair.
     pub src_qpn: u32,

@@ -11,7 +11,7 @@ use core::ops::{Add, BitOr};
 
 use crate::wire::feth;
 
-/// Nanoseconds since an origin that the caller chooses. Time never decreases.
+/// Nanoseconds since an origin chosen by the caller. Time never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -33,15 +33,15 @@ pub struct Qpn(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
-/// A completion queue, by the number that the caller gave it.
+/// A completion queue, by the caller's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
 
-/// A shared receive queue, by the 24-bit number that XRC requests carry.
+/// A shared receive queue, by the 24-bit number in XRC requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SrqId(pub u32);
 
-/// The memory that a bound window shows.
+/// The memory visible through a bound window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRange {
     /// The window's key.
@@ -63,42 +63,42 @@ pub enum Stall {
     Send {
         /// The number of the work request.
         wr_id: u64,
-        /// The number of its bytes that were sent before.
+        /// The number of its bytes already sent.
         done: u32,
     },
-    /// The memory that takes the response to a read or an atomic. Its send queue stops, and sends
-    /// the request again.
+    /// The target of a response to a read or an atomic. Its send queue stops and sends the request
+    /// again.
     Response {
         /// The number of the work request.
         wr_id: u64,
-        /// The number of its bytes that arrived before.
+        /// The number of its bytes already received.
         done: u32,
     },
-    /// The memory of a receive. The peer is told that the receiver is not ready.
+    /// The memory of a receive. The peer gets a receiver-not-ready NAK.
     Receive {
         /// The number of the receive.
         wr_id: u64,
-        /// The shared receive queue that it comes from.
+        /// The shared receive queue it was taken from.
         srq: Option<SrqId>,
-        /// The number of its bytes that arrived before.
+        /// The number of its bytes already received.
         done: u32,
         /// The number of bytes of the packet.
         packet: u32,
     },
-    /// Memory that a peer's request names. The peer is told that the receiver is not ready.
+    /// Memory named by a peer's request. The peer gets a receiver-not-ready NAK.
     Remote {
         /// The key.
         rkey: u32,
-        /// The first address that the packet names.
+        /// The first address named by the packet.
         addr: u64,
         /// The number of bytes from there to the end of the message.
         left: u32,
         /// The number of bytes of the packet.
         packet: u32,
-        /// Whether it is written.
+        /// Whether the access is a write.
         write: bool,
     },
-    /// The memory of a read response that has begun, or was about to. Responses stop.
+    /// The memory of a read response, which may have begun. Responses stop.
     Answer {
         /// The key.
         rkey: u32,
@@ -128,39 +128,38 @@ pub struct Config {
     pub max_groups: u32,
     /// The maximum number of members of one group.
     pub max_group_members: u32,
-    /// The number of bytes of requests that all queue pairs together may have in flight,
-    /// unacknowledged: the receiver's socket or buffer must hold them. Each queue pair may always
-    /// have one packet in flight, and may use at most three quarters of the window, so that silent
-    /// peers do not stall others.
+    /// How many unacknowledged bytes of requests all queue pairs together may have in flight. The
+    /// receiver's socket or buffer must hold them. A queue pair may always have one packet in
+    /// flight. It may use at most three quarters of the window, so silent peers do not stall
+    /// others.
     pub window_bytes: u32,
-    /// The rate, in bytes per microsecond, at which one peer is sent answers (read responses and
-    /// results of atomics), beyond a burst of `window_bytes`. 0: as fast as the caller fetches
-    /// packets.
+    /// The rate, in bytes per microsecond, of answers (read responses and results of atomics) to
+    /// one peer, beyond a burst of `window_bytes`. 0: as fast as the caller fetches packets.
     ///
-    /// A request of a few bytes may ask for 2 GiB. The part of an answer beyond the window or the
-    /// rate waits until [`deadline`](super::Engine::deadline), and other peers are answered
-    /// meanwhile. As in the window, each packet costs its bytes from BTH to pad and 768 more.
+    /// A request of a few bytes may request 2 GiB. The part of an answer beyond the window or the
+    /// rate waits until [`deadline`](super::Engine::deadline) while other peers are answered. As in
+    /// the window, each packet costs its bytes from BTH to pad plus 768.
     pub answer_rate: u32,
-    /// The number of bytes of a message after which a packet asks for an acknowledgement, at the
+    /// The number of bytes of a message after which a packet requests an acknowledgement, at the
     /// latest.
     pub ack_every: u32,
-    /// The number of packets of one queue pair that leave in a row before the next queue pair's
-    /// turn.
+    /// The number of packets one queue pair sends in a row before the next queue pair's turn.
     pub burst: u32,
-    /// The modulus by which the numbers of living queue pairs differ: a power of two, at least
-    /// twice `max_qp`, for a caller that indexes its own objects by them. 1: the numbers only
-    /// differ.
+    /// The modulus for queue pair numbers: a power of two, at least twice `max_qp`. Numbers of
+    /// living queue pairs differ modulo it, so a caller can index its objects by them. 1: no such
+    /// guarantee.
     pub qpn_modulus: u32,
-    /// As [`qpn_modulus`](Self::qpn_modulus), for the numbers of shared receive queues.
+    /// The same for the numbers of shared receive queues; see [`qpn_modulus`](Self::qpn_modulus).
     pub srqn_modulus: u32,
-    /// Whether a connected queue pair accepts only one UDP source port: that of its peer's first
-    /// accepted packet.
+    /// Whether a connected queue pair accepts only one UDP source port: the port of its peer's
+    /// first accepted packet.
     ///
-    /// A packet is accepted if it advances the queue pair: the expected request, or the answer to
-    /// an outstanding one. An unreliable queue pair expects no sequence number: it accepts a packet
-    /// that places data or takes a receive. Packets from other ports are dropped and counted
-    /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). The port is forgotten when
-    /// the path is set or the queue pair is reset. Datagram queue pairs have no peer, and accept
+    /// A packet is accepted if it advances the queue pair: the expected request or the response to
+    /// an outstanding one. An unreliable queue pair expects no sequence number and accepts any
+    /// packet that places data or takes a receive. Packets from other ports are dropped and counted
+    /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). Setting the path or
+    /// resetting the queue pair clears the port. Datagram queue pairs have no peer and accept all
+    /// ports.
     /// all ports.
     pub strict_ports: bool,
 }
@@ -229,7 +228,7 @@ pub struct Access(pub u32);
 impl Access {
     /// Local read only.
     pub const NONE: Self = Self(0);
-    /// The owner may write: receives, data that was read, results of atomics.
+    /// The owner may write: receives, read data, results of atomics.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
@@ -267,15 +266,14 @@ pub enum Network {
     Udp,
     /// A GRH (InfiniBand): multicast, and peers of another subnet. GIDs identify peers.
     Grh,
-    /// Local ids alone (InfiniBand): they identify peers of the subnet.
+    /// Local ids alone (InfiniBand). They identify peers of the subnet.
     Local,
 }
 
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The header before the transport headers. Without GIDs there, the local ids identify the
-    /// peer.
+    /// The header before the transport headers. If it has no GIDs, the local ids identify the peer.
     pub network: Network,
     /// The source address of packets.
     pub local: Gid,
@@ -321,7 +319,7 @@ pub struct QpInit {
     pub send_cq: CqId,
     /// The completion queue of receives.
     pub recv_cq: CqId,
-    /// The shared receive queue that supplies receives, instead of a queue of its own.
+    /// The shared receive queue to take receives from, if any.
     pub srq: Option<SrqId>,
     /// The domain whose shared receive queues requests may name (XRC target).
     pub xrc_domain: Option<XrcDomain>,
@@ -329,17 +327,18 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Whether every send is signalled.
     pub sq_sig_all: bool,
-    /// A well-known number, 0 (subnet management) or 1 (general services), that also addresses this
-    /// queue pair, and that its datagrams carry as their source (UD). Packets for it are accepted
-    /// whatever their partition, which the port must check, and for 0 whatever their queue key.
+    /// A well-known number, 0 (subnet management) or 1 (general services). It addresses this queue
+    /// pair in addition to its own number and is the source number of its datagrams (UD). Packets
+    /// for it are accepted in any partition, so the port must check the partition. For 0, any queue
+    /// key is accepted.
     ///
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// The source number of its datagrams, 24 bits, instead of its own. The queue pair does not
-    /// receive packets for that number.
+    /// The source number in its datagrams, 24 bits, if different from its own. The queue pair does
+    /// not receive packets for that number.
     pub deth_source: Option<u32>,
-    /// The completions that carry the bytes of a message.
+    /// Which completions carry the bytes of a message.
     pub inline_completion: InlineCompletion,
 }
 
@@ -362,14 +361,14 @@ impl QpInit {
     }
 }
 
-/// The largest number of bytes that a completion carries, through
-/// [`Sink::complete_with_data`](super::Sink::complete_with_data), instead of writing them to the
-/// elements of its work request, whose keys are not checked then. 0: none.
+/// The largest number of bytes carried by a completion, through
+/// [`Sink::complete_with_data`](super::Sink::complete_with_data). They are not written to the
+/// elements of the work request, whose keys are then not checked. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
     /// The data of a signalled read or atomic, if its response is one packet.
     pub requester: u32,
-    /// The payload of a send of a single packet (not a datagram).
+    /// The payload of a single-packet send (not a datagram).
     pub responder: u32,
 }
 
@@ -385,20 +384,20 @@ pub struct Attr {
     pub dest_qpn: u32,
     /// The largest payload of a packet, in bytes: 256 to 4096.
     pub path_mtu: u32,
-    /// The partition key that packets carry.
+    /// The partition key of sent packets.
     pub pkey: u16,
     /// The queue key (UD).
     pub qkey: u32,
     /// The rights of the peer.
     pub access: Access,
-    /// The first sequence number that this side sends.
+    /// The first sequence number this side sends.
     pub sq_psn: u32,
-    /// The first sequence number that this side expects.
+    /// The first sequence number this side expects.
     pub rq_psn: u32,
     /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0
-    /// waits for ever.
+    /// waits indefinitely.
     ///
-    /// The timer starts with the first packet in flight and again with each progress. Without
+    /// The timer starts with the first packet in flight and restarts with each progress. Without
     /// progress, the requester retries after *T*, again after 2 *T*, and from then on every 4 *T*:
     /// IBTA 9.7.6.1.3 lets a timer of this code end between *T* and 4 *T*. A silent peer is given
     /// up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1, and (4 × `retry_cnt` − 1)
@@ -408,7 +407,7 @@ pub struct Attr {
     pub retry_cnt: u8,
     /// Retries after RNR NAKs without progress, 0 to 6; 7: without limit.
     pub rnr_retry: u8,
-    /// The time that this responder's RNR NAKs ask the peer to wait, a 5-bit code.
+    /// How long this responder's RNR NAKs make the peer wait, a 5-bit code.
     pub min_rnr_timer: u8,
     /// The maximum number of outstanding reads, atomics, flushes and atomic writes as requester.
     pub max_rd_atomic: u8,
@@ -418,7 +417,7 @@ pub struct Attr {
     pub sq_drained_event: bool,
 }
 
-/// A change of attributes and state: values that are `None` stay.
+/// A change of attributes and state. `None` leaves a value unchanged.
 ///
 /// The caller checks which attributes a transition requires and allows. The engine refuses only
 /// transitions that do not exist.
@@ -448,7 +447,7 @@ pub struct AttrChange {
 pub struct MemoryAttr {
     /// The protection domain.
     pub pd: Pd,
-    /// The first address that work requests use for it.
+    /// The first address in work requests.
     pub iova: u64,
     /// The length in bytes.
     pub length: u64,
@@ -461,7 +460,7 @@ pub struct MemoryAttr {
 pub enum MwType {
     /// Bound by the verb, for every queue pair of the domain.
     One,
-    /// Bound by a work request, for its own queue pair.
+    /// Bound by a work request, for its queue pair only.
     Two,
 }
 
@@ -479,7 +478,7 @@ pub struct Sge {
 /// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Completes on success, too.
+    /// Completes even on success.
     pub signaled: bool,
     /// Raises a solicited event at the peer.
     pub solicited: bool,
@@ -494,7 +493,7 @@ pub struct UdDestination {
     pub path: Path,
     /// The destination queue pair; 0xffffff for multicast.
     pub qpn: u32,
-    /// The queue key; with the top bit set, the queue key of the sender's queue pair.
+    /// The queue key. If its top bit is set, the queue key of the sending queue pair applies.
     pub qkey: u32,
 }
 
@@ -502,49 +501,49 @@ pub struct UdDestination {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum SendOp {
-    /// Sends into a receive of the peer; its completion carries `imm`.
+    /// Sends into a receive of the peer, whose completion carries `imm`.
     Send { imm: Option<u32> },
-    /// Sends as `Send` does, and invalidates a key of the peer.
+    /// Sends as `Send` does and invalidates a key of the peer.
     SendInvalidate { rkey: u32 },
     /// Sends a datagram.
     Datagram { to: UdDestination, imm: Option<u32> },
-    /// Writes to the peer's memory; with `imm` it takes a receive of the peer.
+    /// Writes to the peer's memory. With `imm`, also takes a receive of the peer.
     Write { addr: u64, rkey: u32, imm: Option<u32> },
     /// Reads from the peer's memory.
     Read { addr: u64, rkey: u32 },
     /// Compares and swaps 8 bytes.
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
-    /// Adds to 8 bytes, and fetches the previous value.
+    /// Adds to 8 bytes and fetches the previous value.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
     /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`. The low 8
     /// bits of the window's key become those of `new_rkey`, whose upper bits are ignored.
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
     /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },
-    /// Makes earlier writes to the peer's memory visible or persistent there: to `length` bytes at
-    /// `addr`, or to the whole region, as [`sel`](feth::Repr::sel) selects. It takes no local
+    /// Makes earlier writes to the peer's memory visible or persistent there. The range is `length`
+    /// bytes at `addr` or the whole region, as [`sel`](feth::Repr::sel) selects. It takes no local
     /// bytes.
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
     /// Stores 8 bytes in the peer's memory at once. It takes no local bytes.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
-    /// Fails with `status` in its turn: the poster has found a fault that a completion reports. It
-    /// takes no local bytes.
+    /// Fails with `status` in its turn, for a poster that found an error which a completion must
+    /// report. It takes no local bytes.
     Faulty { status: Status, opcode: Opcode },
 }
 
 /// The local bytes of a send.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// Registered memory: the source of bytes, or the target of reads and atomics.
+    /// Registered memory: the source of bytes or the target of reads and atomics.
     Sges(&'a [Sge]),
-    /// Bytes that are copied when the send is posted.
+    /// Bytes copied when the send is posted.
     Inline(&'a [u8]),
 }
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The identifier that the completion carries.
+    /// The identifier in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp,
@@ -559,9 +558,9 @@ pub struct SendWr<'a> {
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The identifier that the completion carries.
+    /// The identifier in the completion.
     pub wr_id: u64,
-    /// The memory that a message is written to, in order.
+    /// The memory for a message, filled in order.
     pub sges: &'a [Sge],
 }
 
@@ -618,18 +617,18 @@ pub struct Completion {
     pub opcode: Opcode,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// The number of bytes that arrived (receives, reads, atomics; a GRH counts) or were sent.
+    /// The number of bytes received (receives, reads, atomics; a GRH counts) or sent.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// The key that the peer invalidated.
+    /// The key invalidated by the peer.
     pub invalidated: Option<u32>,
     /// The sender's queue pair (UD).
     pub src_qpn: u32,
-    /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD); otherwise they
+    /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD). Otherwise they
     /// are unchanged.
     pub grh: bool,
-    /// Whether the sender asked for a solicited event, or the work request failed.
+    /// Whether the sender requested a solicited event or the work request failed.
     pub solicited: bool,
     /// The service level (UD).
     pub sl: u8,
@@ -657,18 +656,18 @@ pub enum Event {
     SrqError(SrqId),
 }
 
-/// The number of datagrams that an engine dropped, by reason.
+/// The number of datagrams dropped by an engine, by reason.
 ///
 /// A multicast datagram counts once for each member that drops it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DroppedDatagrams {
-    /// All dropped datagrams. It changes with each of the numbers below.
+    /// All dropped datagrams: the sum of the numbers below.
     pub total: u64,
     /// No receive was posted.
     pub no_receive: u64,
-    /// The receive was too short for the datagram and the 40 bytes before it. The receive completed
-    /// with [`Status::LocalLength`].
+    /// The receive was too short for the datagram plus the 40 bytes before it. It completed with
+    /// [`Status::LocalLength`].
     pub too_short: u64,
     /// The queue key was not the queue pair's (Q_Key violation).
     pub wrong_qkey: u64,
@@ -678,9 +677,9 @@ pub struct DroppedDatagrams {
     pub not_member: u64,
     /// The caller had no room for a management datagram ([`Sink::mad`](super::Sink::mad)).
     pub mads_full: u64,
-    /// The queue pair is of another service or does not receive in its state, the partition key is
-    /// not its own, the receive's memory cannot be written, or the packet is malformed. A packet
-    /// for the general services interface is malformed if it is not one send of [`MAD_LEN`] bytes.
+    /// The queue pair has another service or does not receive in its state, the partition key is
+    /// wrong, the receive's memory cannot be written, or the packet is malformed. A packet for the
+    /// general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
     pub other: u64,
 }
 
@@ -712,39 +711,39 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// The packets that a caller wants to send.
+/// Which packets a caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Requests, NAKs, read responses and results of atomics: those that must leave now.
+    /// Requests, NAKs, read responses and results of atomics, which must leave now.
     Now,
-    /// Plain acknowledgements as well. They may wait until the caller has nothing better to do, but
-    /// peers stop without them.
+    /// Plain acknowledgements as well. They may wait until the caller is otherwise idle, but peers
+    /// stop without them.
     All,
-    /// Acknowledgements and refusals alone: packets that the caller owes to peers before it
-    /// destroys their queue pairs.
+    /// Acknowledgements and refusals only: the packets a caller owes to peers before destroying
+    /// their queue pairs.
     Owed,
 }
 
-/// A packet that was written, as the caller needs it to send it.
+/// A written packet, with the information needed to send it.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
     /// The length of the packet in the buffer, from BTH to pad. The caller appends the ICRC.
     pub len: usize,
     /// The path to its destination.
     pub path: Path,
-    /// The queue pair that sends it, which selects the UDP source port; [`GSI_QPN`] for a
-    /// management datagram.
+    /// The sending queue pair, which selects the UDP source port; [`GSI_QPN`] for a management
+    /// datagram.
     pub qpn: Qpn,
 }
 
-/// The origin of a packet that arrived.
+/// The origin of a received packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
     /// The header before its transport headers.
     pub network: Network,
     /// The source address.
     pub remote: Gid,
-    /// The destination address: one of this engine, or a multicast group.
+    /// The destination address: this engine's or a multicast group's.
     pub local: Gid,
     /// The UDP source port; 0 if there is none.
     pub src_port: u16,

@@ -13,7 +13,7 @@ pub enum Refused {
     NoMemory,
     /// The source of numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
-    /// The object does not exist, or was destroyed.
+    /// The object does not exist or was destroyed.
     NoSuchObject,
     /// Another object uses it.
     Busy,

@@ -1,4 +1,4 @@
-//! Errors on request: they show a program the failure of a device or a peer, without either of them
+//! Errors on request, which show a program the failure of a device or a peer without either of them
 //! failing.
 
 use crate::engine::memory::{Memory, Sink};
@@ -6,10 +6,10 @@ use crate::engine::types::{Qpn, Status, Time};
 use crate::engine::{Engine, requester, responder};
 
 impl<M: Memory> Engine<M> {
-    /// Fails the oldest outstanding send with `status`: it completes in error, the queue pair moves
+    /// Fails the oldest outstanding send with `status`. It completes in error, the queue pair moves
     /// to the error state (to SQE if it is unreliable), and later sends are flushed.
     ///
-    /// Returns false, and does nothing, if no send is outstanding or `status` is no failure.
+    /// Returns false and does nothing if no send is outstanding or `status` is not a failure.
     pub fn fail_oldest_send(
         &mut self,
         qpn: Qpn,
@@ -25,15 +25,15 @@ impl<M: Memory> Engine<M> {
                 .unwrap_or(false)
     }
 
-    /// Fails the receive of the message that is arriving, or else the oldest posted one (of a
-    /// shared queue, too) with `status`: it completes in error, a reliable peer gets the NAK that
-    /// belongs to the status, the event that belongs to it is raised, and the queue pair moves to
-    /// the error state. [`Status::LocalLength`] on an unreliable service ends the receive alone.
+    /// Fails a receive with `status`: the one whose message is arriving or else the oldest posted
+    /// one, even of a shared queue. The receive completes in error. A reliable peer gets the NAK
+    /// for the status, the event for the status is raised, and the queue pair moves to the error
+    /// state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
     ///
-    /// XRC requests name their shared receive queue: between messages, XRC queue pairs have no
-    /// receive.
+    /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
+    /// messages.
     ///
-    /// Returns false, and does nothing, if there is no receive or `status` is no failure.
+    /// Returns false and does nothing if there is no receive or `status` is not a failure.
     pub fn fail_next_recv(
         &mut self,
         qpn: Qpn,

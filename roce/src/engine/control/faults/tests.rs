@@ -1,4 +1,4 @@
-//! The consequences of errors on request, and the number of outstanding work requests around them.
+//! The consequences of errors on request; the number of outstanding work requests around them.
 
 use alloc::vec::Vec;
 

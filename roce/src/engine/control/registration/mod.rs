@@ -10,9 +10,9 @@ impl<M: Memory> Engine<M> {
     /// Registers memory. The key is both local and remote.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
     /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around, or remote write or atomic rights without local write.
+    /// range that wraps around, or for remote write or atomic rights without local write.
     ///
     /// # References
     /// IBTA 10.6.3, 11.2.8.1
@@ -23,14 +23,14 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key whose low 8 bits the caller chooses, for a device whose driver
-    /// changes keys later: see [`update_mr`](Self::update_mr).
+    /// Registers memory under a key whose low 8 bits are given, for a device whose driver changes
+    /// keys later: see [`update_mr`](Self::update_mr).
     ///
     /// Rules between rights are not checked. `invalidate`: whether LOCAL_INVALIDATE and
-    /// SEND_WITH_INVALIDATE invalidate the key, as a change may, or are refused.
+    /// SEND_WITH_INVALIDATE may invalidate the key. A change may set it later.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
     /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
     /// range that wraps around.
     pub fn reg_mr_keyed(
@@ -46,12 +46,12 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers a null region: one of every address for the queue pairs of all protection domains,
-    /// which holds none of them. Peers may read and write it by the same key; it takes no atomics
-    /// and no window.
+    /// Registers a null region. It contains every address, for the queue pairs of all protection
+    /// domains, but keeps no domain alive. Peers may read and write it by the same key. It supports
+    /// neither atomics nor windows.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
     /// already.
     pub fn reg_mr_for_all(&mut self, region: M::Region) -> Result<u32, Refused> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -60,14 +60,14 @@ impl<M: Memory> Engine<M> {
         objects.keys.insert(&attr, region, &mut *objects.random)
     }
 
-    /// Changes a registration completely or not at all, and returns its key, which differs if the
+    /// Changes a registration completely or not at all. Returns its key, which differs if the
     /// variant is new.
     ///
     /// Only the upper 24 bits of `key` count, because the owner need not know the present variant.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around; [`Refused::Busy`] while a window is bound to a part that would move
+    /// range that wraps around; [`Refused::Busy`] while a window is bound to a part about to move
     /// or become invalid.
     pub fn update_mr(&mut self, key: u32, change: MrChange<M::Region>) -> Result<u32, Refused> {
         let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
@@ -83,14 +83,14 @@ impl<M: Memory> Engine<M> {
         self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
-    /// Unbinds all windows on a registration, by the upper 24 bits of its key: its owner takes the
-    /// memory back, whatever its users think of it.
+    /// Unbinds all windows on a registration, by the upper 24 bits of its key. The owner reclaims
+    /// the memory whether or not windows are in use.
     pub fn unbind_windows(&mut self, index: u32) {
         self.objects.keys.drop_windows_on(index);
     }
 
-    /// Returns the memory that a window shows, by the upper 24 bits of its key. `None`: it is not
-    /// bound.
+    /// Returns the memory visible through a window, by the upper 24 bits of its key; `None` if the
+    /// window is not bound.
     pub fn window_by_index(&self, index: u32) -> Option<WindowRange> {
         self.objects.keys.window_at(index)
     }
@@ -100,13 +100,13 @@ impl<M: Memory> Engine<M> {
         self.objects.keys.memory_at(index)
     }
 
-    /// Returns whether a registration allows access: a change or an invalidation may have made it
+    /// Returns whether a registration allows access. A change or an invalidation may have made it
     /// invalid.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
         self.objects.keys.region_at(index).map(|(_, _, valid)| valid)
     }
 
-    /// Deregisters memory: no access follows. Returns the region.
+    /// Deregisters memory and returns the region. No access follows.
     ///
     /// # Errors
     /// [`Refused::Busy`] while a window is bound to it; [`Refused::NoSuchObject`] for an unknown
@@ -117,12 +117,12 @@ impl<M: Memory> Engine<M> {
         Ok(region)
     }
 
-    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device that has other
-    /// queues than queue pairs.
+    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device with queues
+    /// other than queue pairs.
     ///
     /// # Errors
-    /// [`Refused::Invalid`]: the elements are too short, or a key, its protection domain or a range
-    /// is wrong.
+    /// [`Refused::Invalid`] if the elements are too short, or a key, its protection domain or a
+    /// range is wrong.
     pub fn gather(&mut self, pd: Pd, sges: &[Sge], dst: &mut [u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
         scatter::gather(&objects.keys, &mut objects.memory, pd, sges, 0, dst)
@@ -132,7 +132,7 @@ impl<M: Memory> Engine<M> {
     /// Copies `src` into the elements.
     ///
     /// # Errors
-    /// [`Refused::Invalid`]: as there, or a key does not allow writing.
+    /// [`Refused::Invalid`] as for [`gather`](Self::gather), or if a key does not allow writing.
     pub fn scatter(&mut self, pd: Pd, sges: &[Sge], src: &[u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
         scatter::scatter(&objects.keys, &mut objects.memory, pd, sges, 0, src)
@@ -142,7 +142,7 @@ impl<M: Memory> Engine<M> {
     /// Allocates an unbound memory window and returns its key.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if there are [`Config::max_keys`](crate::engine::Config::max_keys) keys
+    /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
     /// already; [`Refused::NoSuchObject`] for the protection domain.
     pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         self.use_pd(pd)?;
@@ -151,8 +151,8 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Allocates a memory window as [`alloc_mw`](Self::alloc_mw) does, with a key whose low 8 bits
-    /// the caller chooses.
+    /// Allocates a memory window as [`alloc_mw`](Self::alloc_mw) does, under a key whose low 8 bits
+    /// are given.
     ///
     /// # Errors
     /// As [`alloc_mw`](Self::alloc_mw).
@@ -168,7 +168,7 @@ impl<M: Memory> Engine<M> {
     /// Only the upper 24 bits of `rkey` count, because work requests choose the others.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] for a key that no window has.
+    /// [`Refused::NoSuchObject`] for a key without a window.
     pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
         let pd = self.objects.keys.remove_window(rkey)?;
         self.leave_pd(pd);

@@ -1,5 +1,5 @@
-//! Keys that their owner chooses and changes, the protection domains that they hold, and packets
-//! that use them.
+//! Keys chosen and changed by their owner, the protection domains they hold, and packets using
+//! them.
 
 use super::*;
 use crate::engine::testing::{ALL, Host, connected, random};
@@ -7,7 +7,7 @@ use crate::engine::{Config, Service, Status};
 use crate::sim::{VecMemory, VecRegion};
 use crate::wire::{Headers, NakCode, Opcode, Psn, Syndrome, bth, ieth, reth};
 
-/// Registers 64 zeros at 0x1000, under a key that ends with 0x42.
+/// Registers 64 zeros at 0x1000, under a key ending with 0x42.
 fn keyed(host: &mut Host, invalidate: bool) -> u32 {
     let (buffer, pd) = (host.engine.memory().add(vec![0; 64]), host.pd);
     let attr = MemoryAttr { pd, iova: 0x1000, length: 64, access: ALL };
@@ -38,7 +38,7 @@ fn a_region_for_all_serves_each_domain_and_its_peers() {
         assert!(local(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE));
         assert!(!local(Access::REMOTE_ATOMIC) && !local(Access::MW_BIND));
     }
-    // It keeps no domain from its end.
+    // It does not keep a domain alive.
     host.engine.dealloc_pd(other).unwrap();
     assert_eq!(write(&mut host, key), Syndrome::ACK);
     host.engine.dereg_mr(key).unwrap();

@@ -169,7 +169,7 @@ fn every_dropped_datagram_is_counted_by_its_reason() {
     (expected.total, expected.wrong_qkey) = (1, 1);
     assert_eq!(f.dropped(), expected);
 
-    // Number 1 is well known, and no queue pair has it; this seed does not draw 0xabcdef.
+    // Number 1 is well known but no queue pair has it; this seed does not draw 0xabcdef.
     f.host.arrive(&to(0xab_cdef), &[1; 4]);
     f.host.arrive(&to(1), &[1; 4]);
     (expected.total, expected.unknown_qpn) = (3, 2);
@@ -179,7 +179,7 @@ fn every_dropped_datagram_is_counted_by_its_reason() {
     (expected.total, expected.not_member) = (4, 1);
     assert_eq!(f.dropped(), expected);
 
-    // A member that drops it is counted by its own reason.
+    // A member that drops the datagram is counted under the member's reason.
     f.host.engine.attach_mcast(f.qpn, group).unwrap();
     let wrong_group_key = Headers { deth: wrong_key.deth, ..to(MULTICAST_QPN) };
     f.host.arrive_from(&Arrival { local: group, ..arrival() }, &wrong_group_key, &[1; 4]);

@@ -14,7 +14,7 @@ fn fixture() -> Fixture {
     Fixture { host, qpn, mr, wr_id: 0 }
 }
 
-/// Returns the bytes that the `n`th completion carried, counted from 1.
+/// Returns the bytes carried by the `n`th completion, counted from 1.
 fn came_with(f: &Fixture, n: usize) -> Option<&[u8]> {
     f.host.log.data.iter().find(|(at, _)| *at == n).map(|(_, data)| &data[..])
 }

@@ -1,4 +1,4 @@
-//! Requester and responder against each other, over links that lose, duplicate and reorder packets.
+//! Requester and responder connected by links that lose, duplicate and reorder packets.
 
 use super::*;
 use crate::engine::{Access, Attr, CqId, PostRefused};

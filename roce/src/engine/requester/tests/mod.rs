@@ -1,4 +1,4 @@
-//! Work requests, the packets that they become, and responses written by hand.
+//! Work requests, the resulting packets, and responses written by hand.
 
 mod acknowledged;
 mod inline;
@@ -21,7 +21,7 @@ use crate::wire::aeth::RnrTimer;
 use crate::wire::packet::pad_for;
 use crate::wire::{Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth};
 
-/// The first sequence number that is sent.
+/// The first sequence number sent.
 const FIRST: u32 = 0xff_fffe;
 
 const WRITE: SendOp = SendOp::Write { addr: 0x5000, rkey: 0x55, imm: None };
@@ -29,7 +29,7 @@ const READ: SendOp = SendOp::Read { addr: 0x5000, rkey: 0x55 };
 const ADD: SendOp = SendOp::FetchAdd { addr: 0x5000, rkey: 0x55, add: 1 };
 const SEND: SendOp = SendOp::Send { imm: None };
 
-/// A connected queue pair with a path MTU of 256, and memory of its own.
+/// A connected queue pair with a path MTU of 256 and its memory.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -42,7 +42,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// Returns a fixture with some attributes other than those of [`connected`].
+    /// Returns a fixture with some attributes changed from [`connected`].
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -63,7 +63,7 @@ impl Fixture {
         self.host.engine.post_send(self.qpn, wr, self.host.now, &mut self.host.log)
     }
 
-    /// Posts a signalled operation on the first `length` bytes; numbers count from 1.
+    /// Posts a signalled operation on the first `length` bytes; `wr_id`s count from 1.
     fn post(&mut self, op: SendOp, length: u32) -> u64 {
         self.post_flags(op, length, SendFlags { signaled: true, ..SendFlags::default() })
     }
@@ -84,7 +84,7 @@ impl Fixture {
         self.wr_id
     }
 
-    /// Returns the opcodes and sequence numbers, counted from the first, of all packets that leave.
+    /// Returns the opcode and sequence number, counted from the first, of each packet that leaves.
     fn leaves(&mut self) -> Vec<(Opcode, u32)> {
         self.host.sent().iter().map(|(headers, _)| (headers.bth.opcode, nth(headers))).collect()
     }
@@ -104,7 +104,7 @@ impl Fixture {
         self.answer(nth, Syndrome::nak(code));
     }
 
-    /// Delivers an RNR NAK that asks for 0.64 ms.
+    /// Delivers an RNR NAK with 0.64 ms.
     fn rnr(&mut self, nth: u32) {
         self.answer(nth, Syndrome::rnr_nak(RnrTimer(12)));
     }
@@ -126,12 +126,12 @@ impl Fixture {
         self.host.arrive(&headers, &[]);
     }
 
-    /// Returns the work requests that have completed since the last call, and their statuses.
+    /// Returns the work requests completed since the last call and their statuses.
     fn ended(&mut self) -> Vec<(u64, Status)> {
         self.host.completions().iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
-    /// Advances time, and handles timers at the end of it.
+    /// Advances time, then handles expired timers.
     fn pass(&mut self, nanoseconds: u64) {
         self.host.now = self.host.now + nanoseconds;
         self.host.engine.timeout(self.host.now, &mut self.host.log);

@@ -1,4 +1,4 @@
-//! Work requests that a send queue accepts, and errors of local memory.
+//! Work requests accepted by a send queue; errors of local memory.
 
 use super::*;
 use crate::engine::testing::to;

@@ -1,4 +1,4 @@
-//! Messages that become packets.
+//! Messages split into packets.
 
 use proptest::prelude::*;
 
@@ -166,7 +166,7 @@ fn no_more_is_in_flight_of_a_queue_pair_than_three_quarters_of_the_window() {
     f.host.engine.set_window(20_000);
     f.post(WRITE, 80 << 10);
     let sent = f.host.sent();
-    // Packets of 4864 bytes each: the fourth one exceeds 15000, and asks for an acknowledgement.
+    // Packets of 4864 bytes each: the fourth exceeds 15000 and requests an acknowledgement.
     assert_eq!(sent.len(), 4);
     assert!(sent[3].0.bth.ack_req);
     f.ack(1);

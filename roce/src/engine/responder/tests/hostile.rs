@@ -1,4 +1,4 @@
-//! Packets of a hostile peer that knows everything: each receive ends once, and answers end.
+//! Packets from an all-knowing hostile peer: each receive ends once, and answers end.
 
 use proptest::prelude::*;
 
@@ -62,7 +62,7 @@ proptest! {
             }
         }
         answers += f.host.sent().len();
-        // A read is at most the whole memory, and each request causes at most one acknowledgement.
+        // A read covers at most the whole memory. Each request causes at most one acknowledgement.
         prop_assert!(answers <= requests.len() * 17);
         prop_assert!(service == Service::Rc || answers == 0);
         f.host.modify(f.qpn, &to(State::Err));

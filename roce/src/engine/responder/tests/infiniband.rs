@@ -1,4 +1,4 @@
-//! InfiniBand: the packets that a connected queue pair accepts, with a GRH and without.
+//! InfiniBand: the packets accepted by a connected queue pair, with a GRH and without.
 
 use super::*;
 use crate::engine::testing::{HERE, THERE};

@@ -21,7 +21,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_eth, bth, imm, packet::pad_for, reth,
 };
 
-/// A connected queue pair with a path MTU of 256, and memory with all remote rights.
+/// A connected queue pair with a path MTU of 256; memory with all remote rights.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -34,7 +34,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// Returns a fixture with some attributes other than those of [`connected`].
+    /// Returns a fixture with some attributes changed from [`connected`].
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -44,8 +44,8 @@ impl Fixture {
         Self { host, qpn, mr, psn: Psn::new(0xff_fffe) }
     }
 
-    /// Returns a request with the next sequence number. It asks for an acknowledgement at the end
-    /// of a message.
+    /// Returns a request with the next sequence number. At the end of a message, it requests an
+    /// acknowledgement.
     fn request(&mut self, opcode: Opcode, payload: &[u8]) -> Headers {
         let mut bth = bth::Repr::new(opcode, self.qpn.0, self.psn);
         bth.pad_cnt = pad_for(payload.len());
@@ -62,7 +62,7 @@ impl Fixture {
         self.host.arrive(&headers, payload);
     }
 
-    /// Returns a write to, or a read of, the memory.
+    /// Returns a write to, or a read of, the fixture's memory.
     fn rdma(&mut self, opcode: Opcode, payload: &[u8], offset: u64, dmalen: u32) -> Headers {
         let mut headers = self.request(opcode, payload);
         headers.reth = Some(reth::Repr { va: self.mr.addr + offset, rkey: self.mr.key, dmalen });
@@ -115,7 +115,7 @@ fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
 }
 
-/// Returns bytes that differ from those of the memory.
+/// Returns bytes different from those of the memory.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
 }

@@ -1,5 +1,4 @@
-//! Refused requests: the peer's NAK, the program's completion and event, and the state of the queue
-//! pair.
+//! Refused requests: the peer's NAK, the program's completion and event, the queue pair's state.
 
 use super::*;
 use crate::engine::testing::{ALL, to};
@@ -26,7 +25,7 @@ fn refused(name: &str, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), co
     assert_eq!(flushed, [(1, Status::Flushed), (2, Status::Flushed)], "{name}");
     assert_eq!(f.host.log.retired_recvs, 2, "{name}");
     assert_eq!(f.bytes(0, 4096), before, "{name}");
-    // It does not hear packets now.
+    // The queue pair no longer accepts packets.
     f.arrive(Opcode::RC_SEND_ONLY, &[1; 4]);
     assert!(f.sent().is_empty() && f.host.completions().is_empty(), "{name}");
 }
@@ -168,7 +167,7 @@ fn packets_of_a_wrong_length() {
     refused("a pad where none belongs", make, invalid);
 }
 
-/// Checks the consequences of a message that the receive cannot hold.
+/// Checks the consequences of a message too long for its receive.
 #[track_caller]
 fn receive_fails(sge: impl FnOnce(&mut Fixture) -> Sge, status: Status, code: NakCode) {
     let mut f = Fixture::new(Service::Rc);
