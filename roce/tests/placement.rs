@@ -1,4 +1,4 @@
-//! Flushes and atomic writes between two engines, over links that lose, duplicate and reorder
+//! Flushes and atomic writes between two engines over links that lose, duplicate and reorder
 //! packets.
 
 use roce::engine::{
@@ -19,7 +19,7 @@ struct Pair {
     b: EndpointId,
     qp: Qpn,
     posted: u64,
-    /// The number of records that were seen as published.
+    /// The number of records seen as published.
     seen: u64,
 }
 
@@ -56,7 +56,7 @@ fn links() -> [(&'static str, Link); 3] {
     ]
 }
 
-/// The journal of a program: write a record, flush it, then publish its number by an atomic write.
+/// A program's journal: write a record, flush it, then publish its number by an atomic write.
 #[test]
 fn a_published_record_was_written_and_flushed_before_whatever_the_network_does() {
     for (name, link) in links() {
@@ -97,12 +97,12 @@ fn a_published_record_was_written_and_flushed_before_whatever_the_network_does()
     }
 }
 
-/// Checks that as many records are durable as are published.
+/// Checks that every published record is durable.
 fn watch(p: &mut Pair, journal: &Region, tail: &Region) {
     let word: [u8; 8] = p.fabric.bytes(p.b, tail).try_into().unwrap();
     let published = u64::from_ne_bytes(word);
     assert!(published >= p.seen, "an atomic write was repeated");
-    // A call of an engine lets packets leave, so that it must not follow every step.
+    // Calling an engine lets packets leave, so this must not follow every step.
     if published == p.seen {
         return;
     }

@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `responder`: small conversations with each service. Its whole
-//! corpus is run, too.
+//! The seeds of the fuzz target `responder`: small conversations with each service. Also runs its
+//! whole corpus.
 //!
-//! After an intended change, write them again:
+//! To rewrite them after an intended change:
 //! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test responder_seeds`.
 
 #[path = "../fuzz/fuzz_targets/responder/driver.rs"]

@@ -1,9 +1,9 @@
-//! The wait that a hostile peer can cause: packets and bytes that leave an engine before those of
+//! The wait a hostile peer can cause: packets and bytes that leave an engine before those for
 //! others.
 //!
 //! The attacker has as many queue pairs as a device of `provider-soft`. On each it has a read of 2
-//! GiB in progress, or atomics, or a request that is refused. The module docs of `roce::engine`'s
-//! `output` state the bounds that these tests check.
+//! GiB in progress, or atomics, or a request to be refused. The docs of `roce::engine`'s module
+//! `output` state the bounds tested here.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -17,23 +17,23 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, atomic_eth, bth, reth};
 const HERE: Gid = gid(1);
 const ATTACKER: Gid = gid(2);
 const INNOCENT: Gid = gid(3);
-/// The number of queue pairs of `provider-soft`, except those of the innocents.
+/// The number of queue pairs of `provider-soft`, minus those of the innocents.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
 /// The largest read (IBTA 9.7.4.1).
 const LARGEST_READ: u32 = 1 << 31;
-/// The cost of each packet in the window beside its bytes.
+/// The cost of each packet in the window in addition to its bytes.
 const PACKET_COST: u64 = 768;
 /// A quantum of answers: the largest number of packets, and the limit of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
-/// The number of packets of a class that leave in a row while others wait.
+/// The number of packets a class sends in a row while others wait.
 const SHARE: u64 = 64;
 
 const fn gid(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]
 }
 
-/// Memory of any size that stores nothing.
+/// Memory of any size without contents.
 struct Hollow;
 
 impl Memory for Hollow {
@@ -144,7 +144,7 @@ impl Victim {
         Self { engine, key, hostile, psns, innocent, now: Time(0), buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// Sends the attacker's reads: as much as it may ask for, on all queue pairs.
+    /// Sends the attacker's reads: as much as it may request, on all queue pairs.
     fn attacked(mut self) -> Self {
         for n in 0..self.hostile.len() {
             self.hostile_read(n);
@@ -170,7 +170,7 @@ impl Victim {
         self
     }
 
-    /// Delivers a packet on each of the attacker's queue pairs that is refused, because the one
+    /// Delivers a packet on each of the attacker's queue pairs. It is refused because the one
     /// before it is missing.
     fn attacked_with_refused_requests(mut self) -> Self {
         for n in 0..self.hostile.len() {
@@ -180,7 +180,7 @@ impl Victim {
         self
     }
 
-    /// Delivers a request of the innocent's peer.
+    /// Delivers a request from the innocent's peer.
     fn innocent_asks(&mut self, psn: u32, opcode: Opcode) {
         let payload = if opcode.has_payload() { 8 } else { 0 };
         self.arrive(INNOCENT, self.innocent, Psn::new(psn), opcode, 8, payload);
@@ -211,7 +211,7 @@ impl Victim {
         self.engine.post_send(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// Acknowledges packets for the peer, so that the window has room.
+    /// Acknowledges packets on behalf of the peer to make room in the window.
     fn acknowledge(&mut self, psn: u32) {
         let bth = bth::Repr {
             pkey: 0xffff,
@@ -230,7 +230,7 @@ impl Victim {
         self.engine.post_recv(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// Returns the queue pair and the length of the next packet that leaves.
+    /// Returns the queue pair and length of the next packet that leaves.
     fn transmit(&mut self) -> Option<(Qpn, u64)> {
         self.transmit_with(Urgency::Now)
     }
@@ -240,7 +240,7 @@ impl Victim {
         Some((sent.qpn, sent.len as u64))
     }
 
-    /// Lets `count` packets leave, and advances time when none may.
+    /// Lets `count` packets leave and advances time when none may.
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
@@ -250,7 +250,7 @@ impl Victim {
         }
     }
 
-    /// Returns the packets that leave before the next packet of the innocent.
+    /// Returns the packets leaving before the innocent's next packet.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }
@@ -408,7 +408,7 @@ fn acknowledgements_leave_between_requests_and_answers() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..HOSTILE_QPS {
         let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        // The acknowledgement of the attacker is behind its answer; a write of the innocent is not.
+        // The attacker's acknowledgement is behind its answer; a write by the innocent is not.
         victim.arrive(ATTACKER, qpn, psn, Opcode::RC_RDMA_WRITE_ONLY, 8, 8);
     }
     let innocent = victim.innocent;
@@ -459,14 +459,14 @@ fn without_a_rate_answers_leave_as_fast_as_they_are_taken() {
 fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
     let mut victim = Victim::new(8000).attacked();
     while victim.transmit().is_some() {}
-    // Queue pairs with answers to send that are destroyed leave the place of the others unchanged.
+    // Destroying queue pairs with answers to send does not change the place of the others.
     let gone: Vec<Qpn> = victim.hostile.drain(..HOSTILE_QPS / 2).collect();
     for qpn in gone {
         victim.engine.destroy_qp(qpn).unwrap();
     }
     assert_eq!(victim.transmit(), None);
     victim.run(100);
-    // After all are destroyed, nothing is waited for.
+    // Once all are destroyed, nothing waits.
     for qpn in victim.hostile.drain(..) {
         victim.engine.destroy_qp(qpn).unwrap();
     }

@@ -1,8 +1,8 @@
-//! Strangers: the effects, and their frequency, of a sender that was given neither a queue pair
-//! number nor a sequence number nor a key.
+//! Strangers: the effects, and their frequency, of a sender that has been given no queue pair
+//! number, sequence number or key.
 //!
-//! The rates are those of docs/security.md. Each field is counted alone, because the probability of
-//! two is their product: queue pair numbers and keys by random tries with a fixed seed, the 2²⁴
+//! docs/security.md states these rates. Each field is counted alone, because the probability of two
+//! is their product. Queue pair numbers and keys are tried at random with a fixed seed, the 2²⁴
 //! sequence numbers one by one.
 
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ const BITS_24: u32 = 0xff_ffff;
 const IOVA: u64 = 0x1_0000;
 const NOW: Time = Time(0);
 
-/// The reports of an engine: the number of messages that arrived, and of sends that ended.
+/// The reports of an engine: the number of received messages and of ended sends.
 #[derive(Debug, Default)]
 struct Log {
     received: u64,
@@ -43,7 +43,7 @@ impl Sink for Log {
 const SEND_CQ: CqId = CqId(1);
 const RECV_CQ: CqId = CqId(2);
 
-/// The engine under attack. The attacker knows its address and its peer's, and can forge both.
+/// The engine under attack. The attacker knows its address and its peer's and can forge both.
 struct Victim {
     engine: Engine<VecMemory>,
     log: Log,
@@ -65,13 +65,13 @@ impl Victim {
         victim
     }
 
-    /// Registers one more key of the same memory.
+    /// Registers another key for the same memory.
     fn register(&mut self) -> u32 {
         let region = VecRegion { buffer: self.memory, start: 0, length: 4096 };
         self.engine.reg_mr(&self.attr, region).unwrap()
     }
 
-    /// Creates a queue pair that is connected with the peer, and posts receives.
+    /// Creates a queue pair connected to the peer and posts receives.
     fn connected(&mut self, service: Service, psn: u32, receives: u32) -> Qpn {
         let cap = QpCap {
             max_send_wr: 32,
@@ -145,7 +145,7 @@ fn one_of_2_to_the_24_sequence_numbers_delivers_a_message_to_a_known_reliable_qu
     let mut victim = Victim::new(3);
     let psn = Rng::new(4).next_u64() as u32 & BITS_24;
     let qpn = victim.connected(Service::Rc, psn, 16);
-    // Backwards, so that the number behind the correct one is tried first.
+    // Backwards, to try the number behind the correct one first.
     for back in 0..=BITS_24 {
         let guess = psn.wrapping_add(1000).wrapping_sub(back) & BITS_24;
         victim.hear(&headers(Opcode::RC_SEND_ONLY, qpn.0, guess), &[1; 8]);
@@ -202,15 +202,14 @@ fn a_blind_write_opens_one_of_n_keys_n_times_in_2_to_the_32() {
 
 #[test]
 fn one_public_queue_pair_number_gives_no_key() {
-    // The attacker runs the same program, and can therefore observe how its own numbers follow from
-    // each other.
+    // The attacker runs the same program and can observe how its numbers follow from each other.
     let own = numbers(0);
     let mut rules: Vec<Box<dyn Fn(u32) -> u32>> = vec![
         Box::new(move |qpn| own.1.wrapping_add((qpn.wrapping_sub(own.0)) << 8)),
         Box::new(move |qpn| own.1 ^ (qpn ^ own.0) << 8),
         Box::new(move |qpn| own.1.wrapping_add(qpn).wrapping_sub(own.0)),
     ];
-    // Slot and generation, as they would follow from one seed that the queue pair number shows.
+    // Slot and generation, as they would follow from a seed revealed by the queue pair number.
     for qp_bits in 10..18 {
         for key_bits in 10..20 {
             rules.push(Box::new(move |qpn| {
@@ -225,11 +224,11 @@ fn one_public_queue_pair_number_gives_no_key() {
         let (qpn, key) = numbers(life);
         found += rules.iter().filter(|rule| rule(qpn) == key).count();
     }
-    // 83 guesses of each of 2,000 keys: one of them is correct with a probability of 1 in 26,000.
+    // 83 guesses of each of 2,000 keys: a hit has a probability of 1 in 26,000.
     assert_eq!(found, 0);
 }
 
-/// Returns the first queue pair number and the first key of an engine.
+/// Returns an engine's first queue pair number and first key.
 fn numbers(seed: u64) -> (u32, u32) {
     let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::split(9, seed));
     let pd = engine.alloc_pd().unwrap();
@@ -252,12 +251,12 @@ fn a_stale_key_names_something_again_as_rarely_as_a_random_one() {
     }
     let (stale, live) = keys.split_at(STALE);
     let live: HashSet<u32> = live.iter().copied().collect();
-    // With 1,000 living keys, one of 16,777 indices is taken, and one of 4,294,967 keys.
+    // With 1,000 living keys, one of 16,777 indices and one of 4,294,967 keys is taken.
     let indices = stale.iter().filter(|key| victim.engine.mr_by_index(*key >> 8).is_some()).count();
     assert_near(indices as u64, (STALE * LIVE) as f64 / 16_777_216.0);
     let opened = stale.iter().filter(|key| live.contains(key)).count();
     assert!(opened <= 2, "{opened} stale keys allow access, where 0.07 are expected");
-    // Two of 301,000 draws of 32 bits are equal 10.5 times.
+    // On average, 301,000 draws of 32 bits contain 10.5 equal pairs.
     let distinct: HashSet<&u32> = keys.iter().collect();
     let repeated = keys.len() - distinct.len();
     assert!(repeated < 30, "{repeated} keys were drawn again");

@@ -1,4 +1,4 @@
-//! Properties of the wire formats: emitted headers are parsed again, and no input makes a parser
+//! Properties of the wire formats: emitted headers can be parsed again; no input makes a parser
 //! panic.
 
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn flow() -> Flow {
     Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 49152, dst_port: 4791 }
 }
 
-/// Returns headers with every part that the opcode requires, and arbitrary contents.
+/// Returns headers with every part required by the opcode and arbitrary contents.
 fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> {
     let numbers = prop::array::uniform8(any::<u64>());
     (opcode, prop::array::uniform6(any::<bool>()), 0u8..4, numbers).prop_map(|(opcode, bits, pad_cnt, n)| {

@@ -1,5 +1,5 @@
-//! Packets of the kernel's rxe, captured on a veth pair, Linux 6.1, from IP header to ICRC, and
-//! their meaning.
+//! Packets of the kernel's rxe and their meaning. Captured on a veth pair on Linux 6.1, from IP
+//! header to ICRC.
 
 use core::net::IpAddr;
 use roce::wire::{Flow, Headers, Icrc, Opcode, Packet, Psn, Verdict, bth, deth, icrc};

@@ -1,7 +1,7 @@
 //! The seeds of the fuzz target `packet`: one packet for each known opcode, written by the wire
 //! formats themselves.
 //!
-//! After an intended change, write them again:
+//! To rewrite them after an intended change:
 //! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
 
 use std::fs;

@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::wire::bth::DEFAULT_PKEY;
 
-/// The calls of programs, each at an endpoint. None of them advances time.
+/// Program calls at an endpoint. None of them advances time.
 impl Fabric {
     // Memory.
 
@@ -49,15 +49,15 @@ impl Fabric {
         self.bytes_mut(id, region)
     }
 
-    /// Returns the bytes behind a registration, to change them.
+    /// Returns the bytes behind a registration, mutably.
     pub fn bytes_mut(&mut self, id: EndpointId, region: &Region) -> &mut [u8] {
         self.endpoints[id.0].engine.memory().bytes_mut(region.buffer)
     }
 
     // Queue pairs.
 
-    /// Calls `act` with an engine, for everything that has no method of its own here, then sends
-    /// the resulting packets.
+    /// Calls `act` with an engine, for calls without a wrapper here, then sends the resulting
+    /// packets.
     pub fn with<T>(
         &mut self,
         id: EndpointId,
@@ -90,7 +90,7 @@ impl Fabric {
         QpInit { cap, ..QpInit::new(service, self.endpoints[id.0].pd, CqId(0), CqId(0)) }
     }
 
-    /// Returns two reliably connected queue pairs, ready to send, with the parameters of
+    /// Returns two reliably connected queue pairs, ready to send, created with
     /// [`qp_init`](Self::qp_init) and [`connected_attr`].
     ///
     /// # Errors
@@ -102,8 +102,8 @@ impl Fabric {
         Ok((qp_a, qp_b))
     }
 
-    /// Connects two queue pairs with the same attributes, and makes them ready to send. `sq_psn` is
-    /// that of the first queue pair, `rq_psn` that of the second.
+    /// Connects two queue pairs with the same attributes and makes them ready to send. `sq_psn`
+    /// belongs to the first queue pair, `rq_psn` to the second.
     ///
     /// # Errors
     /// Those of [`modify_qp`](Self::modify_qp).
@@ -155,7 +155,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Changes attributes and state of a queue pair.
+    /// Changes a queue pair's attributes and state.
     ///
     /// # Errors
     /// Those of [`Engine::modify_qp`].
@@ -225,7 +225,7 @@ impl Fabric {
         self.with(from, |engine, _, _| engine.send_mad(&to, mad))
     }
 
-    /// Returns the next management datagram that arrived. An endpoint keeps 512.
+    /// Returns the next received management datagram. An endpoint keeps 512.
     pub fn poll_mad(&mut self, id: EndpointId) -> Option<ReceivedMad> {
         self.endpoints[id.0].program.mads.pop_front()
     }
@@ -247,8 +247,7 @@ impl Fabric {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, also keeps everything that the engine reports for
-    /// [`next_told`](Self::next_told).
+    /// From now on, also keeps all reports of the engine for [`next_told`](Self::next_told).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
@@ -260,7 +259,7 @@ impl Fabric {
 }
 
 /// Returns the default attributes of connected queue pairs: an MTU of 1024, every right, 7 retries
-/// of 67 ms, and RNR retries without limit.
+/// of 67 ms, unlimited RNR retries.
 pub fn connected_attr() -> Attr {
     Attr {
         path_mtu: 1024,

@@ -1,4 +1,4 @@
-//! [`Endpoint`]: an engine, and its reports.
+//! [`Endpoint`]: an engine and its reports.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
@@ -19,7 +19,7 @@ impl fmt::Display for EndpointId {
 }
 
 impl EndpointId {
-    /// Returns its address: 10.0.0.1 for the first, as an IPv4 address mapped into IPv6.
+    /// Returns the address: 10.0.0.1 for the first endpoint, mapped into IPv6.
     pub(super) fn gid(self) -> Gid {
         let mut gid = [0; 16];
         gid[10..12].fill(0xff);
@@ -27,7 +27,7 @@ impl EndpointId {
         gid
     }
 
-    /// Returns the endpoint that has an address.
+    /// Returns the endpoint with this address.
     pub(super) fn of(gid: &Gid) -> Option<Self> {
         let last = u32::from_be_bytes(*gid.last_chunk()?);
         let id = Self(last.checked_sub(0x0a00_0001)? as usize);
@@ -50,13 +50,13 @@ pub enum Told {
     Event(Event),
 }
 
-/// An engine, the program that uses it, and the port between the engine and the fabric.
+/// An engine, its program, and its port to the fabric.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(super) engine: Engine<VecMemory>,
     pub(super) program: Program,
     pub(super) port: Port,
-    /// The protection domain that it has from the beginning.
+    /// The initial protection domain.
     pub(super) pd: Pd,
     /// The address of the next registration.
     pub(super) next_addr: u64,
@@ -65,7 +65,7 @@ pub struct Endpoint {
 /// The times of the engine's next calls.
 #[derive(Debug, Default)]
 pub(super) struct Port {
-    /// The time that plain acknowledgements wait.
+    /// How long plain acknowledgements wait.
     pub(super) ack_delay: u64,
     /// The earliest timer that is set.
     pub(super) timer: Option<Time>,
@@ -80,7 +80,7 @@ pub struct Program {
     pub(super) events: VecDeque<Event>,
     pub(super) mads: VecDeque<ReceivedMad>,
     pub(super) log: Option<VecDeque<Told>>,
-    /// The reports that the trace does not contain yet.
+    /// The reports not yet in the trace.
     pub(super) fresh: VecDeque<Told>,
 }
 
@@ -91,18 +91,17 @@ struct Cq {
 }
 
 impl Endpoint {
-    /// Returns the engine, for reading. [`Fabric::with`](super::Fabric::with) gives access to
-    /// change it.
+    /// Returns the engine, for reading. To change it, use [`Fabric::with`](super::Fabric::with).
     pub fn engine(&self) -> &Engine<VecMemory> {
         &self.engine
     }
 
-    /// Returns the protection domain that it has from the beginning.
+    /// Returns the initial protection domain.
     pub fn pd(&self) -> Pd {
         self.pd
     }
 
-    /// Returns the number of completions in a queue that were not polled.
+    /// Returns the number of completions not polled from a queue.
     pub fn completions(&self, cq: CqId) -> usize {
         self.program.queues.get(&cq.0).map_or(0, |cq| cq.completions.len())
     }
@@ -162,5 +161,5 @@ impl Sink for Program {
     }
 }
 
-/// The most management datagrams that a program keeps.
+/// The most management datagrams kept for a program.
 const MADS: usize = 512;

@@ -18,8 +18,8 @@ use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
 /// Endpoints, the links between them, virtual time.
 ///
-/// Only [`step`](Self::step) and its callers do anything: posting only queues. Simultaneous steps
-/// happen in the order in which they were caused.
+/// Only [`step`](Self::step) and its callers do anything; posting only queues. Simultaneous steps
+/// happen in the order they were caused.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -32,11 +32,11 @@ pub struct Fabric {
     trace: Trace,
     /// Read responses, by sender and receiver.
     answered: BTreeMap<(usize, usize), Answered>,
-    /// Buffers of packets that have arrived, for reuse.
+    /// Buffers of received packets, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// The error of a fabric that was still busy when time ran out.
+/// The error of a fabric still busy when time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotIdle {
     /// The number of pending steps.
@@ -51,7 +51,7 @@ impl fmt::Display for NotIdle {
 
 impl core::error::Error for NotIdle {}
 
-/// The read responses that one endpoint has sent to another, whether they arrived or not.
+/// The read responses one endpoint has sent to another, received or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Packets.
@@ -93,7 +93,7 @@ impl PartialOrd for Due {
     }
 }
 
-/// The step that is due first is the greatest, as the heap requires.
+/// The step due first is the greatest, as the heap requires.
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
@@ -132,11 +132,11 @@ impl Fabric {
         self.add_endpoint_with(Config::default())
     }
 
-    /// Adds an endpoint with an engine of this configuration. The engine's numbers follow from the
+    /// Adds an endpoint whose engine has this configuration. The engine's numbers follow from the
     /// fabric's seed.
     ///
     /// # Panics
-    /// Panics if the configuration does not allow one protection domain.
+    /// If the configuration does not allow one protection domain.
     pub fn add_endpoint_with(&mut self, config: Config) -> EndpointId {
         let id = EndpointId(self.endpoints.len());
         let random = Rng::split(self.seed, NUMBERS | id.0 as u64);
@@ -151,7 +151,7 @@ impl Fabric {
     /// Returns an endpoint.
     ///
     /// # Panics
-    /// Panics if it is not one of this fabric, like every method that takes one.
+    /// If the endpoint belongs to another fabric. The same holds for every method that takes one.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[id.0]
     }
@@ -168,8 +168,8 @@ impl Fabric {
 
     // Links.
 
-    /// Sets the kind of links that are not [set](Self::set_link). Links that have carried a packet
-    /// stay as they are.
+    /// Sets the kind of all links not [set](Self::set_link) otherwise. Links that have carried a
+    /// packet stay as they are.
     pub fn set_default_link(&mut self, link: Link) {
         self.default_link = link;
     }
@@ -179,7 +179,7 @@ impl Fabric {
         *self.link_mut(from, to) = link;
     }
 
-    /// Returns the link from one endpoint to another, to change it.
+    /// Returns the link from one endpoint to another, mutably.
     pub fn link_mut(&mut self, from: EndpointId, to: EndpointId) -> &mut Link {
         &mut self.cable(from, to).link
     }
@@ -198,15 +198,15 @@ impl Fabric {
         })
     }
 
-    /// Sets the time that an endpoint delays plain acknowledgements, like a program that polls: 0
-    /// by default.
+    /// Sets how long an endpoint delays plain acknowledgements, like a program that polls. The
+    /// default is 0.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }
 
     // Time.
 
-    /// Returns the time of the next step.
+    /// Returns when the next step is due.
     pub fn next_at(&self) -> Option<Time> {
         self.queue.peek().map(|due| due.at)
     }
@@ -228,7 +228,7 @@ impl Fabric {
             }
             What::Timer(id) => {
                 let endpoint = &mut self.endpoints[id.0];
-                // A timer that an earlier one replaced still ends, and nothing is due then.
+                // A timer replaced by an earlier one still ends, but nothing is due then.
                 if endpoint.port.timer.is_some_and(|timer| timer <= self.now) {
                     endpoint.port.timer = None;
                 }
@@ -239,7 +239,7 @@ impl Fabric {
         true
     }
 
-    /// Executes all steps that are due up to `time`, and advances the time to it.
+    /// Executes all steps due up to `time` and advances the time to it.
     pub fn run_until(&mut self, time: Time) {
         while self.next_at().is_some_and(|at| at <= time) {
             self.step();
@@ -247,10 +247,10 @@ impl Fabric {
         self.now = self.now.max(time);
     }
 
-    /// Executes steps until there are none: every packet has arrived or is lost, and no timer runs.
+    /// Executes steps until none is left: every packet has arrived or is lost, and no timer runs.
     ///
     /// # Errors
-    /// [`NotIdle`] if that takes more than `limit` nanoseconds, for example because a queue pair
+    /// [`NotIdle`] if it takes more than `limit` nanoseconds, for example because a queue pair
     /// waits for a receive without limit.
     pub fn run_until_idle(&mut self, limit: u64) -> Result<Time, NotIdle> {
         let end = self.now + limit;
@@ -272,7 +272,7 @@ impl Fabric {
         self.carry(&self.path(from, to), from, to, buffer);
     }
 
-    /// Sends the packets, and starts the timer, that follow from a call of an engine.
+    /// Sends the packets and starts the timer resulting from a call of an engine.
     pub(super) fn after(&mut self, id: EndpointId) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id.0];
@@ -294,8 +294,8 @@ impl Fabric {
             self.later(now, What::Pump(id));
         }
         if let Some(at) = timer {
-            // A deadline in the past is served, but time advances: the limit of time detects an
-            // engine that always asks for the past.
+            // A deadline in the past is served, but time advances. The time limit then detects an
+            // engine that always requests the past.
             self.later(at.max(now + 1), What::Timer(id));
         }
     }
@@ -342,8 +342,8 @@ impl Fabric {
                 None => self.note(id, id, &buffer, Fate::NoRoute(path.remote)),
             }
         }
-        // Sending starts timers, and may end work requests. Looking again at an engine that sent
-        // nothing would not terminate.
+        // Sending starts timers and may end work requests. If nothing was sent, looking at the
+        // engine again would not terminate.
         if sent {
             self.after(id);
         } else {
@@ -395,15 +395,14 @@ impl Fabric {
         self.after(to);
     }
 
-    /// Returns the read responses that one endpoint has sent to another since the fabric was
-    /// created.
+    /// Returns the read responses one endpoint has sent to another since the fabric was created.
     pub fn answered(&self, from: EndpointId, to: EndpointId) -> Answered {
         self.answered.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
 
     // The trace.
 
-    /// Sets the number of records that the trace keeps: 256 by default.
+    /// Sets the number of records kept in the trace. The default is 256.
     pub fn keep_trace(&mut self, records: usize) {
         self.trace.keep(records);
     }
@@ -413,7 +412,7 @@ impl Fabric {
         self.trace.records()
     }
 
-    /// Adds a line of the caller to the trace.
+    /// Adds the caller's line to the trace.
     pub fn remark(&mut self, text: impl Into<String>) {
         self.trace.add(self.now, Traced::Note(text.into()));
     }
@@ -426,11 +425,11 @@ impl Fabric {
     }
 }
 
-/// Part of the seed of an endpoint's numbers, which no link uses.
+/// The part of the seed for endpoints' numbers, not used by any link.
 const NUMBERS: u64 = 1 << 63;
 
-/// Returns whether an address is that of a multicast group: `ff00::/8`, or an IPv4 group mapped
-/// into IPv6.
+/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into
+/// IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && gid[12] & 0xf0 == 0xe0)
 }

@@ -7,36 +7,35 @@ use super::rng::{Chance, Rng};
 use super::trace::Fate;
 use crate::engine::Time;
 
-/// One direction between two endpoints. The way back is a separate link, and may be of another
+/// One direction between two endpoints. The other direction is a separate link, possibly of another
 /// kind.
 ///
-/// Packets leave one after the other at the speed of `bandwidth`, and arrive `latency` later, in
+/// Packets leave one after the other at the speed of `bandwidth` and arrive `latency` later, in
 /// order unless `reorder` applies. Each fault is drawn for each packet, from the link's own stream
 /// of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The time from the last bit sent to the packet's arrival, in nanoseconds.
     pub latency: u64,
-    /// The largest random addition to it, in nanoseconds. Packets stay in order: those behind a
+    /// The largest random addition to it, in nanoseconds. Packets stay in order, so those behind a
     /// late one are late, too.
     pub jitter: u64,
-    /// Bits per second; 0 for unlimited, so that no packet waits for another.
+    /// Bits per second; 0 for unlimited bandwidth, where no packet waits for another.
     pub bandwidth: u64,
     /// The packet is lost.
     pub loss: Chance,
     /// The packet arrives once more, up to `reorder_delay` later.
     pub duplicate: Chance,
-    /// The packet is held back for up to `reorder_delay`, and others overtake it.
+    /// The packet is held back for up to `reorder_delay` while others overtake it.
     pub reorder: Chance,
     /// The largest such delay, in nanoseconds.
     pub reorder_delay: u64,
-    /// A bit of the packet flips. The receiver's check of the ICRC detects that, and drops the
-    /// packet.
+    /// A bit of the packet flips. The receiver's ICRC check detects the error and drops the packet.
     pub corrupt: Chance,
-    /// Whether corrupted packets are delivered nevertheless, as if the ICRC was not checked. The
-    /// engine guarantees nothing about their contents, but must survive them.
+    /// Whether corrupted packets are delivered nevertheless, as if the ICRC were not checked. The
+    /// engine guarantees nothing about their contents but must survive them.
     pub undetected: bool,
-    /// The times when the link is down: packets that leave then are lost.
+    /// The times when the link is down. Packets leaving then are lost.
     pub down: Vec<Range<Time>>,
 }
 
@@ -63,22 +62,22 @@ impl Default for Link {
 pub(super) struct Cable {
     pub(super) link: Link,
     rng: Rng,
-    /// The time until which it is busy with earlier packets.
+    /// The time until which earlier packets keep it busy.
     busy: Time,
-    /// The arrival of the last packet that kept its order.
+    /// The arrival of the last packet not reordered.
     last_arrival: Time,
 }
 
 /// The fate of a packet.
 pub(super) struct Carried {
     pub(super) fate: Fate,
-    /// The time when it arrives once more.
+    /// The time when a second copy arrives.
     pub(super) again: Option<Time>,
     /// The bit that flips.
     pub(super) flip: Option<usize>,
 }
 
-/// The bytes that the wire carries beside a packet: UDP, IP, Ethernet and ICRC.
+/// The bytes on the wire in addition to a packet: UDP, IP, Ethernet and ICRC.
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {
@@ -86,10 +85,11 @@ impl Cable {
         Self { link, rng, busy: Time(0), last_arrival: Time(0) }
     }
 
-    /// Decides the fate of a packet of `len` bytes that is sent now.
+    /// Decides the fate of a packet of `len` bytes sent now.
     pub(super) fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
-        // Every number is drawn for every packet: turning off one fault does not change the others.
+        // All numbers are drawn for every packet, so turning off one fault does not change the
+        // others.
         let jitter = rng.below(link.jitter + 1);
         let lost = rng.chance(link.loss);
         let doubled = rng.chance(link.duplicate);

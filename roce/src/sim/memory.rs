@@ -5,23 +5,23 @@ use alloc::vec::Vec;
 
 use crate::engine::{Fault, Memory, Sge};
 
-/// Vectors as registered memory. Several registrations may lie on one buffer.
+/// Vectors as registered memory. Several registrations may share a buffer.
 #[derive(Debug, Default)]
 pub struct VecMemory {
     buffers: Vec<Held>,
     flushed: Vec<Flushed>,
 }
 
-/// A flush that a peer asked for, and the bytes as they were at that time.
+/// A flush requested by a peer, with the bytes at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flushed {
     /// The buffer.
     pub buffer: Buffer,
     /// The offset of the first byte in the buffer.
     pub start: u64,
-    /// The bytes that the flush covered.
+    /// The bytes covered by the flush.
     pub bytes: Vec<u8>,
-    /// Whether the peer asked for persistence.
+    /// Whether the peer requested persistence.
     pub persistent: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct VecRegion {
     pub length: u64,
 }
 
-/// A registration, as its owner and its peers know it.
+/// A registration, as seen by its owner and its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The key, local and remote.
@@ -60,7 +60,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Returns an element of `length` bytes at `offset`. Does not check the range, because the
+    /// Returns an element of `length` bytes at `offset`. The range is not checked, because the
     /// engine must refuse a wrong one.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
@@ -74,7 +74,7 @@ impl VecMemory {
         Buffer(self.buffers.len() - 1)
     }
 
-    /// Returns the bytes of a buffer; none if it is not one of this memory.
+    /// Returns the bytes of a buffer; none if it belongs to another memory.
     pub fn bytes(&self, buffer: Buffer) -> &[u8] {
         self.buffers.get(buffer.0).map_or(&[], |held| &held.bytes)
     }
@@ -91,16 +91,15 @@ impl VecMemory {
         }
     }
 
-    /// Returns the flushes so far, the oldest first.
+    /// Returns the flushes so far, oldest first.
     pub fn flushed(&self) -> &[Flushed] {
         &self.flushed
     }
 
-    /// Returns the range that the engine asks for.
+    /// Returns the range requested by the engine.
     ///
     /// # Panics
-    /// Panics if the range lies outside the registration, which the engine guarantees not to ask
-    /// for.
+    /// If the range lies outside the registration, which the engine guarantees not to request.
     fn at(&mut self, region: &VecRegion, offset: u64, len: usize) -> Result<&mut [u8], Fault> {
         let end = offset.checked_add(len as u64);
         assert!(

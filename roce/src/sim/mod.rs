@@ -1,8 +1,8 @@
 //! A fabric of many engines in virtual time, with seeded faults: a network for tests.
 //!
-//! Nothing here waits, and the seed determines everything random: the same seed and the same calls
-//! give the same packets at the same times, so that the seed repeats a failure and the
-//! [trace](Fabric::trace) explains it.
+//! Nothing here waits, and the seed determines everything random. The same seed and calls give the
+//! same packets at the same times, so the seed repeats a failure and the [trace](Fabric::trace)
+//! explains it.
 //!
 //! | module | contents |
 //! |---|---|

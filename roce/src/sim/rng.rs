@@ -1,4 +1,4 @@
-//! [`Rng`]: a source of pseudorandom numbers. SplitMix64: one 64-bit counter, mixed; good enough
+//! [`Rng`]: a source of pseudorandom numbers. SplitMix64 is one 64-bit counter, mixed: good enough
 //! for tests, with a state that fits in a line of a bug report.
 //!
 //! # References
@@ -6,7 +6,7 @@
 
 use crate::engine::Random;
 
-/// A source of pseudorandom numbers. The same seed gives the same numbers, on every machine and in
+/// A source of pseudorandom numbers. The same seed gives the same numbers on every machine and in
 /// every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
@@ -23,8 +23,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// Returns a separate stream for part `which` of something: the draws of one part do not affect
-    /// the others.
+    /// Returns a separate stream for part `which` of something, so the draws of one part do not
+    /// affect the others.
     pub fn split(seed: u64, which: u64) -> Self {
         let mut of = Self(seed ^ which.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(of.next_u64())
@@ -40,26 +40,26 @@ impl Rng {
 
     /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of a product instead of a remainder: no division, and a bias below 2⁻³² for
-        // the small values of `end` used here.
+        // Take the high half of a product instead of a remainder. This avoids a division; the bias
+        // is below 2⁻³² for the small values of `end` used here.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns a number from `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, inclusive.
     pub fn range(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last.saturating_sub(first).saturating_add(1))
     }
 
     /// Returns whether an event of this probability happens.
     pub fn chance(&mut self, of: Chance) -> bool {
-        // Always drawn, so that the probability of a fault does not change later draws.
+        // Always drawn, so a fault's probability does not change later draws.
         self.below(1_000_000) < u64::from(of.0)
     }
 
     /// Returns one of `items`.
     ///
     /// # Panics
-    /// Panics if there is none.
+    /// If there is none.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! The fabric itself, with packets that no engine wrote. `tests/sim` tests traffic.
+//! The fabric itself, with packets not written by an engine. `tests/sim` tests traffic.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::engine::Time;
 use crate::wire::bth;
 use crate::wire::{Headers, Opcode, Psn};
 
-/// Returns a packet for a queue pair that does not exist.
+/// Returns a packet for a nonexistent queue pair.
 fn packet(psn: u32) -> Vec<u8> {
     let mut packet = alloc::vec![0; 64];
     Headers::new(bth::Repr::new(Opcode::RC_SEND_ONLY, 0x77, Psn::new(psn))).emit(&mut packet);

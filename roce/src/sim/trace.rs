@@ -8,7 +8,7 @@ use super::endpoint::EndpointId;
 use crate::engine::{Completion, CqId, Event, Gid, Time};
 use crate::wire::{Headers, aeth};
 
-/// The fate of a packet that was sent.
+/// The fate of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives at this time.
@@ -19,9 +19,9 @@ pub enum Fate {
     Lost,
     /// The link is down.
     Down,
-    /// A bit has flipped, and the receiver detects that.
+    /// A bit has flipped and the receiver detects it.
     Corrupted,
-    /// A bit has flipped, and the packet arrives at this time.
+    /// A bit has flipped and the packet arrives at this time.
     Damaged(Time),
     /// No endpoint has the address.
     NoRoute(Gid),
@@ -43,11 +43,11 @@ pub enum Traced {
     Packet {
         /// The sender.
         from: EndpointId,
-        /// The receiver; the sender itself if no endpoint has the address.
+        /// The receiver, or the sender itself if no endpoint has the address.
         to: EndpointId,
-        /// Its headers, as they were sent; `None` if it is malformed.
+        /// Its headers as sent; `None` if it is malformed.
         headers: Option<Headers>,
-        /// The number of bytes of payload, without pad.
+        /// The number of payload bytes, without pad.
         payload: usize,
         /// The fate of the packet.
         fate: Fate,
@@ -103,7 +103,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Formats a record as one line, with times in µs. `A` asks for an acknowledgement.
+/// Formats a record as one line, with times in µs. `A` is an acknowledge request.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", Micros(self.at))?;

@@ -1,4 +1,4 @@
-//! The conditions that must hold when the fabric is idle.
+//! Conditions on an idle fabric.
 
 use roce::engine::{Service, State};
 
@@ -68,7 +68,7 @@ impl World {
         }
         let sender = &self.halves[peer];
         if service == Service::Rc && sender.gone.is_none() && self.state(peer) == Some(State::Rts) {
-            // A key that cannot be invalidated fails the receive alone.
+            // A key that cannot be invalidated only fails the receive.
             let sent = sender.messages.iter().filter(|message| !message.unwanted).count();
             let delivered = receiver.delivered;
             ensure!(sent == delivered, "{delivered} of {sent} messages have arrived");
@@ -101,7 +101,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the effects of this queue pair's writes and atomics on its peer.
+    /// Checks the effects on the peer of this queue pair's writes and atomics.
     fn check_peer_memory(&mut self, half: usize) -> Check {
         let sender = &self.halves[half];
         let peer = &self.halves[sender.peer];
@@ -119,8 +119,7 @@ impl World {
             }
             return Ok(());
         }
-        // Writes up to this one have happened; later ones may have happened in part, in their
-        // order.
+        // Writes up to this one have happened. Later ones may have happened in part, in order.
         let alive = sender.gone.is_none() && self.state(half) == Some(State::Rts);
         let certain = if alive { sends.len() } else { sender.failed_at.unwrap_or(sender.ended) };
         let mut model = peer.area_before.clone();

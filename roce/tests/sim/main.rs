@@ -9,9 +9,9 @@
 //! | module | contents |
 //! |---|---|
 //! | `world` | endpoints, links and their faults, queue pairs, memory |
-//! | `traffic` | the traffic: work requests, late receives, mistakes, queue pairs that end early |
+//! | `traffic` | the traffic: work requests, late receives, mistakes, queue pairs ending early |
 //! | `oracle` | the possible results, checked at each step |
-//! | `ending` | the conditions that must hold when the fabric is idle |
+//! | `ending` | conditions on an idle fabric |
 
 mod ending;
 mod oracle;
@@ -29,7 +29,7 @@ use world::World;
 /// The result of a check: the violated condition.
 type Check<T = ()> = Result<T, String>;
 
-/// Returns an error with a sentence if a condition is false.
+/// Returns an error with a sentence if the condition is false.
 #[macro_export]
 macro_rules! ensure {
     ($what:expr, $($message:tt)+) => {
@@ -39,11 +39,10 @@ macro_rules! ensure {
     };
 }
 
-/// The number of times that each case happened, over all seeds: a test that never meets a case has
-/// not tested it.
+/// How often each case happened, over all seeds. A test that never meets a case has not tested it.
 type Tally = BTreeMap<String, u64>;
 
-/// Runs a seed. The error is the violated condition, with the end of the trace.
+/// Runs a seed. The error is the violated condition with the end of the trace.
 fn run(seed: u64, show: bool) -> Result<Tally, String> {
     let mut world = match catch_unwind(|| World::new(seed)) {
         Ok(world) => world,
@@ -129,7 +128,7 @@ fn random_traffic_ends_as_the_model_allows() {
     }
 }
 
-/// The cases that 500 seeds must meet.
+/// The cases 500 seeds must meet.
 const MET: &[&str] = &[
     "rc messages delivered",
     "uc messages delivered",

@@ -8,8 +8,8 @@ use crate::world::{EMPTY, Expect, Gone, Half, Meter, Recv, Weather, What, World}
 use crate::{Check, ensure};
 
 impl World {
-    /// Checks that read responses to one peer never exceed a window and the bytes that the rate has
-    /// added since.
+    /// Checks that read responses to one peer never exceed a window plus the bytes added by the
+    /// rate since.
     fn check_answers(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Returns whether a queue pair may be in the error state, by a mistake of another or because
+    /// Returns whether a queue pair may be in the error state, because another made a mistake or
     /// the program moved it there.
     pub(crate) fn may_be_failed(&self, half: usize) -> bool {
         let half = &self.halves[half];
@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Returns whether retries may be exhausted, because too much is lost or the peer does not
-    /// answer.
+    /// respond.
     fn may_give_up(&self, half: usize) -> bool {
         let peer = self.halves[half].peer;
         let answers = matches!(self.state(peer), Some(State::Rtr | State::Rts | State::Sqd | State::Sqe));
@@ -160,7 +160,7 @@ impl World {
             _ if sender.failed_at.is_some() => false,
             Status::RetryExceeded => reliable && self.may_give_up(half),
             Status::RnrRetryExceeded => reliable && takes_receive && sender.attr.rnr_retry < 7,
-            // A receive that is too short, or that may not be written.
+            // A receive that is too short or may not be written.
             Status::RemoteInvalidRequest | Status::RemoteOperation if takes_receive && peer.bad_recv => true,
             status => send.mistake.contains(&status),
         };
@@ -171,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the conditions that must hold when a send has succeeded.
+    /// Checks the conditions for a send that succeeded.
     pub(crate) fn succeeded(&mut self, half: usize, index: usize) -> Check {
         let sender = &self.halves[half];
         let send = &sender.sends[index];
@@ -179,7 +179,7 @@ impl World {
         ensure!(send.mistake.is_empty() || fails_the_receive, "it must fail: {:?}", mistake(&send.what));
         let (id, delivered) = (self.eps[sender.ep].id, self.halves[sender.peer].delivered);
         if let (Service::Rc, Some(message)) = (sender.service, send.message) {
-            // All before it, and it as well.
+            // All messages before it, and this one.
             let expected = if fails_the_receive { message } else { message + 1 };
             ensure!(delivered >= expected, "it is message {message}, and {delivered} have arrived");
         }
@@ -260,7 +260,7 @@ impl World {
                 next.is_some_and(|message| !message.write && message.bytes.len() > capacity)
             }
             Status::LocalProtection => forbidden,
-            // The message that the receive took cannot be completed.
+            // The message for the receive cannot be completed.
             Status::RemoteAccess | Status::RemoteInvalidRequest => peer.offended,
             _ => false,
         };
@@ -269,7 +269,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the conditions that must hold when a message has arrived.
+    /// Checks the conditions for a message that arrived.
     fn arrived(&mut self, half: usize, wc: &Completion) -> Check {
         let receiver = &self.halves[half];
         let (id, peer) = (self.eps[receiver.ep].id, &self.halves[receiver.peer]);
@@ -311,8 +311,7 @@ impl World {
             let payload: Vec<u8> = found.by_ref().take(len).skip(header).collect();
             ensure!(payload == message.bytes, "message {number} holds other bytes");
         }
-        // A message whose end was lost may have been written here before, if its bytes do not
-        // repeat.
+        // Without retransmission, a message whose end was lost may have been written here before.
         let untouched = found.all(|byte| byte == EMPTY) || receiver.service != Service::Rc;
         ensure!(untouched, "message {number} wrote behind its end");
         let between = recv.pieces.windows(2).flat_map(|pair| bytes[pair[0].end..pair[1].start].iter());
@@ -331,7 +330,7 @@ impl World {
     }
 }
 
-/// The cost of each packet of an answer beside its bytes, and the cost of the largest.
+/// The cost of each packet of an answer in addition to its bytes, and the cost of the largest.
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
@@ -339,7 +338,7 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Returns the place and the bytes that a send writes.
+/// Returns the place and bytes written by a send.
 pub(crate) fn written(what: &What) -> Option<(usize, &[u8])> {
     match what {
         What::Write { offset, bytes } => Some((*offset, bytes)),

@@ -1,4 +1,4 @@
-//! The traffic: work requests, late receives, mistakes, queue pairs that end early.
+//! The traffic: work requests, late receives, mistakes, queue pairs ending early.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::world::{
 };
 use crate::{Check, ensure};
 
-/// Marks the `wr_id`s of receives, and those of shared queues.
+/// Marks the `wr_id`s of receives; [`SHARED`] marks those of shared queues.
 pub(crate) const RECV: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
-/// An action of the program.
+/// An action by the program.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Sends(usize, u64),
@@ -34,7 +34,7 @@ struct Draft {
     what: What,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
-    /// `bytes` may be copied when the send is posted, instead.
+    /// `bytes` may instead be copied when the send is posted.
     may_be_inline: bool,
     mistake: &'static [Status],
     /// It makes the peer fail.
@@ -77,7 +77,7 @@ impl World {
         let mut plan = Vec::new();
         for half in 0..self.halves.len() {
             if self.halves[half].srq.is_none() {
-                // Enough receives in time, or late.
+                // Enough receives, in time or late.
                 plan.push((Time(0), Action::Recvs(half, rng.below(30))));
                 for _ in 0..rng.below(4) {
                     plan.push((Time(rng.below(2 * span)), Action::Recvs(half, rng.range(1, 10))));
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Posts the missing receives, so that every send can end.
+    /// Posts the missing receives to let every send end.
     fn supply(&mut self) -> Check {
         for half in 0..self.halves.len() {
             let Half { peer, srq, attr, recvs, gone, .. } = &self.halves[half];
@@ -188,8 +188,7 @@ impl World {
         self.listen()?;
         for srq in 0..self.srqs.len() {
             let users = self.halves.iter().filter(|half| half.srq == Some(srq));
-            // Duplicate datagrams take two receives, and a queue pair that fails may take one with
-            // it.
+            // Duplicate datagrams take two receives. A queue pair that fails may take one with it.
             let needed: usize = users.map(|half| 2 * self.halves[half.peer].messages.len() + 1).sum();
             for _ in self.srqs[srq].recvs.len()..needed.min(1000) {
                 self.post_shared(srq, false)?;
@@ -200,7 +199,7 @@ impl World {
 
     // Receives.
 
-    /// Returns a receive that holds `capacity` bytes in some pieces, with gaps between them.
+    /// Returns a receive of `capacity` bytes in some pieces, with gaps between them.
     fn draft_recv(&mut self, ep: usize, capacity: usize, mistakes: bool) -> (Recv, Vec<Sge>) {
         let short = mistakes && self.rng.chance(self.mistakes);
         let forbidden = mistakes && self.rng.chance(Chance::per_million(self.mistakes.millionths() / 2));
@@ -452,7 +451,7 @@ impl World {
             78..84 => self.draft_read(half, true),
             84..98 => self.draft_atomic(half),
             98 => {
-                // The window is bound under its own key: the key stays the same, and no other queue
+                // The window is bound under its own key. The key stays the same, and no other queue
                 // pair knows the range yet.
                 let (lkey, addr, length) = (area.key, area.addr, AREA as u64);
                 let access = Access::REMOTE_WRITE;
@@ -471,7 +470,7 @@ impl World {
         self.fabric.with(id, |engine, _, _| engine.alloc_mw(pd, roce::engine::MwType::Two)).unwrap()
     }
 
-    /// Returns a work request that must fail.
+    /// Returns a work request certain to fail.
     fn draft_mistake(&mut self, half: usize) -> Draft {
         let Half { ep, peer, source, .. } = self.halves[half];
         let Half { area, readable, private, foreign, .. } = self.halves[peer];
@@ -495,7 +494,7 @@ impl World {
                 (op, vec![into.sge(0, 8)], "atomic without the right", remote)
             }
             7 => {
-                // The receive fails, and no NAK tells the sender (IBTA 9.9.6, class J).
+                // The receive fails without a NAK to the sender (IBTA 9.9.6, class J).
                 let statuses: &'static [Status] = &[Status::Success];
                 (SendOp::SendInvalidate { rkey: area.key }, sges, "invalidating a region", statuses)
             }
@@ -509,7 +508,7 @@ impl World {
             _ => (SendOp::Send { imm: None }, vec![into.sge(9, 8)], "send beyond the end", local),
         };
         let consumes = matches!(op, SendOp::Send { .. } | SendOp::SendInvalidate { .. });
-        // In addition, the receive that it takes may be too short for it.
+        // In addition, the receive it takes may be too short.
         let bytes = vec![EMPTY; sges.iter().map(|sge| sge.length as usize).sum()];
         let message = Message { bytes, write: false, imm: None, invalidates: None, unwanted: true };
         Draft {

@@ -23,7 +23,7 @@ pub(crate) enum Weather {
     Heavy,
     /// Links go down, some for longer than retries last.
     Partitions,
-    /// Bits flip, and the ICRC is not checked: only termination is guaranteed.
+    /// Bits flip and the ICRC is not checked: only termination is guaranteed.
     Damage,
 }
 
@@ -54,14 +54,14 @@ pub(crate) struct Meter {
     pub(crate) at: u64,
 }
 
-/// An endpoint, and the objects that its queue pairs share.
+/// An endpoint and the objects shared by its queue pairs.
 pub(crate) struct Place {
     pub(crate) id: EndpointId,
     /// A protection domain without queue pairs.
     pub(crate) other_pd: Pd,
-    /// A word that all peers add 1 to.
+    /// A word to which all peers add 1.
     pub(crate) counter: Region,
-    /// The values that the peers found there.
+    /// The values found there by the peers.
     pub(crate) counted: Vec<u64>,
     /// The number of additions that may have happened.
     pub(crate) uncounted: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) completed: usize,
 }
 
-/// A queue pair, and the model's knowledge of it. Its peer is another.
+/// A queue pair and the model's knowledge of it. Its peer is another one.
 pub(crate) struct Half {
     pub(crate) ep: usize,
     pub(crate) qpn: Qpn,
@@ -91,28 +91,28 @@ pub(crate) struct Half {
     pub(crate) max_len: usize,
     /// Bytes to send, which never change.
     pub(crate) source: Region,
-    /// Bytes that the peer may read.
+    /// Bytes the peer may read.
     pub(crate) readable: Region,
-    /// Bytes that the peer writes, and may read.
+    /// Bytes the peer writes and may read.
     pub(crate) area: Region,
     pub(crate) area_before: Vec<u8>,
-    /// A word that only the peer changes.
+    /// A word changed only by the peer.
     pub(crate) word: Region,
     /// Memory without remote rights.
     pub(crate) private: Region,
-    /// Memory of a protection domain that the queue pair is not in.
+    /// Memory of a protection domain other than the queue pair's.
     pub(crate) foreign: Region,
-    /// A window of this endpoint that peers invalidate.
+    /// A window of this endpoint invalidated by peers.
     pub(crate) window: u32,
 
     pub(crate) sends: Vec<Send>,
-    /// The number of sends that are known to have succeeded or failed.
+    /// The number of sends known to have succeeded or failed.
     pub(crate) ended: usize,
     pub(crate) retired_sends: usize,
     pub(crate) recvs: Vec<Recv>,
     pub(crate) retired_recvs: usize,
     pub(crate) ended_recvs: usize,
-    /// The sends that take a receive of the peer.
+    /// The sends for receives of the peer.
     pub(crate) messages: Vec<Message>,
     /// The number of the peer's messages that have arrived here (RC), or their positions
     /// (otherwise).
@@ -121,11 +121,11 @@ pub(crate) struct Half {
     /// The contents of the peer's area and word after everything posted has happened.
     pub(crate) area_after: Vec<u8>,
     pub(crate) word_after: u64,
-    /// The first send that failed.
+    /// The first failed send.
     pub(crate) failed_at: Option<usize>,
-    /// The queue pair is in the error state, for whatever reason.
+    /// The queue pair is in the error state, for any reason.
     pub(crate) failed: bool,
-    /// It sent the peer a request that the peer refuses.
+    /// It sent a request the peer refuses.
     pub(crate) offended: bool,
     /// One of its receives is too short or forbidden.
     pub(crate) bad_recv: bool,
@@ -133,7 +133,7 @@ pub(crate) struct Half {
     pub(crate) gone: Option<Gone>,
 }
 
-/// The way in which the program ended a queue pair.
+/// How the program ended a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,
@@ -141,13 +141,13 @@ pub(crate) enum Gone {
     Error,
 }
 
-/// A send that was posted.
+/// A posted send.
 pub(crate) struct Send {
     pub(crate) what: What,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
-    /// The statuses of which one must result, if the send gets so far.
+    /// The possible statuses, if the send gets so far.
     pub(crate) mistake: &'static [Status],
     /// Its position in the messages.
     pub(crate) message: Option<usize>,
@@ -180,21 +180,21 @@ pub(crate) enum What {
     },
     Bind,
     LocalInvalidate,
-    /// A mistake, whose effect does not matter.
+    /// A mistake, whose effect is irrelevant.
     Nothing(&'static str),
 }
 
 /// The bytes that a read must find.
 pub(crate) enum Expect {
     Bytes(Vec<u8>),
-    /// These bytes, or those that a later write of the same queue pair put over them.
+    /// These bytes, or those written over them later by the same queue pair.
     Area {
         offset: usize,
         bytes: Vec<u8>,
     },
 }
 
-/// A message that takes a receive.
+/// A message for a receive.
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
@@ -206,7 +206,7 @@ pub(crate) struct Message {
     pub(crate) unwanted: bool,
 }
 
-/// A receive that was posted.
+/// A posted receive.
 pub(crate) struct Recv {
     pub(crate) region: Region,
     pub(crate) pieces: Vec<Range<usize>>,
@@ -246,7 +246,7 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // Fast enough for the answers that a pair asks for within its time-out.
+                // Fast enough for the answers a pair requests within its time-out.
                 answer_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
             });
@@ -505,7 +505,7 @@ pub(crate) const ALL: Access = Access(
 
 const PATTERN: usize = 256 << 10;
 
-/// Returns random bytes, from which each piece of memory takes its own.
+/// Returns random bytes. Each piece of memory takes its part.
 fn pattern() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
