@@ -1,7 +1,7 @@
 //! `include/uapi/rdma/ib_user_ioctl_cmds.h`: objects, methods and attributes of the uverbs ioctl.
 //!
-//! An object id selects a class, a method id an operation of it, and an attribute id an argument of
-//! that method, all of them `u16` as in
+//! An object id selects a class, a method id an operation of the class, and an attribute id an
+//! argument of the method. All are `u16`, as in
 //! [`IbUverbsIoctlHdr`](crate::rdma_user_ioctl_cmds::IbUverbsIoctlHdr) and
 //! [`IbUverbsAttr`](crate::rdma_user_ioctl_cmds::IbUverbsAttr). Ids from [`UVERBS_ID_DRIVER_NS`] on
 //! belong to the driver.
@@ -11,7 +11,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_cmds.h";
 
-    /// Bits of an id that determine its namespace: 0 the common one, 1 the driver's.
+    /// Namespace bits of an id: 0 the common namespace, 1 the driver's.
     pub consts define: u16 {
         UVERBS_ID_NS_MASK = 0xF000,
     }
@@ -47,7 +47,7 @@ header! {
         UVERBS_OBJECT_COMP_CNTR = 19,
     }
 
-    /// Attribute of every method that takes driver data in the way of the write commands.
+    /// Attribute of every method with driver data in the style of the write commands.
     pub consts anonymous: u16 {
         /// First id of the driver namespace.
         UVERBS_ID_DRIVER_NS = 1 << UVERBS_ID_NS_SHIFT,
@@ -55,7 +55,7 @@ header! {
         UVERBS_ATTR_UHW_IN = UVERBS_ID_DRIVER_NS,
         /// Buffer for the driver's reply.
         UVERBS_ATTR_UHW_OUT = 0x1001,
-        /// First driver id of methods that also have the two UHW attributes.
+        /// First driver id of methods with the two UHW attributes.
         UVERBS_ID_DRIVER_NS_WITH_UHW = 0x1002,
     }
 

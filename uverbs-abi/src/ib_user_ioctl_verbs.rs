@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/ib_user_ioctl_verbs.h`: values and structs that the attributes of the uverbs
-//! ioctl carry, and the driver ids.
+//! `include/uapi/rdma/ib_user_ioctl_verbs.h`: values and structs in attributes of the uverbs ioctl,
+//! and the driver ids.
 
 use crate::ib_user_verbs::IbUverbsQueryPortResp;
 use crate::macros::header;
@@ -7,7 +7,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_verbs.h";
 
-    /// Lowest and highest access flag that a kernel may ignore when it does not know it.
+    /// Lowest and highest access flag a kernel may ignore if unknown.
     pub consts define: u32 {
         IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1 << 20,
         IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
@@ -21,7 +21,7 @@ header! {
         IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1,
     }
 
-    /// Access rights of memory regions and windows, and of queue pairs to remote peers.
+    /// Access rights of memory regions and windows, and of a queue pair's peers.
     pub flags IbUverbsAccessFlags = ib_uverbs_access_flags: u32 {
         IB_UVERBS_ACCESS_LOCAL_WRITE = 1 << 0,
         IB_UVERBS_ACCESS_REMOTE_WRITE = 1 << 1,
@@ -61,7 +61,7 @@ header! {
         IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING = 1 << 3,
     }
 
-    /// Type of a queue pair, thus its transport service.
+    /// Type of a queue pair, and so its transport service.
     pub enum IbUverbsQpType = ib_uverbs_qp_type: u32 {
         /// Reliable connection.
         IB_UVERBS_QPT_RC = 2,
@@ -75,7 +75,7 @@ header! {
         IB_UVERBS_QPT_XRC_INI = 9,
         /// Target of an extended reliable connection.
         IB_UVERBS_QPT_XRC_TGT = 10,
-        /// A type of the driver's own.
+        /// A driver-specific type.
         IB_UVERBS_QPT_DRIVER = 0xff,
     }
 
@@ -118,7 +118,7 @@ header! {
         IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP = 1 << 29,
         IB_UVERBS_PCF_MCAST_FDB_TOP_SUP = 1 << 30,
         IB_UVERBS_PCF_HIERARCHY_INFO_SUP = 1 << 31,
-        /// GIDs are derived from IP addresses; Linux's own flag in an IBTA bit.
+        /// GIDs are derived from IP addresses. Linux uses this IBTA bit for its own flag.
         IB_UVERBS_PCF_IP_BASED_GIDS = 1 << 26,
     }
 
@@ -133,7 +133,7 @@ header! {
         IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM = 0,
     }
 
-    /// The algorithm that makes the IV of AES-GCM.
+    /// The algorithm generating the IV of AES-GCM.
     pub enum IbUverbsFlowActionEspKeymatAesGcmIvAlgo = ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo: u32 {
         IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ = 0,
     }
@@ -166,7 +166,7 @@ header! {
         pub size: u32,
     }
 
-    /// Mode of an ESP flow action; each default is the absence of the bit beside it.
+    /// Mode of an ESP flow action. In each pair, the default is the absence of the other's bit.
     pub flags IbUverbsFlowActionEspFlags = ib_uverbs_flow_action_esp_flags: u32 {
         IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO = 0,
         IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD = 1 << 0,
@@ -177,17 +177,17 @@ header! {
         IB_UVERBS_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW = 1 << 3,
     }
 
-    /// One link of the list of headers that ESP tunnel mode wraps around a packet.
+    /// One link in the list of headers wrapped around a packet by ESP tunnel mode.
     pub request IbUverbsFlowActionEspEncap = ib_uverbs_flow_action_esp_encap {
         /// User address of a flow filter struct.
         pub val_ptr: u64,
         /// User address of the next link, 0 at the end.
         pub next_ptr: u64,
-        /// Bytes that `val_ptr` points to.
+        /// Bytes at `val_ptr`.
         pub len: u16,
-        /// Flow specification type of that struct.
+        /// Flow specification type of the struct at `val_ptr`.
         pub r#type: u16,
-        /// Padding that C leaves implicit.
+        /// Padding, implicit in C.
         pub _pad: [u8; 4],
     }
 
@@ -205,9 +205,9 @@ header! {
         pub hard_limit_pkts: u64,
     }
 
-    /// Options of reading counters.
+    /// Options for reading counters.
     pub flags IbUverbsReadCountersFlags = ib_uverbs_read_counters_flags: u32 {
-        /// A value that the driver has cached suffices.
+        /// A value cached by the driver suffices.
         IB_UVERBS_READ_COUNTERS_PREFER_CACHED = 1 << 0,
     }
 
@@ -218,7 +218,7 @@ header! {
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
     }
 
-    /// Options of the advice. With `FLUSH`, the kernel follows it before the call returns.
+    /// Options of the advice. With `FLUSH`, the kernel acts on it before the call returns.
     pub flags IbUverbsAdviseMrFlag = ib_uverbs_advise_mr_flag: u32 {
         IB_UVERBS_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
@@ -231,15 +231,15 @@ header! {
         pub port_cap_flags2: u16,
         /// Zero.
         pub reserved: [u8; 2],
-        /// Link speed code per lane, where 8 bits are not enough; 0 from kernels that lack it.
+        /// Link speed code per lane, for codes beyond 8 bits; 0 from kernels without the field.
         pub active_speed_ex: u32,
     }
 
     /// Limits of a queue pair, requested and granted.
     pub struct IbUverbsQpCap = ib_uverbs_qp_cap {
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -263,7 +263,7 @@ header! {
         RDMA_DRIVER_OCRDMA = 7,
         RDMA_DRIVER_NES = 8,
         RDMA_DRIVER_I40IW = 9,
-        /// The same number as the i40iw driver that irdma replaced.
+        /// The same number as irdma's predecessor i40iw.
         RDMA_DRIVER_IRDMA = 9,
         RDMA_DRIVER_VMW_PVRDMA = 10,
         RDMA_DRIVER_QEDR = 11,
@@ -317,9 +317,9 @@ header! {
         pub r#type: u32,
         /// The DMA-BUF, if it is one.
         pub fd: i32,
-        /// Flags that the kernel must know.
+        /// Flags the kernel must know.
         pub flags: u32,
-        /// Flags that the kernel may ignore.
+        /// Flags the kernel may ignore.
         pub optional_flags: u32,
         /// User address, or offset into the DMA-BUF.
         pub addr: u64,
@@ -327,7 +327,7 @@ header! {
         pub length: u64,
     }
 
-    /// Which of the two counts of a completion counter is meant.
+    /// Selects one of the two counts of a completion counter.
     pub enum IbUverbsCompCntrEntry = ib_uverbs_comp_cntr_entry: u32 {
         /// Successful completions.
         IB_UVERBS_COMP_CNTR_ENTRY_COMP = 0,
@@ -335,13 +335,13 @@ header! {
         IB_UVERBS_COMP_CNTR_ENTRY_ERR = 1,
     }
 
-    /// The operation that changes a completion counter.
+    /// Operation on a completion counter.
     pub enum IbUverbsCompCntrModifyOp = ib_uverbs_comp_cntr_modify_op: u32 {
         IB_UVERBS_COMP_CNTR_MODIFY_OP_SET = 0,
         IB_UVERBS_COMP_CNTR_MODIFY_OP_INC = 1,
     }
 
-    /// Operations of a queue pair that a completion counter counts.
+    /// Operations of a queue pair counted by a completion counter.
     pub flags IbUverbsQpAttachCompCntrOp = ib_uverbs_qp_attach_comp_cntr_op: u32 {
         IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
         IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,

@@ -14,7 +14,7 @@ header! {
         IB_USER_MAD_ABI_VERSION = 5,
     }
 
-    /// Header without P_Key index, for files that did not enable it.
+    /// Header without P_Key index, for files without the index enabled.
     pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
         /// Number of the agent.
         pub id: u32,
@@ -106,20 +106,20 @@ header! {
     pub struct IbUserMadRegReq = ib_user_mad_reg_req {
         /// Number of the agent, set by the kernel.
         pub id: u32,
-        /// 128 bits, one per method that the agent answers. C has an array of `long`s that are
-        /// aligned to 4 bytes; word order within a `long` is the machine's.
+        /// 128 bits, one per method of the agent. C has an array of `long`s aligned to 4 bytes;
+        /// word order within a `long` is the machine's.
         pub method_mask: [u32; 4],
         /// Queue pair, 0 or 1.
         pub qpn: u8,
         /// Management class whose unsolicited datagrams are requested, 0 for none.
         pub mgmt_class: u8,
-        /// Version of that class.
+        /// Version of `mgmt_class`.
         pub mgmt_class_version: u8,
         /// Vendor, for the vendor classes 0x30 to 0x4f.
         pub oui: [u8; 3],
         /// Nonzero to use RMPP.
         pub rmpp_version: u8,
-        /// Padding that C leaves implicit.
+        /// Padding, implicit in C.
         pub _pad: [u8; 1],
     }
 
@@ -131,11 +131,11 @@ header! {
         pub qpn: u32,
         /// Management class whose unsolicited datagrams are requested, 0 for none.
         pub mgmt_class: u8,
-        /// Version of that class.
+        /// Version of `mgmt_class`.
         pub mgmt_class_version: u8,
         /// Zero.
         pub res: u16,
-        /// `IB_USER_MAD_*` bits. The kernel's reply clears those that it does not know.
+        /// `IB_USER_MAD_*` bits. The kernel's reply clears unknown ones.
         pub flags: u32,
         /// One bit per method wanted.
         pub method_mask: [u64; 2],
@@ -153,7 +153,7 @@ header! {
         IB_USER_MAD_USER_RMPP = 1,
     }
 
-    /// All registration flags that the kernel knows.
+    /// All registration flags known to the kernel.
     pub consts define: u32 {
         IB_USER_MAD_REG_FLAGS_CAP = IB_USER_MAD_USER_RMPP,
     }

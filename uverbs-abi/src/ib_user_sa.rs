@@ -1,5 +1,5 @@
-//! `include/uapi/rdma/ib_user_sa.h`: path and service records of the subnet administrator, as the
-//! rdma_cm hands them out.
+//! `include/uapi/rdma/ib_user_sa.h`: the subnet administrator's path and service records, as
+//! returned by the rdma_cm.
 
 use crate::endian::{Be16, Be32, Be64};
 use crate::macros::header;
@@ -19,7 +19,7 @@ header! {
         IB_PATH_BIDIRECTIONAL = IB_PATH_OUTBOUND | IB_PATH_INBOUND_REVERSE,
     }
 
-    /// A path record in wire format, and its uses.
+    /// A path record in wire format, with its uses.
     pub struct IbPathRecData = ib_path_rec_data {
         /// `IB_PATH_*` bits.
         pub flags: u32,
@@ -75,25 +75,25 @@ header! {
     pub struct IbUserServiceRec = ib_user_service_rec {
         /// Service id.
         pub id: Be64,
-        /// Port that offers the service.
+        /// Port offering the service.
         pub gid: [u8; 16],
         /// P_Key to reach it with.
         pub pkey: Be16,
         /// Zero.
         pub reserved: [u8; 2],
-        /// Seconds that the record is valid.
+        /// Validity of the record, in seconds.
         pub lease: Be32,
         /// Service key.
         pub key: [u8; 16],
         /// Name, NUL padded.
         pub name: [u8; 64],
-        /// Data of the service's own.
+        /// Service-specific data.
         pub data_8: [u8; 16],
-        /// Data of the service's own.
+        /// Service-specific data.
         pub data_16: [Be16; 8],
-        /// Data of the service's own.
+        /// Service-specific data.
         pub data_32: [Be32; 4],
-        /// Data of the service's own.
+        /// Service-specific data.
         pub data_64: [Be64; 2],
     }
 }

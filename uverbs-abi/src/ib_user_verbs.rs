@@ -1,11 +1,10 @@
 //! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply
 //! per verb.
 //!
-//! The structs travel in a `write()` to `/dev/infiniband/uverbsN`, behind an [`IbUverbsCmdHdr`]
-//! (and for the extended commands an [`IbUverbsExCmdHdr`]), or inside the attributes of
-//! `UVERBS_METHOD_INVOKE_WRITE`. Several replies are shared with the newer ioctl methods. Driver
-//! data follows a struct directly: C has a flexible array there (`driver_data`), which is left out
-//! here.
+//! The structs travel in a `write()` to `/dev/infiniband/uverbsN` behind an [`IbUverbsCmdHdr`]
+//! (and, for extended commands, an [`IbUverbsExCmdHdr`]), or inside the attributes of
+//! `UVERBS_METHOD_INVOKE_WRITE`. The newer ioctl methods share several replies. Driver data
+//! directly follows a struct. C has a flexible array there (`driver_data`), omitted here.
 //!
 //! Handles are the kernel's object numbers, valid on one open file. `response` is the user address
 //! of the reply buffer.
@@ -21,7 +20,7 @@ header! {
         IB_USER_VERBS_ABI_VERSION = 6,
     }
 
-    /// First number of the commands that exist only in extended form.
+    /// First number of the commands with only an extended form.
     pub consts define: u32 {
         IB_USER_VERBS_CMD_THRESHOLD = 50,
     }
@@ -89,13 +88,13 @@ header! {
 
     /// Placement of data by an RDMA FLUSH (IBTA A19.4.1.1).
     pub flags IbPlacementType = ib_placement_type: u32 {
-        /// Visible to all of the responder.
+        /// Visible throughout the responder.
         IB_FLUSH_GLOBAL = 1 << 0,
         /// Survives a power failure of the responder.
         IB_FLUSH_PERSISTENT = 1 << 1,
     }
 
-    /// The range that an RDMA FLUSH covers (IBTA A19.4.1.2).
+    /// The range of an RDMA FLUSH (IBTA A19.4.1.2).
     pub enum IbSelectivityLevel = ib_selectivity_level: u32 {
         /// The given address range.
         IB_FLUSH_RANGE = 0,
@@ -129,18 +128,18 @@ header! {
         pub reserved: u32,
     }
 
-    /// Bits of [`IbUverbsCmdHdr::command`] that hold the command number.
+    /// Bits of [`IbUverbsCmdHdr::command`] for the command number.
     pub consts define: u32 {
         IB_USER_VERBS_CMD_COMMAND_MASK = 0xff,
     }
 
-    /// Bit of [`IbUverbsCmdHdr::command`] that announces an [`IbUverbsExCmdHdr`].
+    /// Bit of [`IbUverbsCmdHdr::command`] announcing an [`IbUverbsExCmdHdr`].
     pub consts define: u32 {
         IB_USER_VERBS_CMD_FLAG_EXTENDED = 0x8000_0000,
     }
 
-    /// Start of every command that is sent with `write()`; lengths in 32 bit words, the headers
-    /// included.
+    /// Start of every command sent with `write()`. Lengths count 32 bit words, including the
+    /// headers.
     pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
         pub command: u32,
@@ -150,8 +149,8 @@ header! {
         pub out_words: u16,
     }
 
-    /// Second header of extended commands; from here on lengths count 64 bit words, headers
-    /// excluded.
+    /// Second header of extended commands. From here on, lengths count 64 bit words, excluding
+    /// headers.
     pub request IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
         /// User address of the reply buffer.
         pub response: u64,
@@ -190,7 +189,7 @@ header! {
         pub fw_ver: u64,
         /// GUID of the device.
         pub node_guid: Be64,
-        /// GUID of the system that the device is part of.
+        /// GUID of the system containing the device.
         pub sys_image_guid: Be64,
         /// Largest memory region in bytes.
         pub max_mr_size: u64,
@@ -220,13 +219,13 @@ header! {
         pub max_mr: u32,
         /// Protection domains.
         pub max_pd: u32,
-        /// Reads and atomics that one queue pair serves at once.
+        /// Reads and atomics served at once by one queue pair.
         pub max_qp_rd_atom: u32,
         /// The same for an end-to-end context.
         pub max_ee_rd_atom: u32,
-        /// Reads and atomics that the device serves at once.
+        /// Reads and atomics served at once by the device.
         pub max_res_rd_atom: u32,
-        /// Reads and atomics that one queue pair may have outstanding.
+        /// Outstanding reads and atomics of one queue pair.
         pub max_qp_init_rd_atom: u32,
         /// The same for an end-to-end context.
         pub max_ee_init_rd_atom: u32,
@@ -250,7 +249,7 @@ header! {
         pub max_total_mcast_qp_attach: u32,
         /// Address handles.
         pub max_ah: u32,
-        /// Fast memory regions, which no kernel has any more.
+        /// Fast memory regions. Current kernels have none.
         pub max_fmr: u32,
         /// Maps per fast memory region.
         pub max_map_per_fmr: u32,
@@ -284,7 +283,7 @@ header! {
         IB_UVERBS_ODP_SUPPORT_IMPLICIT = 1 << 1,
     }
 
-    /// Operations that may touch on-demand paged memory on one transport.
+    /// Operations allowed on on-demand paged memory on one transport.
     pub flags IbUverbsOdpTransportCapBits = ib_uverbs_odp_transport_cap_bits: u32 {
         IB_UVERBS_ODP_SUPPORT_SEND = 1 << 0,
         IB_UVERBS_ODP_SUPPORT_RECV = 1 << 1,
@@ -350,7 +349,7 @@ header! {
         pub base: IbUverbsQueryDeviceResp,
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// On-demand paging.
         pub odp_caps: IbUverbsOdpCaps,
@@ -420,7 +419,7 @@ header! {
         pub sm_sl: u8,
         /// Propagation delay of the subnet, 4.096 us times 2 to this power.
         pub subnet_timeout: u8,
-        /// Initialization that the subnet manager did.
+        /// Initialization done by the subnet manager.
         pub init_type_reply: u8,
         /// Lanes in use, IBTA code: 1, 2, 4, 8, 16 for 1, 4, 8, 12, 2 lanes.
         pub active_width: u8,
@@ -458,7 +457,7 @@ header! {
     pub request IbUverbsOpenXrcd = ib_uverbs_open_xrcd {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Inode that names the domain, -1 for a private one.
+        /// Inode naming the domain, -1 for a private domain.
         pub fd: u32,
         /// `O_CREAT`, `O_EXCL`.
         pub oflags: u32,
@@ -484,7 +483,7 @@ header! {
         pub start: u64,
         /// Length in bytes.
         pub length: u64,
-        /// Address that the device uses for the first byte.
+        /// The device's address for the first byte.
         pub hca_va: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -498,7 +497,7 @@ header! {
         pub mr_handle: u32,
         /// Key for local use of the memory.
         pub lkey: u32,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
     }
 
@@ -514,7 +513,7 @@ header! {
         pub start: u64,
         /// Length in bytes.
         pub length: u64,
-        /// Address that the device uses for the first byte.
+        /// The device's address for the first byte.
         pub hca_va: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -527,7 +526,7 @@ header! {
     pub struct IbUverbsReregMrResp = ib_uverbs_rereg_mr_resp {
         /// Key for local use of the memory.
         pub lkey: u32,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
     }
 
@@ -554,7 +553,7 @@ header! {
     pub struct IbUverbsAllocMwResp = ib_uverbs_alloc_mw_resp {
         /// Handle of the memory window.
         pub mw_handle: u32,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
     }
 
@@ -580,7 +579,7 @@ header! {
     pub request IbUverbsCreateCq = ib_uverbs_create_cq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Completions to make room for.
         pub cqe: u32,
@@ -602,7 +601,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub request IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Completions to make room for.
         pub cqe: u32,
@@ -633,7 +632,7 @@ header! {
         pub base: IbUverbsCreateCqResp,
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
     }
 
@@ -650,7 +649,7 @@ header! {
     /// Reply to [`IB_USER_VERBS_CMD_RESIZE_CQ`].
     #[repr(align(8))]
     pub struct IbUverbsResizeCqResp = ib_uverbs_resize_cq_resp {
-        /// Completions that fit.
+        /// Capacity in completions.
         pub cqe: u32,
         /// Zero.
         pub reserved: u32,
@@ -666,8 +665,8 @@ header! {
         pub ne: u32,
     }
 
-    /// The operation that completed, [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`, and
-    /// `129` for RDMA write with immediate).
+    /// The completed operation, [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`; `129` for
+    /// RDMA write with immediate).
     pub enum IbUverbsWcOpcode = ib_uverbs_wc_opcode: u32 {
         IB_UVERBS_WC_SEND = 0,
         IB_UVERBS_WC_RDMA_WRITE = 1,
@@ -681,9 +680,9 @@ header! {
         IB_UVERBS_WC_ATOMIC_WRITE = 9,
     }
 
-    /// One work completion, also the element of rxe's mapped completion queue.
+    /// One work completion, which is also the element of rxe's mapped completion queue.
     pub struct IbUverbsWc = ib_uverbs_wc {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// `ibv_wc_status` number, 0 for success.
         pub status: u32,
@@ -697,7 +696,7 @@ header! {
         pub ex: IbUverbsWcEx,
         /// Queue pair number.
         pub qp_num: u32,
-        /// Queue pair that a datagram came from.
+        /// Source queue pair of a datagram.
         pub src_qp: u32,
         /// `ibv_wc_flags` bits: 1 GRH, 2 immediate, 4 checksum ok, 8 invalidated.
         pub wc_flags: u32,
@@ -707,7 +706,7 @@ header! {
         pub slid: u16,
         /// Service level.
         pub sl: u8,
-        /// Low bits of the LID that a datagram was sent to.
+        /// Low bits of a datagram's destination LID.
         pub dlid_path_bits: u8,
         /// Port, from 1.
         pub port_num: u8,
@@ -715,18 +714,18 @@ header! {
         pub reserved: u8,
     }
 
-    /// Immediate data, or the key that a send with invalidate killed.
+    /// Immediate data, or the key invalidated by a send with invalidate.
     pub union IbUverbsWcEx = ib_uverbs_wc.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key to invalidate, or that was invalidated.
+        /// The remote key, to invalidate or already invalidated.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POLL_CQ`]; `count` times [`IbUverbsWc`] follows.
     #[repr(align(8))]
     pub struct IbUverbsPollCqResp = ib_uverbs_poll_cq_resp {
-        /// Completions that follow.
+        /// Number of following completions.
         pub count: u32,
         /// Zero.
         pub reserved: u32,
@@ -752,9 +751,9 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_CQ`].
     pub struct IbUverbsDestroyCqResp = ib_uverbs_destroy_cq_resp {
-        /// Number of completion events that the kernel delivered for the CQ.
+        /// Number of completion events delivered by the kernel for the CQ.
         pub comp_events_reported: u32,
-        /// Number of asynchronous events that the kernel delivered for the CQ.
+        /// Number of asynchronous events delivered by the kernel for the CQ.
         pub async_events_reported: u32,
     }
 
@@ -800,7 +799,7 @@ header! {
         pub qp_attr_mask: u32,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u32,
-        /// State that the caller assumes.
+        /// State assumed by the caller.
         pub cur_qp_state: u32,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u32,
@@ -814,15 +813,15 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations that the peer may perform.
+        /// Operations allowed to the peer.
         pub qp_access_flags: u32,
         /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
         /// Address of the alternate path.
         pub alt_ah_attr: IbUverbsAhAttr,
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -846,11 +845,11 @@ header! {
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
         pub timeout: u8,
         /// Retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 means for ever.
+        /// Retries after receiver not ready; 7 retries forever.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
@@ -864,7 +863,7 @@ header! {
     pub request IbUverbsCreateQp = ib_uverbs_create_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -874,9 +873,9 @@ header! {
         pub recv_cq_handle: u32,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -908,7 +907,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub request IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -918,9 +917,9 @@ header! {
         pub recv_cq_handle: u32,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -950,7 +949,7 @@ header! {
     pub request IbUverbsOpenQp = ib_uverbs_open_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -968,9 +967,9 @@ header! {
         pub qp_handle: u32,
         /// Queue pair number.
         pub qpn: u32,
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -988,7 +987,7 @@ header! {
         pub base: IbUverbsCreateQpResp,
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
     }
 
@@ -1026,7 +1025,7 @@ header! {
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Mask of the attributes that are requested or given.
+        /// Mask of the attributes requested or given.
         pub attr_mask: u32,
     }
 
@@ -1037,9 +1036,9 @@ header! {
         pub dest: IbUverbsQpDest,
         /// Alternate path.
         pub alt_dest: IbUverbsQpDest,
-        /// Send work requests that fit.
+        /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
-        /// Receive work requests that fit.
+        /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Scatter/gather elements per send.
         pub max_send_sge: u32,
@@ -1055,7 +1054,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations that the peer may perform.
+        /// Operations allowed to the peer.
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
@@ -1063,7 +1062,7 @@ header! {
         pub alt_pkey_index: u16,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u8,
-        /// State that the caller assumes.
+        /// State assumed by the caller.
         pub cur_qp_state: u8,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u8,
@@ -1079,11 +1078,11 @@ header! {
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
         pub timeout: u8,
         /// Retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 means for ever.
+        /// Retries after receiver not ready; 7 retries forever.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
@@ -1104,7 +1103,7 @@ header! {
         pub alt_dest: IbUverbsQpDest,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Mask of the attributes that are requested or given.
+        /// Mask of the attributes requested or given.
         pub attr_mask: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -1114,7 +1113,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations that the peer may perform.
+        /// Operations allowed to the peer.
         pub qp_access_flags: u32,
         /// Index in the P_Key table.
         pub pkey_index: u16,
@@ -1122,7 +1121,7 @@ header! {
         pub alt_pkey_index: u16,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u8,
-        /// State that the caller assumes.
+        /// State assumed by the caller.
         pub cur_qp_state: u8,
         /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
         pub path_mtu: u8,
@@ -1138,11 +1137,11 @@ header! {
         pub min_rnr_timer: u8,
         /// Port, from 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits for ever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
         pub timeout: u8,
         /// Retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 means for ever.
+        /// Retries after receiver not ready; 7 retries forever.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
@@ -1166,7 +1165,7 @@ header! {
     pub struct IbUverbsExModifyQpResp = ib_uverbs_ex_modify_qp_resp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
     }
 
@@ -1182,12 +1181,12 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
-        /// Number of events that the kernel delivered for the object. Wait for that many before
-        /// releasing its memory.
+        /// Events delivered by the kernel for the object. Wait for all of them before releasing
+        /// its memory.
         pub events_reported: u32,
     }
 
-    /// A scatter/gather element as it follows work requests in post commands.
+    /// A scatter/gather element behind the work requests in post commands.
     pub struct IbUverbsSge = ib_uverbs_sge {
         /// User address of the first byte.
         pub addr: u64,
@@ -1219,7 +1218,7 @@ header! {
 
     /// A send work request of [`IbUverbsPostSend`].
     pub request IbUverbsSendWr = ib_uverbs_send_wr {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Scatter/gather elements of the request.
         pub num_sge: u32,
@@ -1237,7 +1236,7 @@ header! {
     pub union IbUverbsSendWrEx = ib_uverbs_send_wr.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key to invalidate, or that was invalidated.
+        /// The remote key, to invalidate or already invalidated.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
@@ -1255,7 +1254,7 @@ header! {
     pub struct IbUverbsSendWrRdma = ib_uverbs_send_wr.wr.rdma {
         /// Address at the peer.
         pub remote_addr: u64,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -1269,7 +1268,7 @@ header! {
         pub compare_add: u64,
         /// Swap operand.
         pub swap: u64,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -1294,23 +1293,23 @@ header! {
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Work requests that follow.
+        /// Number of following work requests.
         pub wr_count: u32,
         /// Scatter/gather elements of all requests.
         pub sge_count: u32,
-        /// Size of one work request that follows, in bytes.
+        /// Size of each following work request, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SEND`].
     pub struct IbUverbsPostSendResp = ib_uverbs_post_send_resp {
-        /// Number of work requests at the end of the list that were not posted.
+        /// Number of work requests not posted, at the end of the list.
         pub bad_wr: u32,
     }
 
     /// A receive work request of [`IbUverbsPostRecv`] and [`IbUverbsPostSrqRecv`].
     pub request IbUverbsRecvWr = ib_uverbs_recv_wr {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Scatter/gather elements of the request.
         pub num_sge: u32,
@@ -1325,17 +1324,17 @@ header! {
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Work requests that follow.
+        /// Number of following work requests.
         pub wr_count: u32,
         /// Scatter/gather elements of all requests.
         pub sge_count: u32,
-        /// Size of one work request that follows, in bytes.
+        /// Size of each following work request, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_RECV`].
     pub struct IbUverbsPostRecvResp = ib_uverbs_post_recv_resp {
-        /// Number of work requests at the end of the list that were not posted.
+        /// Number of work requests not posted, at the end of the list.
         pub bad_wr: u32,
     }
 
@@ -1346,17 +1345,17 @@ header! {
         pub response: u64,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Work requests that follow.
+        /// Number of following work requests.
         pub wr_count: u32,
         /// Scatter/gather elements of all requests.
         pub sge_count: u32,
-        /// Size of one work request that follows, in bytes.
+        /// Size of each following work request, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SRQ_RECV`].
     pub struct IbUverbsPostSrqRecvResp = ib_uverbs_post_srq_recv_resp {
-        /// Number of work requests at the end of the list that were not posted.
+        /// Number of work requests not posted, at the end of the list.
         pub bad_wr: u32,
     }
 
@@ -1364,7 +1363,7 @@ header! {
     pub request IbUverbsCreateAh = ib_uverbs_create_ah {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -1423,7 +1422,7 @@ header! {
         pub reserved: u16,
     }
 
-    /// Fields that a flow specification matches: Ethernet header.
+    /// Fields matched by a flow specification: Ethernet header.
     pub request IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
         /// Destination MAC address.
         pub dst_mac: [u8; 6],
@@ -1441,11 +1440,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowEthFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowEthFilter,
     }
 
-    /// Fields that a flow specification matches: IPv4.
+    /// Fields matched by a flow specification: IPv4.
     pub request IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
         /// Source address.
         pub src_ip: Be32,
@@ -1467,11 +1466,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowIpv4Filter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowIpv4Filter,
     }
 
-    /// Fields that a flow specification matches: TCP and UDP.
+    /// Fields matched by a flow specification: TCP and UDP.
     pub request IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
         /// Destination port.
         pub dst_port: Be16,
@@ -1485,11 +1484,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowTcpUdpFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowTcpUdpFilter,
     }
 
-    /// Fields that a flow specification matches: IPv6.
+    /// Fields matched by a flow specification: IPv6.
     pub request IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
         /// Source address.
         pub src_ip: [u8; 16],
@@ -1513,7 +1512,7 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowIpv6Filter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowIpv6Filter,
     }
 
@@ -1553,7 +1552,7 @@ header! {
         pub reserved1: u32,
     }
 
-    /// Fields that a flow specification matches: tunnel id.
+    /// Fields matched by a flow specification: tunnel id.
     pub request IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
         /// VXLAN VNI or the like.
         pub tunnel_id: Be32,
@@ -1565,11 +1564,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowTunnelFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowTunnelFilter,
     }
 
-    /// Fields that a flow specification matches: ESP.
+    /// Fields matched by a flow specification: ESP.
     pub request IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
         /// Security parameters index.
         pub spi: u32,
@@ -1583,11 +1582,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowSpecEspFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowSpecEspFilter,
     }
 
-    /// Fields that a flow specification matches: GRE.
+    /// Fields matched by a flow specification: GRE.
     pub request IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
         /// First 16 bits of the GRE header: flags and version.
         pub c_ks_res0_ver: Be16,
@@ -1603,11 +1602,11 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowGreFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowGreFilter,
     }
 
-    /// Fields that a flow specification matches: MPLS.
+    /// Fields matched by a flow specification: MPLS.
     pub request IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
         /// A whole label stack entry.
         pub label: Be32,
@@ -1619,7 +1618,7 @@ header! {
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowMplsFilter,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: IbUverbsFlowMplsFilter,
     }
 
@@ -1628,11 +1627,11 @@ header! {
     pub request IbUverbsFlowAttr = ib_uverbs_flow_attr {
         /// `ibv_flow_attr_type` number.
         pub r#type: u32,
-        /// Bytes of the specifications that follow.
+        /// Bytes of the following specifications.
         pub size: u16,
         /// Priority, 0 first.
         pub priority: u16,
-        /// Specifications that follow.
+        /// Number of following specifications.
         pub num_of_specs: u8,
         /// Zero.
         pub reserved: [u8; 2],
@@ -1672,11 +1671,11 @@ header! {
     pub request IbUverbsCreateSrq = ib_uverbs_create_srq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1688,13 +1687,13 @@ header! {
     pub request IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// [`IbUverbsSrqType`](crate::ib_user_ioctl_verbs::IbUverbsSrqType).
         pub srq_type: u32,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1712,7 +1711,7 @@ header! {
     pub struct IbUverbsCreateSrqResp = ib_uverbs_create_srq_resp {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1725,9 +1724,9 @@ header! {
     pub request IbUverbsModifySrq = ib_uverbs_modify_srq {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Mask of the attributes that are requested or given.
+        /// Mask of the attributes requested or given.
         pub attr_mask: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Raises an event when fewer receives than this are left.
         pub srq_limit: u32,
@@ -1745,7 +1744,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_QUERY_SRQ`].
     pub struct IbUverbsQuerySrqResp = ib_uverbs_query_srq_resp {
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1767,8 +1766,8 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
-        /// Number of events that the kernel delivered for the object. Wait for that many before
-        /// releasing its memory.
+        /// Events delivered by the kernel for the object. Wait for all of them before releasing
+        /// its memory.
         pub events_reported: u32,
     }
 
@@ -1778,13 +1777,13 @@ header! {
         pub comp_mask: u32,
         /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
         pub wq_type: u32,
-        /// Caller's cookie, given back with events; never interpreted.
+        /// Caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1798,11 +1797,11 @@ header! {
     pub struct IbUverbsExCreateWqResp = ib_uverbs_ex_create_wq_resp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
-        /// Work requests that fit.
+        /// Capacity in work requests.
         pub max_wr: u32,
         /// Scatter/gather elements per work request.
         pub max_sge: u32,
@@ -1822,10 +1821,10 @@ header! {
     pub struct IbUverbsExDestroyWqResp = ib_uverbs_ex_destroy_wq_resp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
-        /// Number of events that the kernel delivered for the object. Wait for that many before
-        /// releasing its memory.
+        /// Events delivered by the kernel for the object. Wait for all of them before releasing
+        /// its memory.
         pub events_reported: u32,
         /// Zero.
         pub reserved: u32,
@@ -1833,13 +1832,13 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
     pub request IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
-        /// Mask of the attributes that are requested or given.
+        /// Mask of the attributes requested or given.
         pub attr_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
         /// State, `ibv_wq_state` number.
         pub wq_state: u32,
-        /// State that the caller assumes.
+        /// State assumed by the caller.
         pub curr_wq_state: u32,
         /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub flags: u32,
@@ -1865,7 +1864,7 @@ header! {
     pub struct IbUverbsExCreateRwqIndTableResp = ib_uverbs_ex_create_rwq_ind_table_resp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
@@ -1881,7 +1880,7 @@ header! {
         pub ind_tbl_handle: u32,
     }
 
-    /// When completions raise an event: after this many, or this many microseconds.
+    /// When completions raise an event: after this many completions or microseconds.
     pub request IbUverbsCqModeration = ib_uverbs_cq_moderation {
         /// Completions per event.
         pub cq_count: u16,
@@ -1893,7 +1892,7 @@ header! {
     pub request IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Mask of the attributes that are requested or given.
+        /// Mask of the attributes requested or given.
         pub attr_mask: u32,
         /// The new moderation.
         pub attr: IbUverbsCqModeration,
@@ -1901,14 +1900,14 @@ header! {
         pub reserved: u32,
     }
 
-    /// Size of a device name in bytes, the final NUL included.
+    /// Size of a device name in bytes, including the final NUL.
     pub consts define: usize {
         IB_DEVICE_NAME_MAX = 64,
     }
 
     /// Device capabilities. The low 32 bits are [`IbUverbsQueryDeviceResp::device_cap_flags`], all
-    /// of them [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. Old kernels may set the missing
-    /// bits without a meaning.
+    /// of them [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. On old kernels, the missing
+    /// bits may be set but mean nothing.
     pub flags IbUverbsDeviceCapFlags = ib_uverbs_device_cap_flags: u64 {
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0,
         IB_UVERBS_DEVICE_BAD_PKEY_CNTR = 1 << 1,
@@ -1952,11 +1951,10 @@ header! {
         IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
 
-    /// Page that a driver keeps current for user space, to turn device cycles into wall clock
-    /// nanoseconds.
+    /// A page kept current by a driver, for converting device cycles into wall clock nanoseconds.
     ///
-    /// It is a sequence lock: read `sign`, the rest, then `sign` again, and retry if it changed or
-    /// is odd.
+    /// It is a sequence lock: read `sign`, the rest, then `sign` again. Retry if it changed or is
+    /// odd.
     pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
         /// Sequence number; odd while the kernel writes.
         pub sign: u32,

@@ -1,5 +1,5 @@
-//! The layout records that the `header!` macro writes for each type and constant. The golden test
-//! compares them with the kernel's own headers, so that no second list needs maintenance.
+//! The layout records written by the `header!` macro for each type and constant. The golden test
+//! compares them with the kernel's own headers, so no second list needs maintenance.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -24,7 +24,7 @@ pub enum Item {
 /// A struct or a union.
 #[derive(Debug)]
 pub struct Type {
-    /// C tag, or the path of members that leads to a type without one.
+    /// C tag, or the path of members leading to an untagged type.
     pub c_name: &'static str,
     /// Name of the Rust type.
     pub rust_name: &'static str,
@@ -41,7 +41,7 @@ pub struct Type {
 /// A field of a [`Type`].
 #[derive(Debug)]
 pub struct Field {
-    /// Name as written in Rust, so `r#type` for C's `type`.
+    /// Name in Rust: `r#type` for C's `type`.
     pub name: &'static str,
     /// Offset in bytes from the start of the type.
     pub offset: usize,
@@ -62,13 +62,13 @@ pub struct Constants {
     pub constants: &'static [(&'static str, i128)],
 }
 
-/// Returns the size of the field that `field` selects.
+/// Returns the size of the field selected by `field`.
 #[must_use]
 pub const fn size_of_field<S, F>(_field: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Returns the number of words of `word` bytes that hold the largest of `sizes`.
+/// Returns the number of words of `word` bytes needed for the largest of `sizes`.
 #[must_use]
 pub const fn words(sizes: &[usize], word: usize) -> usize {
     let mut largest = 0;
@@ -82,7 +82,7 @@ pub const fn words(sizes: &[usize], word: usize) -> usize {
     largest.div_ceil(word)
 }
 
-/// Reads the member `T` that lies at the start of the union `U`.
+/// Reads the member `T` at the start of the union `U`.
 #[inline(always)]
 pub(crate) fn read_member<U: IntoBytes + Immutable, T: FromBytes>(union: &U) -> T {
     const { assert!(size_of::<T>() <= size_of::<U>()) }
@@ -92,7 +92,7 @@ pub(crate) fn read_member<U: IntoBytes + Immutable, T: FromBytes>(union: &U) -> 
     }
 }
 
-/// A union `U` that starts with `member` and is zero behind it.
+/// Returns a union `U` with `member` at its start, zero behind it.
 #[inline(always)]
 pub(crate) fn write_member<U: FromBytes + IntoBytes, T: IntoBytes + Immutable>(member: &T) -> U {
     const { assert!(size_of::<T>() <= size_of::<U>()) }

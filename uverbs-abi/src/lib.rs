@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `struct ib_uverbs_wc` | [`IbUverbsWc`], `#[repr(C)]`, zerocopy's `FromBytes`, `IntoBytes` |
 //! | `struct ib_uverbs_alloc_pd` | [`IbUverbsAllocPd`], input of the kernel: no `FromBytes` |
-//! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype that keeps unknown numbers |
-//! | `enum ib_uverbs_access_flags` | [`IbUverbsAccessFlags`], bitflags that keep unknown bits |
+//! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype keeping unknown numbers |
+//! | `enum ib_uverbs_access_flags` | [`IbUverbsAccessFlags`], bitflags keeping unknown bits |
 //! | ids, `#define`s, enums without name | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
 //! | `union` | words with typed conversions by value, e.g. `RxeSendWrOp::from_rdma` |
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
@@ -36,9 +36,9 @@
 //!
 //! # Features
 //!
-//! uverbs and RDMA netlink are always included; a feature adds the headers of one subsystem. All
-//! features are on by default. The libraries of this project enable only those that they use,
-//! because derives make every header slow to compile.
+//! uverbs and RDMA netlink are always included. Each feature adds the headers of one subsystem and
+//! is on by default. The libraries of this project enable only the ones they use, because derives
+//! make every header slow to compile.
 //!
 //! | feature | modules |
 //! |---|---|
@@ -49,7 +49,7 @@
 //! | `layout` | the layout of every definition as data, for the golden test |
 //!
 //! All layouts are compared with the kernel's own headers: `cargo xtask abi` compiles a probe
-//! against them and writes `golden/`, and the test `golden` compares this crate with those files.
+//! against them and writes `golden/`. The test `golden` compares this crate with those files.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -68,7 +68,7 @@ mod macros;
 
 pub use endian::{Be16, Be32, Be64};
 
-/// Declares the modules of headers, and `HEADERS` for the golden test.
+/// Declares the modules of headers, plus `HEADERS` for the golden test.
 macro_rules! headers {
     ($( $(#[cfg($cfg:meta)])? $module:ident ),* $(,)?) => {
         $( $(#[cfg($cfg)])? pub mod $module; )*
@@ -106,5 +106,5 @@ headers! {
     socket,
 }
 
-// The kernel's __aligned_u64 is aligned to 8 on all architectures, Rust's u64 not on 32 bit x86.
+// The kernel's __aligned_u64 is aligned to 8 everywhere. Rust's u64 is not on 32-bit x86.
 static_assertions::const_assert_eq!(align_of::<u64>(), 8);

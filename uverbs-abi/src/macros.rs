@@ -1,4 +1,4 @@
-//! `header!`: defines the types and constants of one kernel header, in nearly ordinary Rust, and
+//! `header!`: defines the types and constants of one kernel header in nearly ordinary Rust. It also
 //! records their layout for the golden test.
 //!
 //! | item | becomes |
@@ -8,25 +8,25 @@
 //! | `pub union Name = c_name: u64 { pub m: Type => as_m, from_m, .. }` | words with conversions |
 //! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown numbers are kept |
 //! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | bitflags: unknown bits are kept |
-//! | `pub consts c_name: u16 { C_NAME = 0, .. }` | constants of that C enum |
+//! | `pub consts c_name: u16 { C_NAME = 0, .. }` | constants of the C enum |
 //!
-//! `consts anonymous` stands for C enums without a name, and `consts define` for `#define`s.
+//! `consts anonymous` stands for C enums without a name, `consts define` for `#define`s.
 //!
 //! Derives dominate the time to compile this crate. zerocopy's `FromBytes` alone, with four impls
-//! for each field, takes more than half of it, so a `request` does not have it. An input with an
-//! array of more than 32 elements is a `struct` nevertheless, because its `Default` comes from
-//! `FromBytes`. `KnownLayout`, which only borrowed views of bytes need, is derived nowhere, because
-//! every user copies by value. Enums and flags have no zerocopy traits: C declares the fields that
-//! hold them as integers, and so does this crate.
+//! for each field, takes more than half of it, so a `request` lacks it. An input with an array of
+//! more than 32 elements is a `struct` nevertheless, because its `Default` comes from `FromBytes`.
+//! `KnownLayout` is only needed for borrowed views of bytes. No type derives it, because every user
+//! copies by value. Enums and flags have no zerocopy traits: their fields are integers, here as in
+//! C.
 //!
-//! A type that C declares inside another one is named by its path: `ib_uverbs_send_wr.wr.rdma`. In
-//! a struct, `field: Type | other` means that C's anonymous union also names the field `other`, and
-//! `field: Type [a b]` means that C also accesses `a` and `b` of `Type` without naming the field.
-//! Fields named `_pad..` are padding that C leaves implicit. C's flexible array members are left
-//! out; `#[repr(align(8))]` replaces one that raises the alignment.
+//! A type declared inside another one in C is named by its path: `ib_uverbs_send_wr.wr.rdma`. In a
+//! struct, `field: Type | other` means C's anonymous union has the second name `other` for the
+//! field. `field: Type [a b]` means C also accesses `a` and `b` of `Type` without naming the field.
+//! Fields named `_pad..` are padding, implicit in C. C's flexible array members are omitted;
+//! `#[repr(align(8))]` replaces one that raises the alignment.
 
-/// Defines the types and constants of a kernel header, and `LAYOUT`, which describes them to the
-/// golden test.
+/// Defines the types and constants of a kernel header. Also defines `LAYOUT`, their description for
+/// the golden test.
 macro_rules! header {
     ($path:literal;
      $( $(#[$m:meta])* pub $kind:ident $name:ident $(= $c:ident $(. $cp:ident)*)? $(: $repr:ident)? { $($body:tt)* } )*
@@ -140,8 +140,8 @@ macro_rules! item {
                 pub const $n: Self = Self($v);
             )*
 
-            /// Returns the C name of this value, or `None` for a number that the kernel header does
-            /// not name.
+            /// Returns the C name of this value, or `None` for a number without a name in the
+            /// kernel header.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 const NAMES: &[($repr, &str)] = &[$(($v, stringify!($n))),*];

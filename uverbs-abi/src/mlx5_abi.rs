@@ -1,4 +1,4 @@
-//! `include/uapi/rdma/mlx5-abi.h`: data that the mlx5 driver reads and writes behind the common
+//! `include/uapi/rdma/mlx5-abi.h`: data read and written by the mlx5 driver behind the common
 //! uverbs structs.
 
 use crate::ib_user_verbs::IbUverbsClockInfo;
@@ -43,7 +43,7 @@ header! {
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of these registers that are not shared.
+        /// How many of these registers are not shared.
         pub num_low_latency_bfregs: u32,
     }
 
@@ -62,13 +62,13 @@ header! {
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of these registers that are not shared.
+        /// How many of these registers are not shared.
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Newest CQE format that the library reads.
+        /// Newest CQE format supported by the library.
         pub max_cqe_version: u8,
         /// Zero.
         pub reserved0: u8,
@@ -90,14 +90,14 @@ header! {
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG = 1 << 5,
     }
 
-    /// Commands that take driver data, [`Mlx5IbAllocUcontextResp::cmds_supp_uhw`].
+    /// Commands with driver data, [`Mlx5IbAllocUcontextResp::cmds_supp_uhw`].
     pub flags Mlx5UserCmdsSuppUhw = mlx5_user_cmds_supp_uhw: u8 {
         MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE = 1 << 0,
         MLX5_USER_CMDS_SUPP_UHW_CREATE_AH = 1 << 1,
     }
 
-    /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]; one
-    /// above the firmware's number, so that 0 stands for a kernel that does not report it.
+    /// Headers a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]. The
+    /// values are one above the firmware's; 0 comes from kernels that do not report the mode.
     pub enum Mlx5UserInlineMode = mlx5_user_inline_mode: u8 {
         MLX5_USER_INLINE_MODE_NA = 0,
         MLX5_USER_INLINE_MODE_NONE = 1,
@@ -106,7 +106,7 @@ header! {
         MLX5_USER_INLINE_MODE_TCP_UDP = 4,
     }
 
-    /// ESP offload that the device has, bit of [`Mlx5IbAllocUcontextResp::flow_action_flags`].
+    /// The device's ESP offloads, bits of [`Mlx5IbAllocUcontextResp::flow_action_flags`].
     pub consts anonymous: u16 {
         MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM = 1,
         MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_REQ_METADATA = 2,
@@ -131,7 +131,7 @@ header! {
         pub max_rq_desc_sz: u16,
         /// WQE basic blocks (64 bytes) of a send queue.
         pub max_send_wqebb: u32,
-        /// Receive work requests that fit.
+        /// Capacity of a receive queue, in work requests.
         pub max_recv_wr: u32,
         /// Work requests of a shared receive queue.
         pub max_srq_recv_wr: u32,
@@ -141,7 +141,7 @@ header! {
         pub flow_action_flags: u16,
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// CQE format in use; with 1, completions carry a user index.
         pub cqe_version: u8,
@@ -157,9 +157,9 @@ header! {
         pub log_uar_size: u32,
         /// Doorbell pages per system page.
         pub num_uars_per_page: u32,
-        /// Doorbell registers that can be allocated later.
+        /// Doorbell registers available for later allocation.
         pub num_dyn_bfregs: u32,
-        /// Memory key that discards writes.
+        /// Memory key for discarding writes.
         pub dump_fill_mkey: u32,
     }
 
@@ -263,7 +263,7 @@ header! {
     pub struct Mlx5IbDciStreamsCaps = mlx5_ib_dci_streams_caps {
         /// Concurrent streams, log2.
         pub max_log_num_concurent: u8,
-        /// Streams that may fail before the QP does, log2.
+        /// Streams allowed to fail before the QP does, log2.
         pub max_log_num_errored: u8,
     }
 
@@ -289,7 +289,7 @@ header! {
     pub struct Mlx5IbQueryDeviceResp = mlx5_ib_query_device_resp {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// TCP segmentation.
         pub tso_caps: Mlx5IbTsoCaps,
@@ -313,7 +313,7 @@ header! {
         pub dci_streams_caps: Mlx5IbDciStreamsCaps,
         /// Zero.
         pub reserved: u16,
-        /// Metadata register C0 that rules of this port match.
+        /// Metadata register C0, matched by this port's rules.
         pub reg_c0: Mlx5IbUapiReg,
     }
 
@@ -376,7 +376,7 @@ header! {
         pub flags: u32,
         /// Zero.
         pub reserved0: u32,
-        /// Index that completions carry to find the queue.
+        /// The queue's index in its completions.
         pub uidx: u32,
         /// Zero.
         pub reserved1: u32,
@@ -394,7 +394,7 @@ header! {
     pub request Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
         /// Concurrent streams, log2.
         pub log_num_concurent: u8,
-        /// Streams that may fail before the QP does, log2.
+        /// Streams allowed to fail before the QP does, log2.
         pub log_num_errored: u8,
     }
 
@@ -412,7 +412,7 @@ header! {
         pub rq_wqe_shift: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
-        /// Index that completions carry to find the queue.
+        /// The queue's index in its completions.
         pub uidx: u32,
         /// Doorbell register.
         pub bfreg_index: u32,
@@ -421,7 +421,7 @@ header! {
         pub sq_buf_addr: u64 | access_key,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
-        /// Streams to ask for.
+        /// Streams to request.
         pub dci_streams: Mlx5IbCreateQpDciStreams,
         /// Zero.
         pub reserved: u16,
@@ -432,7 +432,7 @@ header! {
         MLX5_RX_HASH_FUNC_TOEPLITZ = 1 << 0,
     }
 
-    /// Header fields that the hash covers, [`Mlx5IbCreateQpRss::rx_hash_fields_mask`].
+    /// Header fields covered by the hash, [`Mlx5IbCreateQpRss::rx_hash_fields_mask`].
     pub flags Mlx5RxHashFields = mlx5_rx_hash_fields: u64 {
         MLX5_RX_HASH_SRC_IPV4 = 1 << 0,
         MLX5_RX_HASH_DST_IPV4 = 1 << 1,
@@ -499,7 +499,7 @@ header! {
     pub request Mlx5IbAllocMw = mlx5_ib_alloc_mw {
         /// Which optional parts are valid.
         pub comp_mask: u32,
-        /// Entries that the window can refer to indirectly.
+        /// Entries the window can refer to indirectly.
         pub num_klms: u8,
         /// Zero.
         pub reserved1: u8,
@@ -522,7 +522,7 @@ header! {
         pub rq_wqe_count: u32,
         /// log2 of the bytes of a receive WQE.
         pub rq_wqe_shift: u32,
-        /// Index that completions carry to find the queue.
+        /// The queue's index in its completions.
         pub user_index: u32,
         /// [`MLX5_WQ_FLAG_SIGNATURE`].
         pub flags: u32,
@@ -532,15 +532,15 @@ header! {
         pub single_stride_log_num_of_bytes: u32,
         /// Strides per WQE, log2.
         pub single_wqe_log_num_of_strides: u32,
-        /// Nonzero to place packets 2 bytes into a stride, so that IP headers are aligned.
+        /// Nonzero to place packets 2 bytes into a stride, aligning IP headers.
         pub two_byte_shift_en: u32,
     }
 
     /// Driver reply to create AH.
     pub struct Mlx5IbCreateAhResp = mlx5_ib_create_ah_resp {
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
-        /// Destination MAC address that the kernel resolved.
+        /// Destination MAC address resolved by the kernel.
         pub dmac: [u8; 6],
         /// Zero.
         pub reserved: [u8; 6],
@@ -573,7 +573,7 @@ header! {
 
     /// Driver reply to modify QP.
     pub struct Mlx5IbModifyQpResp = mlx5_ib_modify_qp_resp {
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// Number of the dynamically connected target.
         pub dctn: u32,
@@ -585,7 +585,7 @@ header! {
 
     /// Driver reply to create WQ.
     pub struct Mlx5IbCreateWqResp = mlx5_ib_create_wq_resp {
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// Zero.
         pub reserved: u32,
@@ -593,7 +593,7 @@ header! {
 
     /// Driver reply to create RWQ indirection table.
     pub struct Mlx5IbCreateRwqIndTblResp = mlx5_ib_create_rwq_ind_tbl_resp {
-        /// Bytes of reply that the kernel filled.
+        /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
         /// Zero.
         pub reserved: u32,
@@ -613,7 +613,7 @@ header! {
         MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1,
         MLX5_IB_MMAP_WC_PAGE = 2,
         MLX5_IB_MMAP_NC_PAGE = 3,
-        /// The device's clock register; 5 for the sake of old libraries.
+        /// The device's clock register; 5 for compatibility with old libraries.
         MLX5_IB_MMAP_CORE_CLOCK = 5,
         MLX5_IB_MMAP_ALLOC_WC = 6,
         MLX5_IB_MMAP_CLOCK_INFO = 7,
@@ -634,7 +634,7 @@ header! {
     pub request Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
         /// The unit counted: 0 packets, 1 bytes.
         pub description: u32,
-        /// Index of this count in the values that reading the counters returns.
+        /// Index of this count among the values returned by reading the counters.
         pub index: u32,
     }
 
@@ -651,7 +651,7 @@ header! {
     /// Driver input of create flow; `ncounters_data` times [`Mlx5IbFlowCountersData`] follows.
     #[repr(align(8))]
     pub request Mlx5IbCreateFlow = mlx5_ib_create_flow {
-        /// Elements that follow.
+        /// Number of following elements.
         pub ncounters_data: u32,
         /// Zero.
         pub reserved: u32,

@@ -1,7 +1,7 @@
-//! `include/uapi/rdma/mlx5_user_ioctl_cmds.h`: objects, methods and attributes that mlx5 adds to
-//! the uverbs ioctl.
+//! `include/uapi/rdma/mlx5_user_ioctl_cmds.h`: objects, methods and attributes added by mlx5 to the
+//! uverbs ioctl.
 //!
-//! All ids lie in the driver namespace, from `0x1000` on, counted anew for every object and method.
+//! All ids lie in the driver namespace, from `0x1000` on. Each object and method counts them anew.
 
 use crate::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS_WITH_UHW;
 use crate::macros::header;
@@ -9,12 +9,12 @@ use crate::macros::header;
 header! {
     "rdma/mlx5_user_ioctl_cmds.h";
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_FLOW_ACTION_ESP_CREATE`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_FLOW_ACTION_ESP_CREATE`.
     pub consts mlx5_ib_create_flow_action_attrs: u16 {
         MLX5_IB_ATTR_CREATE_FLOW_ACTION_FLAGS = 0x1000,
     }
 
-    /// Method that mlx5 adds to `UVERBS_OBJECT_DM`.
+    /// Method added by mlx5 to `UVERBS_OBJECT_DM`.
     pub consts mlx5_ib_dm_methods: u16 {
         MLX5_IB_METHOD_DM_MAP_OP_ADDR = 0x1000,
         MLX5_IB_METHOD_DM_QUERY = 0x1001,
@@ -36,7 +36,7 @@ header! {
         MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH = 0x1003,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_DM_ALLOC`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_DM_ALLOC`.
     pub consts mlx5_ib_alloc_dm_attrs: u16 {
         MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET = 0x1000,
         MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX = 0x1001,
@@ -224,7 +224,7 @@ header! {
         MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC = 0x1000,
     }
 
-    /// Object that mlx5 adds.
+    /// Object added by mlx5.
     pub consts mlx5_ib_objects: u16 {
         MLX5_IB_OBJECT_DEVX = 0x1000,
         MLX5_IB_OBJECT_DEVX_OBJ = 0x1001,
@@ -279,28 +279,28 @@ header! {
         MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY = 0x1001,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_QUERY_CONTEXT`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_QUERY_CONTEXT`.
     pub consts mlx5_ib_device_query_context_attrs: u16 {
         MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX = 0x1000,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_CQ_CREATE`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_CQ_CREATE`.
     pub consts mlx5_ib_create_cq_attrs: u16 {
         MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX = UVERBS_ID_DRIVER_NS_WITH_UHW,
         MLX5_IB_ATTR_CREATE_CQ_DBR_BUF_UMEM = 0x1003,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_QP_CREATE`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_QP_CREATE`.
     pub consts mlx5_ib_create_qp_attrs: u16 {
         MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM = UVERBS_ID_DRIVER_NS_WITH_UHW,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_SRQ_CREATE`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_SRQ_CREATE`.
     pub consts mlx5_ib_create_srq_attrs: u16 {
         MLX5_IB_ATTR_CREATE_SRQ_DBR_BUF_UMEM = UVERBS_ID_DRIVER_NS_WITH_UHW,
     }
 
-    /// Attribute that mlx5 adds to `UVERBS_METHOD_REG_DMABUF_MR`.
+    /// Attribute added by mlx5 to `UVERBS_METHOD_REG_DMABUF_MR`.
     pub consts mlx5_ib_reg_dmabuf_mr_attrs: u16 {
         MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS = 0x1000,
     }
@@ -312,7 +312,7 @@ header! {
 
     /// Value or mask of a flow match, in the PRM's `fte_match_param` layout.
     pub struct Mlx5IbMatchParams = mlx5_ib_match_params {
-        /// The 640 bytes, as the device reads them.
+        /// The 640 bytes as the device reads them.
         pub match_params: [u32; MLX5_IB_DW_MATCH_PARAM],
     }
 
@@ -349,13 +349,13 @@ header! {
         MLX5_IB_ATTR_DESTROY_FLOW_HANDLE = 0x1000,
     }
 
-    /// Method that mlx5 adds to `UVERBS_OBJECT_FLOW`.
+    /// Method added by mlx5 to `UVERBS_OBJECT_FLOW`.
     pub consts mlx5_ib_flow_methods: u16 {
         MLX5_IB_METHOD_CREATE_FLOW = 0x1000,
         MLX5_IB_METHOD_DESTROY_FLOW = 0x1001,
     }
 
-    /// Method that mlx5 adds to `UVERBS_OBJECT_FLOW_ACTION`.
+    /// Method added by mlx5 to `UVERBS_OBJECT_FLOW_ACTION`.
     pub consts mlx5_ib_flow_action_methods: u16 {
         MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER = 0x1000,
         MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT = 0x1001,
@@ -382,12 +382,12 @@ header! {
         MLX5_IB_ATTR_QUERY_PD_RESP_PDN = 0x1001,
     }
 
-    /// Method that mlx5 adds to `UVERBS_OBJECT_PD`.
+    /// Method added by mlx5 to `UVERBS_OBJECT_PD`.
     pub consts mlx5_ib_pd_methods: u16 {
         MLX5_IB_METHOD_PD_QUERY = 0x1000,
     }
 
-    /// Method that mlx5 adds to `UVERBS_OBJECT_DEVICE`.
+    /// Method added by mlx5 to `UVERBS_OBJECT_DEVICE`.
     pub consts mlx5_ib_device_methods: u16 {
         MLX5_IB_METHOD_QUERY_PORT = 0x1000,
         MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH = 0x1001,

@@ -11,7 +11,7 @@ header! {
         MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA = 1 << 0,
     }
 
-    /// Flow table that a rule, anchor or action belongs to.
+    /// Flow table of a rule, anchor or action.
     pub enum Mlx5IbUapiFlowTableType = mlx5_ib_uapi_flow_table_type: u8 {
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX = 0,
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX = 1,
@@ -22,7 +22,7 @@ header! {
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX = 6,
     }
 
-    /// The change that a packet reformat action makes to headers.
+    /// How a packet reformat action changes headers.
     pub enum Mlx5IbUapiFlowActionPacketReformatType = mlx5_ib_uapi_flow_action_packet_reformat_type: u8 {
         MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2 = 0,
         MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL = 1,
@@ -37,7 +37,7 @@ header! {
 
     /// Completion of an asynchronous DEVX command; its output follows.
     pub struct Mlx5IbUapiDevxAsyncCmdHdr = mlx5_ib_uapi_devx_async_cmd_hdr {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
     }
 
@@ -87,11 +87,11 @@ header! {
         MLX5_IB_UAPI_VAR_ALLOC_FLAG_TLP = 1 << 0,
     }
 
-    /// A metadata register's value and the bits of it that count.
+    /// A metadata register's value and mask.
     pub struct Mlx5IbUapiReg = mlx5_ib_uapi_reg {
         /// Value.
         pub value: u32,
-        /// Bits that count.
+        /// Bits to compare.
         pub mask: u32,
     }
 
@@ -103,7 +103,7 @@ header! {
         pub vport: u16,
         /// Device function behind the vport.
         pub vport_vhca_id: u16,
-        /// Device function that owns the switch.
+        /// Device function owning the switch.
         pub esw_owner_vhca_id: u16,
         /// Zero.
         pub rsvd0: u16,
@@ -111,7 +111,7 @@ header! {
         pub vport_steering_icm_rx: u64,
         /// Device address where steering of sent packets begins.
         pub vport_steering_icm_tx: u64,
-        /// Metadata register C0 that rules of this port match.
+        /// Metadata register C0, matched by this port's rules.
         pub reg_c0: Mlx5IbUapiReg,
     }
 }

@@ -1,9 +1,9 @@
 //! `include/uapi/rdma/rdma_netlink.h`: the `NETLINK_RDMA` family.
 //!
-//! A message type is a client (`RDMA_NL_NLDEV` for devices) and an operation of that client, put
-//! together by [`rdma_nl_get_type`]. `RDMA_NLDEV_ATTR_*` are the attributes of all
+//! A message type is a client (`RDMA_NL_NLDEV` for devices) plus an operation of the client,
+//! combined by [`rdma_nl_get_type`]. `RDMA_NLDEV_ATTR_*` are the attributes of all
 //! `RDMA_NLDEV_CMD_*`. The iwarp port mapper (`IWPM_*`) and the path record service (`LS_*`) are
-//! daemons that the kernel queries.
+//! daemons queried by the kernel.
 
 use crate::macros::header;
 
@@ -18,7 +18,7 @@ header! {
         RDMA_NL_RSVD = 3,
         /// Local services: the kernel queries user space for paths.
         RDMA_NL_LS = 4,
-        /// Devices: the messages of `rdma` of iproute2.
+        /// Devices: the messages sent by `rdma` of iproute2.
         RDMA_NL_NLDEV = 5,
         /// One past the last client.
         RDMA_NL_NUM_CLIENTS = 6,
@@ -33,7 +33,7 @@ header! {
         RDMA_NL_NUM_GROUPS = 5,
     }
 
-    /// Oldest and newest version of the port mapper protocol that the kernel speaks.
+    /// Oldest and newest version of the port mapper protocol supported by the kernel.
     pub consts define: u16 {
         IWPM_UABI_VERSION_MIN = 3,
         IWPM_UABI_VERSION = 4,
@@ -181,7 +181,7 @@ header! {
         RDMA_NODE_UNSPECIFIED = 7,
     }
 
-    /// Operation of [`RDMA_NL_LS`], the local service that resolves paths for the kernel.
+    /// Operation of [`RDMA_NL_LS`], the local service resolving paths for the kernel.
     pub consts anonymous: u16 {
         RDMA_NL_LS_OP_RESOLVE = 0,
         RDMA_NL_LS_OP_SET_TIMEOUT = 1,
@@ -223,12 +223,12 @@ header! {
         pub ifindex: u32,
     }
 
-    /// Attribute type bit: the receiver must fail if it does not know the attribute.
+    /// Attribute type bit: the receiver must fail if the attribute is unknown.
     pub consts define: u16 {
         RDMA_NLA_F_MANDATORY = 1 << 13,
     }
 
-    /// Bits of an attribute type that hold the number, without the three flags.
+    /// Bits of an attribute type for the number, without the three flags.
     pub consts define: u16 {
         RDMA_NLA_TYPE_MASK = 0x1fff,
     }
@@ -313,7 +313,7 @@ header! {
         RDMA_NLDEV_NUM_OPS = 31,
     }
 
-    /// The notation in which to print a driver attribute, [`RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE`].
+    /// The notation for printing a driver attribute, [`RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE`].
     pub enum RdmaNldevPrintType = rdma_nldev_print_type: u8 {
         RDMA_NLDEV_PRINT_TYPE_UNSPEC = 0,
         RDMA_NLDEV_PRINT_TYPE_HEX = 1,
@@ -378,9 +378,9 @@ header! {
         RDMA_NLDEV_ATTR_RES_TYPE = 26,
         /// State of the queue pair or rdma_cm id. `u8`.
         RDMA_NLDEV_ATTR_RES_STATE = 27,
-        /// Process that made the object; absent for the kernel's own. `u32`.
+        /// Process that created the object; absent for the kernel's objects. `u32`.
         RDMA_NLDEV_ATTR_RES_PID = 28,
-        /// Kernel module that made the object; absent for user objects. String.
+        /// Kernel module that created the object; absent for user objects. String.
         RDMA_NLDEV_ATTR_RES_KERN_NAME = 29,
         /// Nested attributes.
         RDMA_NLDEV_ATTR_RES_CM_ID = 30,
@@ -458,8 +458,8 @@ header! {
         RDMA_NLDEV_SYS_ATTR_NETNS_MODE = 66,
         /// `ib`, `iw`, `roce`, `usnic` or `opa`. String.
         RDMA_NLDEV_ATTR_DEV_PROTOCOL = 67,
-        /// File descriptor of the net namespace to move the device to, given with a name to rename
-        /// it on the way. `u32`.
+        /// File descriptor of the net namespace to move the device to. If a name is given too, the
+        /// device is renamed on the way. `u32`.
         RDMA_NLDEV_NET_NS_FD = 68,
         /// Kind of character device, `uverbs`, `umad`, `issm`, `rdma_cm`. String.
         RDMA_NLDEV_ATTR_CHARDEV_TYPE = 69,
@@ -565,7 +565,7 @@ header! {
         RDMA_NLDEV_ATTR_MAX = 119,
     }
 
-    /// The rule that binds queue pairs to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
+    /// How queue pairs are bound to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
     pub enum RdmaNlCounterMode = rdma_nl_counter_mode: u32 {
         /// Not bound.
         RDMA_COUNTER_MODE_NONE = 0,
@@ -577,14 +577,14 @@ header! {
         RDMA_COUNTER_MODE_MAX = 3,
     }
 
-    /// Properties by which the automatic mode distinguishes queue pairs,
+    /// Properties distinguishing queue pairs in the automatic mode,
     /// [`RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK`].
     pub flags RdmaNlCounterMask = rdma_nl_counter_mask: u32 {
         RDMA_COUNTER_MASK_QP_TYPE = 1 << 0,
         RDMA_COUNTER_MASK_PID = 1 << 1,
     }
 
-    /// Type of a device that has a parent, [`RDMA_NLDEV_ATTR_DEV_TYPE`].
+    /// Type of a device with a parent, [`RDMA_NLDEV_ATTR_DEV_TYPE`].
     pub enum RdmaNlDevType = rdma_nl_dev_type: u8 {
         /// Carries subnet management only.
         RDMA_DEVICE_TYPE_SMI = 1,
@@ -597,7 +597,7 @@ header! {
         RDMA_NAME_ASSIGN_TYPE_USER = 1,
     }
 
-    /// The event that a [`RDMA_NLDEV_CMD_MONITOR`] message reports, [`RDMA_NLDEV_ATTR_EVENT_TYPE`].
+    /// The event in a [`RDMA_NLDEV_CMD_MONITOR`] message, [`RDMA_NLDEV_ATTR_EVENT_TYPE`].
     pub enum RdmaNlNotifyEventType = rdma_nl_notify_event_type: u8 {
         RDMA_REGISTER_EVENT = 0,
         RDMA_UNREGISTER_EVENT = 1,
@@ -608,7 +608,7 @@ header! {
     }
 }
 
-/// The client of a netlink message type, a `RDMA_NL_*` number.
+/// Returns the client of a netlink message type, a `RDMA_NL_*` number.
 ///
 /// C: the macro `RDMA_NL_GET_CLIENT`.
 #[must_use]
@@ -616,7 +616,7 @@ pub const fn rdma_nl_get_client(r#type: u16) -> u16 {
     (r#type >> 10) & 0x3f
 }
 
-/// The operation of a netlink message type, a number of its client.
+/// Returns the operation of a netlink message type, a number of its client.
 ///
 /// C: the macro `RDMA_NL_GET_OP`.
 #[must_use]
@@ -624,7 +624,7 @@ pub const fn rdma_nl_get_op(r#type: u16) -> u16 {
     r#type & 0x3ff
 }
 
-/// The netlink message type of operation `op` (below 1024) of `client` (below 64).
+/// Returns the netlink message type of operation `op` (below 1024) of `client` (below 64).
 ///
 /// C: the macro `RDMA_NL_GET_TYPE`.
 #[must_use]

@@ -1,7 +1,7 @@
-//! `include/uapi/rdma/rdma_user_cm.h`: connection management, the commands of
+//! `include/uapi/rdma/rdma_user_cm.h`: connection management by the commands of
 //! `/dev/infiniband/rdma_cm`.
 //!
-//! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct; `response` is the
+//! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct. `response` is the
 //! user address of the reply buffer, `id` the kernel's number of a connection identifier, `uid` the
 //! caller's cookie for it.
 
@@ -60,12 +60,12 @@ header! {
         RDMA_PS_UDP = 0x0111,
     }
 
-    /// Start of every command; `in` and `out` are the sizes of the data behind it and of the reply
-    /// buffer, in bytes.
+    /// Start of every command. `in` and `out` are the sizes, in bytes, of the data behind it and of
+    /// the reply buffer.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.
         pub cmd: u32,
-        /// Bytes that follow.
+        /// Bytes after this header.
         pub r#in: u16,
         /// Bytes of the reply buffer.
         pub out: u16,
@@ -103,8 +103,8 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
-        /// Number of events that the kernel delivered for the object. Wait for that many before
-        /// releasing its memory.
+        /// Events delivered by the kernel for the object. Wait for all of them before releasing
+        /// its memory.
         pub events_reported: u32,
     }
 
@@ -188,7 +188,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY_ROUTE`].
     pub struct RdmaUcmQueryRouteResp = rdma_ucm_query_route_resp {
-        /// GUID of the device, big-endian in spite of its C type; 0 while there is none.
+        /// GUID of the device, big-endian despite its C type; 0 without a device.
         pub node_guid: u64,
         /// Up to two path records.
         pub ib_route: [IbUserPathRec; 2],
@@ -196,7 +196,7 @@ header! {
         pub src_addr: SockaddrIn6,
         /// Destination address.
         pub dst_addr: SockaddrIn6,
-        /// Path records that are valid or follow.
+        /// Number of valid or following path records.
         pub num_paths: u32,
         /// Port, from 1.
         pub port_num: u8,
@@ -211,13 +211,13 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_ADDR`].
     pub struct RdmaUcmQueryAddrResp = rdma_ucm_query_addr_resp {
-        /// GUID of the device, big-endian in spite of its C type; 0 while there is none.
+        /// GUID of the device, big-endian despite its C type; 0 without a device.
         pub node_guid: u64,
         /// Port, from 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: u8,
-        /// P_Key, big-endian in spite of its C type.
+        /// P_Key, big-endian despite its C type.
         pub pkey: u16,
         /// Valid bytes of `src_addr`.
         pub src_size: u16,
@@ -236,7 +236,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_PATH`]; path records follow.
     pub struct RdmaUcmQueryPathResp = rdma_ucm_query_path_resp {
-        /// Path records that are valid or follow.
+        /// Number of valid or following path records.
         pub num_paths: u32,
         /// Zero.
         pub reserved: u32,
@@ -246,7 +246,7 @@ header! {
     /// follow.
     #[repr(align(8))]
     pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
-        /// Service records that follow.
+        /// Number of following service records.
         pub num_service_recs: u32,
         /// Zero.
         pub reserved: u32,
@@ -272,7 +272,7 @@ header! {
         pub flow_control: u8,
         /// Retries after a timeout, 3 bits.
         pub retry_count: u8,
-        /// Retries after receiver not ready; 7 means for ever.
+        /// Retries after receiver not ready; 7 retries forever.
         pub rnr_retry_count: u8,
         /// Nonzero if the struct is given at all.
         pub valid: u8,
@@ -296,7 +296,7 @@ header! {
 
     /// Enhanced connection establishment options.
     pub struct RdmaUcmEce = rdma_ucm_ece {
-        /// Vendor that defines the options.
+        /// Vendor defining the options.
         pub vendor_id: u32,
         /// The options.
         pub attr_mod: u32,
@@ -318,7 +318,7 @@ header! {
     pub request RdmaUcmListen = rdma_ucm_listen {
         /// Kernel's number of the id.
         pub id: u32,
-        /// Connection requests that may wait.
+        /// Maximum number of waiting connection requests.
         pub backlog: u32,
     }
 
@@ -439,7 +439,7 @@ header! {
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
         /// Datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// Two numbers, for events that users write.
+        /// Two numbers, for events written by users.
         pub arg32: [u32; 2] => as_arg32, from_arg32,
     }
 
@@ -470,7 +470,7 @@ header! {
         pub id: u32,
         /// `RDMA_OPTION_ID` or `RDMA_OPTION_IB`.
         pub level: u32,
-        /// Option of that level.
+        /// Option of the given level.
         pub optname: u32,
         /// Bytes of the value.
         pub optlen: u32,
@@ -482,14 +482,14 @@ header! {
         pub response: u64,
         /// Kernel's number of the id.
         pub id: u32,
-        /// File that the id comes from.
+        /// File the id comes from.
         pub fd: u32,
     }
 
     /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
-        /// Number of events that the kernel delivered for the object. Wait for that many before
-        /// releasing its memory.
+        /// Events delivered by the kernel for the object. Wait for all of them before releasing
+        /// its memory.
         pub events_reported: u32,
     }
 
@@ -526,7 +526,7 @@ header! {
         pub ibs: RdmaUcmIbService,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for one's own id.
+    /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for the caller's own id.
     pub request RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
         /// Kernel's number of the id.
         pub id: u32,

@@ -1,8 +1,8 @@
-//! `include/uapi/rdma/rdma_user_ioctl.h`: ioctl numbers of umad and hfi1. The one of uverbs is
+//! `include/uapi/rdma/rdma_user_ioctl.h`: ioctl numbers of umad and hfi1. For uverbs, see
 //! [`RDMA_VERBS_IOCTL`](crate::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL).
 //!
-//! The structs of the hfi1 numbers belong to `rdma/hfi/hfi1_ioctl.h`, which is not part of this
-//! crate: only their sizes appear.
+//! The structs of the hfi1 numbers belong to `rdma/hfi/hfi1_ioctl.h`, which is outside this crate.
+//! Only their sizes appear here.
 
 use crate::ib_user_mad::{IbUserMadRegReq, IbUserMadRegReq2};
 use crate::ioctl::{io, ior, iow, iowr};
@@ -25,8 +25,7 @@ header! {
         IB_USER_MAD_REGISTER_AGENT2 = iowr(RDMA_IOCTL_MAGIC, 0x04, size_of::<IbUserMadRegReq2>()),
     }
 
-    /// ioctl request of hfi1 (Omni-Path); the struct's size is that of hfi1's header on 64
-    /// bit.
+    /// ioctl request of hfi1 (Omni-Path). The struct size is from hfi1's header on 64 bit.
     pub consts define: u32 {
         HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 28),
         HFI1_IOCTL_CTXT_INFO = iow(RDMA_IOCTL_MAGIC, 0xe2, 40),

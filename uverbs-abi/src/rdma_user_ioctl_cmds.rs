@@ -1,6 +1,6 @@
 //! `include/uapi/rdma/rdma_user_ioctl_cmds.h`: the frame of the uverbs ioctl.
 //!
-//! One call is an [`IbUverbsIoctlHdr`] that names an object and a method (ids in
+//! One call is an [`IbUverbsIoctlHdr`] naming an object and a method (ids in
 //! [`ib_user_ioctl_cmds`](crate::ib_user_ioctl_cmds)), directly followed by `num_attrs`
 //! [`IbUverbsAttr`]s.
 
@@ -15,14 +15,15 @@ header! {
         RDMA_IOCTL_MAGIC = 0x1b,
     }
 
-    /// The one ioctl request of uverbs; its argument is an [`IbUverbsIoctlHdr`] and its attributes.
+    /// The only ioctl request of uverbs. Its argument is an [`IbUverbsIoctlHdr`] and its
+    /// attributes.
     pub consts define: u32 {
         RDMA_VERBS_IOCTL = iowr(RDMA_IOCTL_MAGIC, 1, size_of::<IbUverbsIoctlHdr>()),
     }
 
     /// Flag of [`IbUverbsAttr::flags`].
     pub consts anonymous: u16 {
-        /// The kernel must fail if it does not know the attribute.
+        /// The kernel must fail if the attribute is unknown.
         UVERBS_ATTR_F_MANDATORY = 1 << 0,
         /// Set by the kernel: it wrote this output.
         UVERBS_ATTR_F_VALID_OUTPUT = 1 << 1,
@@ -32,20 +33,20 @@ header! {
     pub struct IbUverbsAttr = ib_uverbs_attr {
         /// Id within the method.
         pub attr_id: u16,
-        /// Bytes of a pointer attribute, or of an array of ids; 0 for a handle. Up to 8 bytes of
-        /// input lie in `data` itself.
+        /// Bytes of a pointer attribute or an array of ids; 0 for a handle. Up to 8 bytes of input
+        /// lie in `data` itself.
         pub len: u16,
         /// `UVERBS_ATTR_F_*`.
         pub flags: u16,
-        /// Variant of an enum attribute, else zero.
+        /// Variant of an enum attribute, otherwise zero.
         pub attr_data: IbUverbsAttrAttrData,
         /// User address, inline bytes, handle, or file descriptor.
         pub data: u64 | data_s64,
     }
 
-    /// The variant of an enum attribute; else reserved.
+    /// The variant of an enum attribute, otherwise reserved.
     pub union IbUverbsAttrAttrData = ib_uverbs_attr.attr_data: u16 {
-        /// Attributes that are enums.
+        /// Enum attributes.
         pub enum_data: IbUverbsAttrEnumData => as_enum_data, from_enum_data,
         /// Zero.
         pub reserved: u16 => as_reserved, from_reserved,
@@ -65,9 +66,9 @@ header! {
         pub length: u16,
         /// `UVERBS_OBJECT_*` or a driver's.
         pub object_id: u16,
-        /// Method of that object.
+        /// Method of the object.
         pub method_id: u16,
-        /// Attributes that follow.
+        /// Number of following attributes.
         pub num_attrs: u16,
         /// Zero.
         pub reserved1: u64,

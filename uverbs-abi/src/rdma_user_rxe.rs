@@ -1,9 +1,9 @@
-//! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), the queues that the kernel and the
-//! provider share.
+//! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), with the queues shared by the kernel
+//! and the provider.
 //!
-//! A queue is mapped memory that starts with an [`RxeQueueBuf`]; the elements behind it are
-//! [`RxeSendWqe`], [`RxeRecvWqe`], or for a completion queue `struct ib_uverbs_wc`, each in a slot
-//! of `1 << log2_elem_size` bytes.
+//! A queue is mapped memory starting with an [`RxeQueueBuf`]. The elements behind it are
+//! [`RxeSendWqe`], [`RxeRecvWqe`] or, for a completion queue, `struct ib_uverbs_wc`. Each has a
+//! slot of `1 << log2_elem_size` bytes.
 
 use crate::endian::{Be32, Be64};
 use crate::macros::header;
@@ -20,7 +20,7 @@ header! {
         RXE_NETWORK_TYPE_IPV6 = 2,
     }
 
-    /// A GID as bytes or as its two halves.
+    /// A GID, as bytes or as its two halves.
     pub union RxeGid = rxe_gid: u64 {
         /// The 16 bytes.
         pub raw: [u8; 16] => as_raw, from_raw,
@@ -48,7 +48,7 @@ header! {
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
-        /// Padding that C leaves implicit.
+        /// Padding, implicit in C.
         pub _pad: [u8; 1],
     }
 
@@ -68,7 +68,7 @@ header! {
         pub dgid_addr: RxeAvAddr,
     }
 
-    /// An IP address of source or destination; `network_type` determines its kind.
+    /// An IP address of source or destination, of the kind in `network_type`.
     pub union RxeAvAddr = rxe_av.sgid_addr: u32 {
         /// IPv4.
         pub _sockaddr_in: SockaddrIn => as_sockaddr_in, from_sockaddr_in,
@@ -78,7 +78,7 @@ header! {
 
     /// A send work request inside an [`RxeSendWqe`].
     pub struct RxeSendWr = rxe_send_wr {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
@@ -96,7 +96,7 @@ header! {
     pub union RxeSendWrEx = rxe_send_wr.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key to invalidate, or that was invalidated.
+        /// The remote key, to invalidate or already invalidated.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
@@ -120,13 +120,13 @@ header! {
         pub remote_addr: u64,
         /// Length in bytes.
         pub length: u32,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
         /// [`IbPlacementType`](crate::ib_user_verbs::IbPlacementType).
         pub r#type: u8,
         /// [`IbSelectivityLevel`](crate::ib_user_verbs::IbSelectivityLevel).
         pub level: u8,
-        /// Padding that C leaves implicit.
+        /// Padding, implicit in C.
         pub _pad: [u8; 6],
     }
 
@@ -134,7 +134,7 @@ header! {
     pub struct RxeSendWrRdma = rxe_send_wr.wr.rdma {
         /// Address at the peer.
         pub remote_addr: u64,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -148,7 +148,7 @@ header! {
         pub compare_add: u64,
         /// Swap operand.
         pub swap: u64,
-        /// Key that gives a peer access to the memory.
+        /// Key for a peer's access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -168,7 +168,7 @@ header! {
         pub ah_num: u32,
         /// Padding.
         pub pad: [u32; 4],
-        /// Address vector for kernels that give no `ah_num`.
+        /// Address vector for kernels without `ah_num`.
         pub av: RxeAv,
     }
 
@@ -198,7 +198,7 @@ header! {
         pub lkey: u32,
     }
 
-    /// Offset and size with which to map a queue.
+    /// Offset and size for mapping a queue.
     pub struct Mminfo = mminfo {
         /// Offset to give to mmap.
         pub offset: u64,
@@ -209,7 +209,7 @@ header! {
     }
 
     /// Scatter/gather state of a work queue element. `num_sge` times [`RxeSge`] follows, or inline
-    /// data, or (atomic write) 8 bytes of operand.
+    /// data, or (atomic write) an 8-byte operand.
     #[repr(align(8))]
     pub struct RxeDmaInfo = rxe_dma_info {
         /// Length of the whole message, in bytes.
@@ -220,7 +220,7 @@ header! {
         pub cur_sge: u32,
         /// Scatter/gather elements of the request.
         pub num_sge: u32,
-        /// Byte in that element; starts as 0.
+        /// Byte in the current element; starts as 0.
         pub sge_offset: u32,
         /// Zero.
         pub reserved: u32,
@@ -248,19 +248,19 @@ header! {
         pub ssn: u32,
         /// Kernel's; starts as 0.
         pub has_rd_atomic: u32,
-        /// The scatter/gather state; the list or the inline data lies behind it.
+        /// The scatter/gather state, with the list or the inline data behind it.
         pub dma: RxeDmaInfo,
     }
 
     /// Element of a receive queue; its scatter/gather list follows.
     pub struct RxeRecvWqe = rxe_recv_wqe {
-        /// Caller's cookie, given back in the completion.
+        /// Caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
         /// Zero.
         pub padding: u32,
-        /// The scatter/gather state; the list lies behind it.
+        /// The scatter/gather state, with the list behind it.
         pub dma: RxeDmaInfo,
     }
 
@@ -310,9 +310,9 @@ header! {
 
     /// Start of every mapped queue; the elements follow.
     ///
-    /// Indices stay within `index_mask`, and one slot remains free: the queue is empty when they
-    /// are equal and full when the producer is one behind the consumer. Each lies on a cache line
-    /// of its own.
+    /// Indices stay within `index_mask`, and one slot remains free. The queue is empty when they
+    /// are equal and full when the producer is one behind the consumer. Each has a separate cache
+    /// line.
     pub struct RxeQueueBuf = rxe_queue_buf {
         /// log2 of the bytes from one element to the next.
         pub log2_elem_size: u32,
@@ -320,11 +320,11 @@ header! {
         pub index_mask: u32,
         /// Fills the cache line.
         pub pad_1: [u32; 30],
-        /// Slot that is written next. Owned by the producer, read by the other side.
+        /// Slot to write next. Owned by the producer, read by the other side.
         pub producer_index: u32,
         /// Fills the cache line.
         pub pad_2: [u32; 31],
-        /// Slot that is read next. Owned by the consumer, read by the other side.
+        /// Slot to read next. Owned by the consumer, read by the other side.
         pub consumer_index: u32,
         /// Fills the cache line.
         pub pad_3: [u32; 31],

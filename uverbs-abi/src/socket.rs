@@ -1,5 +1,5 @@
-//! Socket addresses as other kernel headers define them (`linux/in.h`, `linux/in6.h`,
-//! `linux/socket.h`), to the extent that structs of this crate contain them.
+//! Socket addresses, as far as structs of this crate contain them. Other kernel headers define them
+//! (`linux/in.h`, `linux/in6.h`, `linux/socket.h`).
 
 use crate::endian::{Be16, Be32};
 use crate::macros::header;
@@ -33,8 +33,8 @@ header! {
         pub sin6_scope_id: u32,
     }
 
-    /// Room for a socket address of any family; the bytes of that family's struct, the family
-    /// first.
+    /// Room for a socket address of any family: the bytes of the family's struct, starting with the
+    /// family.
     #[repr(align(8))]
     pub struct KernelSockaddrStorage = __kernel_sockaddr_storage {
         /// Address family.

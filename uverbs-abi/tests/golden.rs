@@ -1,6 +1,6 @@
-//! Compares every type and constant of this crate with `golden/*.txt`, which `cargo xtask abi`
-//! writes with a C compiler from the kernel's own headers. `xtask/src/abi/probe.rs` describes the
-//! format of the files.
+//! Compares every type and constant of this crate with `golden/*.txt`, written by `cargo xtask abi`
+//! with a C compiler from the kernel's own headers. `xtask/src/abi/probe.rs` describes the format
+//! of the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,11 @@ use uverbs_abi::layout::{Header, Item};
 /// A golden file's lines, by kind.
 #[derive(Default)]
 struct Golden {
-    /// `enum TAG NAME` or `define NAME`, and the value.
+    /// `enum TAG NAME` or `define NAME`, and its value.
     constants: BTreeMap<String, i128>,
-    /// `struct NAME` or `union NAME`, and `SIZE ALIGN`; `field TYPE MEMBER`, and `OFFSET SIZE`.
+    /// `struct NAME` or `union NAME` and `SIZE ALIGN`; `field TYPE MEMBER` and `OFFSET SIZE`.
     layout: BTreeMap<String, (usize, usize)>,
-    /// The type, the member's name, and its offset.
+    /// The type, the member's name and its offset.
     flexible: Vec<(String, String, usize)>,
 }
 
@@ -67,7 +67,7 @@ fn golden_of(header: &Header) -> Golden {
 /// The contents of this crate, in the notation of the golden file.
 #[derive(Default)]
 struct Ours {
-    /// The value, and the width of its type.
+    /// The value and the width of its type.
     constants: BTreeMap<String, (i128, u32)>,
     layout: BTreeMap<String, (usize, usize)>,
 }
@@ -99,7 +99,7 @@ fn ours(header: &Header) -> Ours {
     Ours { constants, layout }
 }
 
-/// Returns the keys of `left` that `right` lacks.
+/// Returns the keys of `left` missing from `right`.
 fn lacking<A, B>(left: &BTreeMap<String, A>, right: &BTreeMap<String, B>) -> Vec<String> {
     left.keys().filter(|key| !right.contains_key(*key)).cloned().collect()
 }
@@ -146,7 +146,7 @@ fn every_constant_has_the_value_of_c() {
         for (what, (value, bits)) in ours(header).constants {
             let Some(c) = golden.constants.get(&what) else { continue };
             compared += 1;
-            // `~x` is a negative int in C. In use, only the bits of this crate's type remain.
+            // `~x` is a negative int in C. Only the bits of this crate's type are used.
             let c = if *c < 0 { c & ((1 << bits) - 1) } else { *c };
             if c != value {
                 report.push(format!("{}: {what}: {value}, in C {c}", header.path));

@@ -1,4 +1,4 @@
-//! Behaviour of the types that the `header!` macro makes: open enums, flags, unions, structs.
+//! Behaviour of the types made by the `header!` macro: open enums, flags, unions, structs.
 
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsAccessFlags, RdmaDriverId};
@@ -68,7 +68,7 @@ fn structs_are_read_from_exactly_their_bytes_and_default_to_zero() {
 
 #[test]
 fn an_ioctl_is_a_header_and_attributes_of_these_sizes() {
-    // RDMA_VERBS_IOCTL encodes the header's size without the attributes.
+    // RDMA_VERBS_IOCTL encodes the size of the header without its attributes.
     assert_eq!((RDMA_VERBS_IOCTL, size_of::<IbUverbsIoctlHdr>()), (0xc018_1b01, 24));
     assert_eq!(size_of::<IbUverbsAttr>(), 16);
 }
