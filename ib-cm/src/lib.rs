@@ -1,21 +1,21 @@
-//! InfiniBand communication management without I/O: programs find each other by service, and get
-//! connected queue pairs. The crate uses no clock, socket, thread or lock.
+//! InfiniBand communication management without I/O: programs find each other by service and get
+//! connected queue pairs. No clock, socket, thread or lock is involved.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
 //! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: both sides of its connections |
-//! | [`intake`] | an order for strangers' requests that no sender can dominate |
-//! | [`shares`] | a queue for each source, so that none dominates |
+//! | [`intake`] | an order for strangers' requests, which no sender can dominate |
+//! | [`shares`] | a queue for each source, so none dominates |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
-//! | [`time`] | points in time, and the protocol's codes of timeouts |
+//! | [`time`] | points in time; the protocol's timeout codes |
 //!
-//! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) speaks with others of this
-//! crate, and with Linux' `ib_cm` and `rdma_cm`.
+//! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) interoperates with other
+//! devices using this crate and with Linux's `ib_cm` and `rdma_cm`.
 //!
 //! # Example
-//! Two devices shake hands. The messages here are handed over in memory; a device sends them as
-//! datagrams between the queue pairs 1.
+//! Two devices shake hands. Here the messages are passed in memory; a device sends them as
+//! datagrams between queue pairs 1.
 //! ```
 //! use ib_cm::cm::{AcceptParams, Address, Cm, Config, ConnectParams, Event, Path};
 //! use ib_cm::sim::Rng;

@@ -1,11 +1,11 @@
-//! [`Time`], and the timeouts of the protocol.
+//! [`Time`] and the protocol's timeouts.
 //!
 //! # References
 //! IBTA 12.7.3 and 12.7.21 (codes of 5 bits); linux `cm_convert_to_ms`, `cm_ack_timeout`.
 
 use core::ops::Add;
 
-/// Nanoseconds since an origin that the caller chooses. Time never decreases.
+/// Nanoseconds since an origin chosen by the caller. Time never decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -19,15 +19,15 @@ impl Add<u64> for Time {
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
 
-/// Returns the nanoseconds of a timeout code, rounded as Linux rounds: 4.096 µs times two to the
-/// power of `code` are taken for 2^(`code` - 8) ms, and at least 1 ms. Only the low 5 bits count.
+/// Returns the nanoseconds of a timeout code, rounded as in Linux: 4.096 µs times two to the power
+/// of `code` count as 2^(`code` - 8) ms, and at least 1 ms. Only the low 5 bits are used.
 pub const fn nanoseconds(code: u8) -> u64 {
     MILLISECOND << (code & 0x1f).saturating_sub(8)
 }
 
-/// Returns the code of a queue pair's acknowledgement timeout: the time of two packets and of the
-/// peer's device, `ack_delay`. Each step of a code doubles the time; so the longer of both counts,
-/// and one more where the other is at least half of it.
+/// Returns the code of a queue pair's acknowledgement timeout: the time of two packets plus the
+/// peer's device, `ack_delay`. Each step of a code doubles the time, so the longer of the two
+/// counts, plus one step if the other is at least half of it.
 pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let packets = packet_life_time.saturating_add(1);
     let code = if packets >= ack_delay {

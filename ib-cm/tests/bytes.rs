@@ -1,5 +1,5 @@
-//! Every message as bytes, laid out by hand: offsets and masks are those of the tables in IBTA 12.6
-//! and of the structs and helpers that Linux had before it generated them.
+//! Every message as bytes, laid out by hand. Offsets and masks come from the tables in IBTA 12.6
+//! and from the handwritten structs and helpers of earlier Linux versions.
 
 use ib_cm::wire::{
     Answered, Attribute, Gid, MAD_LEN, Mad, Malformed, Message, Method, Mtu, PortSpace, PrivateData, Reason,
@@ -8,7 +8,7 @@ use ib_cm::wire::{
 
 const TID: u64 = 0x0102_0304_0506_0708;
 
-/// Returns a MAD whose data, behind the header of 24 bytes, has the given bytes at the offsets.
+/// Returns a MAD with the given bytes at the offsets in its data, behind the header of 24 bytes.
 fn laid_out(attribute: u8, parts: &[(usize, &[u8])]) -> Mad {
     let mut bytes = [0; MAD_LEN];
     let header = [1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, attribute, 0, 0, 0, 0, 0, 0];

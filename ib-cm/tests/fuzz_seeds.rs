@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `cm`: a conversation for each state. Its whole corpus is run, too,
-//! and random steps.
+//! The seeds of the fuzz target `cm`: a conversation for each state. Also runs its whole corpus and
+//! random steps.
 //!
-//! After an intended change, write the seeds again:
+//! To rewrite the seeds after an intended change:
 //! `IB_CM_WRITE_SEEDS=1 cargo test -p ib-cm --test fuzz_seeds`.
 
 #[path = "../fuzz/fuzz_targets/cm/driver.rs"]
@@ -40,7 +40,7 @@ fn arrives(message: u8) -> Step {
     Step { call: call::NONE, message, number: 16, ..Step::default() }
 }
 
-/// Returns a message that the peer rejects or delays with `number`.
+/// Returns a message for the peer to reject or delay with `number`.
 fn says(message: u8, number: u8) -> Step {
     Step { number, ..arrives(message) }
 }
@@ -49,7 +49,7 @@ fn later(time: u8) -> Step {
     Step { time, ..calls(call::NONE) }
 }
 
-/// Returns each state, and the steps that lead to it.
+/// Returns each state and the steps leading to it.
 fn states() -> Vec<(&'static str, Option<State>, Vec<Step>)> {
     let asked = [calls(call::CONNECT)];
     let answered = [asked[0], arrives(REP)];
@@ -91,8 +91,8 @@ fn states() -> Vec<(&'static str, Option<State>, Vec<Step>)> {
     ]
 }
 
-/// Returns a seed for each state: it is reached, then gets every message of a stranger and of the
-/// peer, and time passes.
+/// Returns a seed for each state. After reaching it, the seed sends every message from a stranger
+/// and from the peer, then lets time pass.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let all = [REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP, LAP, APR];
     let mut seeds = Vec::new();
@@ -150,13 +150,13 @@ fn random_steps_leave_nothing() {
         let mut bytes = vec![0; 8 * 60];
         rng.fill(&mut bytes);
         for chunk in bytes.chunks_exact_mut(8) {
-            // Few connections, known messages, and mostly right ones.
+            // Few connections, known messages, and mostly correct ones.
             (chunk[1], chunk[2]) = (chunk[1] % 4, chunk[2] % 12);
             if chunk[3] & 3 != 0 {
                 chunk[3] = 0;
             }
         }
-        // Often after a state that is hard to reach.
+        // Often start after a state that is hard to reach.
         let (_, seed) = &seeds[rng.below(seeds.len() as u64) as usize];
         let start = &seed[..seed.len().min(8 * rng.below(5) as usize)];
         driver::run(&[start, &bytes].concat());

@@ -1,19 +1,19 @@
-//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish,
-//! on networks that lose, double and reorder messages, and with a stranger who guesses queue pairs.
-//! Each seed is a world.
+//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish.
+//! Networks lose, double and reorder messages, and a stranger guesses queue pairs. Each seed is a
+//! world.
 //!
 //! | invariant | checked |
 //! |---|---|
-//! | no event comes twice, after the last one, or of a destroyed connection | at each event |
+//! | no event comes twice, after the last one, or for a destroyed connection | at each event |
 //! | both sides have the same queue pairs and packet sequence numbers | at each reply |
-//! | an accepted side is established only if the asking side was ready | at the end |
-//! | a side that was ready has a peer that learned of it, or of the end | at the end |
-//! | a connection that both sides have is released by one of them alone | at each release |
-//! | a release is repeated within its time, and ends with its retries | at each release |
-//! | every connection ends: no entry, no timer and no message stays | at the end |
+//! | an accepted side is established only if the requesting side was ready | at the end |
+//! | a side that was ready has a peer that saw the RTU or the end | at the end |
+//! | a connection on both sides is released by only one of them | at each release |
+//! | a release is repeated within its time and ends with its retries | at each release |
+//! | every connection ends: no entry, timer or message remains | at the end |
 //!
-//! `IB_CM_SIM_SEEDS=10000 cargo test --release -p ib-cm --test sim` tries more seeds, and
-//! `IB_CM_SIM_SEED=77` one of them, with its trace.
+//! `IB_CM_SIM_SEEDS=10000 cargo test --release -p ib-cm --test sim` tries more seeds,
+//! `IB_CM_SIM_SEED=77` a single one, with its trace.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,13 +29,13 @@ const SECOND: u64 = 1000 * MILLISECOND;
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
 
-/// The longest release of a connection of these worlds: a DREQ, and its 15 repetitions.
+/// The longest release in these worlds: a DREQ and its 15 repetitions.
 const RELEASE: u64 = 16 * 4608 * MILLISECOND;
 
-/// The first packet sequence number in a stranger's request. Those of nodes differ.
+/// The first packet sequence number in a stranger's request. Those of nodes differ from it.
 const FORGED_PSN: u32 = 7;
 
-/// Seeds of a run without a number.
+/// The number of seeds in a run without `IB_CM_SIM_SEEDS`.
 const SEEDS: u64 = 2000;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ enum Action {
     SidrReply(NodeId, CmId),
     Restart(NodeId),
     Cut(NodeId),
-    /// A stranger asks under the address of a node, with one of the queue pairs that there were.
+    /// A stranger sends a request under the address of a node, with a queue pair used before.
     Guess,
 }
 
@@ -61,17 +61,17 @@ struct Life {
     events: Vec<std::mem::Discriminant<Event>>,
     ended: bool,
     destroyed: bool,
-    /// The program has rejected it.
+    /// Whether the program has rejected it.
     rejected: bool,
-    /// The program has called `ready_to_use`.
+    /// Whether the program has called `ready_to_use`.
     ready: bool,
-    /// The time at which the program has called `disconnect`.
+    /// The time of the program's call to `disconnect`.
     asked: Option<Time>,
-    /// An RTU arrived.
+    /// Whether an RTU arrived.
     established: bool,
-    /// A stranger has asked for it.
+    /// Whether a stranger has requested it.
     forged: bool,
-    /// The queue pair of the side that asked, which names the connection on both sides.
+    /// The requester's queue pair, which names the connection on both sides.
     asker: u32,
 }
 
@@ -82,9 +82,9 @@ struct World {
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
     lives: BTreeMap<(NodeId, CmId), Life>,
-    /// Acceptances for the queue pair of a side that asked: queue pairs and their numbers.
+    /// Acceptances for a requester's queue pair: queue pairs and their numbers.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// Queue pairs that asked more than once, of nodes that restarted: names of no single
+    /// Requesters' queue pairs used more than once by restarted nodes. They name no single
     /// connection.
     ambiguous: Vec<u32>,
     restarted: bool,
@@ -145,7 +145,7 @@ impl World {
         self.net.cm(node).listen(SERVICE, u64::MAX, backlog).expect("the only listener");
     }
 
-    /// Lets something happen within a time, mostly soon.
+    /// Schedules an action within a time, mostly soon.
     fn later(&mut self, within: u64, action: Action) {
         let within = if self.rng.percent(50) { within / 100 } else { within };
         let at = self.net.now() + self.rng.below(within + 1);
@@ -153,7 +153,7 @@ impl World {
         self.actions.insert((at, self.scheduled), action);
     }
 
-    /// Runs until nothing happens any more.
+    /// Runs until nothing more happens.
     fn run(&mut self) {
         loop {
             let due = self.actions.first_key_value().map(|((at, _), _)| *at);
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// Checks the end of a release that this side asked for, or that the peer's restart caused.
+    /// Checks the end of a release requested by this side or caused by the peer's restart.
     fn on_release(&mut self, node: NodeId, id: CmId, asker: u32, asked: Option<Time>) {
         if let Some(asked) = asked {
             assert!(self.net.now() <= asked + RELEASE, "a release since {asked:?}");
@@ -354,7 +354,7 @@ impl World {
         let mut qp_num = self.next_qpn;
         self.next_qpn += 1;
         if self.rng.percent(10) {
-            // A program that uses a queue pair again, or a peer that has restarted.
+            // A program reuses a queue pair, or a peer has restarted.
             qp_num = 16 + self.rng.below(u64::from(qp_num - 15)) as u32;
             self.ambiguous.push(qp_num);
         }
@@ -447,7 +447,7 @@ impl Action {
     }
 }
 
-/// The kinds of events that the worlds have, and of ends that differ for a program.
+/// The kinds of events in the worlds, and of ends that differ for a program.
 const KINDS: [&str; 15] = [
     "request",
     "reply",
@@ -489,7 +489,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// Returns a REQ under the address and the GUID of a node.
+/// Returns a REQ under a node's address and GUID.
 fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32) -> Mad {
     let primary = path::Repr { local_gid: net.gid(from), remote_gid: net.gid(to), ..path::Repr::default() };
     let request = req::Repr {
@@ -507,12 +507,12 @@ fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32
     Message::from(request).emit(1, 0)
 }
 
-/// Checks a call that may come after the end of the connection, or in another state.
+/// Checks a call that may come after the end of the connection or in another state.
 fn may_be_late(outcome: Result<(), Refused>) {
     assert!(matches!(outcome, Ok(()) | Err(Refused::NoSuchId | Refused::State(_))), "{outcome:?}");
 }
 
-/// Runs the world of a seed, and returns the number of its events of each kind.
+/// Runs the world of a seed and returns the number of its events of each kind.
 fn world(seed: u64, verbose: bool) -> BTreeMap<&'static str, u64> {
     struct Named(u64);
     impl Drop for Named {

@@ -1,4 +1,4 @@
-//! The side that asks for a connection.
+//! The side that requests a connection.
 
 use super::Cm;
 use super::connection::{Connection, QueuePair};
@@ -7,10 +7,10 @@ use crate::time::{Time, ack_timeout, nanoseconds};
 use crate::wire::{MASK_24, Message, path, req, rtu};
 
 impl Cm {
-    /// Asks a peer for a connection: sends a REQ until the peer answers.
+    /// Requests a connection from a peer: sends a REQ until the peer responds.
     ///
     /// [`Event::Reply`](super::Event::Reply), [`Event::Rejected`](super::Event::Rejected) or
-    /// [`Event::Unreachable`](super::Event::Unreachable) follow.
+    /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if a number exceeds its field; [`Refused::NoRoom`];
@@ -60,7 +60,7 @@ impl Cm {
     /// Returns the REQ.
     fn request(&self, local_id: u32, params: &ConnectParams) -> req::Repr {
         let is_initiator = params.transport == Transport::Xrc;
-        // Those of an initiator queue pair have no receive side.
+        // An initiator queue pair has no receive side.
         let unless_initiator = |number| if is_initiator { 0 } else { number };
         let (transport_service_type, extended_transport_type) = match params.transport {
             Transport::Rc => (0, 0),
@@ -94,7 +94,7 @@ impl Cm {
         }
     }
 
-    /// Returns a path as a REQ has it.
+    /// Returns a path in the form of a REQ.
     fn path(&self, path: &Path) -> path::Repr {
         let is_local = path.hop_limit <= 1;
         let lid = if is_local { 0 } else { path::PERMISSIVE_LID };
@@ -113,8 +113,8 @@ impl Cm {
         }
     }
 
-    /// Completes the handshake after [`Event::Reply`](super::Event::Reply): the own queue pair can
-    /// send. The connection is established.
+    /// Completes the handshake after [`Event::Reply`](super::Event::Reply), once the local queue
+    /// pair can send. The connection is then established.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].

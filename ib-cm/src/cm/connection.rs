@@ -8,51 +8,51 @@ use crate::wire::{Gid, Mad, Mtu, ServiceId};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
-    /// The communication id that peers use, or the id of the own resolution. 0 for resolutions of
-    /// peers, which name them by their own id.
+    /// The communication id used by peers, or the id of a local resolution. 0 for peers'
+    /// resolutions, which are named by the peer's id.
     pub(super) local_id: u32,
-    /// The peer's communication id; `None` until its first message has arrived.
+    /// The peer's communication id; `None` before its first message.
     pub(super) remote_id: Option<u32>,
     pub(super) peer: Address,
     pub(super) service_id: ServiceId,
     /// The transaction id of the exchange.
     pub(super) tid: u64,
-    /// The listener whose backlog holds the request.
+    /// The listener whose backlog contains the request.
     pub(super) pending: Option<(ListenId, Gid)>,
-    /// The caller has destroyed it: it has no events, but its release continues.
+    /// Destroyed by the caller. There are no more events, but the release continues.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,
     /// The GUID of the peer's device.
     pub(super) remote_ca_guid: u64,
     /// The time in nanoseconds after which an unanswered message is sent again.
     pub(super) timeout: u64,
-    /// The longer time that the peer has asked for by an MRA, for the message in `sent` alone.
+    /// The longer time requested by the peer's MRA, for the message in `sent` only.
     pub(super) extended: Option<u64>,
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
-    /// The message that waits for an answer.
+    /// The message waiting for a response.
     pub(super) sent: Option<Mad>,
-    /// The message that answers the peer's last one, if that arrives again.
+    /// The response to the peer's last message, sent again if that message arrives again.
     pub(super) answer: Option<Mad>,
-    /// The peer was asked whether it still knows the connection.
+    /// The pending check whether the peer still has the connection.
     pub(super) doubt: Option<Doubt>,
     /// The entry in the list of timers.
     pub(super) deadline: Option<Time>,
 }
 
-/// A question to the peer whether it still knows the connection.
+/// A check whether the peer still has the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doubt {
-    /// The transaction id of the question, and of its answer.
+    /// The transaction id of the DREQ and of its DREP.
     pub(super) tid: u64,
     pub(super) at: Time,
 }
 
-/// Facts about both queue pairs of a connection.
+/// The parameters of both queue pairs of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePair {
     pub(super) transport: Transport,
-    /// This side asked for the connection.
+    /// This side requested the connection.
     pub(super) active: bool,
     pub(super) path: Path,
     pub(super) path_mtu: Mtu,
@@ -64,22 +64,22 @@ pub(super) struct QueuePair {
     pub(super) initiator_depth: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// Acknowledgement timeout, a code of 5 bits; the length of the timewait too.
+    /// Acknowledgement timeout, a code of 5 bits; also the length of the timewait.
     pub(super) ack_timeout: u8,
 }
 
 impl QueuePair {
-    /// Returns the acknowledgement timeout in nanoseconds, where a peer that asks for more than the
-    /// code `max` is not believed.
+    /// Returns the acknowledgement timeout in nanoseconds. A peer's code above `max` counts as
+    /// `max`.
     pub(super) fn ack_nanoseconds(&self, max: u8) -> u64 {
-        // The own path may be slower than peers are believed to be.
+        // The local path may be slower than the limit for peers.
         let max = if self.active { max.max(self.path.packet_life_time + 1) } else { max };
         nanoseconds(self.ack_timeout.min(max))
     }
 }
 
 impl Connection {
-    /// Returns a connection in its first state, about which nothing else is known.
+    /// Returns a connection in its first state, all else unknown.
     pub(super) fn new(state: State, local_id: u32, peer: Address, service_id: ServiceId, tid: u64) -> Self {
         Self {
             state,
@@ -103,16 +103,16 @@ impl Connection {
         }
     }
 
-    /// Returns the key of the peer's communication id.
+    /// Returns the key for the peer's communication id.
     pub(super) fn remote_id_key(&self) -> Option<RemoteKey> {
         self.remote_id.map(|id| (self.peer.remote, self.remote_ca_guid, id))
     }
 
-    /// Returns the key of the peer's queue pair.
+    /// Returns the key for the peer's queue pair.
     pub(super) fn remote_qp_key(&self) -> RemoteKey {
         (self.peer.remote, self.remote_ca_guid, self.queue_pair.remote_qpn)
     }
 }
 
-/// A number of a peer: its address, the GUID of its device, the number.
+/// A peer's number: its address, its device's GUID, the number.
 pub(super) type RemoteKey = (Gid, u64, u32);

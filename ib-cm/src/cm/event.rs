@@ -1,22 +1,23 @@
-//! [`Event`]: what happened to a connection or resolution.
+//! [`Event`]: an event of a connection or resolution.
 
 use super::types::{Address, CmId, ListenId, Path, Transport};
 use crate::wire::{
     Ece, Mtu, Reason, ServiceId, drep, dreq, mra, rej, rep, req, rtu, sidr_rep, sidr_rep::Status, sidr_req,
 };
 
-/// Something that happened. Each id has one last event ([`is_last`](Event::is_last)); the id has
-/// ended then. After [`Cm::destroy`](super::Cm::destroy) it has none.
+/// An event of a connection or resolution. Each id has one last event
+/// ([`is_last`](Event::is_last)), which ends the id. After [`Cm::destroy`](super::Cm::destroy) an
+/// id has no events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks a listener for a connection. The caller answers by
+    /// A peer requests a connection from a listener. The caller responds by
     /// [`accept`](super::Cm::accept) or [`reject`](super::Cm::reject).
     Request(Request),
-    /// The peer accepts. The caller moves its queue pair to the state RTS, and then answers by
+    /// The peer accepts. The caller moves its queue pair to the state RTS, then responds by
     /// [`ready_to_use`](super::Cm::ready_to_use) or [`reject`](super::Cm::reject).
     Reply(Reply),
-    /// The peer of an accepted request can send, or the caller has said that it did
+    /// The peer of an accepted request can send, as shown by its RTU or reported by the caller
     /// ([`established`](super::Cm::established)).
     Established {
         /// The connection.
@@ -24,43 +25,43 @@ pub enum Event {
         /// Private data of the peer's RTU; `None` if no RTU has arrived.
         private_data: Option<rtu::Data>,
     },
-    /// The peer needs more time to answer; it is waited for.
+    /// The peer needs more time to respond and gets it.
     MraReceived {
         /// The connection.
         id: CmId,
-        /// The time that it needs, a code of 5 bits.
+        /// The time the peer needs, a code of 5 bits.
         service_timeout: u8,
         /// Private data.
         private_data: mra::Data,
     },
-    /// The peer rejects, or no longer wants the connection.
+    /// The peer rejects or no longer wants the connection.
     Rejected(Rejected),
-    /// The peer did not answer, though it was asked as often as the request allows. Last event.
+    /// The peer did not respond to any of the allowed retries. Last event.
     Unreachable {
         /// The connection or resolution.
         id: CmId,
     },
-    /// The peer disconnects. The caller answers by [`disconnect`](super::Cm::disconnect).
+    /// The peer disconnects. The caller responds by [`disconnect`](super::Cm::disconnect).
     Disconnecting {
         /// The connection.
         id: CmId,
         /// Private data.
         private_data: dreq::Data,
     },
-    /// The connection is released, and its timewait begins.
+    /// The connection is released and its timewait begins.
     Disconnected {
         /// The connection.
         id: CmId,
-        /// Private data of the peer's answer, or of its own request where both sides asked at the
-        /// same time; `None` if there was no answer.
+        /// Private data of the peer's response, or of its request if both sides disconnected at
+        /// once. `None` without a response.
         private_data: Option<drep::Data>,
     },
-    /// No packet of the connection can arrive any more. Last event.
+    /// No more packets of the connection can arrive. Last event.
     TimewaitExit {
         /// The connection.
         id: CmId,
     },
-    /// A peer asks a listener for a queue pair that takes datagrams. The caller answers by
+    /// A peer requests a datagram queue pair from a listener. The caller responds by
     /// [`sidr_reply`](super::Cm::sidr_reply).
     SidrRequest(SidrRequest),
     /// The outcome of a resolution. Last event.
@@ -85,7 +86,7 @@ impl Event {
         }
     }
 
-    /// Returns whether no event of the id follows, because it has ended.
+    /// Returns whether the id has ended, so no event follows.
     pub fn is_last(&self) -> bool {
         match self {
             Self::Rejected(rejected) => !rejected.timewait,
@@ -95,22 +96,22 @@ impl Event {
     }
 }
 
-/// A request for a connection, from the point of view of the side that it asks.
+/// A request for a connection, as seen by its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The connection.
     pub id: CmId,
-    /// The listener that is asked.
+    /// The listener addressed by the request.
     pub listener: ListenId,
     /// The addresses of the message.
     pub from: Address,
-    /// The service that is asked for.
+    /// The requested service.
     pub service_id: ServiceId,
     /// The kind of the connection.
     pub transport: Transport,
-    /// The path, seen from this side.
+    /// The path as seen from this side.
     pub path: Path,
-    /// A second path to which the connection may migrate, seen from this side.
+    /// A second path for migration, as seen from this side.
     pub alternate: Option<Path>,
     /// The partition key.
     pub pkey: u16,
@@ -122,33 +123,31 @@ pub struct Request {
     pub remote_qkey: u32,
     /// The peer's queue pair.
     pub remote_qpn: u32,
-    /// The first packet sequence number that the own queue pair sends (its `sq_psn`).
+    /// The first packet sequence number to send on the local queue pair (its `sq_psn`).
     pub starting_psn: u32,
-    /// The maximum number of reads and atomics that the peer has outstanding, and this side
-    /// responds to.
+    /// The maximum number of outstanding reads and atomics from the peer to this side.
     pub responder_resources: u8,
-    /// The maximum number of reads and atomics that the peer responds to, and this side has
-    /// outstanding.
+    /// The maximum number of outstanding reads and atomics from this side to the peer.
     pub initiator_depth: u8,
-    /// The peer heeds credits.
+    /// Whether the peer respects credits.
     pub flow_control: bool,
     /// Retries of packets.
     pub retry_count: u8,
-    /// Retries after RNR NAKs; 7 is without end.
+    /// Retries after RNR NAKs; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// The peer's queue pair has a shared receive queue.
+    /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time within which this side is expected to respond, a code of 5 bits.
+    /// How soon this side should respond, a code of 5 bits.
     pub local_cm_response_timeout: u8,
-    /// The time within which the peer responds, a code of 5 bits.
+    /// How soon the peer responds, a code of 5 bits.
     pub remote_cm_response_timeout: u8,
-    /// Options of the peer's vendor.
+    /// Vendor options of the peer's device.
     pub ece: Ece,
     /// Private data.
     pub private_data: req::Data,
 }
 
-/// The acceptance of a connection, from the point of view of the side that asked.
+/// The acceptance of a connection, as seen by the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The connection.
@@ -159,45 +158,43 @@ pub struct Reply {
     pub remote_qkey: u32,
     /// The peer's queue pair.
     pub remote_qpn: u32,
-    /// The first packet sequence number that the own queue pair sends (its `sq_psn`).
+    /// The first packet sequence number to send on the local queue pair (its `sq_psn`).
     pub starting_psn: u32,
-    /// The maximum number of reads and atomics that the peer has outstanding, and this side
-    /// responds to.
+    /// The maximum number of outstanding reads and atomics from the peer to this side.
     pub responder_resources: u8,
-    /// The maximum number of reads and atomics that the peer responds to, and this side has
-    /// outstanding.
+    /// The maximum number of outstanding reads and atomics from this side to the peer.
     pub initiator_depth: u8,
-    /// The time within which the peer's device acknowledges, a code of 5 bits.
+    /// How soon the peer's device acknowledges, a code of 5 bits.
     pub target_ack_delay: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
-    /// The peer heeds credits.
+    /// Whether the peer respects credits.
     pub flow_control: bool,
-    /// Retries after RNR NAKs; 7 is without end.
+    /// Retries after RNR NAKs; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// The peer's queue pair has a shared receive queue.
+    /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// Options of the peer's vendor.
+    /// Vendor options of the peer's device.
     pub ece: Ece,
     /// Private data.
     pub private_data: rep::Data,
 }
 
-/// The end of a connection or of an attempt, by the peer's decision.
+/// The end of a connection or of an attempt, decided by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected {
     /// The connection.
     pub id: CmId,
-    /// The reason; its text is a sentence.
+    /// The reason. Its text is a sentence.
     pub reason: Reason,
     /// Additional reject information.
     pub ari: rej::Ari,
-    /// The number of bytes of it, at most 72.
+    /// The length of `ari` in bytes, at most 72.
     pub ari_length: u8,
     /// Private data.
     pub private_data: rej::Data,
-    /// A timewait begins, and [`Event::TimewaitExit`] follows: packets of the connection may be on
-    /// their way. Otherwise this is the last event.
+    /// Whether a timewait begins, because packets of the connection may still be on their way.
+    /// [`Event::TimewaitExit`] then follows; otherwise this is the last event.
     pub timewait: bool,
 }
 
@@ -206,13 +203,13 @@ pub struct Rejected {
 pub struct SidrRequest {
     /// The resolution.
     pub id: CmId,
-    /// The listener that is asked.
+    /// The listener addressed by the request.
     pub listener: ListenId,
     /// The addresses of the message.
     pub from: Address,
     /// The partition key.
     pub pkey: u16,
-    /// The service that is asked for.
+    /// The requested service.
     pub service_id: ServiceId,
     /// Private data.
     pub private_data: sidr_req::Data,
@@ -223,17 +220,17 @@ pub struct SidrRequest {
 pub struct SidrReply {
     /// The resolution.
     pub id: CmId,
-    /// Outcome; its text is a sentence.
+    /// Outcome. Its text is a sentence.
     pub status: Status,
-    /// The queue pair that takes datagrams.
+    /// The queue pair for datagrams.
     pub qpn: u32,
     /// Its queue key.
     pub qkey: u32,
-    /// Options of the peer's vendor.
+    /// Vendor options of the peer's device.
     pub ece: Ece,
     /// Additional information.
     pub info: sidr_rep::Info,
-    /// The number of bytes of it, at most 72.
+    /// The length of `info` in bytes, at most 72.
     pub info_length: u8,
     /// Private data.
     pub private_data: sidr_rep::Data,

@@ -1,4 +1,4 @@
-//! Listeners: which requests of strangers the caller takes, and how many at a time.
+//! Listeners: which strangers' requests the caller accepts, and how many at a time.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::wire::{Gid, ServiceId};
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     listeners: BTreeMap<ListenId, Listener>,
-    /// Those with one service id.
+    /// Listeners with one service id.
     by_service: BTreeMap<ServiceId, ListenId>,
-    /// Those with a mask: few.
+    /// Listeners with a mask. There are few.
     masked: Vec<ListenId>,
-    /// Requests that wait for the caller.
+    /// Requests waiting for the caller.
     pending: usize,
-    /// The number of requests of each source address.
+    /// The number of requests from each source address.
     by_source: BTreeMap<Gid, usize>,
     created: u64,
 }
@@ -30,7 +30,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Returns whether some service id is that of both.
+    /// Returns whether the two share a service id.
     fn overlaps(&self, service_id: ServiceId, mask: u64) -> bool {
         (self.service_id.0 ^ service_id.0) & self.mask & mask == 0
     }
@@ -52,10 +52,10 @@ impl Listeners {
         self.by_service.get(&service_id).or_else(masked).copied()
     }
 
-    /// Returns whether the listener may have one more request from an address, of at most `max` of
-    /// all listeners.
+    /// Returns whether the listener may have one more request from an address. `max` is the limit
+    /// for all listeners.
     ///
-    /// No address may have more requests than there are free places: one that sends endlessly gets
+    /// No address may have more requests than there are free places. One that sends endlessly gets
     /// half of them, two get a third each, and there is always room for another.
     pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
         let free = max.saturating_sub(self.pending);
@@ -86,14 +86,14 @@ impl Listeners {
 }
 
 impl Cm {
-    /// Begins to take requests for service ids that equal `service_id` in the bits of `mask`
-    /// (`u64::MAX`: this one alone), for connections and for service id resolution. At most
-    /// `backlog` of them wait for the caller at a time; further ones are dropped, so that their
-    /// senders try again later.
+    /// Starts accepting requests for service ids equal to `service_id` in the bits of `mask`
+    /// (`u64::MAX`: this id only), for connections and for service id resolution. At most `backlog`
+    /// requests wait for the caller at a time. Further ones are dropped, so their senders try again
+    /// later.
     ///
     /// # Errors
-    /// [`Refused::Listening`] if another listener takes one of the service ids;
-    /// [`Refused::NoRoom`]; [`Refused::Invalid`] if `backlog` is 0.
+    /// [`Refused::Listening`] if another listener has one of the service ids; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if `backlog` is 0.
     pub fn listen(&mut self, service_id: ServiceId, mask: u64, backlog: usize) -> Result<ListenId, Refused> {
         let service_id = ServiceId(service_id.0 & mask);
         if backlog == 0 {
@@ -122,8 +122,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Ends a listener. Requests that it has taken stay with the caller, also those whose event the
-    /// caller has not fetched yet.
+    /// Ends a listener. Accepted requests stay with the caller, even those whose event has not been
+    /// fetched yet.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`].
@@ -137,7 +137,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Takes a request off its listener's backlog, if it is there: the caller has answered it.
+    /// Removes a request from its listener's backlog, if it is there, because the caller has
+    /// responded.
     pub(super) fn settle(&mut self, id: CmId) {
         let Some(connection) = self.table.get_mut(id) else { return };
         if let Some((listener, source)) = connection.pending.take() {

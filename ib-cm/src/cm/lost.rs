@@ -1,4 +1,4 @@
-//! Peers whose process has ended without a word.
+//! Peers whose process has ended silently.
 
 use super::Cm;
 use super::connection::Connection;
@@ -8,20 +8,20 @@ use crate::time::Time;
 use crate::wire::{Ece, Reason, drep, dreq, rej, sidr_rep};
 
 impl Cm {
-    /// Ends a connection or an attempt whose peer has ended with its process: on Linux, the kernel
-    /// of the peer's device would say so in the name of the process. The event is the one that the
-    /// kernel's message would bring.
+    /// Ends a connection or an attempt because the peer's process has ended. On Linux, the kernel
+    /// would send a message on behalf of that process. This call reports the event that message
+    /// would cause.
     ///
     /// | state | event |
     /// |---|---|
     /// | ReqRcvd, MraReqSent | Rejected, time-out |
-    /// | another one before Established | Rejected, consumer defined |
+    /// | any other before Established | Rejected, consumer defined |
     /// | Established | Disconnecting |
     /// | DreqSent | Disconnected |
     /// | SidrReqSent | SidrReply, rejected |
-    /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: what is left goes on |
+    /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: the remaining steps continue |
     ///
-    /// The caller hands over all messages that had arrived before.
+    /// The caller passes in all earlier messages first.
     ///
     /// # References
     /// linux `cm_destroy_id`.

@@ -1,23 +1,23 @@
-//! [`Cm`]: the state machine of one device. Calls, messages and time in; messages, events and the
-//! next deadline out.
+//! [`Cm`]: the state machine of one device. Inputs are calls, messages and time; outputs are
+//! messages, events and the next deadline.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `types`, `event`, `config` | values: parameters, events, limits |
 //! | `listen` | listeners and their backlogs |
-//! | `active` | the side that asks: `connect`, `ready_to_use` |
-//! | `passive` | the side that is asked: `accept`, `established` |
+//! | `active` | the requesting side: `connect`, `ready_to_use` |
+//! | `passive` | the side that gets the request: `accept`, `established` |
 //! | `reject` | both sides: `reject`, `send_mra`, `prepare_mra` |
 //! | `release` | `disconnect`, `destroy`, `forget_request`, the timewait |
-//! | `lost` | peers whose process has ended without a word |
+//! | `lost` | peers whose process has ended silently |
 //! | `sidr` | service id resolution, both sides |
 //! | `input/` | one file for the messages of each phase |
 //! | `timer` | messages sent again, attempts given up, timewaits that end |
-//! | `output` | messages that leave, events |
+//! | `output` | outgoing messages, events |
 //! | `table`, `connection` | connections by id, by numbers, by deadline; a connection's data |
 //!
 //! Invariant: the state machine reads no clock, and no message makes it panic or loop. [`Config`]
-//! limits what strangers can make it store.
+//! limits how much strangers can make it store.
 //!
 //! # Lifecycle of a connection
 //! ```text
@@ -37,99 +37,100 @@
 //! refused   an attempt ──reject, REJ, time──► Idle; after both queue pairs may have sent: Timewait
 //! ```
 //!
-//! | message that arrives again, state | answer |
+//! | repeated message, state | response |
 //! |---|---|
-//! | REQ, ReqRcvd | none: the caller is about to answer |
+//! | REQ, ReqRcvd | none: the caller is about to respond |
 //! | REQ, MraReqSent | the MRA |
 //! | REQ, RepSent or MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
 //! | REP, MraRepSent | the MRA |
 //! | REP, Established | the RTU, which was lost |
-//! | DREQ, DreqRcvd | none: the caller is about to answer |
+//! | DREQ, DreqRcvd | none: the caller is about to respond |
 //! | DREQ, Timewait | the DREP, which was lost |
-//! | DREQ, no such connection | a DREP, so that the sender's release ends |
+//! | DREQ, no such connection | a DREP, to end the sender's release |
 //!
 //! # Differences from Linux
-//! Messages, answers and timers are those of Linux' `ib_cm`, except:
+//! Messages, responses and timers are those of Linux's `ib_cm`, except:
 //!
-//! - Messages must come from the source address of the connection. Linux compares communication ids
-//!   alone, and GUIDs with queue pair numbers.
+//! - Messages must come from the source address of the connection. Linux only compares
+//!   communication ids, or GUIDs with queue pair numbers.
 //! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
-//!   12.9.8), so that a peer whose messages were lost does not wait longer. Linux sends none.
-//! - The DREQ of a destroyed connection is sent again until it is answered. Linux sends it once.
-//! - A DREQ that crosses the own one is answered at once, and is the answer to it: both sides have
-//!   asked for the end. Linux stops its own DREQ and waits for the program to disconnect again.
-//! - A REQ with the queue pair of an established connection makes this side ask the peer before it
-//!   releases the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
-//! - A REJ without the receiver's communication id ends only requests whose RTU has not arrived. On
-//!   Linux it ends established connections too.
-//! - Timeouts that peers ask for count as 65 s at most ([`Config::max_peer_timeout`]).
-//! - A LAP is answered by an APR with the status "not supported". Linux drops it on RoCE.
-//! - A REQ whose primary path does not begin at the source address is rejected. Linux sends its REP
+//!   12.9.8). A peer whose messages were lost then stops waiting. Linux sends none.
+//! - The DREQ of a destroyed connection is repeated until the peer responds. Linux sends it once.
+//! - A DREQ crossing the local one gets an immediate response and counts as the response to it,
+//!   because both sides have requested the end. Linux stops its DREQ and waits for the program to
+//!   disconnect again.
+//! - A REQ with the queue pair of an established connection makes this side check with the peer
+//!   before releasing the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
+//! - A REJ without the receiver's communication id only ends requests whose RTU has not arrived. On
+//!   Linux it also ends established connections.
+//! - Timeouts requested by peers count as 65 s at most ([`Config::max_peer_timeout`]).
+//! - The response to a LAP is an APR with the status "not supported". Linux drops the LAP on RoCE.
+//! - A REQ whose primary path does not start at the source address is rejected. Linux sends its REP
 //!   to the address in the path.
-//! - A REQ whose path MTU has no meaning is rejected. Linux leaves that to the queue pair.
+//! - A REQ with an undefined path MTU is rejected. Linux leaves the check to the queue pair.
 //!
 //! # What is checked in a REQ
 //! | field | rule |
 //! |---|---|
-//! | service id | it has a listener, or the REQ is rejected (reason 8) |
-//! | transport service | RC, UC, or XRC, or it is rejected (9) |
-//! | sender's GID in the primary path | the source address of the packet, or it is rejected (12) |
-//! | path MTU | a code of 1 to 5, or it is rejected (26); the caller knows the port's MTU |
+//! | service id | without a listener, the REQ is rejected (reason 8) |
+//! | transport service | anything except RC, UC and XRC is rejected (9) |
+//! | sender's GID in the primary path | anything except the source address is rejected (12) |
+//! | path MTU | a code outside 1 to 5 is rejected (26); the caller checks the port's MTU |
 //! | communication id, queue pair, GUID | no connection has them (10 for the queue pair) |
 //! | response timeout | counts as [`Config::max_peer_timeout`] at most |
 //! | acknowledgement timeout | any code; a timewait lasts [`Config::max_peer_timeout`] at most |
 //! | retries of packets, messages and RNR NAKs | any: their fields have no other values |
-//! | reads and atomics, sequence number, all else | data for the caller, and its queue pair |
+//! | reads and atomics, sequence number, all else | data for the caller and its queue pair |
 //!
 //! # A peer that has restarted
-//! A peer that has restarted may ask for a connection with a queue pair that it had before. Its old
-//! connection, of which it knows nothing, must end, or the peer could never use the number again
-//! (IBTA 12.9.8.3.1). But the same REQ is what a stranger can send who guesses the number (24
-//! bits), and the GUID of a device may be public. So the REQ is rejected as stale, and the peer is
-//! asked:
+//! A restarted peer may request a connection with a queue pair it had before. Its old connection,
+//! now unknown to it, must end, or the peer could never use the number again (IBTA 12.9.8.3.1). But
+//! a stranger who guesses the number (24 bits) can send the same REQ, because the GUID of a device
+//! may be public. So the REQ is rejected as stale, and this side checks with the peer:
 //!
 //! ```text
 //! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
 //! peer ◄──DREQ with both communication ids, queue pair 0xffffff───
-//! peer that knows the connection: the number is not its own, it drops the DREQ
+//! peer that has the connection: the number is not its own, it drops the DREQ
 //! peer that has restarted       ──DREP with both ids, and the transaction id──► Timewait
 //! ```
 //!
-//! A receiver drops a DREQ with another queue pair, and answers one with unknown ids, as Linux and
-//! this crate do. The DREP proves that its sender got the DREQ, so a stranger who sees no messages
-//! cannot send it. A connection is asked about once a second at most. A restarted peer that repeats
-//! its request with a new communication id, as it must after a REJ, is accepted from then on; each
-//! repetition asks again, if the DREQ or the DREP was lost. A REP with the queue pair of a
-//! connection has the same effect.
+//! Like Linux, this crate drops a received DREQ with a wrong queue pair and responds to one with
+//! unknown ids. The DREP proves its sender got the DREQ, so a stranger who sees no messages cannot
+//! send it. Each connection is checked at most once a second. After a REJ, a restarted peer must
+//! repeat its request with a new communication id. Once the connection is released, such a request
+//! is accepted. Until then each repetition causes another check, in case the DREQ or the DREP was
+//! lost. A REP with the queue pair of a connection has the same effect.
 //!
 //! # Strangers
 //! A message changes a connection only if it comes from the address of the connection's peer and
-//! names both communication ids. Each side draws its own: 32 bits each. A stranger who can neither
-//! see the messages nor send under the peer's address has no effect on any connection; its own
-//! requests occupy a listener's backlog, within the limits of [`Config`]: at most half of the
-//! places, unless it forges addresses.
+//! names both communication ids. Each side draws its own 32-bit id. A stranger who can neither see
+//! the messages nor send under the peer's address has no effect on any connection. Its requests
+//! occupy a listener's backlog within the limits of [`Config`]: at most half of the places, unless
+//! it forges addresses.
 //!
 //! A stranger who can send under the address of a peer but sees no messages can:
 //!
-//! - ask for connections in the peer's name, as often as the backlog allows. The answers go to the
-//!   peer, which drops them;
-//! - keep the peer from connecting with a queue pair, if it knows the GUID of the peer's device and
-//!   guesses the number of the queue pair (24 bits) before the peer asks: the peer's request is
-//!   rejected as stale while the forged one lasts. Numbers that the peer does not draw are easier
-//!   to guess;
-//! - make this side [ask the peer](#a-peer-that-has-restarted) once a second, with the same guess.
-//!   It ends the connection of a peer that answers a DREQ for any queue pair, as no known one does;
-//! - answer an own request in the peer's name, until the peer's answer arrives, if it guesses the
-//!   own communication id (32 bits);
-//! - give up a peer's request, until the peer's RTU arrives, if it knows the GUID of the peer's
-//!   device and guesses the peer's communication id (32 bits);
+//! - request connections in the peer's name, as often as the backlog allows. The responses go to
+//!   the peer, which drops them;
+//! - keep the peer from connecting with a queue pair. The stranger must know the GUID of the peer's
+//!   device and guess the number of the queue pair (24 bits) before the peer's request. While the
+//!   forged request lasts, the peer's is rejected as stale. Numbers that are not drawn at random
+//!   are easier to guess;
+//! - make this side [check with the peer](#a-peer-that-has-restarted) once a second, with the same
+//!   guess. This ends the connection only if the peer responds to a DREQ for any queue pair; no
+//!   known peer does;
+//! - respond to a local request in the peer's name, until the peer's response arrives, by guessing
+//!   the local communication id (32 bits);
+//! - give up a peer's request, until the peer's RTU arrives, by knowing the GUID of the peer's
+//!   device and guessing the peer's communication id (32 bits);
 //! - do anything else only by guessing 64 bits.
 //!
-//! A stranger who sees the messages can do all that the peer can.
+//! A stranger who sees the messages can do everything the peer can.
 //!
-//! Each message from an unknown sender gets at most one answer, which is not longer than the
-//! message, and causes one more message each second to the peer of a connection. A request that the
-//! caller accepts is answered again for each retry that it allows, at most 15.
+//! Each message from an unknown sender gets at most one response, no longer than the message. It
+//! causes at most one more message per second to the peer of a connection. An accepted request gets
+//! another response for each retry it allows, at most 15.
 
 mod active;
 mod config;
@@ -168,8 +169,8 @@ use crate::time::Time;
 /// The communication manager of one device: all its connections, on both sides.
 ///
 /// It has no clock and sends nothing by itself. After each call the caller fetches messages
-/// ([`poll_transmit`](Cm::poll_transmit)), events ([`poll_event`](Cm::poll_event)) and the time at
-/// which it wants to be called again ([`deadline`](Cm::deadline)).
+/// ([`poll_transmit`](Cm::poll_transmit)), events ([`poll_event`](Cm::poll_event)) and the time of
+/// the next call ([`deadline`](Cm::deadline)).
 #[derive(Debug)]
 pub struct Cm {
     config: Config,
@@ -200,16 +201,16 @@ impl Cm {
         self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.state)
     }
 
-    /// Returns the addresses of the messages of a connection or resolution; `None` if it has ended.
+    /// Returns the message addresses of a connection or resolution; `None` if it has ended.
     pub fn peer(&self, id: CmId) -> Option<Address> {
         self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.peer)
     }
 
-    /// Returns the attributes with which the own queue pair reaches the states RTR and RTS.
+    /// Returns the attributes for moving the local queue pair to RTR and RTS.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`]; [`Refused::State`] before the peer's queue pair is known, and after
-    /// the connection.
+    /// [`Refused::NoSuchId`]; [`Refused::State`] before the peer's queue pair is known and after
+    /// the end of the connection.
     pub fn qp_attr(&self, id: CmId) -> Result<QpAttr, Refused> {
         use State::{Established, MraRepRcvd, MraRepSent, MraReqSent, RepRcvd, RepSent, ReqRcvd};
         let connection = self.connection(id)?;
@@ -233,23 +234,23 @@ impl Cm {
         })
     }
 
-    /// Returns the number of connections and resolutions, in all states, and of those whose release
-    /// goes on after [`destroy`](Self::destroy).
+    /// Returns the number of connections and resolutions in all states, including those still being
+    /// released after [`destroy`](Self::destroy).
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns whether there are no connections and resolutions.
+    /// Returns whether no connection or resolution exists.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the numbers of messages since the beginning.
+    /// Returns the message counts since the beginning.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has work.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) has work.
     pub fn deadline(&self) -> Option<Time> {
         self.table.first_timer().map(|(deadline, _)| deadline)
     }
@@ -262,12 +263,12 @@ impl Cm {
         self.table.get_mut(id).filter(|connection| !connection.orphan).ok_or(Refused::NoSuchId)
     }
 
-    /// Draws a communication id that no connection has.
+    /// Draws an unused communication id.
     fn draw_local_id(&mut self) -> Option<u32> {
-        // A source that draws used numbers so often has failed.
+        // A source that draws used numbers this often has failed.
         for _ in 0..64 {
             let drawn = self.random.draw()?;
-            // 0 stands for no id in messages.
+            // In messages, 0 means no id.
             if drawn != 0 && !self.table.has_local_id(drawn) {
                 return Some(drawn);
             }

@@ -1,6 +1,6 @@
-//! Messages that leave, and events. Both queues are bounded: messages beyond the limit are lost, as
-//! on a network, and requests of strangers are dropped while there are too many events; every other
-//! event belongs to a connection, which has few of them.
+//! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are lost, as on
+//! a network. Strangers' requests are dropped while there are too many events. Every other event
+//! belongs to a connection, which has few of them.
 
 use super::Cm;
 use super::event::Event;
@@ -11,9 +11,9 @@ use crate::wire::{Mad, Message};
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The destination, and the address to send from.
+    /// The destination and the address to send from.
     pub to: Address,
-    /// The message: the payload of a datagram from the own queue pair 1.
+    /// The message: the payload of a datagram from the local queue pair 1.
     pub mad: Mad,
 }
 
@@ -28,7 +28,7 @@ impl Cm {
         self.events.pop_front()
     }
 
-    /// Queues bytes for an address.
+    /// Queues bytes to an address.
     pub(super) fn transmit(&mut self, to: Address, mad: Mad) {
         if self.transmits.len() < self.config.max_transmits {
             self.transmits.push_back(Transmit { to, mad });
@@ -38,7 +38,7 @@ impl Cm {
         }
     }
 
-    /// Queues a message that needs no answer for the peer of a connection.
+    /// Queues a message that needs no response to a connection's peer.
     pub(super) fn send(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
@@ -46,7 +46,7 @@ impl Cm {
         }
     }
 
-    /// Queues a message, and keeps it in case the one that it answers arrives again.
+    /// Queues a response and keeps it in case the peer's message arrives again.
     pub(super) fn send_answer(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get_mut(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
@@ -55,7 +55,7 @@ impl Cm {
         }
     }
 
-    /// Queues a message, and sends it again until [`answered`](Self::answered).
+    /// Queues a message and repeats it until [`answered`](Self::answered).
     pub(super) fn send_until_answered(&mut self, now: Time, id: CmId, mad: Mad) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = Some(mad);
@@ -76,20 +76,20 @@ impl Cm {
         self.table.set_deadline(id, None);
     }
 
-    /// Queues an event of a connection in the table.
+    /// Queues an event for a connection in the table.
     pub(super) fn report(&mut self, event: Event) {
         if self.table.get(event.id()).is_some_and(|connection| !connection.orphan) {
             self.events.push_back(event);
         }
     }
 
-    /// Ends a connection: nothing of it stays.
+    /// Ends a connection and removes it completely.
     pub(super) fn end(&mut self, id: CmId) {
         self.settle(id);
         self.table.remove(id);
     }
 
-    /// Ends a connection, and reports its last event.
+    /// Ends a connection and reports its last event.
     pub(super) fn end_with(&mut self, event: Event) {
         self.report(event);
         self.end(event.id());

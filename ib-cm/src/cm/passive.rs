@@ -1,4 +1,4 @@
-//! The side that is asked for a connection.
+//! The side that gets a request for a connection.
 
 use super::Cm;
 use super::event::Event;
@@ -7,10 +7,11 @@ use crate::time::Time;
 use crate::wire::{MASK_24, Message, rep};
 
 impl Cm {
-    /// Accepts a request: sends a REP until the peer answers.
+    /// Accepts a request: sends a REP until the peer responds.
     ///
-    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unreachable`] or, if the peer's RTU
-    /// was lost and it has disconnected meanwhile, [`Event::Disconnecting`] follow.
+    /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`] follows. If the peer's
+    /// RTU was lost and the peer has disconnected meanwhile, [`Event::Disconnecting`] follows
+    /// instead.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its
@@ -63,8 +64,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Takes a packet that has arrived on the own queue pair for the peer's RTU, which may be lost:
-    /// the connection is established, and [`Event::Established`] follows.
+    /// Treats a packet received on the local queue pair as the peer's RTU, which may be lost. The
+    /// connection is established and [`Event::Established`] follows.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].

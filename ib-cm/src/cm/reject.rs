@@ -1,4 +1,4 @@
-//! Refusals, and requests for more time: calls of both sides of a handshake.
+//! Rejections and requests for more time, from either side of a handshake.
 
 use super::Cm;
 use super::types::{CmId, Refused, RejectParams, State};
@@ -6,13 +6,13 @@ use crate::time::Time;
 use crate::wire::{Answered, Message, Reason, mra, rej};
 
 impl Cm {
-    /// Rejects a request or a reply, or gives up an own request. The connection has ended, without
-    /// an event; after [`accept`](Self::accept) its timewait begins, and
+    /// Rejects a request or a reply, or gives up a local request. The connection has then ended,
+    /// without an event. After [`accept`](Self::accept), its timewait begins instead and
     /// [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`]; [`Refused::State`] of established connections;
-    /// [`Refused::Invalid`] if `ari_length` exceeds 72.
+    /// [`Refused::NoSuchId`]; [`Refused::State`] for established connections; [`Refused::Invalid`]
+    /// if `ari_length` exceeds 72.
     ///
     /// # References
     /// linux `ib_send_cm_rej`.
@@ -35,8 +35,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Asks the peer for more time, after a request or a reply: sends an MRA now, and again
-    /// whenever the peer's message arrives again. `service_timeout` is a code of 5 bits.
+    /// Requests more time from the peer after a request or a reply. Sends an MRA now and whenever
+    /// the peer's message arrives again. `service_timeout` is a code of 5 bits.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.
@@ -57,8 +57,9 @@ impl Cm {
         Ok(())
     }
 
-    /// Asks the peer for more time as [`send_mra`](Self::send_mra), but only if its message arrives
-    /// again: a caller that is quick then sends no MRA. Linux' `rdma_cm` does so, with the code 24.
+    /// Requests more time as [`send_mra`](Self::send_mra) does, but only if the peer's message
+    /// arrives again. A fast caller then sends no MRA. Linux's `rdma_cm` does this with the code
+    /// 24.
     ///
     /// # Errors
     /// As [`send_mra`](Self::send_mra).
@@ -92,7 +93,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Sends the REJ that is right in the connection's state.
+    /// Sends the REJ for the connection's state.
     pub(super) fn send_rej(&mut self, id: CmId, params: &RejectParams) {
         let Some(connection) = self.table.get(id) else { return };
         let (local_comm_id, message_rejected) = match connection.state {
@@ -113,8 +114,8 @@ impl Cm {
         self.send(id, message);
     }
 
-    /// Tells the peer that this side has given up. The peer finds the connection by the GUID of
-    /// this device, since it may not have given it a communication id that this side knows.
+    /// Sends the peer a REJ because this side has given up. The peer may not have given this side a
+    /// communication id, so it finds the connection by this device's GUID.
     pub(super) fn send_timeout(&mut self, id: CmId) {
         let guid = self.config.node_guid.to_be_bytes();
         let params = RejectParams {

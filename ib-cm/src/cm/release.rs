@@ -6,11 +6,11 @@ use crate::time::Time;
 use crate::wire::{Message, drep, dreq, sidr_rep};
 
 impl Cm {
-    /// Disconnects: asks the peer for the release of an established connection, or answers the
-    /// peer's request after [`Event::Disconnecting`](super::Event::Disconnecting).
+    /// Disconnects: requests the release of an established connection, or responds to the peer's
+    /// request after [`Event::Disconnecting`](super::Event::Disconnecting).
     ///
-    /// [`Event::Disconnected`](super::Event::Disconnected) follows if this side asked, and
-    /// [`Event::TimewaitExit`](super::Event::TimewaitExit) in both cases.
+    /// If this side made the request, [`Event::Disconnected`](super::Event::Disconnected) follows.
+    /// In both cases [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].
@@ -29,15 +29,15 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection or resolution in any state. It has no events from now on; those that
-    /// the caller has not fetched yet are dropped.
+    /// Ends a connection or resolution in any state. It has no more events; those not fetched yet
+    /// are dropped.
     ///
     /// | state | message |
     /// |---|---|
     /// | ReqSent, MraReqRcvd | REJ with the reason timeout |
     /// | ReqRcvd, MraReqSent, RepSent, MraRepRcvd, RepRcvd, MraRepSent | REJ, consumer defined |
-    /// | Established | DREQ until it is answered; none of an XRC target |
-    /// | DreqSent | the DREQ until it is answered |
+    /// | Established | DREQ until the peer responds; none from an XRC target |
+    /// | DreqSent | the DREQ until the peer responds |
     /// | DreqRcvd | DREP |
     /// | SidrReqRcvd | SIDR_REP, rejected |
     /// | Timewait, SidrReqSent, ended | none |
@@ -72,13 +72,12 @@ impl Cm {
         self.end(id);
     }
 
-    /// Returns whether the peer of a destroyed connection has not answered its DREQ yet.
+    /// Returns whether a destroyed connection still waits for the response to its DREQ.
     pub fn is_releasing(&self) -> bool {
         self.table.first_orphan().is_some()
     }
 
-    /// Sends the unanswered DREQs of destroyed connections again before their time, for a caller
-    /// that ends, with its connections, before that.
+    /// Repeats the pending DREQs of destroyed connections early, for a caller about to exit.
     pub fn repeat_releases(&mut self) {
         for (to, mad) in self.table.orphans().collect::<Vec<_>>() {
             self.counters.retries += 1;
@@ -86,11 +85,11 @@ impl Cm {
         }
     }
 
-    /// Forgets a request that the caller has no room for, without an answer: the peer sends it
-    /// again, and it arrives as another request.
+    /// Drops a request without a response, because the caller has no room for it. The peer sends it
+    /// again, and it arrives as a new request.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`]; [`Refused::State`] once the request was answered.
+    /// [`Refused::NoSuchId`]; [`Refused::State`] after a response to the request.
     ///
     /// # References
     /// linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
@@ -105,14 +104,14 @@ impl Cm {
         Ok(())
     }
 
-    /// Lets the release of a connection go on by itself.
+    /// Lets the release of a connection continue by itself.
     fn abandon(&mut self, id: CmId) {
         if let Some(oldest) = self.table.orphan(id, self.config.max_orphans) {
             self.end(oldest);
         }
     }
 
-    /// Asks the peer for the release of an established connection.
+    /// Requests the release of an established connection from the peer.
     pub(super) fn send_dreq(&mut self, now: Time, id: CmId, private_data: dreq::Data) {
         let tid = self.draw_tid();
         let Some(connection) = self.table.get_mut(id) else { return };
@@ -129,7 +128,7 @@ impl Cm {
         self.send_until_answered(now, id, mad);
     }
 
-    /// Answers the peer's request for release.
+    /// Responds to the peer's release request.
     pub(super) fn send_drep(&mut self, id: CmId, private_data: drep::Data) {
         let Some(connection) = self.table.get(id) else { return };
         let message = drep::Repr {
@@ -140,8 +139,8 @@ impl Cm {
         self.send_answer(id, message);
     }
 
-    /// Begins the timewait of a connection. A destroyed one ends: messages that arrive for it later
-    /// are answered as those of any unknown connection.
+    /// Begins the timewait of a connection. A destroyed connection ends instead; later messages for
+    /// it are handled like those for any unknown connection.
     pub(super) fn enter_timewait(&mut self, now: Time, id: CmId) {
         self.settle(id);
         self.answered(id);
@@ -151,7 +150,7 @@ impl Cm {
         if connection.orphan {
             return self.end(id);
         }
-        // What was kept for messages of the handshake is no answer to a DREQ; a DREP is.
+        // A response kept from the handshake does not answer a DREQ; a DREP does.
         if connection.state != State::DreqRcvd {
             connection.answer = None;
         }

@@ -1,4 +1,4 @@
-//! Service id resolution: which queue pair takes datagrams.
+//! Service id resolution: finds the datagram queue pair of a service.
 
 use super::Cm;
 use super::connection::Connection;
@@ -7,10 +7,10 @@ use crate::time::{Time, nanoseconds};
 use crate::wire::{MASK_24, Message, sidr_rep, sidr_req};
 
 impl Cm {
-    /// Asks a peer for the queue pair of a service: sends a SIDR_REQ until the peer answers.
+    /// Requests the queue pair of a service from a peer: sends a SIDR_REQ until the peer responds.
     ///
     /// [`Event::SidrReply`](super::Event::SidrReply) or
-    /// [`Event::Unreachable`](super::Event::Unreachable) follow.
+    /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if a number exceeds its field; [`Refused::NoRoom`];
@@ -41,8 +41,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers [`Event::SidrRequest`](super::Event::SidrRequest). The resolution has ended, without
-    /// an event. If the answer is lost, the peer asks again, which is another request.
+    /// Responds to [`Event::SidrRequest`](super::Event::SidrRequest). The resolution has then
+    /// ended, without an event. If the response is lost, the peer sends a new request.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its

@@ -1,6 +1,6 @@
-//! [`Table`]: connections by id, by communication ids, by the peer's queue pair, and by deadline.
+//! [`Table`]: connections by id, by communication ids, by the peer's queue pair and by deadline.
 //!
-//! Invariant: every key of an index names a connection in the table that has this key.
+//! Invariant: every key in an index names a connection in the table that has the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ impl Table {
         self.connections.len()
     }
 
-    /// Returns the first deadline, and the connection that has it.
+    /// Returns the first deadline and its connection.
     pub(super) fn first_timer(&self) -> Option<(Time, CmId)> {
         self.timers.first().copied()
     }
@@ -43,7 +43,7 @@ impl Table {
         self.by_local_id.contains_key(&local_id)
     }
 
-    /// Adds a connection. Its communication id is free or 0.
+    /// Adds a connection, whose communication id is unused or 0.
     pub(super) fn insert(&mut self, connection: Connection) -> CmId {
         self.created += 1;
         let id = CmId(self.created);
@@ -77,8 +77,8 @@ impl Table {
         Some(connection)
     }
 
-    /// Returns the connection with these communication ids and this peer: a message that a stranger
-    /// sends names none.
+    /// Returns the connection with these communication ids and this peer. A stranger's message
+    /// matches none.
     pub(super) fn find(&self, local_id: u32, remote_id: Option<u32>, peer: Gid) -> Option<CmId> {
         let id = *self.by_local_id.get(&local_id)?;
         let connection = self.get(id)?;
@@ -97,7 +97,7 @@ impl Table {
         self.by_sidr.get(&(peer, request_id)).copied()
     }
 
-    /// Makes a connection known by the peer's communication id and queue pair, which are free.
+    /// Indexes a connection by the peer's communication id and queue pair, which are unused.
     pub(super) fn know_remote(&mut self, id: CmId) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(key) = connection.remote_id_key() {
@@ -106,7 +106,8 @@ impl Table {
         self.by_remote_qp.insert(connection.remote_qp_key(), id);
     }
 
-    /// Lets the peer use its communication id and queue pair for another connection.
+    /// Removes the peer's communication id and queue pair from the indexes, so the peer may use
+    /// them for another connection.
     pub(super) fn forget_remote(&mut self, id: CmId) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(key) = connection.remote_id_key()
@@ -131,15 +132,14 @@ impl Table {
         }
     }
 
-    /// Marks a connection as one that the caller has destroyed. Returns the oldest one of them, if
-    /// there are more than `max`.
+    /// Marks a connection as destroyed by the caller. If more than `max` are, returns the oldest.
     pub(super) fn orphan(&mut self, id: CmId, max: usize) -> Option<CmId> {
         self.connections.get_mut(&id)?.orphan = true;
         self.orphans.insert(id);
         if self.orphans.len() > max { self.orphans.first().copied() } else { None }
     }
 
-    /// Returns the oldest connection that the caller has destroyed.
+    /// Returns the oldest connection destroyed by the caller.
     pub(super) fn first_orphan(&self) -> Option<CmId> {
         self.orphans.first().copied()
     }
@@ -150,7 +150,7 @@ impl Table {
         orphans.filter_map(|orphan| Some((orphan.peer, orphan.sent?)))
     }
 
-    /// Checks the invariant, and returns whether indexes and timers are empty if the table is.
+    /// Checks the invariant. Returns whether indexes and timers are empty if the table is.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let all =

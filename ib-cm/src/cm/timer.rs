@@ -6,10 +6,10 @@ use super::types::{CmId, State};
 use crate::time::Time;
 
 impl Cm {
-    /// Executes what is due at `now`: call it when [`deadline`](Self::deadline) has come. Earlier
-    /// calls have no effect.
+    /// Executes everything due at `now`. Call it once [`deadline`](Self::deadline) has passed;
+    /// earlier calls have no effect.
     pub fn handle_timeout(&mut self, now: Time) {
-        // Each round ends the connection, or moves its deadline beyond `now`.
+        // Each iteration ends the connection or moves its deadline beyond `now`.
         while let Some((deadline, id)) = self.table.first_timer()
             && deadline <= now
         {

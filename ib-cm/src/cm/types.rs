@@ -1,5 +1,5 @@
-//! Values: ids, addresses, parameters of calls, the reasons why calls are refused. No type here
-//! owns a connection.
+//! Values: ids, addresses, parameters of calls, reasons for refused calls. No type here owns a
+//! connection.
 
 use core::fmt;
 
@@ -7,16 +7,16 @@ use crate::wire::{
     Ece, GSI_QKEY, GSI_QPN, Gid, Mtu, Reason, ServiceId, rej, rep, req, sidr_rep, sidr_rep::Status, sidr_req,
 };
 
-/// A connection, or a service id resolution. Ids are never used again.
+/// A connection or a service id resolution. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CmId(pub(super) u64);
 
-/// A listener. Ids are never used again.
+/// A listener. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenId(pub(super) u64);
 
-/// The addresses of a message, from this device's point of view: the destination of one that is
-/// sent, the source of one that arrived.
+/// The addresses of a message as seen by this device: the destination of a sent message, the source
+/// of a received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The address of this device.
@@ -29,9 +29,9 @@ pub struct Address {
     pub qkey: u32,
     /// The index of the partition key.
     pub pkey_index: u16,
-    /// Traffic class. Arrivals need none.
+    /// Traffic class. Not needed for received messages.
     pub traffic_class: u8,
-    /// Flow label. Arrivals need none.
+    /// Flow label. Not needed for received messages.
     pub flow_label: u32,
 }
 
@@ -50,8 +50,8 @@ pub enum Transport {
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Extended reliable connection: the side that connects has the initiator queue pair, and the
-    /// side that accepts the target queue pair.
+    /// Extended reliable connection. The connecting side has the initiator queue pair, the
+    /// accepting side the target queue pair.
     Xrc,
 }
 
@@ -66,22 +66,22 @@ pub struct Path {
     pub flow_label: u32,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Hop limit. Beyond 1 the path has no local ids.
+    /// Hop limit. Above 1, the path has no local ids.
     pub hop_limit: u8,
     /// Service level, 4 bits.
     pub sl: u8,
     /// Static rate, a code of 6 bits.
     pub rate: u8,
-    /// The time that a packet takes, a code of 5 bits. Linux uses 16 on RoCE, and 18 before 5.19.
+    /// The travel time of a packet, a code of 5 bits. Linux uses 16 on RoCE, and 18 before 5.19.
     pub packet_life_time: u8,
 }
 
 /// The parameters of [`Cm::connect`](super::Cm::connect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectParams {
-    /// The path, for messages and for the queue pair.
+    /// The path, for both messages and the queue pair.
     pub path: Path,
-    /// A second path to which the connection may migrate.
+    /// A second path for migration.
     pub alternate: Option<Path>,
     /// The partition key.
     pub pkey: u16,
@@ -93,36 +93,36 @@ pub struct ConnectParams {
     pub service_id: ServiceId,
     /// The kind of the connection.
     pub transport: Transport,
-    /// The number of the own queue pair.
+    /// The number of the local queue pair.
     pub qp_num: u32,
-    /// The first packet sequence number that the own queue pair receives (its `rq_psn`).
+    /// The first packet sequence number received by the local queue pair (its `rq_psn`).
     pub starting_psn: u32,
-    /// The maximum number of reads and atomics of the peer that the own queue pair responds to.
+    /// The maximum number of outstanding reads and atomics from the peer.
     pub responder_resources: u8,
-    /// The maximum number of own reads and atomics that the own queue pair has outstanding.
+    /// The maximum number of outstanding reads and atomics to the peer.
     pub initiator_depth: u8,
-    /// Heed credits.
+    /// Whether to respect credits.
     pub flow_control: bool,
     /// Retries of packets, 3 bits.
     pub retry_count: u8,
-    /// Retries after RNR NAKs, 3 bits; 7 is without end.
+    /// Retries after RNR NAKs, 3 bits; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// The queue pair has a shared receive queue.
+    /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time within which the peer is expected to respond, a code of 5 bits.
+    /// How soon the peer should respond, a code of 5 bits.
     pub remote_cm_response_timeout: u8,
-    /// The time within which this side responds, a code of 5 bits.
+    /// How soon this side responds, a code of 5 bits.
     pub local_cm_response_timeout: u8,
-    /// The maximum number of times that either side sends a message again, 4 bits.
+    /// How often either side may repeat a message, 4 bits.
     pub max_cm_retries: u8,
-    /// Options of the device's vendor.
+    /// Vendor options of the device.
     pub ece: Ece,
     /// Private data.
     pub private_data: req::Data,
 }
 
 impl Default for ConnectParams {
-    /// Returns the parameters that Linux' `rdma_cm` uses for all connections.
+    /// Returns the parameters used by Linux's `rdma_cm` for all connections.
     fn default() -> Self {
         Self {
             path: Path { hop_limit: 64, packet_life_time: 16, ..Path::default() },
@@ -152,23 +152,23 @@ impl Default for ConnectParams {
 /// The parameters of [`Cm::accept`](super::Cm::accept).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcceptParams {
-    /// The number of the own queue pair.
+    /// The number of the local queue pair.
     pub qp_num: u32,
-    /// The first packet sequence number that the own queue pair receives (its `rq_psn`).
+    /// The first packet sequence number received by the local queue pair (its `rq_psn`).
     pub starting_psn: u32,
-    /// The maximum number of reads and atomics of the peer that the own queue pair responds to.
+    /// The maximum number of outstanding reads and atomics from the peer.
     pub responder_resources: u8,
-    /// The maximum number of own reads and atomics that the own queue pair has outstanding.
+    /// The maximum number of outstanding reads and atomics to the peer.
     pub initiator_depth: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
-    /// Heed credits.
+    /// Whether to respect credits.
     pub flow_control: bool,
-    /// Retries after RNR NAKs of the peer, 3 bits; 7 is without end.
+    /// Retries after the peer's RNR NAKs, 3 bits; 7 is unlimited.
     pub rnr_retry_count: u8,
-    /// The queue pair has a shared receive queue.
+    /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// Options of the device's vendor.
+    /// Vendor options of the device.
     pub ece: Ece,
     /// Private data.
     pub private_data: rep::Data,
@@ -181,7 +181,7 @@ pub struct RejectParams {
     pub reason: Reason,
     /// Additional reject information.
     pub ari: rej::Ari,
-    /// The number of bytes of it.
+    /// The length of `ari` in bytes.
     pub ari_length: u8,
     /// Private data.
     pub private_data: rej::Data,
@@ -202,22 +202,22 @@ impl Default for RejectParams {
 /// The parameters of [`Cm::sidr_request`](super::Cm::sidr_request).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidrParams {
-    /// The port that is asked.
+    /// The port to send the request to.
     pub to: Address,
     /// The partition key.
     pub pkey: u16,
     /// The service.
     pub service_id: ServiceId,
-    /// The time within which the peer is expected to respond, a code of 5 bits.
+    /// How soon the peer should respond, a code of 5 bits.
     pub timeout: u8,
-    /// The maximum number of times that the request is sent again.
+    /// How often the request may be repeated.
     pub max_cm_retries: u8,
     /// Private data.
     pub private_data: sidr_req::Data,
 }
 
 impl SidrParams {
-    /// Returns the parameters that Linux' `rdma_cm` uses for all resolutions.
+    /// Returns the parameters used by Linux's `rdma_cm` for all resolutions.
     pub fn new(to: Address, service_id: ServiceId) -> Self {
         Self {
             to,
@@ -235,21 +235,21 @@ impl SidrParams {
 pub struct SidrReplyParams {
     /// Outcome.
     pub status: Status,
-    /// The number of the queue pair that takes datagrams.
+    /// The number of the queue pair for datagrams.
     pub qp_num: u32,
     /// Its queue key.
     pub qkey: u32,
-    /// Options of the device's vendor.
+    /// Vendor options of the device.
     pub ece: Ece,
     /// Additional information.
     pub info: sidr_rep::Info,
-    /// The number of bytes of it.
+    /// The length of `info` in bytes.
     pub info_length: u8,
     /// Private data.
     pub private_data: sidr_rep::Data,
 }
 
-/// Attributes of the own queue pair, from both messages of a handshake.
+/// Attributes of the local queue pair, from both messages of a handshake.
 ///
 /// # References
 /// linux `ib_cm_init_qp_attr`.
@@ -263,14 +263,14 @@ pub struct QpAttr {
     pub path_mtu: Mtu,
     /// The peer's queue pair.
     pub dest_qpn: u32,
-    /// The first packet sequence number that is received; on the passive side 0 before
-    /// [`accept`](super::Cm::accept), whose parameters have it.
+    /// The first packet sequence number received. On the passive side it is 0 before
+    /// [`accept`](super::Cm::accept), whose parameters contain it.
     pub rq_psn: u32,
-    /// The first packet sequence number that is sent.
+    /// The first packet sequence number sent.
     pub sq_psn: u32,
-    /// The maximum number of reads and atomics of the peer that are responded to.
+    /// The maximum number of outstanding reads and atomics from the peer.
     pub max_dest_rd_atomic: u8,
-    /// The maximum number of own reads and atomics that are outstanding.
+    /// The maximum number of outstanding reads and atomics to the peer.
     pub max_rd_atomic: u8,
     /// Acknowledgement timeout, a code of 5 bits.
     pub timeout: u8,
@@ -280,48 +280,48 @@ pub struct QpAttr {
     pub rnr_retry: u8,
 }
 
-/// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). What does not exist, or
-/// has ended, is in the state Idle.
+/// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). The state Idle is
+/// represented by the absence of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// REQ sent, no answer yet.
+    /// REQ sent, no response yet.
     ReqSent,
-    /// REQ received; the caller has not answered it.
+    /// REQ received; the caller has not responded.
     ReqRcvd,
-    /// REQ received, and an MRA sent or prepared.
+    /// REQ received; MRA sent or prepared.
     MraReqSent,
-    /// REQ sent, and an MRA received.
+    /// REQ sent; MRA received.
     MraReqRcvd,
-    /// REP sent, no answer yet.
+    /// REP sent, no response yet.
     RepSent,
-    /// REP received; the caller has not answered it.
+    /// REP received; the caller has not responded.
     RepRcvd,
-    /// REP received, and an MRA sent or prepared.
+    /// REP received; MRA sent or prepared.
     MraRepSent,
-    /// REP sent, and an MRA received.
+    /// REP sent; MRA received.
     MraRepRcvd,
     /// Connected.
     Established,
-    /// DREQ sent, no answer yet.
+    /// DREQ sent, no response yet.
     DreqSent,
-    /// DREQ received; the caller has not answered it.
+    /// DREQ received; the caller has not responded.
     DreqRcvd,
     /// Released. Packets of the connection may still be on their way.
     Timewait,
-    /// SIDR_REQ sent, no answer yet.
+    /// SIDR_REQ sent, no response yet.
     SidrReqSent,
-    /// SIDR_REQ received; the caller has not answered it.
+    /// SIDR_REQ received; the caller has not responded.
     SidrReqRcvd,
 }
 
 /// The reason why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The connection, resolution or listener does not exist, or has ended.
+    /// The connection, resolution or listener does not exist or has ended.
     NoSuchId,
-    /// The call has no meaning in this state.
+    /// The call is meaningless in this state.
     State(State),
-    /// Another listener has the service id, or one under its mask.
+    /// Another listener has the service id or one under its mask.
     Listening,
     /// A limit of the [`Config`](super::Config) is reached.
     NoRoom,
@@ -346,21 +346,21 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Numbers of messages, since the beginning.
+/// Message counts since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages sent, repetitions included.
+    /// Messages sent, including repetitions.
     pub sent: u64,
-    /// Messages sent again because no answer came in time.
+    /// Messages sent again because no response came in time.
     pub retries: u64,
-    /// MADs that arrived.
+    /// MADs received.
     pub received: u64,
-    /// Messages that arrived again.
+    /// Messages received more than once.
     pub duplicates: u64,
-    /// MADs that were dropped: malformed, of another class, or of no connection of their sender.
+    /// MADs dropped: malformed, of another class, or matching no connection of their sender.
     pub dropped: u64,
-    /// Requests that were dropped because a backlog or another limit was reached.
+    /// Requests dropped because a backlog or another limit was reached.
     pub overflowed: u64,
-    /// Messages that were lost because the caller did not fetch earlier ones.
+    /// Messages lost because the caller did not fetch earlier ones.
     pub unsent: u64,
 }

@@ -1,11 +1,11 @@
 //! A network of communication managers in virtual time, with seeded faults: for tests.
 //!
-//! Nothing here waits, and the seed determines everything random: the same seed and the same calls
-//! give the same messages at the same times, so that the seed repeats a failure and the
-//! [trace](Net::trace) explains it.
+//! Nothing here waits, and the seed determines everything random. The same seed and calls give the
+//! same messages at the same times, so the seed repeats a failure and the [trace](Net::trace)
+//! explains it.
 //!
 //! # Example
-//! A handshake across a network that loses a third of all messages:
+//! A handshake over a network that loses a third of all messages:
 //! ```
 //! use ib_cm::cm::{AcceptParams, ConnectParams, Event};
 //! use ib_cm::sim::{Faults, Net};

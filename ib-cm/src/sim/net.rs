@@ -1,4 +1,4 @@
-//! [`Net`]: nodes, messages on their way, and virtual time.
+//! [`Net`]: nodes, messages in flight and virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -15,19 +15,19 @@ pub struct NodeId(pub usize);
 /// The faults of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// The percentage of messages that are lost.
+    /// The percentage of lost messages.
     pub loss: u8,
-    /// The percentage of messages that arrive twice.
+    /// The percentage of messages arriving twice.
     pub duplication: u8,
-    /// The shortest time that a message takes, in nanoseconds.
+    /// The shortest travel time of a message, in nanoseconds.
     pub latency_min: u64,
-    /// The longest time that a message takes, in nanoseconds. Messages overtake each other if it
-    /// exceeds the shortest one.
+    /// The longest travel time of a message, in nanoseconds. If it exceeds the shortest, messages
+    /// overtake each other.
     pub latency_max: u64,
 }
 
 impl Default for Faults {
-    /// Returns a network without faults, whose messages take a millisecond.
+    /// Returns a network without faults. Messages take a millisecond.
     fn default() -> Self {
         Self { loss: 0, duplication: 0, latency_min: MILLISECOND, latency_max: MILLISECOND }
     }
@@ -40,7 +40,7 @@ pub struct Net {
     rng: Rng,
     now: Time,
     nodes: Vec<Node>,
-    /// Messages by the time of their arrival, and in the order in which they were sent.
+    /// Messages by time of arrival, then in the order sent.
     flights: BTreeMap<(Time, u64), Flight>,
     faults: Faults,
     sent: u64,
@@ -68,11 +68,11 @@ enum Record {
     Event { at: Time, node: NodeId, event: Box<Event> },
 }
 
-/// The number of records that a trace keeps.
+/// The number of records kept in a trace.
 const TRACED: usize = 4096;
 
 impl Net {
-    /// Returns a network without nodes and faults.
+    /// Returns a network without nodes or faults.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -86,17 +86,17 @@ impl Net {
         }
     }
 
-    /// Sets the faults of messages that are sent from now on.
+    /// Sets the faults of messages sent from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Adds a node with the usual limits, and a GUID of its own.
+    /// Adds a node with the usual limits and a unique GUID.
     pub fn add_node(&mut self) -> NodeId {
         self.add_node_with(Config::default())
     }
 
-    /// Adds a node with these limits, and a GUID of its own.
+    /// Adds a node with these limits and a unique GUID.
     pub fn add_node_with(&mut self, config: Config) -> NodeId {
         let node = NodeId(self.nodes.len());
         let config = Config { node_guid: self.guid(node), ..config };
@@ -108,23 +108,23 @@ impl Net {
     /// Returns a node's communication manager.
     ///
     /// # Panics
-    /// Panics if there is no such node.
+    /// If the node does not exist.
     pub fn cm(&mut self, node: NodeId) -> &mut Cm {
         &mut self.nodes[node.0].cm
     }
 
-    /// Cuts a node off, or connects it again: messages from it and to it are lost.
+    /// Cuts a node off or reconnects it. While cut off, messages from it and to it are lost.
     ///
     /// # Panics
-    /// Panics if there is no such node.
+    /// If the node does not exist.
     pub fn set_cut(&mut self, node: NodeId, cut: bool) {
         self.nodes[node.0].cut = cut;
     }
 
-    /// Restarts a node: its connections and listeners are gone, without a message.
+    /// Restarts a node: its connections and listeners are gone without a message.
     ///
     /// # Panics
-    /// Panics if there is no such node.
+    /// If the node does not exist.
     pub fn restart(&mut self, node: NodeId) {
         let restarted = &mut self.nodes[node.0];
         let random = Rng::split(self.seed, restarted.starts << 32 | node.0 as u64);
@@ -164,14 +164,14 @@ impl Net {
         self.now
     }
 
-    /// Returns the next event, after as much time as it takes; `None` if nothing happens any more.
+    /// Returns the next event, advancing time as far as needed; `None` if nothing more happens.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<(NodeId, Event)> {
         self.next_until(Time(u64::MAX))
     }
 
-    /// Returns the next event until a point in time; `None` if there is none. It is that time then,
-    /// unless nothing happens any more at all and the time is `u64::MAX`.
+    /// Returns the next event until a point in time; `None` if there is none. The time is then
+    /// `until`, unless that is `u64::MAX` and nothing more happens.
     pub fn next_until(&mut self, until: Time) -> Option<(NodeId, Event)> {
         loop {
             self.collect();
@@ -201,7 +201,7 @@ impl Net {
         }
     }
 
-    /// Sends bytes from one node to another, as a stranger at `from`'s address would.
+    /// Sends bytes from one node to another, like a stranger at `from`'s address.
     pub fn inject(&mut self, from: NodeId, to: NodeId, mad: Mad) {
         self.send(from, &Transmit { to: self.address(from, to), mad });
     }
@@ -225,7 +225,7 @@ impl Net {
         text
     }
 
-    /// Takes all messages that nodes want to send.
+    /// Collects all messages the nodes want to send.
     fn collect(&mut self) {
         for index in 0..self.nodes.len() {
             while let Some(transmit) = self.nodes[index].cm.poll_transmit() {

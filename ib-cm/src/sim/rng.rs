@@ -1,4 +1,4 @@
-//! [`Rng`]: a source of pseudorandom numbers. SplitMix64: one 64-bit counter, mixed; good enough
+//! [`Rng`]: a source of pseudorandom numbers. SplitMix64 is one 64-bit counter, mixed: good enough
 //! for tests, with a state that fits in a line of a bug report.
 //!
 //! # References
@@ -6,7 +6,7 @@
 
 use crate::Random;
 
-/// A source of pseudorandom numbers. The same seed gives the same numbers, on every machine and in
+/// A source of pseudorandom numbers. The same seed gives the same numbers on every machine and in
 /// every version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
@@ -23,8 +23,8 @@ impl Rng {
         Self(seed)
     }
 
-    /// Returns a separate stream for part `which` of something: the draws of one part do not affect
-    /// the others.
+    /// Returns a separate stream for part `which` of something, so the draws of one part do not
+    /// affect the others.
     pub fn split(seed: u64, which: u64) -> Self {
         let mut of = Self(seed ^ which.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(of.next_u64())
@@ -40,14 +40,14 @@ impl Rng {
 
     /// Returns a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of a product instead of a remainder: no division, and a bias below 2⁻³² for
-        // the small values of `end` used here.
+        // Take the high half of a product instead of a remainder. This avoids a division; the bias
+        // is below 2⁻³² for the small values of `end` used here.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns whether an event of `percent` probability happens.
+    /// Returns whether an event with a probability of `percent` happens.
     pub fn percent(&mut self, percent: u8) -> bool {
-        // Always drawn, so that the probability of a fault does not change later draws.
+        // Always drawn, so a fault's probability does not change later draws.
         self.below(100) < u64::from(percent)
     }
 

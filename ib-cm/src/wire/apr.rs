@@ -8,7 +8,7 @@ use super::PrivateData;
 /// The private data of an APR.
 pub type Data = PrivateData<148>;
 
-/// Additional information, whose format is the status's.
+/// Additional information, in a format defined by the status.
 pub type Info = PrivateData<72>;
 
 message!("an APR", {
@@ -16,7 +16,7 @@ message!("an APR", {
     local_comm_id: u32 = 0:0, 32;
     /// The receiver's communication id.
     remote_comm_id: u32 = 4:0, 32;
-    /// Bytes of the additional information, at most 72.
+    /// Length of the additional information in bytes, at most 72.
     info_length: u8 = 8:0, 8;
     /// Outcome.
     ap_status: Status = 9:0, 8;

@@ -1,11 +1,11 @@
-//! [`PrivateData`]: bytes that a message carries from one consumer to the other.
+//! [`PrivateData`]: bytes carried by a message from one consumer to the other.
 
 use core::fmt;
 
 use super::field::Field;
 
-/// The private data of a message: exactly `N` bytes, behind the consumer's zeros. A message has no
-/// length of its private data, so that consumers say in it how much of it they mean.
+/// The private data of a message: exactly `N` bytes, the consumer's followed by zeros. Messages do
+/// not contain the length of the consumer's bytes, so consumers encode it in the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const N: usize>([u8; N]);
 
@@ -13,7 +13,7 @@ impl<const N: usize> PrivateData<N> {
     /// The number of bytes.
     pub const LEN: usize = N;
 
-    /// Returns private data that begins with `bytes`.
+    /// Returns private data starting with `bytes`, padded with zeros.
     ///
     /// # Errors
     /// [`TooLong`] if there are more than `N` bytes.
@@ -67,7 +67,7 @@ impl<const N: usize> Field for PrivateData<N> {
     }
 }
 
-/// Private data that does not fit into its message.
+/// The error of private data too long for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// The number of bytes.

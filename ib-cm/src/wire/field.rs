@@ -1,15 +1,15 @@
 //! [`Field`]: values at bit positions of a message.
 //!
-//! Positions and widths are constants of the formats. The functions are inlined, so that they are
-//! constants here too, and a field costs a few instructions instead of a loop over its bytes.
+//! Positions and widths are constants of the formats. The functions are inlined to keep them
+//! constant here too, so a field costs a few instructions instead of a loop over its bytes.
 
-/// A value that a message holds at a bit position. Bits outside of the buffer read as 0 and are not
-/// written; the constructors of packets exclude such buffers.
+/// A value at a bit position of a message. Bits outside the buffer read as 0 and are not written;
+/// the constructors of packets exclude such buffers.
 pub(crate) trait Field: Copy {
-    /// Reads `width` bits from bit `first` on, counted from the most significant bit of byte 0.
+    /// Reads `width` bits starting at bit `first`, counted from the most significant bit of byte 0.
     fn get(bytes: &[u8], first: usize, width: usize) -> Self;
 
-    /// Writes the value's low `width` bits, and leaves the bits around them.
+    /// Writes the value's low `width` bits and leaves the bits around them unchanged.
     fn put(self, bytes: &mut [u8], first: usize, width: usize);
 }
 
@@ -42,7 +42,7 @@ impl Field for bool {
     }
 }
 
-/// Bytes lie at a whole byte; their width is their number.
+/// A byte array starts at a whole byte, and its width is 8 bits for each byte.
 impl<const N: usize> Field for [u8; N] {
     #[inline]
     fn get(bytes: &[u8], first: usize, _: usize) -> Self {
@@ -60,7 +60,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// Returns the mask of a field in the bytes that hold it, and the number of bits behind it.
+/// Returns the mask of a field in its bytes and the number of bits behind it.
 #[inline(always)]
 fn place(first: usize, width: usize) -> (u128, u32) {
     let bits = (first % 8 + width).div_ceil(8) * 8;

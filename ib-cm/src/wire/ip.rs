@@ -1,5 +1,5 @@
-//! The header of RDMA IP CM, 36 bytes: the addresses and the source port that the requester's
-//! program used. It begins the private data of REQ and SIDR_REQ.
+//! The header of RDMA IP CM, 36 bytes: the addresses and the source port used by the requesting
+//! program. It begins the private data of REQ and SIDR_REQ.
 //!
 //! ```text
 //!  0         1             2             4         20        36
@@ -26,7 +26,7 @@ pub const LEN: usize = 36;
 pub struct Repr {
     /// The requester's port.
     pub source_port: u16,
-    /// The requester's address, and the one that it connects to: of one family.
+    /// The requester's address and the address it connects to, of the same family.
     pub addresses: Addresses,
 }
 
@@ -37,14 +37,14 @@ pub enum Addresses {
     V4 {
         /// The requester's address.
         source: Ipv4Addr,
-        /// The address that it connects to.
+        /// The address it connects to.
         target: Ipv4Addr,
     },
     /// IP version 6.
     V6 {
         /// The requester's address.
         source: Ipv6Addr,
-        /// The address that it connects to.
+        /// The address it connects to.
         target: Ipv6Addr,
     },
 }
@@ -54,8 +54,8 @@ impl Repr {
     ///
     /// # Errors
     /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as
-    /// in a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither of
-    /// IPv4 nor of IPv6.
+    /// in a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither
+    /// IPv4 nor IPv6.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         if header[0] != 0 {
@@ -102,7 +102,7 @@ impl Repr {
         }
     }
 
-    /// Returns the address that the requester connects to.
+    /// Returns the address the requester connects to.
     pub fn target(&self) -> IpAddr {
         match self.addresses {
             Addresses::V4 { target, .. } => target.into(),

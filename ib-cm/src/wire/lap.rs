@@ -15,7 +15,7 @@ message!("a LAP", {
     remote_comm_id: u32 = 4:0, 32;
     /// Number of the receiver's queue pair, 24 bits.
     remote_qpn: u32 = 12:0, 24;
-    /// The time within which the receiver is expected to respond, a code of 5 bits.
+    /// How soon the receiver should respond, a code of 5 bits.
     remote_cm_response_timeout: u8 = 15:0, 5;
     /// Local id of the sender's port.
     local_lid: u16 = 20:0, 16;
@@ -35,7 +35,7 @@ message!("a LAP", {
     packet_rate: u8 = 61:2, 6;
     /// Service level, 4 bits.
     sl: u8 = 62:0, 4;
-    /// Both ports lie in one subnet.
+    /// Whether both ports lie in one subnet.
     subnet_local: bool = 62:4, 1;
     /// The sender's acknowledgement timeout, a code of 5 bits.
     local_ack_timeout: u8 = 63:0, 5;

@@ -1,9 +1,9 @@
-//! One macro for all formats with fields at fixed places, so that their files contain only fields.
+//! One macro for all formats with fields at fixed places, so their files contain only fields.
 
 /// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
 ///
-/// A field is `name: type = byte : bit, width;`. Byte and bit are where the specification's table
-/// has them: bit 0 is the most significant one of its byte.
+/// A field is `name: type = byte : bit, width;`. Byte and bit are as in the specification's table:
+/// bit 0 is the most significant bit of its byte.
 macro_rules! layout {
     ($name:literal, $len:expr, $base:expr, {
         $( $(#[$doc:meta])* $field:ident : $ty:ty = $byte:literal : $bit:literal, $width:literal; )*
@@ -75,14 +75,14 @@ macro_rules! layout {
     };
 }
 
-/// Declares [`layout!`] for a message: its fields begin behind the MAD header.
+/// Declares [`layout!`] for a message, whose fields begin behind the MAD header.
 macro_rules! message {
     ($name:literal, { $($fields:tt)* }) => {
         layout!($name, crate::wire::MAD_LEN, crate::wire::mad::LEN, { $($fields)* });
     };
 }
 
-/// Declares a number of which every value is valid, with names for those that are known.
+/// Declares a number with names for its known values. Every value is valid.
 macro_rules! number {
     (
         $(#[$doc:meta])* $name:ident($ty:ty);

@@ -1,4 +1,4 @@
-//! MAD header, 24 bytes: the class, the method and the attribute, which is the kind of message.
+//! MAD header, 24 bytes: class, method and attribute, which is the kind of message.
 //!
 //! # References
 //! IBTA 13.4.3; 16.7.1 (the class of communication management).
@@ -32,10 +32,10 @@ pub const BASE_VERSION: u8 = 1;
 /// The management class of communication management.
 pub const CLASS: u8 = 0x07;
 
-/// The version of that class.
+/// The version of communication management's class.
 pub const CLASS_VERSION: u8 = 2;
 
-/// The status of a response whose method, or method with this attribute, is not supported.
+/// The status of a response to an unsupported method, or method with this attribute.
 pub const STATUS_UNSUPPORTED: u16 = 0x000c;
 
 impl Repr {
@@ -70,7 +70,7 @@ number! {
 number! {
     /// The kind of message: an attribute of the class of communication management.
     Attribute(u16);
-    /// Facts about the class of a port, which Linux does not serve for this class.
+    /// Facts about the class of a port. Linux does not serve it for this class.
     CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
     /// Request for communication.
     REQ = 0x0010, "REQ";

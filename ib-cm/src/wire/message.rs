@@ -18,7 +18,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// Reads a MAD: its header, and the message.
+            /// Reads a MAD: its header and the message.
             ///
             /// # Errors
             /// [`Malformed::Truncated`] if there are fewer than 256 bytes.
@@ -42,7 +42,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Returns the MAD. `attr_mod` is 0 unless the message has options of a vendor.
+            /// Returns the MAD. `attr_mod` is 0 unless the message has vendor options.
             pub fn emit(&self, tid: u64, attr_mod: u32) -> Mad {
                 let mut bytes = [0; MAD_LEN];
                 match self {

@@ -1,9 +1,9 @@
 //! Wire formats: the messages of communication management, as MADs of 256 bytes.
 //!
 //! Every message has two types. `Packet` is bytes: it wraps a buffer and reads one field at a time.
-//! `Repr` is values: a `Copy` struct that `parse` reads from a packet and `emit` writes into one.
-//! Unknown attributes, methods, reasons and codes are data; nothing here allocates, and no input
-//! causes a panic. Each file lists its fields with the byte, bit and width of the specification's
+//! `Repr` is values: `parse` reads the `Copy` struct from a packet, `emit` writes it into one.
+//! Unknown attributes, methods, reasons and codes are data. Nothing here allocates and no input
+//! causes a panic. Each file lists its fields with byte, bit and width, as in the specification's
 //! tables.
 //!
 //! | module | contents | IBTA volume 1 |
@@ -13,11 +13,11 @@
 //! | [`req`] | request for communication | 12.6.5 |
 //! | [`path`] | the paths of a REQ | 12.6.5, 12.7 |
 //! | [`mra`] | message receipt acknowledgement | 12.6.6 |
-//! | [`rej`], [`reason`] | reject, and its reasons | 12.6.7 |
+//! | [`rej`], [`reason`] | reject and its reasons | 12.6.7 |
 //! | [`rep`] | reply to a request | 12.6.8 |
 //! | [`rtu`] | ready to use | 12.6.9 |
-//! | [`dreq`], [`drep`] | request for release, and its reply | 12.6.10, 12.6.11 |
-//! | [`lap`], [`apr`] | load alternate path, and its response | 12.8 |
+//! | [`dreq`], [`drep`] | request for release and its reply | 12.6.10, 12.6.11 |
+//! | [`lap`], [`apr`] | load alternate path and its response | 12.8 |
 //! | [`sidr_req`], [`sidr_rep`] | service id resolution | 12.11 |
 //! | [`service`] | service ids; ports of RDMA IP CM | A11.2 |
 //! | [`ip`] | the header of RDMA IP CM in private data | A11.4 |
@@ -63,11 +63,11 @@ pub type Mad = [u8; MAD_LEN];
 /// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
 pub type Gid = [u8; 16];
 
-/// The queue pair of every port that takes MADs of communication management, the general service
+/// The queue pair of every port that receives MADs of communication management: the general service
 /// interface (GSI).
 pub const GSI_QPN: u32 = 1;
 
-/// The queue key of that queue pair.
+/// The queue key of the general service interface.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 /// The low 24 bits: the width of queue pair numbers and packet sequence numbers.
@@ -89,7 +89,7 @@ number! {
 }
 
 impl Mtu {
-    /// Returns the number of bytes; `None` if the code has no meaning.
+    /// Returns the number of bytes; `None` if the code is undefined.
     pub const fn bytes(self) -> Option<u16> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -98,8 +98,8 @@ impl Mtu {
     }
 }
 
-/// Options of enhanced connection establishment: what two devices of one vendor agree on beyond the
-/// specification. All zeros: none.
+/// Options of enhanced connection establishment: an agreement between two devices of one vendor
+/// beyond the specification. All zeros: none.
 ///
 /// # References
 /// linux `struct rdma_ucm_ece`.
@@ -111,14 +111,14 @@ pub struct Ece {
     pub attr_mod: u32,
 }
 
-/// The reason why bytes are not a message. Such bytes are dropped silently.
+/// The reason why bytes are not a message. Malformed bytes are dropped silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// Shorter than the message.
     Truncated,
     /// The version of the header of RDMA IP CM is not 0.
     Version,
-    /// The addresses of the header of RDMA IP CM are neither of IPv4 nor of IPv6.
+    /// The addresses of the header of RDMA IP CM are neither IPv4 nor IPv6.
     IpVersion,
 }
 

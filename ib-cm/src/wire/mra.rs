@@ -1,4 +1,4 @@
-//! MRA, message receipt acknowledgement: its sender needs more time for an answer.
+//! MRA, message receipt acknowledgement: its sender needs more time to respond.
 //!
 //! # References
 //! IBTA 12.6.6; linux `CM_MRA_*`.
@@ -13,9 +13,9 @@ message!("an MRA", {
     local_comm_id: u32 = 0:0, 32;
     /// The receiver's communication id.
     remote_comm_id: u32 = 4:0, 32;
-    /// The kind of message that is acknowledged.
+    /// The kind of message being acknowledged.
     message_mraed: Answered = 8:0, 2;
-    /// The time that the sender needs, a code of 5 bits.
+    /// The time needed by the sender, a code of 5 bits.
     service_timeout: u8 = 9:0, 5;
     /// Private data.
     private_data: Data = 10:0, 1776;

@@ -1,8 +1,8 @@
-//! A path of a REQ, 44 bytes: addresses from the sender's point of view, and how packets travel.
+//! A path of a REQ, 44 bytes: addresses as seen by the sender, and how packets travel.
 //!
-//! On RoCE the GIDs are the addresses, and local ids mean nothing. Linux sends the permissive local
-//! id with `subnet_local` clear where the hop limit exceeds 1 (the usual case, RoCEv2 over IP), and
-//! 0 with `subnet_local` set otherwise.
+//! On RoCE the GIDs are the addresses and local ids mean nothing. Where the hop limit exceeds 1
+//! (the usual case, RoCEv2 over IP), Linux sends the permissive local id with `subnet_local` clear.
+//! Otherwise it sends 0 with `subnet_local` set.
 //!
 //! # References
 //! IBTA 12.6.5, 12.7 (fields 52 to 95 and 96 to 139 of the REQ).
@@ -13,7 +13,7 @@ use super::field::Field;
 /// Bytes of a path.
 pub const LEN: usize = 44;
 
-/// The local id of paths whose ends lie in different subnets, and of those over IP.
+/// The local id of paths between different subnets or over IP.
 pub const PERMISSIVE_LID: u16 = 0xffff;
 
 layout!("a path", LEN, 0, {
@@ -35,7 +35,7 @@ layout!("a path", LEN, 0, {
     hop_limit: u8 = 41:0, 8;
     /// Service level, 4 bits.
     sl: u8 = 42:0, 4;
-    /// Both ports lie in one subnet.
+    /// Whether both ports lie in one subnet.
     subnet_local: bool = 42:4, 1;
     /// The sender's acknowledgement timeout for its queue pair, a code of 5 bits.
     local_ack_timeout: u8 = 43:0, 5;

@@ -1,4 +1,4 @@
-//! [`Reason`]: why a REJ rejects.
+//! [`Reason`]: the reason of a REJ.
 //!
 //! # References
 //! IBTA 12.6.7.2; linux `enum ib_cm_rej_reason`.
@@ -12,7 +12,7 @@ number! {
     NO_EEC = 2, "the peer has no end-to-end context left";
     /// Another resource is missing.
     NO_RESOURCES = 3, "the peer has no resources left for the connection";
-    /// An answer did not come in time, or the sender gave up.
+    /// A response did not come in time, or the sender gave up.
     TIMEOUT = 4, "the peer gave up waiting, or no longer wants the connection";
     /// Something in the message is not supported.
     UNSUPPORTED = 5, "the peer does not support the request";
@@ -28,7 +28,7 @@ number! {
     STALE_CONN = 10, "the peer still has an earlier connection with the same queue pair: connect again";
     /// The reliable datagram channel does not exist.
     RDC_NOT_EXIST = 11, "the reliable datagram channel does not exist";
-    /// A GID of the primary path is wrong; the additional information is one that is right.
+    /// A GID of the primary path is wrong; the additional information is a correct one.
     INVALID_GID = 12, "the peer refuses a GID of the path: does the request come from this address?";
     /// A local id of the primary path is wrong.
     INVALID_LID = 13, "the peer refuses a local id of the path";
@@ -52,15 +52,15 @@ number! {
     INVALID_ALT_HOP_LIMIT = 22, "the peer refuses the hop limit of the alternate path";
     /// The alternate path's packet rate is wrong.
     INVALID_ALT_PACKET_RATE = 23, "the peer refuses the packet rate of the alternate path";
-    /// Communication management of another port is responsible; the additional information is it.
+    /// Another port handles communication management; the additional information names it.
     PORT_CM_REDIRECT = 24, "the peer asks to send the request to another port";
-    /// The service has another port; the additional information is it.
+    /// The service is on another port; the additional information names it.
     PORT_REDIRECT = 25, "the peer asks to connect to another port";
     /// The path MTU is too large.
     INVALID_MTU = 26, "the peer's path MTU is smaller";
     /// Too few reads and atomics can be outstanding.
     INSUFFICIENT_RESP_RESOURCES = 27, "the peer responds to fewer reads and atomics at a time";
-    /// The sender's consumer rejected.
+    /// The sender's consumer rejected the connection.
     CONSUMER_DEFINED = 28, "the peer's program rejected the connection";
     /// The number of RNR retries is wrong.
     INVALID_RNR_RETRY = 29, "the peer refuses the number of RNR retries";
@@ -77,12 +77,12 @@ number! {
 }
 
 number! {
-    /// The kind of message that an MRA or REJ is an answer to.
+    /// The kind of message an MRA or REJ responds to.
     Answered(u8);
     /// A REQ.
     REQ = 0, "REQ";
     /// A REP.
     REP = 1, "REP";
-    /// Another message, or none.
+    /// Another message or none.
     OTHER = 2, "another message";
 }

@@ -1,4 +1,4 @@
-//! REJ, reject: no connection, and the reason.
+//! REJ, reject: no connection, with the reason.
 //!
 //! # References
 //! IBTA 12.6.7; linux `CM_REJ_*`.
@@ -8,17 +8,17 @@ use super::{Answered, PrivateData, Reason};
 /// The private data of a REJ.
 pub type Data = PrivateData<148>;
 
-/// Additional reject information, whose format is the reason's.
+/// Additional reject information, in a format defined by the reason.
 pub type Ari = PrivateData<72>;
 
 message!("a REJ", {
-    /// The sender's communication id; 0 if it has given none.
+    /// The sender's communication id; 0 if it has none.
     local_comm_id: u32 = 0:0, 32;
-    /// The receiver's communication id; 0 if the sender does not know it.
+    /// The receiver's communication id; 0 if unknown to the sender.
     remote_comm_id: u32 = 4:0, 32;
-    /// The kind of message that is rejected.
+    /// The kind of message being rejected.
     message_rejected: Answered = 8:0, 2;
-    /// Bytes of the additional information, at most 72.
+    /// Length of the additional information in bytes, at most 72.
     reject_info_length: u8 = 9:0, 7;
     /// The reason.
     reason: Reason = 10:0, 16;

@@ -9,7 +9,7 @@ use super::PrivateData;
 pub type Data = PrivateData<196>;
 
 message!("a REP", {
-    /// Communication id that the sender has given to the connection.
+    /// The sender's communication id for the connection.
     local_comm_id: u32 = 0:0, 32;
     /// The receiver's communication id, from its REQ.
     remote_comm_id: u32 = 4:0, 32;
@@ -23,23 +23,23 @@ message!("a REP", {
     local_eecn: u32 = 16:0, 24;
     /// The vendor's middle byte.
     vendor_id_middle: u8 = 19:0, 8;
-    /// The first packet sequence number that the receiver shall send, 24 bits.
+    /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 20:0, 24;
     /// The vendor's low byte.
     vendor_id_low: u8 = 23:0, 8;
-    /// The maximum number of reads and atomics that the sender responds to at a time.
+    /// The maximum number of outstanding reads and atomics from the receiver to the sender.
     responder_resources: u8 = 24:0, 8;
-    /// The maximum number of reads and atomics that the sender has outstanding at a time.
+    /// The maximum number of outstanding reads and atomics from the sender to the receiver.
     initiator_depth: u8 = 25:0, 8;
-    /// The time within which the sender's device acknowledges, a code of 5 bits.
+    /// How soon the sender's device acknowledges, a code of 5 bits.
     target_ack_delay: u8 = 26:0, 5;
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     failover_accepted: u8 = 26:5, 2;
-    /// The sender's send queue heeds credits.
+    /// Whether the sender's send queue respects credits.
     end_to_end_flow_control: bool = 26:7, 1;
-    /// Retries after RNR NAKs that the receiver's queue pair shall make; 7 is without end.
+    /// Retries of the receiver's queue pair after RNR NAKs; 7 is unlimited.
     rnr_retry_count: u8 = 27:0, 3;
-    /// The sender's queue pair has a shared receive queue.
+    /// Whether the sender's queue pair has a shared receive queue.
     srq: bool = 27:3, 1;
     /// GUID of the sender's channel adapter.
     local_ca_guid: u64 = 28:0, 64;
@@ -48,7 +48,7 @@ message!("a REP", {
 });
 
 impl Repr {
-    /// Returns the vendor whose options the attribute modifier has, 24 bits.
+    /// Returns the vendor of the options in the attribute modifier, 24 bits.
     pub fn vendor_id(&self) -> u32 {
         u32::from_be_bytes([0, self.vendor_id_high, self.vendor_id_middle, self.vendor_id_low])
     }

@@ -1,8 +1,8 @@
-//! REQ, request for communication: everything about the sender's queue pair, the service that it
-//! asks for, and the paths between both ports.
+//! REQ, request for communication: everything about the sender's queue pair, the requested service
+//! and the paths between both ports.
 //!
-//! The reserved bit of the RDC and the numbers of end-to-end contexts belong to reliable datagrams,
-//! which no known device has; they are kept as data.
+//! The reserved bit of the RDC and the numbers of end-to-end contexts belong to reliable datagrams.
+//! No known device supports these; the fields are kept as data.
 //!
 //! # References
 //! IBTA 12.6.5, 12.7; linux `include/rdma/ibta_vol1_c12.h` (`CM_REQ_*`); annex A14 (extended
@@ -14,11 +14,11 @@ use super::{Mtu, PrivateData, ServiceId, path};
 pub type Data = PrivateData<92>;
 
 message!("a REQ", {
-    /// Communication id that the sender has given to the connection.
+    /// The sender's communication id for the connection.
     local_comm_id: u32 = 0:0, 32;
-    /// Vendor whose options the attribute modifier has, 24 bits.
+    /// Vendor of the options in the attribute modifier, 24 bits.
     vendor_id: u32 = 5:0, 24;
-    /// The service that is asked for.
+    /// The requested service.
     service_id: ServiceId = 8:0, 64;
     /// GUID of the sender's channel adapter.
     local_ca_guid: u64 = 16:0, 64;
@@ -26,24 +26,24 @@ message!("a REQ", {
     local_qkey: u32 = 28:0, 32;
     /// Number of the sender's queue pair, 24 bits.
     local_qpn: u32 = 32:0, 24;
-    /// The maximum number of reads and atomics that the sender responds to at a time.
+    /// The maximum number of outstanding reads and atomics from the receiver to the sender.
     responder_resources: u8 = 35:0, 8;
     /// The sender's end-to-end context.
     local_eecn: u32 = 36:0, 24;
-    /// The maximum number of reads and atomics that the sender has outstanding at a time.
+    /// The maximum number of outstanding reads and atomics from the sender to the receiver.
     initiator_depth: u8 = 39:0, 8;
     /// The receiver's end-to-end context.
     remote_eecn: u32 = 40:0, 24;
-    /// The time within which the receiver is expected to respond, a code of 5 bits.
+    /// How soon the receiver should respond, a code of 5 bits.
     remote_cm_response_timeout: u8 = 43:0, 5;
-    /// Transport service: 0 reliable, 1 unreliable connection, 2 reliable datagram, 3 the extended
-    /// transport type has it.
+    /// Transport service: 0 reliable, 1 unreliable connection, 2 reliable datagram, 3 see the
+    /// extended transport type.
     transport_service_type: u8 = 43:5, 2;
-    /// The sender's send queue heeds credits.
+    /// Whether the sender's send queue respects credits.
     end_to_end_flow_control: bool = 43:7, 1;
-    /// The first packet sequence number that the receiver shall send, 24 bits.
+    /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 44:0, 24;
-    /// The time within which the sender responds, a code of 5 bits.
+    /// How soon the sender responds, a code of 5 bits.
     local_cm_response_timeout: u8 = 47:0, 5;
     /// Retries of packets.
     retry_count: u8 = 47:5, 3;
@@ -51,26 +51,26 @@ message!("a REQ", {
     partition_key: u16 = 48:0, 16;
     /// Path MTU.
     path_mtu: Mtu = 50:0, 4;
-    /// A reliable datagram channel exists.
+    /// Whether a reliable datagram channel exists.
     rdc_exists: bool = 50:4, 1;
-    /// Retries after RNR NAKs; 7 is without end.
+    /// Retries after RNR NAKs; 7 is unlimited.
     rnr_retry_count: u8 = 50:5, 3;
-    /// The maximum number of times that either side sends a message again.
+    /// How often either side may repeat a message.
     max_cm_retries: u8 = 51:0, 4;
-    /// The sender's queue pair has a shared receive queue.
+    /// Whether the sender's queue pair has a shared receive queue.
     srq: bool = 51:4, 1;
     /// Extended transport type: 1 XRC.
     extended_transport_type: u8 = 51:5, 3;
-    /// The path that both sides use first.
+    /// The path both sides use first.
     primary: path::Repr = 52:0, 352;
-    /// The path to which the connection may migrate; absent if its `local_lid` is 0.
+    /// The path for migration; absent if its `local_lid` is 0.
     alternate: path::Repr = 96:0, 352;
     /// Private data.
     private_data: Data = 140:0, 736;
 });
 
 impl Repr {
-    /// Returns whether the request has an alternate path, as Linux decides it.
+    /// Returns whether the request has an alternate path, by Linux's rule.
     pub fn has_alternate(&self) -> bool {
         self.alternate.local_lid != 0
     }

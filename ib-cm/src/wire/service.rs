@@ -1,4 +1,4 @@
-//! [`ServiceId`]: the name of a service, and how ports of RDMA IP CM map to it.
+//! [`ServiceId`]: the name of a service; its mapping from ports of RDMA IP CM.
 //!
 //! ```text
 //!  63          32 31     24 23    16 15     0
@@ -14,17 +14,17 @@ use core::fmt;
 
 use super::field::Field;
 
-/// The name of a service. A request names one; a listener has one, or all under a mask.
+/// The name of a service. A request contains one; a listener has one, or all under a mask.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
-    /// Returns the service id of a port of RDMA IP CM.
+    /// Returns the service id for a port of RDMA IP CM.
     pub const fn ip(space: PortSpace, port: u16) -> Self {
         Self((space.0 as u64) << 16 | port as u64)
     }
 
-    /// Returns the port space and port that the service id stands for; `None` for other ids.
+    /// Returns the port space and port of the service id; `None` for other ids.
     pub const fn port(self) -> Option<(PortSpace, u16)> {
         let space = PortSpace((self.0 >> 16) as u16);
         match (self.0 >> 32, space) {
@@ -58,11 +58,11 @@ impl Field for ServiceId {
 number! {
     /// A space of ports (`RDMA_PS_*`).
     PortSpace(u16);
-    /// Datagrams over IPoIB's queue pair. Its ids are not of the space that annex A11 describes.
+    /// Datagrams over IPoIB's queue pair. Its ids lie outside the space of annex A11.
     IPOIB = 0x0002, "IPoIB";
     /// Connections.
     TCP = 0x0106, "TCP";
-    /// Datagrams, whose queue pairs are found by service id resolution.
+    /// Datagrams. Their queue pairs are found by service id resolution.
     UDP = 0x0111, "UDP";
     /// Any kind of queue pair.
     IB = 0x013f, "IB";

@@ -1,4 +1,4 @@
-//! SIDR_REP, service id resolution response: the queue pair that takes datagrams.
+//! SIDR_REP, service id resolution response: the queue pair for datagrams.
 //!
 //! # References
 //! IBTA 12.11.2; linux `CM_SIDR_REP_*`.
@@ -8,7 +8,7 @@ use super::{PrivateData, ServiceId};
 /// The private data of a SIDR_REP.
 pub type Data = PrivateData<136>;
 
-/// Additional information, whose format is the status's.
+/// Additional information, in a format defined by the status.
 pub type Info = PrivateData<72>;
 
 message!("a SIDR_REP", {
@@ -16,11 +16,11 @@ message!("a SIDR_REP", {
     request_id: u32 = 0:0, 32;
     /// Outcome.
     status: Status = 4:0, 8;
-    /// Bytes of the additional information, at most 72.
+    /// Length of the additional information in bytes, at most 72.
     info_length: u8 = 5:0, 8;
     /// The vendor's high 16 bits.
     vendor_id_high: u16 = 6:0, 16;
-    /// Number of the queue pair that takes datagrams, 24 bits.
+    /// Number of the queue pair for datagrams, 24 bits.
     qpn: u32 = 8:0, 24;
     /// The vendor's low byte.
     vendor_id_low: u8 = 11:0, 8;
@@ -35,7 +35,7 @@ message!("a SIDR_REP", {
 });
 
 impl Repr {
-    /// Returns the vendor whose options the attribute modifier has, 24 bits.
+    /// Returns the vendor of the options in the attribute modifier, 24 bits.
     pub fn vendor_id(&self) -> u32 {
         u32::from(self.vendor_id_high) << 8 | u32::from(self.vendor_id_low)
     }

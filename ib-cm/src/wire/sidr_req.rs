@@ -1,4 +1,4 @@
-//! SIDR_REQ, service id resolution request: which queue pair takes datagrams for a service.
+//! SIDR_REQ, service id resolution request: asks for the datagram queue pair of a service.
 //!
 //! # References
 //! IBTA 12.11.1; linux `CM_SIDR_REQ_*`.
@@ -9,11 +9,11 @@ use super::{PrivateData, ServiceId};
 pub type Data = PrivateData<216>;
 
 message!("a SIDR_REQ", {
-    /// The id that the sender has given to the request.
+    /// The sender's id for the request.
     request_id: u32 = 0:0, 32;
     /// Partition key.
     partition_key: u16 = 4:0, 16;
-    /// The service that is asked for.
+    /// The requested service.
     service_id: ServiceId = 8:0, 64;
     /// Private data.
     private_data: Data = 16:0, 1728;

@@ -1,8 +1,8 @@
-//! One communication manager, whose program and peers do whatever the bytes say: connections in
-//! every state get messages of their peers and of strangers, right and wrong ones.
+//! One communication manager with a program and peers that do whatever the bytes say. Connections
+//! in every state get messages from their peers and from strangers, correct and wrong ones.
 //!
-//! Afterwards everything is destroyed, and nothing must stay. No step may panic, sends more than a
-//! few messages, or reports an event of a connection that has ended.
+//! Afterwards everything is destroyed, and nothing may remain. No step may panic, send more than a
+//! few messages, or report an event of an ended connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ use ib_cm::wire::{
     rep, req, rtu, sidr_rep, sidr_req,
 };
 
-/// A step: a call of the program, then a message, then time.
+/// A step: a call by the program, then a message, then time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     /// The call; see [`call`].
     pub(crate) call: u8,
     /// The connection of the call and of the message.
     pub(crate) slot: u8,
-    /// The attribute of the message, from 0x10 on; none from 11 on.
+    /// The attribute of the message, from 0x10 on. From 11 on, no message.
     pub(crate) message: u8,
-    /// Bit 0: of a stranger. Bit 1: with a wrong own id. Bit 2: with a wrong id of the receiver.
-    /// Bit 3: for a service that nothing listens to. Bit 4: with another queue pair. Bits 5 and 6:
-    /// the transport. Bit 7: byte `at` of the message is `value`.
+    /// Bit 0: from a stranger. Bit 1: with a wrong sender's id. Bit 2: with a wrong receiver's id.
+    /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
+    /// transport. Bit 7: byte `at` of the message is `value`.
     pub(crate) flags: u8,
-    /// Reason, answered message, timeout, status: the number in the message.
+    /// The number in the message: reason, message being answered, timeout or status.
     pub(crate) number: u8,
     pub(crate) at: u8,
     pub(crate) value: u8,
-    /// Time that passes, in 50 ms.
+    /// The time to pass, in units of 50 ms.
     pub(crate) time: u8,
 }
 
@@ -53,7 +53,7 @@ impl Step {
     }
 }
 
-/// Calls of the program.
+/// Calls by the program.
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const NONE: u8 = 0;
@@ -78,15 +78,15 @@ const HERE: Gid = [1; 16];
 const STRANGER: Gid = [9; 16];
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const SLOTS: usize = 6;
-/// The queue pairs of the manager's side: this, and the slot.
+/// The first queue pair on the manager's side; add the slot.
 const OWN_QPN: u32 = 0x100;
-/// The communication ids and queue pairs of peers: this, and the slot.
+/// The first communication id and queue pair of peers; add the slot.
 const PEER_ID: u32 = 0x200;
 
-/// A connection, from the point of view of its peer.
+/// A connection as seen by its peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The manager's communication id, as far as a message has shown it.
+    /// The manager's communication id, once a message has shown it.
     local_id: u32,
     /// The connection in the manager.
     handle: Option<CmId>,
@@ -102,7 +102,7 @@ struct World {
     kinds: BTreeMap<CmId, Vec<core::mem::Discriminant<Event>>>,
 }
 
-/// The address of a slot's peer: two slots share each.
+/// Returns the address of a slot's peer. Two slots share each address.
 fn peer(slot: usize) -> Gid {
     [2 + (slot / 2) as u8; 16]
 }
@@ -220,7 +220,7 @@ impl World {
         self.over.insert(id);
     }
 
-    /// Returns the message of a step; `None` if it has none.
+    /// Returns the message of a step, if any.
     fn message(&self, step: &Step) -> Option<Mad> {
         let index = usize::from(step.slot) % SLOTS;
         let wrong = |bit: u8| u32::from(step.flags >> bit & 1);
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// Fetches messages and events, and learns from them.
+    /// Fetches messages and events and updates the slots from them.
     fn drain(&mut self) {
         let mut sent = 0;
         while let Some(transmit) = self.cm.poll_transmit() {
@@ -324,7 +324,7 @@ impl World {
             assert_eq!(transmit.to.local, HERE);
             self.learn(&message);
         }
-        // A message gets two answers at most, a call one, and each timer that was due one.
+        // A message causes at most two responses, a call one, and each due timer one.
         assert!(sent <= 3 + 16, "{sent} messages");
         while let Some(event) = self.cm.poll_event() {
             let id = event.id();
@@ -361,7 +361,8 @@ impl World {
             Message::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::Mra(mra) => (mra.local_comm_id, mra.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::SidrReq(req) => {
-                // Which slot asked is in no message: the last one without a connection learns it.
+                // No message says which slot sent the request. The last slot without a connection
+                // gets it.
                 self.slots[0].local_id = req.request_id;
                 return;
             }
@@ -387,13 +388,13 @@ impl World {
         }
     }
 
-    /// Destroys everything. Nothing stays, and no event comes.
+    /// Destroys everything. Nothing remains and no event comes.
     fn end(mut self) {
         for id in self.live.clone() {
             self.destroy(id);
         }
         self.drain();
-        // Releases without an answer: at most two, each sent 16 times.
+        // Unanswered releases: at most two, each sent 16 times.
         for _ in 0..2 * 16 + 2 {
             if let Some(deadline) = self.cm.deadline() {
                 self.now = deadline;
@@ -406,14 +407,14 @@ impl World {
     }
 }
 
-/// Runs the steps of the bytes, at most 500.
+/// Runs at most 500 steps read from the bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut world = World::new();
     world.steps(bytes);
     world.end();
 }
 
-/// Returns the state of the first slot's connection after the steps of the bytes.
+/// Returns the state of the first slot's connection after running the bytes.
 #[allow(dead_code)]
 pub(crate) fn state_after(bytes: &[u8]) -> Option<State> {
     let mut world = World::new();

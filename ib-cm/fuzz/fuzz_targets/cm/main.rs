@@ -1,7 +1,7 @@
 //! Any sequence of messages and calls: see `driver.rs`.
 //!
-//! `cargo +nightly fuzz run cm`, from the folder of the package `ib-cm`. The test `fuzz_seeds`
-//! writes the seeds, and runs all of them.
+//! Run `cargo +nightly fuzz run cm` from the folder of the package `ib-cm`. The test `fuzz_seeds`
+//! writes the seeds and runs all of them.
 
 #![no_main]
 

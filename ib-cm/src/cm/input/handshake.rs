@@ -74,7 +74,7 @@ impl Cm {
         Some(())
     }
 
-    /// Answers a REP that arrived before: the RTU or MRA was lost.
+    /// Responds again to a repeated REP, because the RTU or MRA was lost.
     fn on_duplicate_rep(&mut self, from: &Address, rep: &rep::Repr) -> Option<()> {
         let id = self.table.find(rep.remote_comm_id, Some(rep.local_comm_id), from.remote)?;
         match self.table.get(id)?.state {
@@ -118,7 +118,7 @@ impl Cm {
             }
             _ => return None,
         };
-        // Further repetitions of this message take as long, and later messages do not.
+        // Further repetitions of this message also take this long; later messages do not.
         let extended = nanoseconds(mra.service_timeout.min(max)) + connection.queue_pair.ack_nanoseconds(max);
         connection.extended = Some(extended);
         let deadline = now + extended;
@@ -136,8 +136,8 @@ impl Cm {
         self.end_rejected(now, id, rej)
     }
 
-    /// Ends a connection or an attempt that the peer has rejected; `None` in states in which it
-    /// cannot.
+    /// Ends a connection or an attempt rejected by the peer; `None` in states without this
+    /// transition.
     pub(in crate::cm) fn end_rejected(&mut self, now: Time, id: CmId, rej: &rej::Repr) -> Option<()> {
         let state = self.table.get(id)?.state;
         let timewait = match state {
@@ -166,8 +166,8 @@ impl Cm {
         Some(())
     }
 
-    /// Returns the connection that a REJ is about. The peer may not know its communication id: the
-    /// peer has given up a request that it had sent, or rejects one of which it keeps nothing.
+    /// Returns the connection that a REJ refers to. The peer may not know its communication id,
+    /// because it has given up its own request or rejects one without keeping it.
     fn find_rejected(&self, from: &Address, rej: &rej::Repr) -> Option<CmId> {
         let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);
@@ -176,7 +176,7 @@ impl Cm {
                 let (guid, _) = rej.ari.bytes().split_first_chunk()?;
                 let key = (from.remote, u64::from_be_bytes(*guid), rej.local_comm_id);
                 let id = self.table.find_remote_id(key)?;
-                // A peer whose connection is further has been told the communication id.
+                // A peer beyond this state already has the communication id.
                 let is_asked = matches!(
                     self.table.get(id)?.state,
                     State::ReqRcvd | State::MraReqSent | State::RepSent | State::MraRepRcvd

@@ -1,4 +1,4 @@
-//! Messages that arrive.
+//! Received messages.
 
 mod handshake;
 mod release;
@@ -11,8 +11,8 @@ use crate::time::Time;
 use crate::wire::{MAD_LEN, Mad, Message, Method, apr, lap, mad};
 
 impl Cm {
-    /// Handles a MAD that has arrived at the own queue pair 1, the payload of the datagram. Bytes
-    /// behind it are ignored, and a MAD of another class is dropped.
+    /// Handles a MAD received on the local queue pair 1: the payload of the datagram. Bytes behind
+    /// it are ignored; a MAD of another class is dropped.
     ///
     /// # References
     /// linux `cm_recv_handler`, `ib_mad_recv_done`.
@@ -45,13 +45,13 @@ impl Cm {
             Message::SidrReq(sidr_req) => self.on_sidr_req(from, &header, &sidr_req),
             Message::SidrRep(sidr_rep) => self.on_sidr_rep(from, &header, &sidr_rep),
             Message::Lap(lap) => self.on_lap(from, &header, &lap),
-            // An answer to a LAP, which this side never sends.
+            // A response to a LAP, which this side never sends.
             Message::Apr(_) | Message::Other(_) => None,
         }
     }
 
-    /// Answers a request to read or write facts about the class, which has none: as the MAD layer
-    /// of Linux does, where no agent takes these methods.
+    /// Responds to Get and Set of the class's attributes, none of which exist. Linux's MAD layer
+    /// does the same if no agent handles these methods.
     fn answer_unsupported(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
         let mut packet = mad::Packet::new_checked(&mut response[..]).ok()?;
@@ -63,7 +63,7 @@ impl Cm {
         Some(())
     }
 
-    /// Refuses an alternate path of an established connection.
+    /// Rejects an alternate path of an established connection.
     fn on_lap(&mut self, from: &Address, header: &mad::Repr, lap: &lap::Repr) -> Option<()> {
         let id = self.table.find(lap.remote_comm_id, Some(lap.local_comm_id), from.remote)?;
         if self.table.get(id)?.state != super::State::Established {
@@ -79,7 +79,7 @@ impl Cm {
         Some(())
     }
 
-    /// Sends the answer to the peer's last message once more.
+    /// Repeats the response to the peer's last message.
     fn answer_again(&mut self, id: CmId) {
         self.counters.duplicates += 1;
         if let Some(connection) = self.table.get(id)

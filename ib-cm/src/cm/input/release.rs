@@ -15,7 +15,7 @@ impl Cm {
         dreq: &dreq::Repr,
     ) -> Option<()> {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
-            // No such connection, or none any more: the sender shall come to an end.
+            // The connection does not exist (any more). The response lets the sender finish.
             self.counters.duplicates += 1;
             self.answer_dreq(from, header, dreq);
             return Some(());
@@ -26,13 +26,13 @@ impl Cm {
         }
         match connection.state {
             State::DreqSent if connection.orphan => {
-                // Both sides asked at the same time, and this one takes no part any more.
+                // Both sides disconnected at once, and this one has already finished.
                 self.answer_dreq(from, header, dreq);
                 self.end(id);
                 return Some(());
             }
             State::DreqSent => {
-                // Both sides asked at the same time, so both want the end.
+                // Both sides disconnected at once, so both want the end.
                 connection.state = State::DreqRcvd;
                 connection.tid = header.tid;
                 let private_data = drep::Data::new(dreq.private_data.as_ref()).ok();
@@ -55,14 +55,14 @@ impl Cm {
                 self.counters.duplicates += 1;
                 return Some(());
             }
-            // The handshake is not over on this side: the peer asks again.
+            // The handshake is not finished on this side. The peer will send the DREQ again.
             _ => return None,
         }
         self.begin_release(id, header.tid, dreq.private_data);
         Some(())
     }
 
-    /// Lets the caller answer the peer's request for release, of the exchange `tid`.
+    /// Lets the caller respond to the peer's release request, in the exchange `tid`.
     pub(in crate::cm) fn begin_release(&mut self, id: CmId, tid: u64, private_data: dreq::Data) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqRcvd;
@@ -72,7 +72,7 @@ impl Cm {
         self.report(Event::Disconnecting { id, private_data });
     }
 
-    /// Answers a DREQ without a connection, or without private data for it.
+    /// Responds to a DREQ without a connection, or without private data for it.
     fn answer_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
         let message = drep::Repr {
             local_comm_id: dreq.remote_comm_id,
@@ -93,7 +93,7 @@ impl Cm {
         let connection = self.table.get(id)?;
         match connection.state {
             State::DreqSent => {}
-            // The peer does not know the connection any more.
+            // The peer no longer has the connection.
             State::Established if connection.doubt.is_some_and(|doubt| doubt.tid == header.tid) => {}
             _ => return None,
         }

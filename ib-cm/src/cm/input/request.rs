@@ -1,4 +1,4 @@
-//! REQ: the first message of a handshake, of a stranger.
+//! REQ: the first message of a handshake, from a stranger.
 
 use super::super::Cm;
 use super::super::connection::{Connection, Doubt, QueuePair};
@@ -116,10 +116,10 @@ impl Cm {
         }
     }
 
-    /// Asks the peer of a connection whether it still knows it, because the peer seems to have
-    /// begun another one with the same queue pair: sends a DREQ with a number that no queue pair
-    /// has. A peer that knows the connection drops it, and one that has restarted answers with a
-    /// DREP, which releases the connection ([`on_drep`](Self::on_drep)).
+    /// Checks whether a connection's peer still has it, because the peer seems to have begun
+    /// another one with the same queue pair. Sends a DREQ with a number no queue pair has. A peer
+    /// that has the connection drops it. One that has restarted responds with a DREP, which
+    /// releases the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn doubt(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
         let is_recent = connection.doubt.is_some_and(|doubt| now < doubt.at + DOUBT_INTERVAL);
@@ -139,7 +139,7 @@ impl Cm {
         self.transmit(to, Message::from(message).emit(tid, 0));
     }
 
-    /// Rejects a request of which nothing is kept.
+    /// Rejects a request without keeping anything of it.
     fn refuse(&mut self, from: &Address, header: &mad::Repr, req: &req::Repr, reason: Reason, ari: &[u8]) {
         let message = rej::Repr {
             local_comm_id: 0,
@@ -154,7 +154,7 @@ impl Cm {
     }
 }
 
-/// Returns the kind of the connection; `None` if it is not known.
+/// Returns the kind of the connection; `None` if unknown.
 fn transport(req: &req::Repr) -> Option<Transport> {
     match (req.transport_service_type, req.extended_transport_type) {
         (0, _) => Some(Transport::Rc),
@@ -164,7 +164,7 @@ fn transport(req: &req::Repr) -> Option<Transport> {
     }
 }
 
-/// Returns a path from the receiver's point of view.
+/// Returns a path as seen by the receiver.
 fn received(path: &path::Repr) -> Path {
     Path {
         local: path.remote_gid,
@@ -174,13 +174,13 @@ fn received(path: &path::Repr) -> Path {
         hop_limit: path.hop_limit,
         sl: path.sl,
         rate: path.packet_rate,
-        // The sender took a step for the answer.
+        // The sender added one step for the acknowledgement.
         packet_life_time: path.local_ack_timeout.saturating_sub(1),
     }
 }
 
-/// The time for which a peer is not asked again whether it knows a connection.
+/// The minimum time between two checks of the same connection.
 const DOUBT_INTERVAL: u64 = 1000 * MILLISECOND;
 
-/// The number of the queue pair of multicast packets, which no connection has.
+/// The queue pair number of multicast packets, which no connection has.
 const NO_QPN: u32 = MASK_24;

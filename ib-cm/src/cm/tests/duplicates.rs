@@ -1,4 +1,4 @@
-//! Messages that arrive again, because they or their answers were lost.
+//! Repeated messages, because they or their responses were lost.
 
 use super::*;
 use crate::wire::{Answered, Reason, rep};
@@ -81,7 +81,7 @@ fn a_reply_that_arrives_again_gets_the_mra_if_the_program_takes_its_time() {
     bob.takes(&mra);
     assert!(matches!(bob.event(), Event::MraReceived { service_timeout: 22, .. }));
     assert_eq!(bob.cm.state(b), Some(State::MraRepRcvd));
-    // 2^22 is 16 s, and the acknowledgement timeout 17 half a second.
+    // 2^22 is 16 s; the acknowledgement timeout 17 is half a second.
     assert_eq!(bob.waits(), 16_384 + 512);
     alice.takes(&bob.sends(Attribute::REP));
     assert_eq!(alice.sends(Attribute::MRA), mra);
@@ -119,7 +119,7 @@ fn a_release_that_arrives_again_gets_the_same_answer() {
     bob.waits();
     bob.event();
     bob.has_nothing_left();
-    // Even later nothing is known of the connection, and its peer still comes to an end.
+    // Even later, with the connection gone, its peer still finishes.
     bob.takes(&dreq);
     alice.takes(&bob.sends(Attribute::DREP));
     assert!(matches!(alice.event(), Event::Disconnected { .. }));
@@ -143,7 +143,7 @@ fn a_late_request_of_a_released_connection_is_a_new_request() {
 #[test]
 fn a_request_with_a_queue_pair_that_is_connected_releases_the_old_connection() {
     let Pair { mut alice, mut bob, b, .. } = connected();
-    // The peer has restarted: it knows nothing of the connection.
+    // The peer has restarted without the connection.
     alice.cm = Cm::new(Config { node_guid: ALICE_GUID, ..Config::default() }, Rng::new(99));
     let a = alice.connects(BOB);
     bob.takes(&alice.sends(Attribute::REQ));
@@ -155,7 +155,7 @@ fn a_request_with_a_queue_pair_that_is_connected_releases_the_old_connection() {
     alice.takes(&sent[1]);
     bob.takes(&alice.sends(Attribute::DREP));
     assert!(matches!(bob.event(), Event::Disconnected { id, .. } if id == b));
-    // Then it can connect.
+    // The peer can connect now.
     alice.connects(BOB);
     bob.takes(&alice.sends(Attribute::REQ));
     assert!(matches!(bob.event(), Event::Request(_)));

@@ -1,4 +1,4 @@
-//! Handshakes that succeed or are refused, without losses.
+//! Handshakes that succeed or are rejected, without losses.
 
 use super::*;
 use crate::wire::{Answered, Ece, Mtu, Reason, rej};
@@ -22,7 +22,7 @@ fn both_queue_pairs_get_attributes_that_match() {
     assert_eq!((a.path_mtu, b.path_mtu), (Mtu::B1024, Mtu::B1024));
     assert_eq!((a.retry_cnt, b.retry_cnt), (7, 7));
     assert_eq!((a.rnr_retry, b.rnr_retry), (6, 7), "each side has the number that the other asked for");
-    // Two packets of code 16, and devices of code 15: the requester knows its peer's device.
+    // Two packets of code 16, and devices of code 15. The requester knows its peer's device.
     assert_eq!((a.timeout, b.timeout), (17, 17));
 }
 
@@ -213,7 +213,7 @@ fn a_request_can_be_given_up_before_and_after_the_peer_has_accepted() {
         .reject(alice.now, a, &RejectParams { reason: Reason::TIMEOUT, ..RejectParams::default() })
         .unwrap();
     alice.has_nothing_left();
-    // Without the GUID the peer cannot know which request is meant: `destroy` sends it.
+    // Without the GUID the peer cannot tell which request is meant. `destroy` sends it.
     bob.takes(&alice.sends(Attribute::REJ));
     bob.no_event();
 

@@ -21,7 +21,7 @@ impl Random for Stuck {
     }
 }
 
-/// Lets Alice ask with as many queue pairs, and hands the requests over.
+/// Lets Alice request connections with `count` queue pairs and delivers the requests.
 fn ask(alice: &mut Side, bob: &mut Side, count: u32) {
     for qp_num in 0..count {
         alice.connects_with(&ConnectParams { qp_num, ..params(alice.gid, BOB) });
@@ -124,7 +124,7 @@ fn an_address_that_asks_without_end_leaves_places_for_others() {
     let mut alice = alice();
     ask(&mut alice, &mut bob, 10);
     assert_eq!(bob.cm.len(), 40);
-    // An answer frees the place.
+    // A response frees the place.
     let ids: Vec<_> = core::iter::from_fn(|| bob.cm.poll_event()).map(|event| event.id()).collect();
     for id in ids {
         bob.cm.destroy(bob.now, id);

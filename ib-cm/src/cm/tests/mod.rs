@@ -1,5 +1,5 @@
-//! The state machine, a rule at a time. Two managers, and messages that each test hands over, keeps
-//! or repeats.
+//! The state machine, one rule at a time: two managers, and messages each test delivers, keeps or
+//! repeats.
 
 mod duplicates;
 mod handshake;
@@ -23,7 +23,7 @@ const MALLORY: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 66];
 const ALICE_GUID: u64 = 0xa11ce;
 const BOB_GUID: u64 = 0xb0b;
 
-/// One side, with its address.
+/// One side and its address.
 struct Side {
     cm: Cm,
     gid: Gid,
@@ -35,19 +35,19 @@ impl Side {
         Self { cm: Cm::new(config, Rng::new(config.node_guid)), gid, now: Time(0) }
     }
 
-    /// Returns all messages that wait.
+    /// Returns all waiting messages.
     fn sent(&mut self) -> Vec<Transmit> {
         core::iter::from_fn(|| self.cm.poll_transmit()).collect()
     }
 
-    /// Returns the only message that waits, and checks its kind.
+    /// Returns the only waiting message and checks its kind.
     fn sends(&mut self, attribute: Attribute) -> Transmit {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute]);
         sent[0]
     }
 
-    /// Checks that the messages that wait are one message, twice.
+    /// Checks that one message waits, twice.
     fn sends_again(&mut self, attribute: Attribute) {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute; 2]);
@@ -59,7 +59,7 @@ impl Side {
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), []);
     }
 
-    /// Takes a message that another side has sent.
+    /// Delivers a message from another side.
     fn takes(&mut self, transmit: &Transmit) {
         assert_eq!(transmit.to.remote, self.gid, "it is for this side");
         self.takes_from(transmit.to.local, &transmit.mad);
@@ -71,7 +71,7 @@ impl Side {
         self.cm.table.check();
     }
 
-    /// Returns the only event that waits.
+    /// Returns the only waiting event.
     fn event(&mut self) -> Event {
         let event = self.cm.poll_event().expect("an event");
         assert_eq!(self.cm.poll_event(), None);
@@ -82,7 +82,7 @@ impl Side {
         assert_eq!(self.cm.poll_event(), None);
     }
 
-    /// Lets the time until the deadline pass, and returns it in milliseconds.
+    /// Advances time to the deadline and returns the wait in milliseconds.
     fn waits(&mut self) -> u64 {
         let deadline = self.cm.deadline().expect("a deadline");
         let waited = (deadline.0 - self.now.0) / MILLISECOND;
@@ -153,7 +153,7 @@ fn alice() -> Side {
     Side::new(ALICE, Config { node_guid: ALICE_GUID, ..Config::default() })
 }
 
-/// Returns a side that listens.
+/// Returns a listening side.
 fn bob() -> Side {
     bob_with(Config::default())
 }

@@ -1,4 +1,4 @@
-//! Messages that are not of communication management, or not supported.
+//! Messages outside communication management, and unsupported ones.
 
 use super::*;
 use crate::wire::{apr, lap, mad::Method};
@@ -25,7 +25,7 @@ fn an_alternate_path_is_refused_by_name() {
     assert_eq!((apr.local_comm_id, apr.remote_comm_id), (lap.remote_comm_id, lap.local_comm_id));
     assert_eq!(header(&sent).tid, 77);
     pair.bob.no_event();
-    // The answer to one is of no use.
+    // Receiving the APR has no effect.
     pair.alice.takes(&sent);
     pair.alice.no_event();
     pair.alice.sends_nothing();
@@ -74,7 +74,7 @@ fn what_is_not_of_the_class_is_dropped() {
     bob.no_event();
     bob.sends_nothing();
     assert_eq!(bob.cm.counters().dropped, 9);
-    // Bytes behind the message do not matter.
+    // Bytes behind the message are ignored.
     bob.cm.input(bob.now, &from, &[&good[..], &[1, 2, 3]].concat());
     assert!(matches!(bob.event(), Event::Request(_)));
 }

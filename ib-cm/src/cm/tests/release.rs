@@ -42,7 +42,7 @@ fn both_sides_can_disconnect_at_the_same_time() {
     let (to_bob, to_alice) = (alice.sends(Attribute::DREP), bob.sends(Attribute::DREP));
     bob.takes(&to_bob);
     alice.takes(&to_alice);
-    // A release that was repeated meanwhile.
+    // A release repeated meanwhile.
     bob.takes(&from_alice);
     assert_eq!(bob.sends(Attribute::DREP), to_alice);
     for side in [&mut alice, &mut bob] {
@@ -55,7 +55,7 @@ fn both_sides_can_disconnect_at_the_same_time() {
 
 #[test]
 fn both_sides_end_if_they_disconnect_at_the_same_time_and_a_message_is_lost() {
-    // The peer's DREQ is lost, or the DREP for the own one.
+    // The peer's DREQ is lost, or the DREP for the local one.
     for drep_is_lost in [false, true] {
         let Pair { mut alice, mut bob, a, b } = connected();
         alice.disconnects(a);
@@ -127,7 +127,7 @@ fn a_peer_that_does_not_answer_a_release_does_not_keep_the_connection() {
     alice.disconnects(a);
     let dreq = alice.sends(Attribute::DREQ);
     for _ in 0..15 {
-        // Twice a packet of code 16, and code 20 for the answer.
+        // Twice a packet of code 16, plus code 20 for the response.
         assert_eq!(alice.waits(), 2 * 256 + 4096);
         assert_eq!(alice.sends(Attribute::DREQ), dreq);
     }
@@ -141,7 +141,7 @@ fn a_peer_that_does_not_answer_a_release_does_not_keep_the_connection() {
 #[test]
 fn a_reject_of_an_established_connection_ends_it() {
     let Pair { mut alice, mut bob, a, b } = replied();
-    // The peer gives up, because the RTU did not arrive.
+    // The peer gives up because the RTU did not arrive.
     alice.ready(a);
     alice.sent();
     bob.cm.reject(bob.now, b, &RejectParams::default()).unwrap();
@@ -314,7 +314,7 @@ fn a_destroyed_connection_has_no_events() {
     alice.cm.destroy(alice.now, second);
     alice.no_event();
     assert_eq!(alice.cm.state(a), Some(State::ReqSent), "another one is not concerned");
-    // Destroying what has ended, or never was, does nothing.
+    // Destroying an ended or nonexistent connection does nothing.
     alice.sent();
     alice.cm.destroy(alice.now, second);
     alice.cm.destroy(alice.now, CmId(77));

@@ -1,9 +1,9 @@
-//! Messages of strangers: from another address, or under the peer's without the ids.
+//! Messages from strangers: from another address, or from the peer's address without the ids.
 
 use super::*;
 use crate::wire::{Answered, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
 
-/// Returns every message that names a connection, with these ids.
+/// Returns every message that names a connection, with the given ids.
 fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Message> {
     let mut all: Vec<Message> = vec![
         rep::Repr { local_comm_id, remote_comm_id, local_qpn: 7, ..rep::Repr::default() }.into(),
@@ -44,7 +44,7 @@ fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Mes
     all
 }
 
-/// Returns Bob in each state that his peer's messages can change, with his connection.
+/// Returns Bob, with his connection, in each state his peer's messages can change.
 fn bobs() -> Vec<(State, Side, CmId)> {
     let Pair { bob, b, .. } = requested();
     let mut all = vec![(State::ReqRcvd, bob, b)];
@@ -74,7 +74,7 @@ fn bobs() -> Vec<(State, Side, CmId)> {
     all
 }
 
-/// Returns Alice in each state that her peer's messages can change, with her connection.
+/// Returns Alice, with her connection, in each state her peer's messages can change.
 fn alices() -> Vec<(State, Side, CmId)> {
     let Pair { alice, a, .. } = requested();
     let mut all = vec![(State::ReqSent, alice, a)];
@@ -107,7 +107,7 @@ fn messages_from_another_address_change_nothing_even_with_all_ids() {
             side.takes_from(MALLORY, &message.emit(1, 0));
             assert_eq!(side.cm.state(id), Some(state), "{message:?}");
             side.no_event();
-            // Only a release is answered, and nothing is kept of it.
+            // Only a release gets a response, and nothing of it is kept.
             let sent = side.sent();
             assert!(sent.iter().all(|sent| kind(sent) == Attribute::DREP && sent.to.remote == MALLORY));
             assert_eq!(side.cm.len(), 1);
@@ -123,7 +123,7 @@ fn messages_under_the_peers_address_change_nothing_if_an_id_is_wrong() {
         let peer = connection.peer.remote;
         let (local_id, qpn) = (connection.local_id, connection.queue_pair.local_qpn);
         let wrong = match connection.remote_id {
-            // Before the first answer there is one id to know.
+            // Before the first response there is only one id to know.
             None => vec![(5, local_id ^ 1), (5, 0)],
             Some(remote_id) => vec![(remote_id ^ 1, local_id), (remote_id, local_id ^ 1), (0, 0)],
         };
@@ -171,7 +171,7 @@ fn a_request_from_another_address_does_not_make_a_connection_stale() {
     assert_eq!(bob.cm.state(b), Some(State::Established));
 }
 
-/// Returns a REQ under Alice's address with her GUID and the number of her queue pair.
+/// Returns a REQ from Alice's address, with her GUID and the number of her queue pair.
 fn guess(local_comm_id: u32, service_id: ServiceId) -> Mad {
     let primary = crate::wire::path::Repr { local_gid: ALICE, remote_gid: BOB, ..Default::default() };
     let (local_ca_guid, local_qpn, path_mtu) = (ALICE_GUID, 0x11, Mtu::B1024);

@@ -1,4 +1,4 @@
-//! Peers that do not answer.
+//! Peers that do not respond.
 
 use super::*;
 use crate::wire::{Answered, Reason};
@@ -73,7 +73,7 @@ fn a_reply_is_sent_again_as_the_request_says_and_then_given_up() {
     bob.waits();
     assert_eq!(bob.event(), Event::Unreachable { id: b });
     bob.has_nothing_left();
-    // The peer believes that it is connected, and learns that it is not.
+    // The peer believes it is connected until the REJ arrives.
     alice.sent();
     alice.takes(&bob.sends(Attribute::REJ));
     assert!(matches!(
@@ -104,7 +104,7 @@ fn an_mra_extends_the_timer_of_the_message_that_waits() {
     alice.takes(&bob.sends(Attribute::MRA));
     alice.event();
     for _ in 0..2 {
-        // 2^22, and the acknowledgement timeout of the path.
+        // 2^22 plus the acknowledgement timeout of the path.
         assert_eq!(alice.waits(), 16_384 + 512);
         alice.sends(Attribute::REQ);
     }
