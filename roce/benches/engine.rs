@@ -22,7 +22,7 @@ use roce::sim::{Rng, VecMemory, VecRegion, connected_attr};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 
-/// How long each case runs in each round; the fastest round counts.
+/// The duration of each case in each round; the fastest round counts.
 const TIMED: Duration = Duration::from_millis(100);
 const TIMES: u32 = 5;
 /// The number of messages over which instructions are counted.

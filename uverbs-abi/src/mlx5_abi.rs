@@ -43,7 +43,7 @@ header! {
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// How many of these registers are not shared.
+        /// Number of unshared registers among these.
         pub num_low_latency_bfregs: u32,
     }
 
@@ -62,7 +62,7 @@ header! {
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// How many of these registers are not shared.
+        /// Number of unshared registers among these.
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,

@@ -565,7 +565,7 @@ header! {
         RDMA_NLDEV_ATTR_MAX = 119,
     }
 
-    /// How queue pairs are bound to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
+    /// Binding of queue pairs to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
     pub enum RdmaNlCounterMode = rdma_nl_counter_mode: u32 {
         /// Not bound.
         RDMA_COUNTER_MODE_NONE = 0,

@@ -5,7 +5,7 @@
 pub struct Config {
     /// The GUID of the device. Peers distinguish devices by their GUIDs, so it must be unique.
     pub node_guid: u64,
-    /// How soon the device acknowledges a packet, a code of 5 bits (`local_ca_ack_delay`). rxe has
+    /// The device's time to acknowledge a packet, a code of 5 bits (`local_ca_ack_delay`). rxe has
     /// 15.
     pub ack_delay: u8,
     /// The maximum number of connections and resolutions in all states.

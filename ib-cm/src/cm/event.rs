@@ -137,9 +137,9 @@ pub struct Request {
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// How soon this side should respond, a code of 5 bits.
+    /// The time allowed for this side's response, a code of 5 bits.
     pub local_cm_response_timeout: u8,
-    /// How soon the peer responds, a code of 5 bits.
+    /// The peer's response time, a code of 5 bits.
     pub remote_cm_response_timeout: u8,
     /// Vendor options of the peer's device.
     pub ece: Ece,
@@ -164,7 +164,7 @@ pub struct Reply {
     pub responder_resources: u8,
     /// The maximum number of outstanding reads and atomics from this side to the peer.
     pub initiator_depth: u8,
-    /// How soon the peer's device acknowledges, a code of 5 bits.
+    /// The acknowledgement delay of the peer's device, a code of 5 bits.
     pub target_ack_delay: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,

@@ -109,11 +109,11 @@ pub struct ConnectParams {
     pub rnr_retry_count: u8,
     /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// How soon the peer should respond, a code of 5 bits.
+    /// The time allowed for the peer's response, a code of 5 bits.
     pub remote_cm_response_timeout: u8,
-    /// How soon this side responds, a code of 5 bits.
+    /// This side's response time, a code of 5 bits.
     pub local_cm_response_timeout: u8,
-    /// How often either side may repeat a message, 4 bits.
+    /// The number of times either side may repeat a message, 4 bits.
     pub max_cm_retries: u8,
     /// Vendor options of the device.
     pub ece: Ece,
@@ -208,9 +208,9 @@ pub struct SidrParams {
     pub pkey: u16,
     /// The service.
     pub service_id: ServiceId,
-    /// How soon the peer should respond, a code of 5 bits.
+    /// The time allowed for the peer's response, a code of 5 bits.
     pub timeout: u8,
-    /// How often the request may be repeated.
+    /// The maximum number of repetitions of the request.
     pub max_cm_retries: u8,
     /// Private data.
     pub private_data: sidr_req::Data,

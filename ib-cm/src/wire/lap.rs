@@ -15,7 +15,7 @@ message!("a LAP", {
     remote_comm_id: u32 = 4:0, 32;
     /// Number of the receiver's queue pair, 24 bits.
     remote_qpn: u32 = 12:0, 24;
-    /// How soon the receiver should respond, a code of 5 bits.
+    /// The time allowed for the receiver's response, a code of 5 bits.
     remote_cm_response_timeout: u8 = 15:0, 5;
     /// Local id of the sender's port.
     local_lid: u16 = 20:0, 16;

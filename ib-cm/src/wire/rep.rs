@@ -31,7 +31,7 @@ message!("a REP", {
     responder_resources: u8 = 24:0, 8;
     /// The maximum number of outstanding reads and atomics from the sender to the receiver.
     initiator_depth: u8 = 25:0, 8;
-    /// How soon the sender's device acknowledges, a code of 5 bits.
+    /// The acknowledgement delay of the sender's device, a code of 5 bits.
     target_ack_delay: u8 = 26:0, 5;
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     failover_accepted: u8 = 26:5, 2;

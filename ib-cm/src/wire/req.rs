@@ -34,7 +34,7 @@ message!("a REQ", {
     initiator_depth: u8 = 39:0, 8;
     /// The receiver's end-to-end context.
     remote_eecn: u32 = 40:0, 24;
-    /// How soon the receiver should respond, a code of 5 bits.
+    /// The time allowed for the receiver's response, a code of 5 bits.
     remote_cm_response_timeout: u8 = 43:0, 5;
     /// Transport service: 0 reliable, 1 unreliable connection, 2 reliable datagram, 3 see the
     /// extended transport type.
@@ -43,7 +43,7 @@ message!("a REQ", {
     end_to_end_flow_control: bool = 43:7, 1;
     /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 44:0, 24;
-    /// How soon the sender responds, a code of 5 bits.
+    /// The sender's response time, a code of 5 bits.
     local_cm_response_timeout: u8 = 47:0, 5;
     /// Retries of packets.
     retry_count: u8 = 47:5, 3;
@@ -55,7 +55,7 @@ message!("a REQ", {
     rdc_exists: bool = 50:4, 1;
     /// Retries after RNR NAKs; 7 is unlimited.
     rnr_retry_count: u8 = 50:5, 3;
-    /// How often either side may repeat a message.
+    /// The number of times either side may repeat a message.
     max_cm_retries: u8 = 51:0, 4;
     /// Whether the sender's queue pair has a shared receive queue.
     srq: bool = 51:4, 1;

@@ -65,7 +65,7 @@ pub(crate) struct Answers {
     line: VecDeque<u32>,
     /// Peers with answers to send but too little credit, and when they will have enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
-    /// How much of its quantum the first queue pair of the first peer has used.
+    /// The part of its quantum used by the first queue pair of the first peer.
     packets: u32,
     bytes: u32,
 }

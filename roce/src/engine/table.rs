@@ -169,8 +169,8 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
     Ok(slots.into_boxed_slice())
 }
 
-/// How many draws are made in addition to one per place. A fair source fails with a probability of
-/// at most 2⁻¹²⁸.
+/// The number of draws in addition to one per place. A fair source fails with a probability of at
+/// most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ pub struct Endpoint {
 /// The times of the engine's next calls.
 #[derive(Debug, Default)]
 pub(super) struct Port {
-    /// How long plain acknowledgements wait.
+    /// The delay of plain acknowledgements.
     pub(super) ack_delay: u64,
     /// The earliest timer that is set.
     pub(super) timer: Option<Time>,

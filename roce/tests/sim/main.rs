@@ -39,7 +39,8 @@ macro_rules! ensure {
     };
 }
 
-/// How often each case happened, over all seeds. A test that never meets a case has not tested it.
+/// The number of occurrences of each case, over all seeds. A test that never meets a case has not
+/// tested it.
 type Tally = BTreeMap<String, u64>;
 
 /// Runs a seed. The error is the violated condition with the end of the trace.

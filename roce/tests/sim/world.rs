@@ -133,7 +133,7 @@ pub(crate) struct Half {
     pub(crate) gone: Option<Gone>,
 }
 
-/// How the program ended a queue pair.
+/// The program's way of ending a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,

@@ -2,7 +2,7 @@
 //!
 //! | | its own queue | a shared queue |
 //! |---|---|---|
-//! | [`take`] | it stays at the front | it leaves the queue and is retired; its elements are copied |
+//! | [`take`] | it stays at the front | it leaves the queue, is retired and copied |
 //! | [`take_for_send`] | as above | as above, or memory chosen by the sink |
 //! | `recv::finish` | it leaves the queue, is retired and completes | it completes |
 

@@ -128,10 +128,9 @@ pub struct Config {
     pub max_groups: u32,
     /// The maximum number of members of one group.
     pub max_group_members: u32,
-    /// How many unacknowledged bytes of requests all queue pairs together may have in flight. The
-    /// receiver's socket or buffer must hold them. A queue pair may always have one packet in
-    /// flight. It may use at most three quarters of the window, so silent peers do not stall
-    /// others.
+    /// The maximum number of unacknowledged bytes of requests, over all queue pairs. The receiver's
+    /// socket or buffer must hold them. A queue pair may always have one packet in flight. It may
+    /// use at most three quarters of the window, so silent peers do not stall others.
     pub window_bytes: u32,
     /// The rate, in bytes per microsecond, of answers (read responses and results of atomics) to
     /// one peer, beyond a burst of `window_bytes`. 0: as fast as the caller fetches packets.
@@ -407,7 +406,7 @@ pub struct Attr {
     pub retry_cnt: u8,
     /// Retries after RNR NAKs without progress, 0 to 6; 7: without limit.
     pub rnr_retry: u8,
-    /// How long this responder's RNR NAKs make the peer wait, a 5-bit code.
+    /// The wait requested by this responder's RNR NAKs, a 5-bit code.
     pub min_rnr_timer: u8,
     /// The maximum number of outstanding reads, atomics, flushes and atomic writes as requester.
     pub max_rd_atomic: u8,
