@@ -1,4 +1,4 @@
-//! `ibv_asyncwatch`: prints the asynchronous events of a device, until the device is gone.
+//! `ibv_asyncwatch`: prints the asynchronous events of a device until the device is removed.
 //!
 //! # References
 //! `ibv_asyncwatch(1)`
@@ -54,7 +54,7 @@ fn choose(ib_dev: Option<OsString>, console: &mut Console) -> Result<Device, Fai
     })
 }
 
-/// Prints events as they come. As in C, it ends only when they cannot be read any more.
+/// Prints events as they arrive, until they can no longer be read, as in C.
 fn watch(device: &Device, console: &mut Console) -> Result<(), Failed> {
     let opened = device.open().and_then(|context| context.async_events());
     let events = opened.map_err(|error| {
@@ -75,8 +75,8 @@ fn watch(device: &Device, console: &mut Console) -> Result<(), Failed> {
     }
 }
 
-/// Returns the line of an event. The program has no objects, so that all of its events concern a
-/// port or the device, which counts as port 0.
+/// Returns the line of an event. The program has no objects, so all of its events concern a port or
+/// the device, which counts as port 0.
 fn line(event_type: AsyncEventType, element: &Element) -> String {
     let port_num = match element {
         Element::Port(port_num) => *port_num,
@@ -85,7 +85,7 @@ fn line(event_type: AsyncEventType, element: &Element) -> String {
     format!("  event_type {} ({}), port {port_num}\n", name(event_type), event_type.0)
 }
 
-/// Returns the name of an event's type as C prints it.
+/// Returns the name that C prints for an event type.
 fn name(event_type: AsyncEventType) -> &'static str {
     match event_type {
         AsyncEventType::DEVICE_FATAL => "IBV_EVENT_DEVICE_FATAL",

@@ -1,8 +1,7 @@
 //! [`Console`]: standard output and standard error, in order.
 //!
-//! Output is collected and written at once: before a complaint, before the program waits, and at
-//! its end. A listing therefore costs one system call, and a terminal shows everything in the order
-//! in which the program said it.
+//! Output is collected and written in one go: before a complaint, before the program waits and at
+//! its end. A listing therefore costs one system call, and a terminal shows everything in order.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -33,23 +32,23 @@ struct Captured {
 }
 
 impl Console {
-    /// Makes the console of a program with this name, `argv[0]`, which begins its complaints.
+    /// Creates the console of a program. `program` is `argv[0]`, which prefixes its complaints.
     pub fn new(program: OsString) -> Self {
         Self { program, out: Vec::new(), captured: None }
     }
 
-    /// Makes a console that captures its text, for tests.
+    /// Creates a console that captures its output, for tests.
     pub fn captured(program: &str) -> Self {
         Self { program: program.into(), out: Vec::new(), captured: Some(Captured::default()) }
     }
 
-    /// The text on the standard output of a captured console.
+    /// Returns and clears the captured standard output.
     pub fn said(&mut self) -> String {
         self.flush();
         self.captured.as_ref().map(|captured| lossy(&captured.stdout)).unwrap_or_default()
     }
 
-    /// The text on the standard error of a captured console.
+    /// Returns the captured standard error.
     pub fn complaints(&self) -> String {
         self.captured.as_ref().map(|captured| lossy(&captured.stderr)).unwrap_or_default()
     }
@@ -61,15 +60,15 @@ impl Console {
 
     /// Prints to standard output, at the next [`flush`](Self::flush).
     pub fn say(&mut self, text: impl fmt::Display) {
-        // Writing to a vector does not fail, and neither does the display of what is written here.
+        // Neither writing to a vector nor these `Display` impls fail.
         let _ = write!(self.out, "{text}");
     }
 
     /// Writes the collected text.
     ///
-    /// Ends the process if standard output has no reader any more, with the status that a shell
-    /// reports for C's programs in this case. Reports any other error of the write and ends the
-    /// process as well.
+    /// If standard output no longer has a reader, ends the process with the status that a shell
+    /// reports for C's programs in this case. Also ends the process after reporting any other write
+    /// error.
     pub fn flush(&mut self) {
         if self.out.is_empty() {
             return;
@@ -91,12 +90,12 @@ impl Console {
         }
     }
 
-    /// Prints a line to standard error, as C's program does.
+    /// Prints a line to standard error, like C's program.
     pub fn complain(&mut self, line: impl fmt::Display) {
         self.complain_bytes(line.to_string().as_bytes());
     }
 
-    /// Prints the reason to standard error, which C's program does not.
+    /// Prints the reason to standard error, an addition to C's output.
     pub fn reason(&mut self, reason: impl fmt::Display) {
         let mut line = self.program.as_bytes().to_vec();
         line.extend_from_slice(format!(": {reason}").as_bytes());
@@ -109,7 +108,7 @@ impl Console {
         Failed
     }
 
-    /// Prints an error of the command line to standard error.
+    /// Prints an error in the command line to standard error.
     pub fn misuse(&mut self, misuse: &Misuse) {
         self.complain_bytes(&misuse.0);
     }
@@ -122,7 +121,7 @@ impl Console {
             captured.stderr.append(&mut line);
             return;
         }
-        // If standard error is closed there is no place left to report it.
+        // If standard error is closed, the failure cannot be reported.
         let _ = io::stderr().write_all(&line);
     }
 }
@@ -144,7 +143,7 @@ pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
     })
 }
 
-/// As [`list_devices`], in the words of a program that has its own.
+/// As [`list_devices`], for a program with a different error message.
 pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errno)) -> Option<DeviceList> {
     match verbs::devices() {
         Ok(list) if list.source() != Source::None || !list.is_empty() => Some(list),
@@ -165,16 +164,16 @@ pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errn
     }
 }
 
-/// Reports the devices that the user requested by name or address and that are not available, with
-/// reasons. Devices that discovery left out were not requested; as in C they are reported only if a
-/// program finds no device.
+/// Reports devices that the user requested by name or address but that are not available, with
+/// reasons. Devices that discovery left out were not requested; as in C, they are reported only if
+/// a program finds no device.
 pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
     for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
         console.reason(skipped);
     }
 }
 
-/// Reports that there is no device, and the devices that were left out.
+/// Reports that no device was found and lists the devices left out.
 pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     console.complain("No IB devices found");
     for skipped in list.skipped() {
@@ -182,16 +181,15 @@ pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     }
 }
 
-/// Returns an error of the operating system as `perror(3)` words it, without the number that Rust
-/// adds.
+/// Returns an operating system error as `perror(3)` words it, without the number that Rust appends.
 pub fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     let number = error.raw_os_error().map(|raw| format!(" (os error {raw})")).unwrap_or_default();
     text.strip_suffix(&number).unwrap_or(&text).to_owned()
 }
 
-/// Returns the text of `strerror(3)`, which has the number of an errno that it does not know: Linux
-/// refuses some calls with its `ENOTSUPP`, 524.
+/// Returns the text of `strerror(3)`, which shows an unknown errno as a number: Linux fails some
+/// calls with `ENOTSUPP`, 524.
 pub fn strerror(errno: Errno) -> String {
     describe(&io::Error::from_raw_os_error(errno.raw()))
 }

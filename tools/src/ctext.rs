@@ -4,8 +4,7 @@
 use std::fmt;
 
 /// Parses a number like `strtol(text, NULL, 0)`: blanks, a sign, `0x` or `0` for the base, digits.
-/// The rest is ignored, no digits are 0, and a number out of range becomes the nearest one in
-/// range.
+/// The rest is ignored. Without digits the result is 0; a number out of range is clamped.
 ///
 /// # References
 /// `strtol(3)`
@@ -14,7 +13,7 @@ pub fn strtol(text: &[u8]) -> i64 {
     clamped(negative, magnitude)
 }
 
-/// Parses a number like `atoi(text)` of glibc: blanks, a sign, decimal digits; a number beyond 32
+/// Parses a number like glibc's `atoi(text)`: blanks, a sign, decimal digits. A number beyond 32
 /// bits keeps its low ones.
 ///
 /// # References
@@ -24,7 +23,8 @@ pub fn atoi(text: &[u8]) -> i32 {
     clamped(negative, magnitude) as i32
 }
 
-/// Parses a number like `strtoul(text, NULL, 0)`: as [`strtol`], and a minus counts back from 2⁶⁴.
+/// Parses a number like `strtoul(text, NULL, 0)`: as [`strtol`], except that a minus counts back
+/// from 2⁶⁴.
 ///
 /// # References
 /// `strtoul(3)`
@@ -36,8 +36,8 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Returns whether the whole text is a number of 32 bits, so that [`strtol`] and [`strtoul`] return
-/// the number that it looks like.
+/// Returns whether the whole text is a 32-bit number, so that [`strtol`] and [`strtoul`] return the
+/// expected value.
 pub fn is_number(text: &[u8]) -> bool {
     let (_, magnitude) = integer(text);
     let digits = text.trim_ascii().strip_prefix(b"-").or_else(|| text.trim_ascii().strip_prefix(b"+"));
@@ -58,8 +58,8 @@ fn clamped(negative: bool, magnitude: Option<u64>) -> i64 {
     if negative { magnitude.wrapping_neg() as i64 } else { magnitude as i64 }
 }
 
-/// Returns sign and magnitude of a number whose first characters name its base; no magnitude if it
-/// is out of range.
+/// Returns the sign and magnitude of a number with a base prefix. The magnitude is `None` if it is
+/// out of range.
 fn integer(text: &[u8]) -> (bool, Option<u64>) {
     number(text, |digits| match digits {
         [b'0', b'x' | b'X', digits @ ..] if digits.first().is_some_and(u8::is_ascii_hexdigit) => (16, digits),
@@ -68,7 +68,7 @@ fn integer(text: &[u8]) -> (bool, Option<u64>) {
     })
 }
 
-/// Returns sign and magnitude of a number; `base` takes its prefix.
+/// Returns the sign and magnitude of a number; `base` strips the prefix.
 fn number(text: &[u8], base: impl FnOnce(&[u8]) -> (u32, &[u8])) -> (bool, Option<u64>) {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !blank(byte)).unwrap_or(text.len());
@@ -84,7 +84,7 @@ fn number(text: &[u8], base: impl FnOnce(&[u8]) -> (u32, &[u8])) -> (bool, Optio
     (negative, magnitude)
 }
 
-/// Prints 16 bytes like `inet_ntop(AF_INET6, ...)` of glibc, which has more forms with dots than
+/// Prints 16 bytes like glibc's `inet_ntop(AF_INET6, ...)`, which uses dotted forms more often than
 /// Rust.
 ///
 /// # References
@@ -133,8 +133,8 @@ fn longest_zeros(words: &[u16]) -> (usize, usize) {
     best
 }
 
-/// Prints a number like C's `%.2f`, including infinities and NaN: a run that was too short divides
-/// by zero.
+/// Prints a number like C's `%.2f`, including infinities and NaN, because a run that is too short
+/// divides by zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed2(pub f64);
 
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn addresses_print_as_glibcs() {
-        // Lines that glibc 2.36 printed.
+        // Expected results were printed by glibc 2.36.
         let cases: [([u16; 8], &str); 11] = [
             ([0; 8], "::"),
             ([0, 0, 0, 0, 0, 0, 0, 1], "::1"),

@@ -1,8 +1,9 @@
-//! `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`, `ibv_srq_pingpong`,
-//! `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`; of connections by address
-//! `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`, `rping`,
-//! `ucmatose` and `udaddy`: with rdma-core's flags, output, exit codes and
-//! messages.
+//! rdma-core's programs, with its flags, output, exit codes and messages.
+//!
+//! - For devices: `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`,
+//!   `ibv_srq_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`.
+//! - For connections by address: `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`,
+//!   `rdma_xserver`, `rping`, `ucmatose` and `udaddy`.
 //!
 //! | file | content |
 //! |---|---|
@@ -18,17 +19,17 @@
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
 //!
-//! A new tool needs a module here, a file in `src/bin/`, and its name in [`PROGRAMS`]; tests then
-//! name every place that lacks it.
+//! A new tool needs a module here, a file in `src/bin/` and its name in [`PROGRAMS`]. Tests then
+//! report every place where it is missing.
 //!
-//! Invariant: the programs print what those of the newest rdma-core print, byte for byte where it
-//! does not depend on the run. The reason of a failure, which rdma-core does not print, follows on
-//! standard error in a line of its own that begins with the program's name. `--json` and `--verify`
-//! are the only options that rdma-core does not have: only their full names are accepted, and the
-//! usage text leaves them out, so that misuse prints the same.
+//! Invariant: the programs print the output of the newest rdma-core, byte for byte where it does
+//! not depend on the run. The reason of a failure, which rdma-core does not print, follows on
+//! standard error in a separate line that begins with the program's name. `--json` and `--verify`
+//! are the only additional options. Only their full names are accepted and the usage text omits
+//! them, so that misuse prints the same.
 //!
-//! Numbers on command lines are read as `strtol(3)` and similar functions do in rdma-core's
-//! programs: `-n abc` is 0, and `-s 99999999999999` keeps its low 32 bits. The ping-pongs report
+//! Numbers on command lines are read with `strtol(3)` and similar functions, as in rdma-core's
+//! programs: `-n abc` is 0 and `-s 99999999999999` keeps its low 32 bits. The ping-pongs report
 //! this on standard error.
 
 pub mod asyncwatch;
@@ -45,9 +46,8 @@ pub mod rping;
 
 /// The names of the programs, in alphabetical order.
 ///
-/// Every other list of them is made from this one or compared with it: `src/bin/`, the table above
-/// and the documents by this crate's tests; the suites and the programs that the suites copy by
-/// `verbs-tests`.
+/// This crate's tests compare it with `src/bin/`, the table above and the documents. The suites and
+/// the programs they copy are checked by `verbs-tests`.
 pub const PROGRAMS: &[&str] = &[
     "cmtime",
     "ibv_asyncwatch",

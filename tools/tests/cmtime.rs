@@ -1,4 +1,4 @@
-//! `cmtime`: misuse, and runs between processes with a soft device each.
+//! `cmtime`: misuse, and runs between processes that each have a soft device.
 
 mod common;
 
@@ -37,13 +37,13 @@ const STEPS: [&str; 17] = [
 /// Exit status, standard output and standard error.
 type Ended = (Option<i32>, String, String);
 
-/// Starts a peer, of which all meet at a port.
+/// Starts a peer; all peers of a run meet at `port`.
 fn start(port: &str, flags: &[&str]) -> Program {
     let args = [&["-b", "127.0.0.1", "-C", "127.0.0.1", "-p", port], flags].concat();
     Program::start(CMTIME, "auto", &args)
 }
 
-/// Runs a client and servers, and returns how they ended, the client first.
+/// Runs a client and servers and returns how they ended, the client first.
 fn run(flags: &[&str], servers: usize) -> Vec<Ended> {
     let port = port::free().expect("a free port").to_string();
     let serve = [flags, &["-L"]].concat();
@@ -52,7 +52,8 @@ fn run(flags: &[&str], servers: usize) -> Vec<Ended> {
     [client].into_iter().chain(servers).map(Program::end).collect()
 }
 
-/// Checks that a text begins with a table of so many connections; returns its numbers and the rest.
+/// Checks that a text begins with a table for `count` connections; returns its numbers and the
+/// rest.
 #[track_caller]
 fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 6]>, &'a str) {
     let heading = format!(
@@ -73,8 +74,8 @@ fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 
     (rows, rest)
 }
 
-/// Returns the text behind lines that it has to begin with; one that only the root prints is
-/// ignored.
+/// Returns the text after the lines that it must begin with, ignoring a line that only the root
+/// prints.
 #[track_caller]
 fn after<'a>(text: &'a str, lines: &str) -> &'a str {
     let text = text.strip_prefix("Running as OOB root\n").unwrap_or(text);
@@ -86,7 +87,7 @@ const CONNECTING: &str = "\tCreating IDs\n\tBinding addresses\n\tResolving addre
                           \tDestroying IDs\n";
 const ACCEPTING: &str = "\tAccepting\n\tDisconnecting\n";
 
-/// As the first phase, in which the objects of queue pairs are made.
+/// Returns the text of a phase that comes first and therefore creates the objects of queue pairs.
 fn warming(phase: &str) -> String {
     let made = "\tAllocating verbs resources\n";
     phase
@@ -107,7 +108,7 @@ fn each_step_of_each_connection_has_a_time() {
             let (rows, rest) = table(after(said, &start), "qp_conn", count, threads);
             for (step, [.., sum, max, min]) in STEPS.iter().zip(&rows) {
                 assert!(min <= max && (max <= sum || *step == "full connect"), "{side} {step}: {rows:?}");
-                // These take the time of system calls, or of messages.
+                // These take as long as system calls or messages.
                 if matches!(*step, "create qp" | "rtr qp" | "rts qp") {
                     assert!(*sum > 0, "{side} {step}: {rows:?}");
                 }
@@ -141,7 +142,7 @@ fn a_client_connects_to_each_server() {
     {
         assert_eq!((status, &**complaints), (&Some(0), ""), "{said}");
         assert!(said.contains(&format!("{verb} ({count}) QPs test\n")), "{said}");
-        // With more peers than two, there is no run without queue pairs.
+        // With more than two peers, the run without queue pairs is omitted.
         assert!(!said.contains("no QPs"), "{said}");
     }
 }
@@ -172,7 +173,7 @@ fn peers_of_one_side_alone_end_at_once() {
     }
 }
 
-/// The other peer is a stranger that sends its address and no more.
+/// The other peer only sends its address.
 #[test]
 fn a_peer_that_ends_is_an_error() {
     let port = port::free().expect("a free port");
@@ -190,7 +191,7 @@ fn a_peer_that_ends_is_an_error() {
 
 #[test]
 fn an_address_at_which_no_peer_answers_is_an_error() {
-    // It is taken, and by no peer.
+    // The address is in use, but not by a peer.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let port = taken.local_addr().expect("its address").port();
     let client = start(&port.to_string(), &[]);

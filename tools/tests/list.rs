@@ -1,12 +1,11 @@
-//! `PROGRAMS` is the one list of the tools: Cargo builds exactly these, and the documents name
-//! them.
+//! Compares `PROGRAMS` with the binaries that Cargo builds and with the documents.
 
 use std::fs;
 use std::path::Path;
 
 use rdma_tools::PROGRAMS;
 
-/// Reads a file of this package or, after `../`, of the workspace.
+/// Reads a file of this package or, with a leading `../`, of the workspace.
 fn text(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -1,5 +1,5 @@
-//! `ibv_rc_pingpong` with features that no device of these providers has: on the device of the
-//! library's own tests, which is a table in this process.
+//! `ibv_rc_pingpong` with features that no soft or kernel device here has: on the device of the
+//! library's tests, which is a table in this process.
 
 #[path = "../../libibverbs-rs/tests/common/mod.rs"]
 mod common;
@@ -16,7 +16,7 @@ use verbs::{DeviceAttrEx, Errno, OdpGeneralCaps, OdpTransportCaps, RtrAttr, RtsA
 
 type Built = Result<(Setup, Endpoint<Init>), Failed>;
 
-/// Builds all objects, and returns what was printed to standard error.
+/// Builds all objects and returns the text on standard error.
 fn build(name: &str, extended: fn(&mut DeviceAttrEx), options: &Options) -> (Arc<World>, Built, String) {
     let (world, device) = common::world(name);
     world.state().extended = Some(extended);

@@ -1,5 +1,5 @@
-//! The programs with soft devices, which `VERBS_SOFT` adds to their list: on any machine, without
-//! privileges.
+//! The programs with soft devices, which `VERBS_SOFT` adds to their list. They run on any machine
+//! without privileges.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn told(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Returns whether this kernel has RDMA loaded, so that its devices may be in the list, too.
+/// Returns whether this kernel has RDMA loaded, so that its devices may also be in the list.
 fn has_rdma() -> bool {
     Path::new("/sys/class/infiniband_verbs").exists()
 }
@@ -107,7 +107,7 @@ fn devinfo_shows_a_port_that_is_ready() {
     }
     let gid = out.lines().find(|line| line.contains("GID[  0]:")).expect("a GID");
     assert!(gid.contains("::ffff:127.") && gid.ends_with(", RoCE v2"), "{gid}");
-    // rdma-core's program has no names for FLUSH_GLOBAL and ATOMIC_WRITE either.
+    // rdma-core's program also lacks names for FLUSH_GLOBAL and ATOMIC_WRITE.
     let out = out.replace("Unknown flags: 0x14000000000\n", "");
     for wrong in ["invalid", "board_id", "Unknown flags"] {
         assert!(!out.contains(wrong), "{wrong} in {out}");
@@ -186,19 +186,19 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Fails if it has ended.
+            // Fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Plays between two processes, each with a device of its own, and checks the output of both.
+/// Runs a ping-pong between two processes, each with a soft device, and checks both outputs.
 fn pingpong(flags: &[&str]) {
     pingpong_of(PINGPONG, &[&["--verify"], flags].concat());
 }
 
-/// As [`pingpong`], with one of the programs, and without `--verify` unless the flags have it.
+/// As [`pingpong`], for any of the programs, and without `--verify` unless the flags contain it.
 fn pingpong_of(program: &str, flags: &[&str]) {
     let [client, server] = play(program, flags);
     let addresses = |said: &str, which: &str| -> Vec<String> {
@@ -213,19 +213,19 @@ fn pingpong_of(program: &str, flags: &[&str]) {
     }
 }
 
-/// Starts a program with a device of its own and these flags.
+/// Starts a program with a soft device and these flags.
 fn start(program: &str, port: &str, flags: &[&str]) -> Server {
     let args = [&["-d", "soft0", "-g", "0", "-p", port], flags].concat();
     let mut child = command(program, "auto", &args);
     Server(Some(child.stderr(Stdio::piped()).spawn().expect("the program runs")))
 }
 
-/// A port for a server.
+/// Returns a free port for a server.
 fn free_port() -> String {
     port::free().expect("a free port").to_string()
 }
 
-/// Plays between two processes, and returns the output of the client and of the server.
+/// Runs a ping-pong between two processes and returns the output of client and server.
 fn play(program: &str, flags: &[&str]) -> [String; 2] {
     let port = free_port();
     let mut server = start(program, &port, flags);
@@ -237,7 +237,7 @@ fn play(program: &str, flags: &[&str]) -> [String; 2] {
     })
 }
 
-/// Runs a client to its end, once its server listens.
+/// Runs a client to its end once its server listens.
 fn connect(program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
     let deadline = Instant::now() + Duration::from_secs(30);
     let flags = [flags, &["127.0.0.1"]].concat();
@@ -281,13 +281,13 @@ fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
             assert!(max < 60e9, "a message took longer than the test may: {said}");
         }
     }
-    // One message each has no time between two.
+    // A single message in each direction has no time between two.
     for said in play(PINGPONG, &["-t", "-n", "1"]) {
         assert!(said.ends_with(" usec/iter\n"), "{said}");
     }
 }
 
-/// A soft device needs no memory that a confidential guest shares with its host.
+/// A soft device does not need memory shared between a confidential guest and its host.
 #[test]
 fn a_ping_pong_in_a_parent_domain_is_verified() {
     pingpong(&["-U"]);
@@ -350,7 +350,7 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
         let rest = |line: &str, which: &str| {
             line.strip_prefix(which).unwrap_or_else(|| panic!("{which:?}: {client:?} {server:?}")).to_owned()
         };
-        // Each tells its own address, in the order in which C's do.
+        // Each side prints its address in the order of C's program.
         let [client_local, client_remote, client_end] = &client[..] else { panic!("{client:?}") };
         let [server_remote, server_local, server_end] = &server[..] else { panic!("{server:?}") };
         assert_eq!(
@@ -362,7 +362,7 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
     }
 }
 
-/// In C they would have to share an XRC domain, which processes with devices of their own do not.
+/// C's programs would have to share an XRC domain, which processes with separate devices do not.
 #[test]
 fn a_server_of_xrc_plays_with_three_clients() {
     let port = free_port();
@@ -381,7 +381,7 @@ fn a_server_of_xrc_plays_with_three_clients() {
     }
 }
 
-/// C's programs wait for ever where the survivor has nothing under way.
+/// C's programs wait forever if the survivor has no request in flight.
 #[test]
 fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     const WAYS: &[(&str, &[&str])] = &[
@@ -399,7 +399,7 @@ fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     threads.into_iter().for_each(|thread| thread.join().expect("a ping-pong"));
 }
 
-/// Kills one side once both play, and checks the end of the other.
+/// Kills one side once both are exchanging messages and checks the end of the other.
 fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
     let port = free_port();
     let mut server = start(program, &port, flags);
@@ -429,8 +429,8 @@ fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
     assert!(status == Some(1) && says_why, "{program} {flags:?}, {kill_server}: {status:?} {complaints}");
 }
 
-/// Waits until a side has printed its peer's address, after which it plays. Returns its output,
-/// which has to be kept open; `None` if it ended before.
+/// Waits until a side has printed its peer's address and starts exchanging messages. Returns its
+/// output, which must be kept open, or `None` if the side ended first.
 fn has_met(side: &mut Server) -> Option<impl BufRead + use<>> {
     let stdout = side.0.as_mut().and_then(|child| child.stdout.take()).expect("a pipe");
     let mut stdout = BufReader::new(stdout);

@@ -1,5 +1,5 @@
-//! The programs for connections by address on soft devices: two processes, each with a device of
-//! its own, that find each other by a port of localhost.
+//! The programs that connect by address on soft devices: two processes, each with a device, that
+//! find each other by a port of localhost.
 
 mod common;
 
@@ -16,10 +16,10 @@ const CLIENT: &str = env!("CARGO_BIN_EXE_rdma_client");
 const XSERVER: &str = env!("CARGO_BIN_EXE_rdma_xserver");
 const XCLIENT: &str = env!("CARGO_BIN_EXE_rdma_xclient");
 
-/// The number of the port space of reliable connections.
+/// The number of the TCP port space, for reliable connections.
 const TCP: &str = "106";
 
-/// That of InfiniBand services.
+/// The number of the IB port space, for InfiniBand services.
 const IB: &str = "13f";
 
 fn command(program: &str, soft: &str, args: &[&str]) -> Command {
@@ -49,14 +49,14 @@ impl Process {
         Self(Some(command(program, soft, args).spawn().expect("the program starts")))
     }
 
-    /// Starts a server, and waits until it listens on a port of a space.
+    /// Starts a server and waits until it listens on a port of a space.
     fn serve(program: &str, args: &[&str], space: &str, port: &str) -> Self {
         let mut server = Self::start(program, "auto", args);
-        // The name by which clients find it.
+        // The name that clients look for.
         let name = format!("@verbs-soft/cm/2/{space}/{port}/");
         let deadline = Instant::now() + common::LIMIT;
         loop {
-            // Other programs' names may be any bytes.
+            // The names of other programs may contain any bytes.
             let names = fs::read("/proc/net/unix").expect("the names of this machine");
             if String::from_utf8_lossy(&names).contains(&name) {
                 return server;
@@ -83,7 +83,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Fails if it has ended.
+            // Fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -94,13 +94,13 @@ fn free_port() -> String {
     port::free().expect("a port").to_string()
 }
 
-/// Returns an address of this machine that no other test has.
+/// Returns an address of this machine that no other test uses.
 fn address_for(port: &str) -> String {
     let number: u16 = port.parse().expect("a number");
     format!("127.{}.{}.91", 128 + (number >> 8) / 2, number & 0xff)
 }
 
-/// Runs both ends of `rping`, and returns the results of server and client.
+/// Runs both ends of `rping` and returns the results of server and client.
 fn rping(serve: &[&str], connect: &[&str]) -> [Told; 2] {
     let port = free_port();
     let server = Process::serve(RPING, &[&["-s", "-p", &port], serve].concat(), TCP, &port);
@@ -197,7 +197,7 @@ fn debug_shows_the_steps_of_a_ping_in_their_order() {
             "destroy cm_id 0x",
         ],
     );
-    // One id has one name.
+    // Each id has one name.
     let created = client.1.split_once("created cm_id ").and_then(|(_, rest)| rest.lines().next());
     let id = created.expect("an id is created");
     assert_eq!(client.1.matches(&format!("cma_id {id} (parent)")).count(), 4, "{}", client.1);
@@ -229,7 +229,7 @@ fn a_persistent_server_serves_clients_at_the_same_time_and_one_after_the_other()
             assert_eq!(client.end(), (Some(0), String::new(), CLIENT_ENDS.into()));
         }
     }
-    // A client with more data than the server has room for ends alone.
+    // A client with more data than the server accepts only ends itself.
     let larger = run(RPING, &[&args[..], &["-S", "100"]].concat());
     assert_eq!(larger.0, Some(0), "{larger:?}");
     assert_eq!(run(RPING, &args).0, Some(0));
@@ -249,7 +249,7 @@ fn a_size_that_the_server_has_no_room_for_ends_both_sides_as_in_c() {
     assert!(reason.contains("the client announces 65 bytes, and this side has room for 64"), "{reason}");
     let last = "server DISCONNECT EVENT...";
     assert_eq!(rest, ["wait for RDMA_READ_COMPLETE state 11", "rping server failed: -1", last]);
-    // As in C, the end of the connection is no failure of the client.
+    // As in C, the end of the connection is not a failure of the client.
     let ends = format!("{CLIENT_ENDS}wait for RDMA_WRITE_ADV state 10\n");
     assert_eq!(client, (Some(0), String::new(), ends));
 }

@@ -1,4 +1,4 @@
-//! `rdma_client`: sends a message over a connection by address, and waits for one.
+//! `rdma_client`: connects by address, sends a message, receives one back.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `rdma_server`: sends a message back over a connection by address.
+//! `rdma_server`: accepts a connection by address, receives a message, sends one back.
 
 use std::process::ExitCode;
 

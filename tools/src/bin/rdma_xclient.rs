@@ -1,4 +1,4 @@
-//! `rdma_xclient`: sends a message over a connection by address, also over XRC.
+//! `rdma_xclient`: connects by address and sends a message, optionally over XRC.
 
 use std::process::ExitCode;
 

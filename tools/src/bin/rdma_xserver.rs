@@ -1,4 +1,4 @@
-//! `rdma_xserver`: receives a message over a connection by address, also over XRC.
+//! `rdma_xserver`: accepts a connection and receives a message, optionally over XRC.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `rping`: pings over a connection by address, by RDMA reads and writes.
+//! `rping`: pings a peer with RDMA reads and writes over a connection made by address.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Hosts and services on a command line, looked up like `rdma_getaddrinfo(3)`, with the numbers and
-//! sentences of `getaddrinfo(3)`.
+//! Hosts and services on a command line, resolved like `rdma_getaddrinfo(3)`, with the error codes
+//! and messages of `getaddrinfo(3)`.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,29 +10,29 @@ use rdmacm::{AddrInfo, Family, Hints, PortSpace, getaddrinfo};
 
 use crate::console::Console;
 
-/// A host or service that was not found: the number of `getaddrinfo(3)`, and the reason.
+/// A host or service that was not found: the error code of `getaddrinfo(3)` and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
-    /// The number, `EAI_...`.
+    /// The error code, `EAI_...`.
     pub code: i32,
-    /// The reason in words, with the name that was looked up.
+    /// The reason as text, including the name that was looked up.
     pub reason: String,
 }
 
 impl Unresolved {
-    /// `EAI_BADFLAGS`, whose number `rdma_getaddrinfo` returns where librdmacm cannot start.
+    /// `EAI_BADFLAGS`, which `rdma_getaddrinfo` returns if librdmacm cannot start.
     pub const BADFLAGS: i32 = -1;
     const NONAME: i32 = -2;
     const SERVICE: i32 = -8;
     const ADDRFAMILY: i32 = -9;
 
-    /// Returns the sentence for the number.
+    /// Returns the message for the error code.
     pub fn text(&self) -> &'static str {
         gai_strerror(self.code)
     }
 }
 
-/// Returns the sentence of glibc for a number of `getaddrinfo(3)`.
+/// Returns glibc's message for an error code of `getaddrinfo(3)`.
 ///
 /// # References
 /// `gai_strerror(3)`
@@ -40,10 +40,10 @@ pub fn gai_strerror(code: i32) -> &'static str {
     SENTENCES.iter().find(|(number, _)| *number == code).map_or("Unknown error", |(_, text)| text)
 }
 
-/// Looks a host and a service up, and returns the first address.
+/// Looks up a host and a service and returns the first address.
 ///
 /// # Errors
-/// The number of `getaddrinfo(3)`, and the reason.
+/// The error code of `getaddrinfo(3)` and the reason.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -54,7 +54,8 @@ pub fn rdma_getaddrinfo(
 ) -> Result<AddrInfo, Unresolved> {
     let node = node.map(OsStr::to_string_lossy);
     let service = service.map(service_of);
-    // Without either, C takes what is passive or has an address already; so does the library.
+    // Without either, C uses the passive hint or the address it already has, and so does the
+    // library.
     let found = getaddrinfo(node.as_deref(), service.as_deref(), hints);
     let error = match found.map(|found| found.into_iter().next()) {
         Ok(Some(info)) => return Ok(info),
@@ -78,10 +79,10 @@ pub fn rdma_getaddrinfo(
     Err(Unresolved { code, reason })
 }
 
-/// Looks a host up, and returns its first address, with port 0.
+/// Looks up a host and returns its first address, with port 0.
 ///
 /// # Errors
-/// The number of `getaddrinfo(3)`, and the reason.
+/// The error code of `getaddrinfo(3)` and the reason.
 ///
 /// # References
 /// `getaddrinfo(3)`
@@ -93,12 +94,12 @@ pub fn lookup_host(node: &OsStr) -> Result<SocketAddr, Unresolved> {
     found.next().ok_or_else(|| unresolved(format!("{name} has no address")))
 }
 
-/// Looks up what `-s`, `-b` and `-p` name: where to listen with passive hints, otherwise where to
-/// connect to and, with a source, where from.
+/// Looks up the values of `-s`, `-b` and `-p`: with passive hints the address to listen on,
+/// otherwise the address to connect to and, if a source is given, the one to connect from.
 ///
 /// # Errors
-/// The number of `getaddrinfo(3)`; the failure has been reported, in the words of rdma-core's
-/// `get_rdma_addr`.
+/// The error code of `getaddrinfo(3)`. The failure has been reported with the message of
+/// rdma-core's `get_rdma_addr`.
 pub fn get_rdma_addr(
     source: Option<&OsStr>,
     destination: Option<&OsStr>,
@@ -118,7 +119,7 @@ pub fn get_rdma_addr(
     })
 }
 
-/// Returns the hints with the address to connect from.
+/// Returns the hints with the source address added.
 fn bound(source: Option<&OsStr>, hints: &Hints) -> Result<Hints, Unresolved> {
     let Some(source) = source else { return Ok(hints.clone()) };
     let passive = Hints { passive: true, ..hints.clone() };
@@ -126,7 +127,7 @@ fn bound(source: Option<&OsStr>, hints: &Hints) -> Result<Hints, Unresolved> {
     Ok(Hints { source: found.source, ..hints.clone() })
 }
 
-/// Takes the value of `-f`: `name`, `ip` (or `ipv6`) or `gid`.
+/// Applies the value of `-f`: `name`, `ip` (or `ipv6`) or `gid`.
 pub fn take_format(value: &OsStr, hints: &mut Hints, console: &mut Console) {
     if begins(value, "ip") {
         hints.numeric_host = true;
@@ -138,7 +139,8 @@ pub fn take_format(value: &OsStr, hints: &mut Hints, console: &mut Console) {
     }
 }
 
-/// Takes the value of `-P`: `ib`, or the `usual` space by its name, which the hints have already.
+/// Applies the value of `-P`: `ib`, or the name of the `usual` port space, which the hints already
+/// have.
 pub fn take_port_space(value: &OsStr, usual: &str, hints: &mut Hints, console: &mut Console) {
     if begins(value, "ib") {
         hints.port_space = Some(PortSpace::IB);
@@ -147,13 +149,13 @@ pub fn take_port_space(value: &OsStr, usual: &str, hints: &mut Hints, console: &
     }
 }
 
-/// Returns whether a value begins with a word, in letters of any case.
+/// Returns whether a value begins with a word, ignoring case.
 fn begins(value: &OsStr, word: &str) -> bool {
     value.as_bytes().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Returns a service as the library takes it. As in glibc, a number is taken modulo 2¹⁶, and an
-/// empty service is port 0.
+/// Converts a service to the form that the library takes. As in glibc, a number is taken modulo 2¹⁶
+/// and an empty service is port 0.
 fn service_of(service: &OsStr) -> String {
     let text = service.to_string_lossy();
     if text.is_empty() {
@@ -162,7 +164,7 @@ fn service_of(service: &OsStr) -> String {
     text.parse::<u64>().map_or_else(|_| text.clone().into_owned(), |number| (number & 0xffff).to_string())
 }
 
-/// Returns the number whose sentence is in a text, as the standard library passes it on.
+/// Returns the error code whose message occurs in an error text of the standard library.
 fn code_in(text: &str) -> Option<i32> {
     SENTENCES.iter().find(|(_, sentence)| text.contains(sentence)).map(|(code, _)| *code)
 }
@@ -173,7 +175,7 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// The sentences of glibc.
+/// glibc's messages.
 const SENTENCES: &[(i32, &str)] = &[
     (Unresolved::BADFLAGS, "Bad value for ai_flags"),
     (Unresolved::NONAME, "Name or service not known"),

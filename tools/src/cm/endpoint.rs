@@ -1,13 +1,13 @@
-//! [`Listener`] and [`Endpoint`]: ids that have their event channel for themselves, so that calls
-//! wait for their outcome; as librdmacm has them with `rdma_create_ep(3)`.
+//! [`Listener`] and [`Endpoint`]: ids with a private event channel, whose calls wait for their
+//! outcome, like librdmacm's ids from `rdma_create_ep(3)`.
 //!
 //! ```text
 //!   Listener::bind ─► listen ─► get_request ─► Endpoint ─► accept  ─┐
 //!   Endpoint::resolve ───────────────────────► Endpoint ─► connect ─┴─► posts ─► disconnect
 //! ```
 //!
-//! An endpoint has a completion queue for each direction, as in C one of the size of its queue. An
-//! XRC target has none of its own: its shared receive queue has.
+//! As in C, an endpoint has a completion queue for each direction, sized like its work queue. An
+//! XRC target has none; its shared receive queue has one instead.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -25,10 +25,10 @@ use super::address::{Unresolved, gai_strerror, rdma_getaddrinfo};
 use super::{complete, open_event_channel};
 use crate::console::Console;
 
-/// Opens a channel, and looks an address up, as C's programs do in their first two calls.
+/// Opens a channel and looks up an address, like the first two calls of C's programs.
 ///
 /// # Errors
-/// The return value of C's, which has been reported.
+/// C's return value; the failure has been reported.
 pub fn start(
     node: Option<&OsStr>,
     port: &OsStr,
@@ -56,7 +56,7 @@ pub fn start(
         }
     };
     let channel = channel.map_err(|unusable| {
-        // In C, the errno of the channel is lost.
+        // In C, the channel's errno is lost.
         console.complain(format_args!("rdma_create_ep: {}", Errno::NOMEM.description()));
         unusable.explain(console);
         -1
@@ -64,7 +64,7 @@ pub fn start(
     Ok((channel, found))
 }
 
-/// An id that waits for connections.
+/// An id that listens for connections.
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
@@ -73,7 +73,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates an id on an address. Its connections have queue pairs of this capacity.
+    /// Creates an id on an address. Its connections get queue pairs with this capacity.
     ///
     /// # Errors
     /// As [`EventChannel::create_id_of`] and [`CmId::bind_addr`].
@@ -83,7 +83,7 @@ impl Listener {
         Ok(Self { id, channel, cap })
     }
 
-    /// Listens, with the largest backlog that the system permits.
+    /// Listens with the largest backlog that the system permits.
     ///
     /// # Errors
     /// As [`CmId::listen`].
@@ -91,7 +91,7 @@ impl Listener {
         self.id.listen(0)
     }
 
-    /// Waits for a connection request, and creates its queue pair.
+    /// Waits for a connection request and creates its queue pair.
     ///
     /// # Errors
     /// The channel cannot be read, or a queue pair cannot be created.
@@ -114,9 +114,9 @@ impl Listener {
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The queue pair before the connection.
+    /// The queue pair before it is connected.
     init: Option<Qp<Init>>,
-    /// The queue pair of the connection; before the id, so that it ends first.
+    /// The connected queue pair; declared before the id, so that it is dropped first.
     qp: Option<Qp<Rts>>,
     srq: Option<Srq>,
     sends: Option<Completions>,
@@ -149,10 +149,10 @@ impl Completions {
 }
 
 impl Endpoint {
-    /// Creates an id, resolves the address and the route to its peer, and creates its queue pair.
+    /// Creates an id, resolves the address and route to its peer, then creates its queue pair.
     ///
     /// # Errors
-    /// Any of these steps fails, or its outcome is a failure.
+    /// One of these steps fails or reports a failure.
     pub fn resolve(channel: EventChannel, info: &AddrInfo, cap: QpCap) -> Result<Self> {
         let id = channel.create_id_of(info.port_space, info.qp_type)?;
         id.resolve_addr(info.source, address(info.destination)?, RESOLVE)?;
@@ -192,10 +192,10 @@ impl Endpoint {
         Ok(Self { init, qp, srq: None, sends, receives, xrcd, pd, context, id, channel, ended: false })
     }
 
-    /// Creates the shared receive queue of an XRC target, and returns its number.
+    /// Creates the shared receive queue of an XRC target and returns its number.
     ///
     /// # Errors
-    /// `EINVAL` for an endpoint of another kind; as [`Xrcd::create_srq`].
+    /// `EINVAL` for any other kind of endpoint, and any error of [`Xrcd::create_srq`].
     pub fn create_srq(&mut self) -> Result<u32> {
         let xrcd = self.xrcd.as_ref().ok_or_else(|| self.invalid("create_srq"))?;
         let receives = Completions::new(&self.context, 1)?.ok_or_else(|| self.invalid("create_srq"))?;
@@ -205,7 +205,7 @@ impl Endpoint {
         Ok(number)
     }
 
-    /// Returns whether the queue pair sends this many bytes inline.
+    /// Returns whether the queue pair can send this many bytes inline.
     pub fn sends_inline(&self, len: usize) -> bool {
         self.init.as_ref().is_some_and(|qp| qp.cap().max_inline_data as usize >= len)
     }
@@ -232,11 +232,11 @@ impl Endpoint {
         Ok(posted.map(|_| ())?)
     }
 
-    /// Sends a message: inline without memory, otherwise from it. XRC names the shared receive
-    /// queue of the peer.
+    /// Sends a message: inline if `memory` is `None`, otherwise from it. XRC names the
+    /// peer's shared receive queue.
     ///
     /// # Errors
-    /// `EINVAL` before the connection; any error of the queue's `post_send_buf`.
+    /// `EINVAL` before the connection; otherwise any error of the queue's `post_send_buf`.
     pub fn post_send(&mut self, message: &[u8], memory: Option<Buf>, srqn: Option<u32>) -> Result<()> {
         let qp = self.qp.as_mut().ok_or_else(|| Error::new("post_send", "", Errno::INVAL))?;
         let op = match srqn {
@@ -254,20 +254,20 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Connects, waits until the connection is established, and returns the peer's private data.
+    /// Connects, waits until the connection is established and returns the peer's private data.
     ///
     /// # Errors
-    /// As [`CmId::connect`]; the outcome is a failure.
+    /// As [`CmId::connect`], or the connection fails.
     pub fn connect(&mut self, param: &ConnParam<'_>) -> Result<Vec<u8>> {
         let qp = self.init.take().ok_or_else(|| self.invalid("connect"))?;
         self.id.connect(qp, param)?;
         self.established()
     }
 
-    /// Accepts, and waits until the connection is established.
+    /// Accepts and waits until the connection is established.
     ///
     /// # Errors
-    /// As [`CmId::accept`]; the outcome is a failure.
+    /// As [`CmId::accept`], or the connection fails.
     pub fn accept(&mut self, param: &ConnParam<'_>) -> Result<()> {
         let qp = self.init.take().ok_or_else(|| self.invalid("accept"))?;
         self.id.accept(qp, param)?;
@@ -299,8 +299,8 @@ impl Endpoint {
         wait(self.receives.as_mut(), &self.channel, &mut self.ended)
     }
 
-    /// Ends the connection, and waits until the peer has confirmed it, if it lives. Until then the
-    /// queue pair acknowledges what arrives; C's programs move it to the error state first.
+    /// Ends the connection and waits until a live peer confirms. Until then the queue pair
+    /// acknowledges incoming packets. C's programs move it to the error state first.
     ///
     /// # Errors
     /// As [`CmId::disconnect`].
@@ -322,13 +322,13 @@ impl Endpoint {
     }
 }
 
-/// Returns the address of a look-up, which has that of the side it is for.
+/// Returns the address of a lookup result, which has one for the requested side.
 fn address(address: Option<Address>) -> Result<Address> {
     address.ok_or_else(|| Error::new("create_ep", "", Errno::INVAL))
 }
 
-/// Waits for a completion. C's programs wait for ever when their peer goes; here, the end of the
-/// connection is noticed.
+/// Waits for a completion. Returns an error if the connection ends, whereas C's programs wait
+/// forever when their peer is gone.
 fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mut bool) -> Result<Completed> {
     let Some(Completions { cq, channel }) = completions else {
         return Err(Error::new("poll_cq", "", Errno::INVAL));
@@ -338,12 +338,12 @@ fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mu
             return Ok(completed.ok()?);
         }
         cq.req_notify(false)?;
-        // One that came in between raises no event.
+        // A completion that arrived in between raises no event.
         if let Some(completed) = cq.poll_one() {
             return Ok(completed.ok()?);
         }
         if *ended {
-            // Its last completions may be behind the news of its end.
+            // Its last completions may arrive after the event of its end.
             let reason = "the peer has ended the connection".into();
             let gone = Error::new("poll_cq", "", Errno::NOLINK).because(Cause::Other { reason });
             return Ok(cq.poll_within(LAST_WITHIN).map_err(|_| gone)?.ok()?);
@@ -360,17 +360,17 @@ fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mu
     }
 }
 
-/// Returns whether a connection ends with an event.
+/// Returns whether an event ends a connection.
 fn ends(event: &Event) -> bool {
     matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoval)
 }
 
-/// The time-out of resolutions.
+/// The timeout of resolutions.
 const RESOLVE: Duration = Duration::from_secs(2);
 
-/// The time within which completions come that are behind the news of a connection's end, on a busy
-/// machine as well.
+/// The time to wait for completions that arrive after the event of a connection's end, long enough
+/// for a busy machine.
 const LAST_WITHIN: Duration = Duration::from_secs(10);
 
-/// The time within which a peer that lives confirms the end of a connection.
+/// The time within which a live peer confirms the end of a connection.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
 //! `rdma_server`, `rdma_client`, `rdma_xserver` and `rdma_xclient`: one message over a connection
-//! by address, and in the first two one back.
+//! made by address. The first two also send one back.
 //!
-//! A completion that is a failure ends the program with its reason; C's programs do not look at it,
-//! and wait for ever when their peer goes.
+//! A failed completion ends the program and reports the reason. C's programs ignore it and wait
+//! forever when their peer is gone.
 //!
 //! # References
 //! `rdma_server(1)`, `rdma_client(1)`, `rdma_xserver(1)`, `rdma_xclient(1)`
@@ -21,10 +21,10 @@ use crate::getopt::Getopt;
 /// The length of a message.
 const LEN: usize = 16;
 
-/// A program, which returns what C's `main` returns.
+/// A program, returning the value of C's `main`.
 type Run = fn(&Options, &mut Console) -> Result<(), i32>;
 
-/// Runs a program: takes the command line, returns the exit status.
+/// Runs a program with its command line and returns the exit status.
 pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
     let name = args.next().unwrap_or_else(|| program.name().into());
     let mut console = Console::new(name.clone());
@@ -43,7 +43,7 @@ pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
     console.say(format_args!("{name}: start\n"));
     let ret = run(&options, &mut console).err().unwrap_or(0);
     console.say(format_args!("{name}: end {ret}\n"));
-    // The low 8 bits, as an exit status has them.
+    // An exit status has 8 bits.
     ret as u8
 }
 
@@ -117,7 +117,7 @@ fn xserver(options: &Options, console: &mut Console) -> Result<(), i32> {
 fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     let hints = hints(options, QpType::XRC_SEND, false);
     let (channel, found) = start(options.server.as_deref(), &options.port, &hints, console)?;
-    // C's program sends inline without asking for it; a device may have no room unless it is asked.
+    // C's program sends inline without requesting it; a device may otherwise reserve no room.
     let cap = if options.xrc { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..BOTH } } else { BOTH };
     let mut end =
         Endpoint::resolve(channel, &found, cap).or_else(|error| failed("rdma_create_ep", &error, console))?;
@@ -134,12 +134,12 @@ fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     Ok(())
 }
 
-/// Returns the number of the peer's shared receive queue, with which it accepted.
+/// Returns the number of the peer's shared receive queue, taken from its accept.
 fn srq_num(private_data: &[u8]) -> u32 {
     private_data.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Posts the receive, and returns the memory to send from where the device does not send inline.
+/// Posts the receive and returns the memory to send from if the device cannot send inline.
 fn messages(end: &mut Endpoint, program: Program, console: &mut Console) -> Result<Option<Buf>, i32> {
     let inline = end.sends_inline(LEN);
     if !inline {
@@ -164,13 +164,13 @@ fn hints(options: &Options, xrc: QpType, passive: bool) -> Hints {
     Hints { passive, port_space: Some(space), qp_type: Some(qp_type), ..Hints::default() }
 }
 
-/// Reports a failure of a call that returns -1.
+/// Reports the failure of a call that returns -1.
 fn failed<T>(call: &str, error: &Error, console: &mut Console) -> Result<T, i32> {
     perror(call, error, console);
     Err(-1)
 }
 
-/// Reports a failure of a call that returns the errno.
+/// Reports the failure of a call that returns an errno.
 fn positive(call: &str, error: &Error, console: &mut Console) -> i32 {
     perror(call, error, console);
     error.errno.raw()

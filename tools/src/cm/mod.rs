@@ -1,12 +1,12 @@
-//! Parts that the tools of connections by address share.
+//! Parts shared by the tools that connect by address.
 //!
 //! | file | content |
 //! |---|---|
-//! | [`address`] | hosts and services on a command line, looked up like `rdma_getaddrinfo(3)` |
-//! | [`endpoint`] | ids whose calls wait for their outcome, like those of `rdma_create_ep(3)` |
+//! | [`address`] | hosts and services on a command line, resolved like `rdma_getaddrinfo(3)` |
+//! | [`endpoint`] | ids whose calls wait for their outcome, as from `rdma_create_ep(3)` |
 //! | [`messages`] | `rdma_server`, `rdma_client`, `rdma_xserver`, `rdma_xclient` |
 //! | [`options`] | their command lines |
-//! | this one | the event channel, and the failures of calls, in C's words |
+//! | this one | the event channel, and failures of calls with C's messages |
 
 pub mod address;
 pub mod endpoint;
@@ -20,13 +20,13 @@ use verbs::{Errno, Error, Source};
 
 use crate::console::{Console, Failed, NO_RDMA, strerror};
 
-/// The reason for which the connection manager cannot be used.
+/// The reasons why the connection manager cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// The errno with which librdmacm refuses to start: `ENODEV` without devices, whatever else is
-    /// missing.
+    /// The errno with which librdmacm fails to start: `ENODEV` without devices, whatever
+    /// else is missing.
     pub errno: Errno,
-    /// The reasons, in words.
+    /// The reasons as text.
     pub reasons: Vec<String>,
 }
 
@@ -59,10 +59,10 @@ pub fn open_event_channel() -> Result<EventChannel, Unusable> {
     }
 }
 
-/// Opens an event channel, and reports a failure in the words of rdma-core's program.
+/// Opens an event channel, reporting a failure like rdma-core's program.
 ///
 /// # Errors
-/// The errno that C's program finds; reported.
+/// The errno that C's program gets; the failure has been reported.
 pub fn create_event_channel(console: &mut Console) -> Result<EventChannel, Errno> {
     open_event_channel().map_err(|unusable| {
         let errno = unusable.errno;
@@ -76,17 +76,17 @@ pub fn create_event_channel(console: &mut Console) -> Result<EventChannel, Errno
     })
 }
 
-/// Reports the failure of a call like `perror(3)`, and its reason.
+/// Reports the failure of a call like `perror(3)`, followed by the reason.
 pub fn perror(call: impl fmt::Display, error: &Error, console: &mut Console) -> Failed {
     console.complain(format_args!("{call}: {}", strerror(error.errno)));
     console.because(error)
 }
 
-/// Waits for the outcome of a call, on a channel that has the events of one id alone.
+/// Waits for the outcome of a call, on a channel that carries only one id's events.
 ///
 /// # Errors
-/// The channel cannot be read; or the outcome is a failure, as the errno that librdmacm sets in a
-/// call that waits: `ECONNREFUSED` of a reject, otherwise that of the event's status.
+/// The channel cannot be read, or the outcome is a failure. The errno is the one that a blocking
+/// librdmacm call sets: `ECONNREFUSED` for a reject, otherwise the event's status.
 pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     let event = channel.next_event()?;
     let status = event.status.0;
@@ -95,7 +95,7 @@ pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     }
     let is_reject = matches!(event.kind, EventKind::Rejected(_));
     let errno = if is_reject { Errno::CONNREFUSED } else { Errno::from_raw(status.saturating_abs()) };
-    // Kinds that are no failure for the library are one here, if their status says so.
+    // Some event kinds are failures here, but not in the library, if their status is an error.
     let error = event.ok().err().unwrap_or_else(|| Error::new("get_cm_event", "", errno));
     Err(Error { errno, ..error })
 }

@@ -9,13 +9,13 @@ use crate::getopt::{Getopt, Spec};
 /// The programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// `rdma_server`: sends a message back.
+    /// `rdma_server`: receives a message and sends one back.
     Server,
-    /// `rdma_client`: sends a message, and waits for the one that comes back.
+    /// `rdma_client`: sends a message and waits for it to come back.
     Client,
-    /// `rdma_xserver`: receives a message, also over XRC.
+    /// `rdma_xserver`: receives a message, optionally over XRC.
     Xserver,
-    /// `rdma_xclient`: sends a message, also over XRC.
+    /// `rdma_xclient`: sends a message, optionally over XRC.
     Xclient,
 }
 
@@ -41,7 +41,7 @@ impl Program {
         }
     }
 
-    /// The letters of its options.
+    /// The option letters.
     pub const fn spec(self) -> Spec {
         Spec::new(
             match self {
@@ -53,7 +53,7 @@ impl Program {
         )
     }
 
-    /// The address without `-s`.
+    /// The address used without `-s`.
     const fn server(self) -> Option<&'static str> {
         match self {
             Self::Server => Some("0.0.0.0"),
@@ -83,7 +83,7 @@ impl Options {
     /// Reads a command line.
     ///
     /// # Errors
-    /// The exit status of misuse, which has been reported.
+    /// The exit status for misuse, which has been reported.
     pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, i32> {
         let server = program.server().map(OsString::from);
         let mut options = Self { server, port: "7471".into(), xrc: false };
@@ -101,7 +101,7 @@ impl Options {
                 b'p' if program == Program::Xclient => options.port = cut(option.arg),
                 b'p' => options.port = option.arg,
                 _ => match option.arg.as_bytes().first() {
-                    // As in C, which does not go back to RC either.
+                    // As in C, which does not switch back to RC.
                     Some(b'r' | b'R') => {}
                     Some(b'x' | b'X') => options.xrc = true,
                     _ => {
@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-/// Returns the part of a port that C's `rdma_xclient` has room for.
+/// Returns the part of a port that fits into the buffer of C's `rdma_xclient`.
 fn cut(port: OsString) -> OsString {
     let mut bytes = port.into_vec();
     bytes.truncate(5);

@@ -1,4 +1,4 @@
-//! [`Datagrams`]: the datagram queue pair of an id, and the peer that it sends to.
+//! [`Datagrams`]: an id's datagram queue pair and the peer it sends to.
 
 use rdmacm::{CmId, PeerUd};
 use verbs::state::Rts;
@@ -12,29 +12,29 @@ use super::{Result, Ret, call_failed};
 use crate::console::Console;
 use crate::pingpong::endpoint::{Message, To};
 
-/// The objects of an id, in the order in which they end.
+/// The objects of an id, in drop order.
 #[derive(Debug)]
 pub struct Datagrams {
     /// The path to the peer.
     pub ah: Option<Ah>,
-    /// The peer's queue pair and its queue key.
+    /// The queue pair number and queue key of the peer.
     pub remote: (u32, u32),
     /// The queue pair.
     pub qp: Qp<Rts>,
-    /// The messages; `None` for none.
+    /// The messages, or `None` for none.
     pub message: Option<Message>,
-    /// The completion queue of sends and receives.
+    /// The completion queue of both sends and receives.
     pub cq: Cq,
-    /// The protection domain of all.
+    /// The protection domain of these objects.
     pub pd: Pd,
 }
 
 impl Datagrams {
-    /// Makes the objects of an id that has a device. A queue pair that is not for `loopback`
-    /// receives nothing that it sent itself.
+    /// Creates the objects of an id that has a device. Unless `loopback` is set, the queue pair
+    /// does not receive its own multicast packets.
     ///
     /// # Errors
-    /// An object cannot be made; the failure has been reported.
+    /// An object cannot be created; the failure has been reported.
     pub fn new(name: &str, id: &CmId, load: Load, loopback: bool, console: &mut Console) -> Result<Self> {
         let (context, pd) = alloc_pd(name, id, console)?;
         let depth = if load.is_some() { load.capacity() } else { 1 };
@@ -52,10 +52,10 @@ impl Datagrams {
         Ok(Self { ah: None, remote: (0, 0), qp, message, cq, pd })
     }
 
-    /// Directs the messages to the peer that an event names.
+    /// Directs the messages to the peer named by an event.
     ///
     /// # Errors
-    /// The path cannot be made; the failure has been reported.
+    /// The address handle cannot be created; the failure has been reported.
     pub fn send_to(&mut self, name: &str, peer: &PeerUd, console: &mut Console) -> Result {
         self.remote = (peer.qp_num, peer.qkey);
         let ah = self.pd.create_ah(&peer.ah_attr).map_err(|error| {
@@ -67,8 +67,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Directs the messages to the sender of a message that has arrived: its queue pair is the
-    /// immediate data, and its queue key that of this queue pair.
+    /// Directs the messages to the sender of a received message, whose queue pair number is the
+    /// immediate data. Its queue key equals this queue pair's.
     fn reply_to(&mut self, name: &str, wc: &Wc, port_num: u8, console: &mut Console) -> Result {
         let header = self.message.as_mut().map(|message| message.buffer().header()).unwrap_or_default();
         let reply = self.pd.create_ah_from_wc(port_num, wc, &header).and_then(|ah| {
@@ -88,15 +88,15 @@ impl Datagrams {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue refuses one, which has been reported.
+    /// The queue rejects one, which has been reported.
     pub fn post_recvs(&mut self, load: Load, console: &mut Console) -> Result {
         load.post_recvs(self.message.as_ref(), &mut self.qp, console)
     }
 
-    /// Posts the messages to the peer, with the number of this queue pair as immediate data.
+    /// Posts the messages to the peer, with this queue pair's number as immediate data.
     ///
     /// # Errors
-    /// The queue refuses one, or there is no peer; the failure has been reported.
+    /// The queue rejects one, or there is no peer; the failure has been reported.
     pub fn post_sends(&mut self, load: Load, flags: SendFlags, console: &mut Console) -> Result {
         if self.message.is_none() {
             return Ok(());
@@ -110,11 +110,11 @@ impl Datagrams {
         load.post_sends(self.message.as_ref(), &mut self.qp, to, flags, console)
     }
 
-    /// Polls once, and directs messages without a peer to the first sender, who reached the port
-    /// `replies` of the device. `None` leaves them without.
+    /// Polls once. If the messages have no peer yet, directs them to the first sender, reached
+    /// through device port `replies`. `None` leaves them without a peer.
     ///
     /// # Errors
-    /// As [`Polls::poll`], or there is no path back; the failure has been reported.
+    /// As [`Polls::poll`], or no address handle can be created; the failure has been reported.
     pub fn poll(
         &mut self,
         name: &str,
@@ -130,10 +130,10 @@ impl Datagrams {
     }
 }
 
-/// Makes the protection domain on the device of an id.
+/// Allocates a protection domain on the device of an id.
 ///
 /// # Errors
-/// It cannot be made; the failure has been reported.
+/// It cannot be allocated; the failure has been reported.
 pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context, Pd)> {
     let made = id.context().and_then(|context| {
         let pd = context.alloc_pd()?;
@@ -146,10 +146,10 @@ pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context
     })
 }
 
-/// Makes a completion queue.
+/// Creates a completion queue.
 ///
 /// # Errors
-/// It cannot be made; the failure has been reported.
+/// It cannot be created; the failure has been reported.
 pub fn create_cq(name: &str, context: &Context, cqe: u32, console: &mut Console) -> Result<Cq> {
     context.create_cq(&CqInit::new(cqe)).map_err(|error| {
         console.say(format_args!("{name}: unable to create CQ\n"));

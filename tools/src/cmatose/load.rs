@@ -1,7 +1,7 @@
 //! [`Load`]: the messages of an id.
 //!
-//! As in C, all messages of an id have the same bytes in one buffer, which the device may write
-//! and read at the same time.
+//! As in C, all messages of an id share one buffer, which the device may read and write at the same
+//! time.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use super::{Result, Ret};
 use crate::console::{Console, describe};
 use crate::pingpong::endpoint::{Buffer, Message, RECV_WRID, SEND_WRID, To};
 
-/// The number of messages, and their length in bytes.
+/// The number of messages and their length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// `-C`.
@@ -23,10 +23,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// The default of the programs.
+    /// The programs' default.
     pub const DEFAULT: Self = Self { count: 10, size: 100 };
 
-    /// Returns the load of a run: without bytes there are no messages.
+    /// Returns the load of a run, which has no messages if their size is 0.
     pub fn of_run(self) -> Self {
         if self.size == 0 { Self { count: 0, ..self } } else { self }
     }
@@ -36,12 +36,13 @@ impl Load {
         self.count != 0
     }
 
-    /// Returns the number of messages for a capacity. A negative one is huge, and no device has it.
+    /// Returns the number of messages as a queue capacity. A negative number becomes huge, which
+    /// every device rejects.
     pub fn capacity(self) -> u32 {
         self.count as u32
     }
 
-    /// Checks that a message fits into a packet.
+    /// Checks whether a message fits into a packet.
     ///
     /// # Errors
     /// It does not, or the port cannot be queried; the failure has been reported.
@@ -60,7 +61,8 @@ impl Load {
         Ok(())
     }
 
-    /// Makes the memory of the messages, behind a header of `header` bytes; `None` for no messages.
+    /// Allocates the memory of the messages, behind a header of `header` bytes. Returns `None` if
+    /// there are no messages.
     ///
     /// # Errors
     /// There is not enough memory, or it cannot be registered; the failure has been reported.
@@ -103,7 +105,7 @@ impl Load {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue refuses one, which has been reported.
+    /// The queue rejects one, which has been reported.
     pub fn post_recvs<S: CanPostRecv>(
         self,
         message: Option<&Message>,
@@ -120,7 +122,7 @@ impl Load {
     /// Posts each message.
     ///
     /// # Errors
-    /// The queue refuses one, which has been reported.
+    /// The queue rejects one, which has been reported.
     pub fn post_sends(
         self,
         message: Option<&Message>,
@@ -145,7 +147,7 @@ fn refused(what: &str, error: Error, console: &mut Console) -> Ret {
     Ret(error.errno.raw())
 }
 
-/// A wait for the completions of a queue.
+/// The state of waiting for a queue's completions.
 #[derive(Debug)]
 pub struct Polls {
     left: i64,
@@ -158,21 +160,21 @@ pub struct Polls {
 pub enum Polled {
     /// All messages have completed.
     Done,
-    /// Some have, the first of them as this completion.
+    /// Some messages have completed; this is the first completion of this poll.
     Some(Wc),
-    /// None has.
+    /// No message has completed.
     None,
-    /// None has for so many polls that it is time to look for other news.
+    /// No message has completed for many polls; the caller should check for events.
     Idle,
 }
 
 impl Polls {
-    /// Starts to wait for the messages of a load.
+    /// Starts waiting for the messages of a load.
     pub fn new(load: Load) -> Self {
         Self { left: load.count.into(), empty: 0, wcs: [Wc::default(); 8] }
     }
 
-    /// Polls once. Gives way to other threads where there is nothing.
+    /// Polls once, yielding to other threads if the queue is empty.
     ///
     /// # Errors
     /// A work request has failed, which has been reported.
@@ -199,5 +201,5 @@ impl Polls {
     }
 }
 
-/// The number of empty polls between two looks at the event channel.
+/// The number of empty polls between two checks of the event channel.
 const POLLS_A_LOOK: u32 = 64;

@@ -5,11 +5,12 @@
 //!   sender     resolve ─────────────► join ─► 3 seconds ─► send, poll ────► leave
 //! ```
 //!
-//! A group has no answers: the sender knows of no receiver. As in C, both wait after joining until
-//! switches forward the group's packets, and until the other is there.
+//! A multicast sender gets no replies, so it cannot detect a receiver. As in C, both
+//! sides therefore wait after joining, until switches forward the group's packets and the other
+//! side has joined.
 //!
-//! The sender waits until its messages have left. C's destroys its queue pair at once, and its
-//! messages with it where the device sends in the background, as rxe of Linux 6.12 and 7.2 does.
+//! The sender waits until its messages have left. C's program destroys its queue pair at once,
+//! which loses messages if the device sends in the background, as rxe of Linux 6.12 and 7.2 does.
 //!
 //! # References
 //! `mckey(1)`
@@ -49,20 +50,20 @@ const USAGE: &str = "\
 \t[-l join without multicast loopback]
 ";
 
-/// The name in the program's messages.
+/// The name used in the program's output.
 const NAME: &str = "mckey";
 
-/// The time-out of resolving an address.
+/// The timeout of address resolution.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
-/// The time that switches, and the other members, have after the join.
+/// The time given to switches and other members after the join.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// The options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     group: Option<OsString>,
-    /// Whether the group is a GID rather than an IP address.
+    /// Whether the group is a GID instead of an IP address.
     is_unmapped: bool,
     is_sender: bool,
     source: Option<OsString>,
@@ -91,7 +92,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// It is wrong, which has been reported.
+    /// It is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, _| options.take(option))?;
@@ -121,7 +122,7 @@ impl Options {
     }
 }
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     program("mckey", args, Options::parse, run)
 }
@@ -147,18 +148,18 @@ struct Test<'a> {
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by their ids' keys.
+    /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
     connects_left: i32,
-    /// The errno of the last call that refused to join.
+    /// The errno of the last join that failed.
     errno: Option<Errno>,
 }
 
-/// One member, in the order in which its objects end.
+/// One member, its objects in drop order.
 struct Node {
     connected: bool,
     group: Option<GroupKey>,
-    /// The group's GID and local id that the queue pair is attached to.
+    /// The group's GID and LID that the queue pair is attached to.
     attached: Option<(Gid, u16)>,
     datagrams: Option<Datagrams>,
     id: CmId,
@@ -184,7 +185,7 @@ impl Test<'_> {
             }
             if options.is_unmapped {
                 self.join(at, group).inspect_err(|_| {
-                    // The errno of the call that failed is still there for C's program.
+                    // In C, the errno of the failed call is still set.
                     if let Some(errno) = self.errno {
                         let text = strerror(errno);
                         self.console.complain(format_args!("mckey: resolve addr failure: {text}"));
@@ -198,11 +199,11 @@ impl Test<'_> {
             }
         }
         let transferred = self.transfer(group);
-        // As in C, the number of the last member that leaves is that of the run.
+        // As in C, the result of the last member that leaves is the result of the run.
         self.leave().unwrap_or(transferred)
     }
 
-    /// Joins, and sends or receives the messages.
+    /// Joins the group, then sends or receives the messages.
     fn transfer(&mut self, group: Address) -> Result {
         while self.connects_left != 0 {
             self.console.flush();
@@ -251,7 +252,7 @@ impl Test<'_> {
         }
     }
 
-    /// Makes the objects of an id that has a device, and starts to join.
+    /// Creates the objects of an id that has a device and starts to join.
     fn join(&mut self, at: usize, group: Address) -> Result {
         let joining = self.start_to_join(at, group);
         if joining.is_err() {
@@ -276,7 +277,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Attaches the queue pair to the group, and directs the messages to it.
+    /// Attaches the queue pair to the group and directs the messages to it.
     fn on_join(&mut self, at: usize, ud: &PeerUd) -> Result {
         let joined = self.attach(at, ud);
         self.connects_left -= 1;
@@ -288,7 +289,7 @@ impl Test<'_> {
         let Some(datagrams) = &mut node.datagrams else { return Ok(()) };
         let path = &ud.ah_attr;
         let gid = path.grh.unwrap_or_default().dgid;
-        // librdmacm attaches before it reports the event, which becomes an error where it cannot.
+        // librdmacm attaches before it reports the event, and reports an error event if it cannot.
         if !self.options.send_only {
             if let Err(error) = datagrams.qp.attach_mcast(&gid, path.dlid) {
                 self.console.say("mckey: event: RDMA_CM_EVENT_MULTICAST_ERROR, error: -1\n");
@@ -327,12 +328,12 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Leaves the group with all ids; returns the outcome of the last, if there is one.
+    /// Leaves the group with all ids. Returns the outcome of the last one, if any.
     fn leave(&mut self) -> Option<Result> {
         let mut last = None;
         for node in &mut self.nodes {
             if let (Some(datagrams), Some((gid, lid))) = (&mut node.datagrams, node.attached.take()) {
-                // As in C, the queue pair ends next, whatever becomes of this.
+                // As in C, a failure is ignored: the queue pair is destroyed next.
                 let _ = datagrams.qp.detach_mcast(&gid, lid);
             }
             let left = match node.group.take() {
@@ -344,7 +345,7 @@ impl Test<'_> {
         last
     }
 
-    /// Prints an event that comes after the join.
+    /// Prints an event that arrives after the join.
     fn tell(&mut self, event: &Event) {
         if matches!(event.kind, EventKind::MulticastError { .. } | EventKind::AddrChange) {
             let (name, status) = (event.event_type(), event.status.0);
@@ -358,7 +359,7 @@ impl Test<'_> {
         if !self.options.is_unmapped {
             return address(group, self.console);
         }
-        // As in C, what is no address is the address of zeros, which the subnet manager replaces.
+        // As in C, an invalid address becomes all zeros, which the subnet manager replaces.
         let gid = group.and_then(OsStr::to_str).and_then(|text| text.parse::<Ipv6Addr>().ok());
         Ok(IbAddress { gid: gid.map_or(Gid::ZERO, Gid::from), ..IbAddress::default() }.into())
     }
@@ -373,7 +374,7 @@ impl Test<'_> {
     }
 }
 
-/// Looks a host up.
+/// Looks up a host.
 fn address(host: Option<&(impl AsRef<OsStr> + ?Sized)>, console: &mut Console) -> Result<Address> {
     let found = rdma_getaddrinfo(host.map(AsRef::as_ref), None, &Hints::default());
     let found = found.map_err(|unresolved| {
@@ -384,7 +385,7 @@ fn address(host: Option<&(impl AsRef<OsStr> + ?Sized)>, console: &mut Console) -
         console.reason(unresolved.reason);
         Ret(unresolved.code)
     })?;
-    // Without passive hints, what is found is a destination.
+    // Without passive hints, the result is a destination.
     found.destination.ok_or(Ret::CALL)
 }
 

@@ -1,5 +1,5 @@
-//! `ucmatose`, `udaddy` and `mckey`: many ids on one event channel, each with a queue pair of its
-//! own, and messages over all of them.
+//! `ucmatose`, `udaddy` and `mckey`: many ids on one event channel, each with its queue pair, and
+//! messages over all of them.
 //!
 //! | file | content |
 //! |---|---|
@@ -9,15 +9,15 @@
 //! | [`load`] | the messages of an id: memory, receives, sends, completions |
 //! | [`datagrams`] | the datagram queue pair of an id, for the last two |
 //!
-//! Invariant: a step fails with the number that C's program returns from it ([`Ret`]), which the
-//! program prints at its end, and whose low byte is its exit status.
+//! Invariant: a failed step returns the number that C's program returns from it ([`Ret`]). The
+//! program prints it at the end, and its low byte is the exit status.
 //!
 //! # Differences from C's programs
 //! - A work request that completes with an error ends the run with `-EIO`: C's programs count it as
 //!   a message.
-//! - `ucmatose` looks at its events while it waits for messages, and ends with the same error when
-//!   a peer is gone: C's waits for ever. The peer of a datagram is not known to be gone.
-//! - A request to connect to `udaddy` or `ucmatose` beyond `-c` is rejected, as by C's.
+//! - `ucmatose` checks for events while it waits for messages and ends with the same error if a
+//!   peer is gone: C's waits forever. A datagram program cannot detect that its peer is gone.
+//! - As in C, `udaddy` and `ucmatose` reject connection requests beyond `-c`.
 //!
 //! # References
 //! `ucmatose(1)`, `udaddy(1)`, `mckey(1)`
@@ -39,8 +39,8 @@ use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Opt, Spec};
 use crate::{cm, getopt};
 
-/// The number that C's program returns from a failed step: −1 of a call whose errno was reported,
-/// an errno, a negative one, or the status of an event.
+/// The number that C's program returns from a failed step: −1 for a call whose errno was reported,
+/// an errno, a negative errno or the status of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ret(pub i32);
 
@@ -48,7 +48,7 @@ impl Ret {
     /// A call failed, and its errno was reported.
     pub const CALL: Self = Self(-1);
 
-    /// Returns the negative number of an errno.
+    /// Returns the negated errno.
     pub const fn negative(errno: Errno) -> Self {
         Self(-errno.raw())
     }
@@ -57,7 +57,7 @@ impl Ret {
 /// The result of a step.
 pub type Result<T = (), E = Ret> = core::result::Result<T, E>;
 
-/// Runs a program: reads the command line, makes the run, and returns the exit status.
+/// Runs a program: reads the command line, creates the run, returns the exit status.
 fn program<O>(
     name: &str,
     mut args: impl Iterator<Item = OsString>,
@@ -72,10 +72,10 @@ fn program<O>(
     ran.unwrap_or_else(|status| status)
 }
 
-/// Reads a command line with `take`, which returns `None` for an option that it does not know.
+/// Reads a command line with `take`, which returns `None` for an unknown option.
 ///
 /// # Errors
-/// The command line is wrong; the error and the usage have been reported.
+/// The command line is invalid; the error and the usage have been reported.
 fn parse(
     spec: Spec,
     usage: &str,
@@ -104,22 +104,23 @@ fn misused(misuse: &getopt::Misuse, console: &mut Console) -> Option<()> {
     None
 }
 
-/// Prints the end of a run and returns the exit status.
+/// Prints the end of a run, then returns the exit status.
 fn end(result: Result, console: &mut Console) -> u8 {
     let status = result.map_or_else(|Ret(status)| status, |()| 0);
     console.say(format_args!("return status {status}\n"));
     status as u8
 }
 
-/// Opens the event channel; C's programs end with 1 where there is none.
+/// Opens the event channel; as in C, a failure exits with 1.
 fn channel(console: &mut Console) -> Result<EventChannel, u8> {
     cm::create_event_channel(console).map_err(|_| 1)
 }
 
-/// Makes the ids of a run, as many as C's program allocates.
+/// Creates the ids of a run, as many as C's program allocates.
 ///
 /// # Errors
-/// The exit status: there are too many, or an id cannot be made, which has been reported.
+/// The exit status: there are too many ids, or one cannot be created. The failure has been
+/// reported.
 fn allocate<N>(
     name: &str,
     count: i32,
@@ -127,7 +128,7 @@ fn allocate<N>(
     mut make: impl FnMut() -> verbs::Result<N>,
 ) -> Result<Vec<N>, u8> {
     let mut nodes = Vec::new();
-    // A negative number is a huge one in C.
+    // A negative number becomes a huge one in C.
     if usize::try_from(count).is_err() || nodes.try_reserve_exact(count as usize).is_err() {
         console.say(format_args!("{name}: unable to allocate memory for test nodes\n"));
         return Err(1);
@@ -141,8 +142,8 @@ fn allocate<N>(
     Ok(nodes)
 }
 
-/// Reports the failure that an event carries; its status is the step's number, as in C, where 0
-/// lets the program go on.
+/// Reports the failure that an event carries and returns its status as the step's number. As in C,
+/// status 0 lets the program continue.
 fn failed(name: &str, event: Event, console: &mut Console) -> Result {
     let status = event.status.0;
     console.say(format_args!("{name}: event: {}, error: {status}\n", event.event_type()));
@@ -152,7 +153,7 @@ fn failed(name: &str, event: Event, console: &mut Console) -> Result {
     if status == 0 { Ok(()) } else { Err(Ret(status)) }
 }
 
-/// Reports the failure of a call of librdmacm.
+/// Reports the failure of a librdmacm call.
 fn call_failed(name: &str, words: &str, error: &Error, console: &mut Console) -> Ret {
     cm::perror(format_args!("{name}: {words}"), error, console);
     Ret::CALL
@@ -160,7 +161,7 @@ fn call_failed(name: &str, words: &str, error: &Error, console: &mut Console) ->
 
 /// Reads a number as `atoi(3)` does.
 pub(crate) fn atoi(arg: &OsStr) -> i32 {
-    // In base 10, whatever it begins with.
+    // Always in base 10, even after a prefix.
     let text = arg.as_bytes();
     let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let (sign, digits) = match &text[blanks..] {
@@ -177,7 +178,7 @@ fn byte(arg: &OsStr) -> u8 {
     strtoul(arg.as_bytes()) as u8
 }
 
-/// Returns whether a value begins with a word, in letters of any case.
+/// Returns whether a value begins with a word, ignoring case.
 fn begins(value: &OsStr, word: &str) -> bool {
     value.as_bytes().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
 }

@@ -1,5 +1,5 @@
-//! `ucmatose`: reliable connections, as many at once as `-c` says, and messages over all of them,
-//! there and back.
+//! `ucmatose`: `-c` reliable connections at once, with messages over all of them in both
+//! directions.
 //!
 //! ```text
 //!   server   requests ─► accept ─► send ─► poll sends, receives ─► disconnect ─► events
@@ -44,10 +44,10 @@ const USAGE: &str = "\
 \t[-a ack_timeout]
 ";
 
-/// The name in the program's messages.
+/// The name used in the program's output.
 const NAME: &str = "cmatose";
 
-/// The time-out of resolving an address and a route.
+/// The timeout of address and route resolution.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
 /// The options.
@@ -82,7 +82,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// It is wrong, which has been reported.
+    /// It is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, console| options.take(option, console))?;
@@ -114,7 +114,7 @@ impl Options {
     }
 }
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     program("ucmatose", args, Options::parse, run)
 }
@@ -142,15 +142,15 @@ struct Test<'a> {
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by their ids' keys.
+    /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
-    /// The number of nodes that have had a request.
+    /// The number of nodes that have received a request.
     accepted: usize,
     connects_left: i32,
     disconnects_left: i32,
 }
 
-/// One end of a connection, in the order in which its objects end.
+/// One end of a connection, its objects in drop order.
 #[derive(Default)]
 struct Node {
     connected: bool,
@@ -161,7 +161,7 @@ struct Node {
     id: Option<CmId>,
 }
 
-/// The objects beside the queue pair.
+/// The objects other than the queue pair.
 struct Parts {
     message: Option<Message>,
     send_cq: Cq,
@@ -177,9 +177,9 @@ enum Which {
 }
 
 impl Node {
-    /// Ends the connection. Its queue pair sends nothing more, and what was posted completes.
+    /// Ends the connection. The queue pair stops sending and its posted requests complete.
     ///
-    /// As in C, it is no failure that the connection has ended already.
+    /// As in C, a connection that has already ended is not a failure.
     fn disconnect(&mut self) {
         match self.qp.take().map(Qp::to_error) {
             Some(Ok(qp)) => self.errored = Some(qp),
@@ -257,7 +257,7 @@ impl Test<'_> {
             match transferred {
                 Ok(()) if options.migrate => self.migrate(None)?,
                 Ok(()) => {}
-                // The server waits for messages that do not come.
+                // The server waits for messages that never come.
                 Err(_) => self.disconnect(),
             }
         }
@@ -265,7 +265,7 @@ impl Test<'_> {
         ended.and(transferred)
     }
 
-    /// Receives and answers the messages of the server.
+    /// Receives the server's messages and sends the replies.
     fn transfer(&mut self) -> Result {
         if self.options.load.is_some() {
             self.console.say("receiving data transfers\n");
@@ -277,7 +277,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Handles events until the run is where `done` says.
+    /// Handles events until `done` returns true.
     fn events_until(&mut self, done: impl Fn(&Self) -> bool, phase: &str) -> Result {
         while !done(self) {
             self.console.flush();
@@ -332,7 +332,7 @@ impl Test<'_> {
         }
     }
 
-    /// Counts a connection that has failed.
+    /// Counts a failed connection.
     fn connecting(&mut self, result: Result) -> Result {
         if result.is_err() {
             self.connects_left -= 1;
@@ -388,7 +388,7 @@ impl Test<'_> {
 
     fn reject(&mut self, id: CmId, status: Ret) -> Result {
         self.console.say("cmatose: failing connection request\n");
-        // Dropping the id would reject the request as well; as in C, a failure changes nothing.
+        // Dropping the id would reject the request as well; as in C, a failure is ignored.
         let _ = id.reject(&[]);
         Err(status)
     }
@@ -422,7 +422,7 @@ impl Test<'_> {
                 match polls.poll(cq, self.console)? {
                     Polled::Done => break,
                     Polled::Some(_) | Polled::None => {}
-                    // A peer that ends lets what it was sent complete with an error.
+                    // If a peer ends, the sends to it complete with an error.
                     Polled::Idle => self.look()?,
                 }
             }
@@ -442,7 +442,7 @@ impl Test<'_> {
         }
     }
 
-    /// Moves all ids to another event channel, which is used from then on.
+    /// Moves all ids to another event channel, which replaces the current one.
     fn migrate(&mut self, listener: Option<&CmId>) -> Result {
         self.console.say("migrating to new event channel\n");
         let channel = cm::create_event_channel(self.console).map_err(|_| Ret::CALL)?;
@@ -461,7 +461,7 @@ impl Test<'_> {
 }
 
 impl Parts {
-    /// Makes the objects and the queue pair of an id that has a device.
+    /// Creates the objects and the queue pair of an id that has a device.
     fn of(id: &CmId, load: Load, console: &mut Console) -> Result<(Self, Qp<verbs::state::Init>)> {
         let (context, pd) = alloc_pd(NAME, id, console)?;
         let depth = if load.is_some() { load.capacity() } else { 1 };
@@ -487,7 +487,7 @@ fn accept(id: &CmId, options: &Options, console: &mut Console) -> Result<Parts> 
     Ok(parts)
 }
 
-/// As in C, a time-out that the kernel refuses is reported, and the run goes on.
+/// As in C, a timeout that the kernel rejects is reported and the run continues.
 fn set_ack_timeout(id: &CmId, options: &Options, console: &mut Console) {
     if let Some(timeout) = options.ack_timeout
         && let Err(error) = id.set_ack_timeout(timeout)

@@ -1,13 +1,13 @@
-//! `udaddy`: datagrams between services that find each other by address, as many at once as `-c`
-//! says, there and back.
+//! `udaddy`: `-c` datagram services that find each other by address, with messages in both
+//! directions.
 //!
 //! ```text
-//!   server   requests ─► accept ─► poll receives ─► answer the sender ─► poll sends
+//!   server   requests ─► accept ─► poll receives ─► reply to the sender ─► poll sends
 //!   client   resolve ─► look up ─► send ─► poll receives
 //! ```
 //!
-//! The client knows its peer from the event; the server answers the sender of the first message,
-//! whose immediate data is the sender's queue pair.
+//! The event names the client's peer. The server replies to the sender of the first
+//! message, whose immediate data is the sender's queue pair number.
 //!
 //! # References
 //! `udaddy(1)`
@@ -44,13 +44,13 @@ const USAGE: &str = "\
 \t[-p port_space - 0x111 for UDP (default), 0x2 for IPOIB]
 ";
 
-/// The name in the program's messages.
+/// The name used in the program's output.
 const NAME: &str = "udaddy";
 
 /// The port; no option sets another.
 const PORT: &str = "7174";
 
-/// The time-out of resolving an address and a route.
+/// The timeout of address and route resolution.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
 /// The options.
@@ -79,7 +79,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// It is wrong, which has been reported.
+    /// It is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, console| options.take(option, console))?;
@@ -111,7 +111,7 @@ impl Options {
     }
 }
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     program("udaddy", args, Options::parse, run)
 }
@@ -138,14 +138,14 @@ struct Test<'a> {
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by their ids' keys.
+    /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
-    /// The number of nodes that have had a request.
+    /// The number of nodes that have received a request.
     accepted: usize,
     connects_left: i32,
 }
 
-/// One service, in the order in which its objects end.
+/// One service, its objects in drop order.
 #[derive(Default)]
 struct Node {
     connected: bool,
@@ -174,7 +174,7 @@ impl Test<'_> {
             listener.bind_addr(source).map_err(|error| self.call_failed("bind address failed", &error))?;
         }
         listener.listen(0).map_err(|error| self.call_failed("failure trying to listen", &error))?;
-        // As in C, requests that failed are no failure of the server.
+        // As in C, the server does not fail if requests did.
         let connected = self.connect_events();
         if !options.load.is_some() {
             return Ok(());
@@ -272,7 +272,7 @@ impl Test<'_> {
         id.connect_with(&PARAM).map_err(|error| call_failed(NAME, "failure connecting", &error, self.console))
     }
 
-    /// Notes the address of the service that the client has looked up.
+    /// Stores the address of the service that the client has resolved.
     fn on_service(&mut self, at: usize, peer: &PeerUd) -> Result {
         let node = &mut self.nodes[at];
         let Some(datagrams) = &mut node.datagrams else { return Ok(()) };
@@ -300,7 +300,7 @@ impl Test<'_> {
 
     fn reject(&mut self, id: CmId, status: Ret) -> Result {
         self.console.say("udaddy: failing connection request\n");
-        // Dropping the id would reject the request as well; as in C, a failure changes nothing.
+        // Dropping the id would reject the request as well; as in C, a failure is ignored.
         let _ = id.reject(&[]);
         Err(status)
     }
@@ -314,7 +314,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Waits for all messages. One without a peer answers the first sender.
+    /// Waits for all messages. A node without a peer replies to the first sender.
     fn poll_cqs(&mut self) -> Result {
         self.console.flush();
         for node in self.nodes.iter_mut().filter(|node| node.connected) {
@@ -331,7 +331,7 @@ impl Test<'_> {
     }
 }
 
-/// Makes the objects of an id, with receives for the messages of its peer.
+/// Creates the objects of an id and posts receives for the messages of its peer.
 fn datagrams_of(id: &CmId, load: Load, console: &mut Console) -> Result<Datagrams> {
     load.fits(NAME, id, console)?;
     let mut datagrams = Datagrams::new(NAME, id, load, true, console)?;
@@ -346,7 +346,7 @@ fn accept(id: &CmId, load: Load, console: &mut Console) -> Result<Datagrams> {
     Ok(datagrams)
 }
 
-/// Zeros, as in C: datagrams have none of these numbers.
+/// Zeros, as in C: datagrams do not use these numbers.
 const PARAM: ConnParam<'static> = ConnParam {
     private_data: &[],
     responder_resources: 0,

@@ -1,19 +1,20 @@
-//! [`Control`]: the control connection, over TCP, by which the peers of a run know each other and
-//! go from step to step in unison.
+//! [`Control`]: the TCP control connection, over which the peers of a run exchange their addresses
+//! and synchronise their steps.
 //!
 //! The peer that can bind to the controller's address is the root, and the others connect to it.
-//! Between a root's bind and its listen, others find the address taken and are refused. They try
-//! again for a moment, bind included: of two that begin together, both may be refused.
+//! Between the root's bind and its listen, others find the address in use and their connections are
+//! refused. They retry for a moment, bind included: of two peers that start together, both may fail
+//! at first.
 //!
 //! ```text
-//!   leaf ── its PeerInfo ──► root      in the order in which the leaves came, after the root's own
+//!   leaf ── its PeerInfo ──► root      in the order of the leaves' arrival, after the root's own
 //!   leaf ◄── all PeerInfos ── root
 //!   leaf ── a byte ─────────► root     of each leaf, all the same: the step
 //!   leaf ◄── that byte ────── root     once all have sent it
 //! ```
 //!
-//! A [`PeerInfo`] lies in memory as C has it: an address in 128 bytes (`sockaddr_storage`), a role
-//! in 4, and 4 unused ones, in the machine's byte order.
+//! A [`PeerInfo`] has C's memory layout: an address in 128 bytes (`sockaddr_storage`), a role in 4,
+//! then 4 unused bytes, in native byte order.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
@@ -38,11 +39,11 @@ pub enum Role {
     Listen,
 }
 
-/// The part of a peer that the others know.
+/// The information that a peer shares with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// The address that it listens on; `None` for one that connects, and for one that is no IP
-    /// address.
+    /// The address that a listener listens on; `None` for a connecting peer or an address that is
+    /// not IP.
     pub address: Option<SocketAddr>,
     /// Its side.
     pub role: Role,
@@ -76,7 +77,7 @@ impl PeerInfo {
         bytes
     }
 
-    /// Reads what a peer sent. As in C, a role of any number but that of a listener connects.
+    /// Decodes the information from a peer. As in C, any role except the listener's connects.
     fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let field = |at: usize| [bytes[at], bytes[at + 1]];
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -96,22 +97,22 @@ impl PeerInfo {
     }
 }
 
-/// The control connection of a peer.
+/// A peer's control connection.
 #[derive(Debug)]
 pub enum Control {
-    /// Of the root, to each leaf.
+    /// The root's connections, one for each leaf.
     Root(Vec<TcpStream>),
-    /// Of a leaf, to the root.
+    /// A leaf's connection to the root.
     Leaf(TcpStream),
 }
 
 impl Control {
-    /// Meets the other peers of a run, and waits until all have come.
+    /// Connects to the other peers of a run and waits until all are connected.
     ///
     /// # Errors
-    /// The address is not known, or the root cannot be reached; the failure has been reported.
+    /// The address is unknown, or the root cannot be reached; the failure has been reported.
     pub fn meet(options: &Options, console: &mut Console) -> Result<Self, Failed> {
-        /// The time that a peer has between its bind and its listen.
+        /// The time that a peer may take between its bind and its listen.
         const ELECTION: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + ELECTION;
         loop {
@@ -150,11 +151,11 @@ impl Control {
         }
     }
 
-    /// Exchanges what the peers, `count` with this one, know of each other; returns all of them.
+    /// Exchanges the information of `count` peers, this one included, and returns all of it.
     ///
     /// # Errors
-    /// Any error of a socket; notably `UnexpectedEof` where a peer has ended. `OutOfMemory` for
-    /// more peers than there is memory for.
+    /// Any socket error; notably `UnexpectedEof` if a peer has exited, `OutOfMemory` if there are
+    /// too many peers for the memory.
     pub fn exchange(mut self, own: PeerInfo, count: u32) -> io::Result<(Self, Vec<PeerInfo>)> {
         let len = (count as usize).saturating_mul(PeerInfo::LEN);
         let mut bytes = Vec::new();
@@ -180,11 +181,11 @@ impl Control {
         Ok((self, peers.iter().map(PeerInfo::from_bytes).collect()))
     }
 
-    /// Waits until all peers are at a step.
+    /// Waits until all peers have reached a step.
     ///
     /// # Errors
-    /// Any error of a socket; notably `UnexpectedEof` where a peer has ended. `InvalidData` for a
-    /// peer that is at another step.
+    /// Any socket error; notably `UnexpectedEof` if a peer has exited, `InvalidData` if a peer is
+    /// at another step.
     pub fn sync(&mut self, step: u8) -> io::Result<()> {
         match self {
             Self::Root(leaves) => {
@@ -211,13 +212,13 @@ fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidData, text))
 }
 
-/// The controller's address, for a peer that wants to be the root.
+/// The controller's address, as seen by a peer that tries to become the root.
 enum Bound {
-    /// It is this peer's.
+    /// This peer has bound it.
     Root(TcpListener),
-    /// Another program of this machine has it.
+    /// Another program on this machine has bound it.
     Taken,
-    /// It is another machine's.
+    /// It belongs to another machine.
     Elsewhere,
 }
 
@@ -248,7 +249,7 @@ fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Looks up the address at which the peers meet. As in C, leaves use IPv4 alone.
+/// Looks up the controller's address. As in C, leaves use only IPv4.
 fn lookup(options: &Options, passive: bool) -> Result<SocketAddr, (&'static str, String)> {
     let family = if passive { None } else { Some(Family::Ipv4) };
     ip(&options.controller, &options.port, Hints { passive, family, ..Hints::default() })
@@ -257,7 +258,7 @@ fn lookup(options: &Options, passive: bool) -> Result<SocketAddr, (&'static str,
 /// Looks up an IP address and a TCP port.
 ///
 /// # Errors
-/// The sentence of `getaddrinfo(3)`, and the reason.
+/// The message of `getaddrinfo(3)` and the reason.
 pub fn ip(host: &OsStr, port: &OsStr, hints: Hints) -> Result<SocketAddr, (&'static str, String)> {
     let found = rdma_getaddrinfo(Some(host), Some(port), &hints);
     let AddrInfo { source, destination, .. } =

@@ -1,4 +1,4 @@
-//! The reader of the event channel.
+//! The thread that reads the event channel.
 
 use rdmacm::{Event, EventKind};
 
@@ -18,13 +18,13 @@ pub fn read(run: &Run) {
 
 fn handle(run: &Run, event: Event) {
     if let EventKind::ConnectRequest(request) = event.kind {
-        // One too many is rejected with its id.
+        // A request too many is rejected by dropping its id.
         if let Some(index) = run.take_request(request.id) {
             run.later(Run::answer_request, index);
         }
         return;
     }
-    // Events of ids of the last phase are of no interest.
+    // Events for ids of the last phase are ignored.
     let Some(index) = run.find(event.id) else { return };
     let (name, status) = (event.event_type(), event.status.0);
     match event.kind {

@@ -1,14 +1,14 @@
-//! `cmtime`: the time of each step of making and ending connections by address.
+//! `cmtime`: measures each step of making and ending connections by address.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`options`] | the command line |
-//! | [`control`] | the control connection: addresses of all peers, steps in unison |
+//! | [`control`] | the control connection: addresses of all peers, synchronised steps |
 //! | [`steps`] | the steps, their times, the table |
-//! | [`work`] | the threads, and the work that waits for one |
+//! | [`work`] | the worker threads and their queue |
 //! | [`run`] | a run: its connections, and the steps of both sides |
-//! | [`events`] | the reader of the event channel |
-//! | [`sockets`] | the same with TCP sockets (`-S`) |
+//! | [`events`] | the thread that reads the event channel |
+//! | [`sockets`] | the same steps with TCP sockets (`-S`) |
 //!
 //! ```text
 //!   client     create ids ─ bind ─ resolve ─ create QPs ─┬─ connect ─┬─ disconnect ─┬─ destroy
@@ -16,16 +16,17 @@
 //!   server     listen ───────────────────────────────────┴─ accept ──┴─ disconnect ─┴─ destroy
 //! ```
 //!
-//! A run warms up with one connection of each pair, and then measures all with queue pairs, or with
-//! pauses in their place (`-m`), and with two peers again with neither.
+//! A run warms up with one connection of each pair, then measures all connections with queue pairs,
+//! or with pauses in their place (`-m`). With two peers, it then measures them again with neither.
 //!
 //! # Differences from C's program
-//! - The `cmtime` of rdma-core 44, which Debian 12 has, is another program: it has no control
-//!   connection, and is no peer of this one.
-//! - `-S` works: C's allocates no connections for it and crashes. Between two of ours the client
-//!   waits for the server's socket.
-//! - The control connection of a peer that ends is an error. C's goes on, and waits for ever.
-//! - A request beyond the number of connections is rejected: C's writes behind its array.
+//! - The `cmtime` of rdma-core 44 (Debian 12) is a different program without a control connection.
+//!   It does not interoperate with this one.
+//! - `-S` works: C's program allocates no connections for it and crashes. Between two of ours the
+//!   client waits for the server's socket.
+//! - If a peer exits, its control connection fails with an error. C's program continues and waits
+//!   forever.
+//! - A request beyond the number of connections is rejected: C's program writes past its array.
 //! - The main thread sleeps until a step is complete, where C's polls.
 //!
 //! # References
@@ -52,7 +53,7 @@ use control::{Control, PeerInfo, Role};
 use options::Options;
 use run::Run;
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let mut console = Console::new(args.next().unwrap_or_else(|| "cmtime".into()));
     let ran = Options::parse(args.collect(), &mut console).and_then(|options| measure(options, console));
@@ -81,14 +82,14 @@ fn measure(options: Options, mut console: Console) -> Result<(), Failed> {
         Failed
     })?;
     if options.threads < 1 {
-        // C's program waits for ever for the first step.
+        // C's program waits forever for the first step.
         return Err(console.because("-n: there is no thread to do the work"));
     }
     let control = Control::meet(&options, &mut console)?;
     if options.sockets {
         return sockets::run(&options, control, console);
     }
-    // Before the addresses are exchanged, so that a client never comes too early.
+    // Before the addresses are exchanged, so that a client never connects too early.
     let listener = match options.role {
         Role::Listen => Some(run::listen(&channel, source, &mut console)?),
         Role::Connect => None,
@@ -107,7 +108,7 @@ fn measure(options: Options, mut console: Console) -> Result<(), Failed> {
     run.measure();
     run.flush();
     run.stop();
-    // The reader of the event channel waits for events until the process ends.
+    // The thread that reads the event channel waits until the process ends.
     for thread in threads {
         let _ = thread.join();
     }

@@ -11,7 +11,7 @@ use crate::cmatose::atoi;
 use crate::console::{Console, Failed};
 use crate::getopt::{Getopt, Opt, Spec};
 
-/// As in C, `-S` takes a value, which is ignored; the usage text has none.
+/// As in C, `-S` takes a value, which is ignored; the usage text shows none.
 const SPEC: Spec = Spec::new("B:b:C:c:Lm:n:P:p:q:r:S:t:", &[]);
 
 const USAGE: &str = "\
@@ -30,32 +30,32 @@ const USAGE: &str = "\
 \t[-t timeout_ms]
 ";
 
-/// The options. Numbers have the width of those of C's program, and wrap around like them.
+/// The options. Numbers have the width of C's and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address to bind to.
     pub source: OsString,
-    /// The address of the peer that all others meet at.
+    /// The address of the peer that all others connect to.
     pub controller: OsString,
     /// The number of connections of each pair.
     pub connections: u32,
     /// The side.
     pub role: Role,
-    /// The time that each step of a queue pair takes, in the place of the step.
+    /// The time to pause in place of each step of a queue pair.
     pub mimic: Option<Duration>,
     /// The number of threads.
     pub threads: i32,
     /// The number of peers.
     pub peers: u32,
-    /// The port at which all meet.
+    /// The controller's port.
     pub port: OsString,
-    /// The first number of queue pairs that do not exist.
+    /// The first number used for queue pairs that do not exist.
     pub base_qpn: u32,
-    /// The number of further attempts to resolve.
+    /// The number of retries of resolution.
     pub retries: i32,
-    /// Whether to connect TCP sockets instead.
+    /// Whether to connect TCP sockets instead of ids.
     pub sockets: bool,
-    /// The time-out of resolving.
+    /// The timeout of resolution.
     pub timeout: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// It is wrong, or names an interface without an address; the failure has been reported.
+    /// It is invalid or names an interface without an address; the failure has been reported.
     pub fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
         let mut getopt = Getopt::new(SPEC, console.program().to_owned(), args, posixly_correct);

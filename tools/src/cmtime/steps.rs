@@ -1,15 +1,15 @@
-//! [`Step`]: the steps; [`Times`]: when each began and ended; [`Table`]: what is printed of them.
+//! [`Step`]: the steps; [`Times`]: when each began and ended; [`Table`]: the printed result.
 
 use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// A step, by its number in C, which peers exchange.
+/// A step, by C's number, which peers exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// All that follow up to the connection.
+    /// All steps from here to the connection.
     FullConnect,
     /// Creating the id.
     CreateId,
@@ -21,21 +21,21 @@ pub enum Step {
     ResolveRoute,
     /// Creating the queue pair.
     CreateQp,
-    /// Asking for the attributes of INIT.
+    /// Querying the attributes for INIT.
     InitQpAttr,
     /// Moving the queue pair to INIT.
     InitQp,
-    /// Asking for the attributes of RTR.
+    /// Querying the attributes for RTR.
     RtrQpAttr,
     /// Moving the queue pair to RTR.
     RtrQp,
-    /// Asking for the attributes of RTS.
+    /// Querying the attributes for RTS.
     RtsQpAttr,
     /// Moving the queue pair to RTS.
     RtsQp,
-    /// Connecting, from the request to the establishment.
+    /// Connecting, from the request to its establishment.
     Connect,
-    /// Telling the peer that the queue pair is ready.
+    /// Notifying the peer that the queue pair is ready.
     Establish,
     /// Disconnecting.
     Disconnect,
@@ -93,23 +93,23 @@ impl Step {
     }
 }
 
-/// The times at which steps began and ended, of a connection or of a run, in microseconds of a
-/// clock that starts with 1. 0 stands for a step that did not.
+/// The start and end times of the steps of a connection or a run, in microseconds of a
+/// clock that starts at 1. 0 means that the step did not happen.
 #[derive(Debug, Default)]
 pub struct Times([(AtomicU64, AtomicU64); Step::COUNT]);
 
 impl Times {
-    /// Notes that a step begins.
+    /// Records the start of a step.
     pub fn start(&self, step: Step) {
         self.0[step as usize].0.store(now(), Ordering::Relaxed);
     }
 
-    /// Notes that a step has ended.
+    /// Records the end of a step.
     pub fn end(&self, step: Step) {
         self.0[step as usize].1.store(now(), Ordering::Relaxed);
     }
 
-    /// Forgets all times.
+    /// Clears all times.
     pub fn clear(&self) {
         for (start, end) in &self.0 {
             start.store(0, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
             let (mut sum, mut max, mut min) = (0, 0, u64::from(u32::MAX));
             for (start, end) in self.conns.clone().map(|times| times.of(step)) {
                 if start != 0 && end != 0 {
-                    // As in C, of 32 bits.
+                    // As in C, 32 bits.
                     let diff = u64::from(end.wrapping_sub(start) as u32);
                     sum += diff;
                     max = max.max(diff);
@@ -163,7 +163,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
                 min = 0;
             }
             if step == Step::FullConnect {
-                // They overlap.
+                // The steps overlap.
                 sum = 0;
             }
             let (start, end) = self.run.of(step);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Pieces of work, which any number of threads execute in order.
+/// Pieces of work, executed in order by any number of threads.
 #[derive(Debug)]
 pub struct WorkQueue<W> {
     state: Mutex<State<W>>,
@@ -13,8 +13,8 @@ pub struct WorkQueue<W> {
 #[derive(Debug)]
 struct State<W> {
     work: VecDeque<W>,
-    /// The threads that wait and were not woken: only these are, by a system call each. A thread
-    /// that wakes by itself is counted twice, and woken once too often.
+    /// The threads that wait and have not been woken. Only these need a system call to wake. A
+    /// thread that wakes spuriously is counted twice and woken once too often.
     waiting: usize,
     is_stopped: bool,
 }

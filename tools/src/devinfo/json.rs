@@ -1,6 +1,5 @@
-//! The values of [`text`](super::text) as JSON: names where the text has names, numbers where it
-//! has numbers, bit masks as arrays of names. Bits without a name are one more entry, in
-//! hexadecimal.
+//! The values of [`text`](super::text) as JSON: names stay names, numbers stay numbers, bit masks
+//! become arrays of names. Bits without a name form one more entry, in hexadecimal.
 
 use serde_json::{Map, Value, json};
 use verbs::{GidEntry, Mtu, PortAttr};
@@ -173,7 +172,7 @@ pub fn gid(entry: &GidEntry) -> Option<Value> {
     )
 }
 
-/// Returns the MTU in bytes; `null` for an encoding that the specification does not have.
+/// Returns the MTU in bytes; `null` for an encoding that the specification does not define.
 fn mtu(mtu: Mtu) -> Value {
     mtu.bytes().into()
 }

@@ -1,14 +1,14 @@
 //! rdma-core's names of the values and bits of devices and ports.
 //!
-//! These tables decide the output, not the library's own names: a flag that the library learns
-//! later must not change the text that scripts parse until rdma-core prints it, too.
+//! The output uses these tables instead of the library's names: a flag that the library gains later
+//! must not change text that scripts parse until rdma-core prints it too.
 
 use verbs::{AtomicCap, GidType, LinkLayer, Mtu, PortState};
 
 /// Bits of a mask, and their names.
 pub type Bits = [(u64, &'static str)];
 
-/// Returns the names of a mask's bits, and the bits without a name.
+/// Returns the names of a mask's bits, and the remaining bits.
 pub fn split(mask: u64, bits: &Bits) -> (Vec<&'static str>, u64) {
     let names = bits.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name).collect();
     let known = bits.iter().fold(0, |known, (bit, _)| known | bit);
@@ -62,7 +62,7 @@ pub const ODP_TRANSPORT: &Bits = &[
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
 
-/// Types of queue pairs, one bit each, in the order in which they are printed.
+/// Types of queue pairs, one bit each, in the order that rdma-core prints them.
 pub const RAW_PACKET_AND_UD: &Bits = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 
 /// As [`RAW_PACKET_AND_UD`], for packet pacing.
@@ -80,7 +80,7 @@ pub const RAW_PACKET: &Bits = &[
 /// `enum ibv_tm_cap_flags`.
 pub const TM: &Bits = &[(1, "IBV_TM_CAP_RC")];
 
-/// A port's state.
+/// Returns a port state's name.
 pub fn port_state(state: PortState) -> &'static str {
     match state.0 {
         1 => "PORT_DOWN",
@@ -91,7 +91,7 @@ pub fn port_state(state: PortState) -> &'static str {
     }
 }
 
-/// A port's physical state. The spelling is rdma-core's.
+/// Returns a physical state's name, with rdma-core's spelling.
 pub fn phys_state(state: u8) -> &'static str {
     match state {
         1 => "SLEEP",
@@ -105,7 +105,7 @@ pub fn phys_state(state: u8) -> &'static str {
     }
 }
 
-/// The scope of atomic operations.
+/// Returns the name of a scope of atomic operations.
 pub fn atomic_cap(cap: AtomicCap) -> &'static str {
     match cap.0 {
         0 => "ATOMIC_NONE",
@@ -115,7 +115,7 @@ pub fn atomic_cap(cap: AtomicCap) -> &'static str {
     }
 }
 
-/// A packet's largest payload, in bytes.
+/// Returns the largest payload of a packet, in bytes.
 pub fn mtu(mtu: Mtu) -> &'static str {
     match mtu.0 {
         1 => "256",
@@ -127,7 +127,7 @@ pub fn mtu(mtu: Mtu) -> &'static str {
     }
 }
 
-/// The number of lanes of a port.
+/// Returns the number of lanes of a port.
 pub fn width(width: u8) -> &'static str {
     match width {
         1 => "1",
@@ -139,7 +139,7 @@ pub fn width(width: u8) -> &'static str {
     }
 }
 
-/// A lane's speed.
+/// Returns the speed of a lane.
 pub fn speed(speed: u32) -> &'static str {
     match speed {
         1 => "2.5 Gbps",
@@ -154,7 +154,7 @@ pub fn speed(speed: u32) -> &'static str {
     }
 }
 
-/// The number of virtual lanes of a port.
+/// Returns the number of virtual lanes of a port.
 pub fn vl(vl_num: u8) -> &'static str {
     match vl_num {
         1 => "1",
@@ -166,7 +166,7 @@ pub fn vl(vl_num: u8) -> &'static str {
     }
 }
 
-/// The link layer of a port.
+/// Returns the name of a port's link layer.
 pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     match link_layer.0 {
         0 => "Unspecified",
@@ -176,8 +176,8 @@ pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     }
 }
 
-/// Returns how a GID is printed, and the name of its type on Ethernet; `None` for a type that
-/// rdma-core leaves out.
+/// Returns how a GID is printed and the name of its type on Ethernet; `None` for a type that
+/// rdma-core omits.
 pub fn gid_form(gid_type: GidType) -> Option<(GidForm, &'static str)> {
     match gid_type {
         GidType::IB | GidType::ROCE_V1 => Some((GidForm::Groups, "RoCE v1")),

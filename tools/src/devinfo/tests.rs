@@ -1,4 +1,4 @@
-//! Compared with the output of rdma-core 44 for rxe on four kernels (`testdata`), and with made-up
+//! Compares the output with rdma-core 44 for rxe on four kernels (`testdata`), and with invented
 //! devices for features that rxe lacks.
 
 use verbs::{
@@ -109,7 +109,7 @@ fn gid(gid_index: u32, words: [u16; 8], gid_type: GidType) -> GidEntry {
     GidEntry { gid, gid_index, port_num: 1, gid_type, ndev_ifindex: 2 }
 }
 
-/// Returns everything that is printed of a device with one port.
+/// Returns the complete output for a device with one port.
 fn printed(attr: &DeviceAttrEx, port: &PortAttr, gids: &[GidEntry], verbose: bool) -> String {
     let transport = TransportType::IB;
     let device = DeviceText { name: "rxe0", transport, board_id: None, attr, verbose, num_comp_vectors: 2 };
@@ -121,7 +121,7 @@ fn printed(attr: &DeviceAttrEx, port: &PortAttr, gids: &[GidEntry], verbose: boo
     all + "\n"
 }
 
-/// The GIDs that a port's MAC address and IPv4 address become.
+/// Returns the GIDs derived from a port's MAC address and IPv4 address.
 fn rxe_gids(guid: Guid) -> [GidEntry; 2] {
     let [.., a, b, c, d] = [48, 32, 16, 0].map(|shift| (guid.0 >> shift) as u16);
     [
@@ -318,7 +318,7 @@ fn gids_print_by_type_and_link_layer() {
         text(&gid(1023, words, GidType::ROCE_V2), LinkLayer::ETHERNET),
         "\t\t\tGID[1023]:\t\tfe80::2:c903:10:2031, RoCE v2\n"
     );
-    // A type that rdma-core does not know, and an entry whose lower half is empty.
+    // A type unknown to rdma-core, and an entry whose lower half is empty.
     assert_eq!(text(&gid(3, words, GidType(7)), LinkLayer::ETHERNET), "");
     assert_eq!(text(&gid(3, [0xfe80, 0, 0, 0, 0, 0, 0, 0], GidType::ROCE_V2), LinkLayer::ETHERNET), "");
 }

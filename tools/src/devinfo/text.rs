@@ -1,4 +1,4 @@
-//! The text that `ibv_devinfo` prints of a device and its ports, from plain values.
+//! The text that `ibv_devinfo` prints for a device and its ports, from plain values.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -10,7 +10,7 @@ use verbs::{
 use super::names::{self, Bits, GidForm};
 use crate::ctext::Ntop;
 
-/// A device: the part that is always printed, and with `verbose` the rest.
+/// A device: the part that is always printed, plus the rest with `verbose`.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceText<'a> {
     /// Its name.
@@ -58,7 +58,7 @@ fn transport(transport: TransportType) -> &'static str {
     transport.name().unwrap_or("invalid transport")
 }
 
-/// Prints the original part. The numbers are C's `int`, which a driver can overflow.
+/// Prints the original part. Numbers are C's `int`, which a driver can overflow.
 fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     let cap_flags = attr.device_cap_flags.bits() as u32;
     writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
@@ -139,7 +139,7 @@ fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     }
 }
 
-/// Prints the bits of a mask, a line each, and the rest without a name.
+/// Prints the bits of a mask, one per line, then those without a name.
 fn flags(f: &mut Formatter<'_>, mask: u64, bits: &Bits) -> Result {
     let (names, unknown) = names::split(mask, bits);
     for name in names {
@@ -178,7 +178,7 @@ fn packet_pacing(f: &mut Formatter<'_>, caps: &PacketPacingCaps) -> Result {
     supported_qp(f, caps.qp_rate_limit_max, caps.supported_qpts, names::RAW_PACKET_UD_AND_RC)
 }
 
-/// Prints the types of queue pairs with a feature, if the device has any of it.
+/// Prints the types of queue pairs that support a feature, if the device has the feature at all.
 fn supported_qp(f: &mut Formatter<'_>, amount: u32, types: u32, bits: &Bits) -> Result {
     if amount == 0 {
         return Ok(());
@@ -211,7 +211,7 @@ fn cq_moderation(f: &mut Formatter<'_>, caps: &CqModerationCaps) -> Result {
     writeln!(f, "\t\tmax_cq_period:\t{} us\n", caps.max_cq_period)
 }
 
-/// A port: the part that is always printed, and with `verbose` the rest.
+/// A port: the part that is always printed, plus the rest with `verbose`.
 #[derive(Clone, Copy, Debug)]
 pub struct PortText<'a> {
     /// Its number, from 1.
@@ -273,7 +273,7 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
     Ok(())
 }
 
-/// An entry of a port's GID table; prints nothing for an entry that rdma-core leaves out.
+/// An entry of a port's GID table. Prints nothing for an entry that rdma-core omits.
 #[derive(Clone, Copy, Debug)]
 pub struct GidText<'a> {
     /// The entry.
@@ -298,12 +298,12 @@ impl Display for GidText<'_> {
     }
 }
 
-/// Returns how an entry is printed; `None` if half of it is empty, or its type unknown.
+/// Returns how an entry is printed; `None` if half of it is empty or its type is unknown.
 pub fn gid_form(entry: &GidEntry) -> Option<(GidForm, &'static str)> {
     if entry.gid.interface_id() == 0 { None } else { names::gid_form(entry.gid_type) }
 }
 
-/// The text before a flag's name.
+/// The indentation of a flag's name.
 const INDENT: &str = "\t\t\t\t\t";
 
 const UPPER_HALF: u64 = 0xffff_ffff_0000_0000;

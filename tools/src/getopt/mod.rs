@@ -1,11 +1,11 @@
-//! [`Getopt`]: command lines, parsed like GNU `getopt_long(3)`, with exactly its messages.
+//! [`Getopt`]: command lines, parsed like GNU `getopt_long(3)` with exactly its messages.
 //!
-//! Scripts rely on details that other parsers do differently: clustered flags (`-ev`), attached
+//! Scripts rely on details that other parsers treat differently: clustered flags (`-ev`), attached
 //! values (`-drxe0`), abbreviated long options (`--ib-d rxe0`), options after operands, the wording
-//! of every complaint. Options are returned one at a time, in order, because a program may act on
-//! one before it reads the next.
+//! of every complaint. Options are returned one at a time and in order, because a program may act
+//! on one before it reads the next.
 //!
-//! Without long options it is `getopt(3)`, to which the second dash of `--help` is a letter.
+//! Without long options it is `getopt(3)`, which treats the second dash of `--help` as a letter.
 //!
 //! Not copied, because none of these programs uses them: optional values, `-W`, `getopt_long_only`.
 
@@ -23,8 +23,8 @@ pub struct Long {
     pub has_arg: bool,
     /// The letter of the short option that it stands for.
     pub val: u8,
-    /// Whether C's program lacks this option. Only its full name is accepted, so that abbreviations
-    /// and the messages about them stay the same.
+    /// Whether C's program lacks this option. Only the full name is accepted, so that abbreviations
+    /// and their messages stay the same.
     pub extension: bool,
 }
 
@@ -39,7 +39,7 @@ impl Long {
         Self { name, has_arg: true, val, extension: false }
     }
 
-    /// A flag that C's program does not have.
+    /// A flag that C's program lacks.
     pub const fn extension(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: true }
     }
@@ -48,19 +48,19 @@ impl Long {
 /// The options of a program.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The letters, as C writes them: `"d:i:lv"`, a colon after those that take a value.
+    /// The letters in C's notation: `"d:i:lv"`, with a colon after each letter that takes a value.
     pub short: Cow<'static, str>,
-    /// The long ones.
+    /// The long options.
     pub long: Cow<'static, [Long]>,
 }
 
 impl Spec {
-    /// Returns the options of a program that lists its letters apart from its long options.
+    /// Returns the options of a program whose letters and long options are listed separately.
     pub const fn new(short: &'static str, long: &'static [Long]) -> Self {
         Self { short: Cow::Borrowed(short), long: Cow::Borrowed(long) }
     }
 
-    /// Returns the options of a program in which each letter has a long option.
+    /// Returns the options of a program that has a long option for each letter.
     pub fn of(long: impl IntoIterator<Item = Long>) -> Self {
         let long: Vec<Long> = long.into_iter().collect();
         let letters = long.iter().filter(|option| !option.extension);
@@ -77,11 +77,11 @@ impl Spec {
 pub struct Opt {
     /// Its letter.
     pub val: u8,
-    /// Its value; empty for one that takes none.
+    /// Its value; empty if it takes none.
     pub arg: OsString,
 }
 
-/// An error in an option: GNU's sentence, as bytes because it quotes the argument.
+/// An error in an option: GNU's message, in bytes because it quotes the argument.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Misuse(pub Vec<u8>);
 
@@ -91,7 +91,7 @@ impl fmt::Debug for Misuse {
     }
 }
 
-/// A command line while it is read.
+/// A command line being parsed.
 #[derive(Clone, Debug)]
 pub struct Getopt {
     spec: Spec,
@@ -106,7 +106,7 @@ pub struct Getopt {
 }
 
 impl Getopt {
-    /// Starts to read `args`, which lack the program's name. Messages begin with `program`.
+    /// Starts parsing `args`, which exclude the program's name. Messages begin with `program`.
     ///
     /// With `posixly_correct` (C: the environment variable `POSIXLY_CORRECT`) the first operand
     /// ends the options.
@@ -115,7 +115,7 @@ impl Getopt {
         Self { spec, program, args, next, cluster, operands, posixly_correct }
     }
 
-    /// Returns the next option or its error; `None` at the end of the options.
+    /// Returns the next option or error; `None` at the end of the options.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Result<Opt, Misuse>> {
         if self.cluster.is_empty() {
@@ -139,7 +139,7 @@ impl Getopt {
         Some(self.short())
     }
 
-    /// Returns the operands in order, after [`next`](Self::next) has returned `None`.
+    /// Returns the operands in order, once [`next`](Self::next) has returned `None`.
     pub fn into_operands(self) -> Vec<OsString> {
         self.operands
     }
@@ -154,7 +154,7 @@ impl Getopt {
         self.operands.extend(self.args.drain(self.next..));
     }
 
-    /// Reads the next letter of the cluster.
+    /// Parses the next letter of the cluster.
     fn short(&mut self) -> Result<Opt, Misuse> {
         let val = self.cluster.remove(0);
         let known = self.spec.short.bytes().position(|letter| letter == val && val != b':');
@@ -173,7 +173,7 @@ impl Getopt {
         }
     }
 
-    /// Reads a long option; `typed` follows the two dashes.
+    /// Parses a long option; `typed` is the text after the two dashes.
     fn long(&mut self, typed: &[u8]) -> Result<Opt, Misuse> {
         let (name, glued) = match typed.iter().position(|&byte| byte == b'=') {
             Some(at) => (&typed[..at], Some(&typed[at + 1..])),
@@ -201,7 +201,7 @@ impl Getopt {
         Ok(Opt { val: option.val, arg })
     }
 
-    /// Finds the option with this name, or the only one that begins with it. The error lists the
+    /// Finds the option with this name, or the only one that begins with it. The error lists all
     /// options that begin with it.
     fn find(&self, name: &[u8]) -> Result<Long, Vec<&'static str>> {
         if let Some(option) = self.spec.long.iter().find(|option| option.name.as_bytes() == name) {

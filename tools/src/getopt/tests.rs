@@ -1,4 +1,4 @@
-//! The expected results were observed with glibc 2.36's `getopt_long` and rdma-core's programs.
+//! Expected results come from glibc 2.36's `getopt_long` and rdma-core's programs.
 
 use super::*;
 
@@ -75,7 +75,7 @@ fn long_options_may_be_abbreviated_while_they_stay_unique() {
         &["prog: option '--ib=x' is ambiguous; possibilities: '--ib-dev' '--ib-port'"],
         &[],
     );
-    // The empty name is an abbreviation of every option that C has.
+    // The empty name abbreviates every option that C has.
     assert_read(
         &["--=x"],
         &["prog: option '--=x' is ambiguous; possibilities: '--port' '--ib-dev' '--ib-port' '--list' \

@@ -1,4 +1,4 @@
-//! [`Dest`]: the address of a peer, and its form on the wire.
+//! [`Dest`]: the address of a peer and its wire format.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use crate::ctext::Ntop;
 /// The address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
-    /// Its port's local id; 0 on RoCE.
+    /// The LID of its port; 0 on RoCE.
     pub lid: u16,
-    /// Its queue pair's number.
+    /// Its queue pair number.
     pub qpn: u32,
-    /// The number of the first packet that it sends.
+    /// The PSN of its first packet.
     pub psn: u32,
-    /// Its port's GID; zero if it uses none.
+    /// The GID of its port; zero if it uses none.
     pub gid: Gid,
 }
 
-/// The length of the message that peers exchange: `lid:qpn:psn:gid` in hexadecimal, and a zero.
+/// The length of the message that peers exchange: `lid:qpn:psn:gid` in hexadecimal and a zero byte.
 ///
 /// ```text
 /// 0000:000011:db74eb:00000000000000000000ffff0a090901\0
@@ -27,7 +27,7 @@ pub struct Dest {
 pub const WIRE_LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
 
 impl Dest {
-    /// The address in place of one that there is not: all zeros.
+    /// The placeholder for a missing address: all zeros.
     pub const NONE: Self = Self { lid: 0, qpn: 0, psn: 0, gid: Gid::ZERO };
 
     /// Returns the message.
@@ -40,7 +40,7 @@ impl Dest {
         wire
     }
 
-    /// Parses a received message; `None` if it has another form.
+    /// Parses a received message; `None` if it is malformed.
     pub fn from_wire(wire: &[u8; WIRE_LEN]) -> Option<Self> {
         let text = str::from_utf8(wire.split(|&byte| byte == 0).next()?).ok()?;
         let mut fields = text.split(':');
@@ -52,7 +52,7 @@ impl Dest {
     }
 }
 
-/// Parses a number without a sign, which `from_str_radix` alone would accept.
+/// Parses a number without a sign, which `from_str_radix` would accept.
 pub(super) fn hex(digits: &str) -> Option<u128> {
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u128::from_str_radix(digits, 16).ok()
@@ -107,7 +107,7 @@ mod tests {
         for wire in [[0; WIRE_LEN], [b':'; WIRE_LEN], [b'0'; WIRE_LEN], [0xff; WIRE_LEN]] {
             assert_eq!(Dest::from_wire(&wire), None, "{wire:?}");
         }
-        // A peer whose zero got lost, and one with more than 24 bits.
+        // A peer whose zero byte was lost, and a number of more than 24 bits.
         assert_eq!(variant(WIRE_LEN - 1, b'0'), None);
         assert_eq!(Dest::from_wire(b"007:1000000:db74eb:00000000000000000000ffff0a090901\0"), None);
     }

@@ -1,23 +1,22 @@
-//! [`Message`]: the one buffer of all messages, posted raw; [`Endpoint`]: the queue pairs that
+//! [`Message`]: the single buffer of all messages, posted raw; [`Endpoint`]: the queue pairs that
 //! exchange it.
 //!
 //! As in C, all posted receives and the send use the same bytes: the program measures time, and
-//! `--chk` checks that the received bytes are those sent. Safe posting would need a buffer for each
-//! request, so this module posts raw requests.
+//! `--chk` checks that the received bytes match the sent ones. Safe posting would need a buffer for
+//! each request, so this module posts raw requests.
 //!
 //! # Safety
-//! - The buffer is mapped once and never unmapped, so the device can reach freed memory at no time:
-//!   neither when a queue pair cannot be destroyed, nor when it is dropped with posted receives.
-//! - No reference to the buffer exists once the device knows it. It is a bare address; `--chk` and
-//!   `--verify` access its bytes one by one, volatile, so that a peer that writes at the wrong time
-//!   corrupts the message and nothing else.
-//! - A message in device memory has elements whose addresses are offsets in that memory, which is
-//!   no memory of this process. It is never posted inline, which would read the process's own
-//!   memory.
+//! - The buffer is mapped once and never unmapped, so the device cannot reach freed memory: neither
+//!   when a queue pair cannot be destroyed nor when it is dropped with posted receives.
+//! - No reference to the buffer exists once the device knows it. It is a bare address. `--chk` and
+//!   `--verify` access its bytes one by one, volatile, so a peer that writes at the wrong time
+//!   corrupts only the message.
+//! - A message in device memory has elements whose addresses are offsets in that memory, not
+//!   addresses of this process. It is never posted inline, which would read this process's memory.
 //! - Sends and receives overlap on purpose: the device may write a message while it still reads the
-//!   previous one from the same bytes. Both are the device's accesses, and at worst corrupt the
+//!   previous one from the same bytes. Both accesses are the device's and at worst corrupt the
 //!   message.
-//! - The `wr_id`s of all work requests have their top bit clear.
+//! - The top bit of every work request's `wr_id` is clear.
 
 #![allow(unsafe_code)]
 
@@ -30,7 +29,7 @@ use verbs::{
     SendFlags, SendOp, SendWr, Sge, Srq, UdAddr,
 };
 
-/// The `wr_id` of receives, as in C: the number is printed when a request fails.
+/// The `wr_id` of receives, as in C: it is printed if a request fails.
 pub const RECV_WRID: u64 = 1;
 
 /// The `wr_id` of sends.
@@ -39,8 +38,8 @@ pub const SEND_WRID: u64 = 2;
 /// The queue key of datagrams, as in C.
 pub const QKEY: u32 = 0x1111_1111;
 
-/// Memory for one message and the header in front of a received one, never unmapped. Offsets are
-/// those in the message.
+/// Memory for one message and the header in front of a received one, never unmapped. Offsets count
+/// from the start of the message.
 #[derive(Debug)]
 pub struct Buffer {
     /// The first byte of the header.
@@ -51,7 +50,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Maps page-aligned memory for a header and a message of these lengths, filled with a byte.
+    /// Maps page-aligned memory for a header and a message of these lengths, filled with `byte`.
     ///
     /// # Errors
     /// Any error of `mmap(2)`; notably `ENOMEM`.
@@ -70,7 +69,7 @@ impl Buffer {
     /// # Errors
     /// Any error of [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
     pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
-        // SAFETY: the bytes stay mapped for ever, and nothing refers to them.
+        // SAFETY: the bytes stay mapped forever, and nothing refers to them.
         unsafe { pd.reg_mr(self.start, self.header + self.len, access) }
     }
 
@@ -100,14 +99,14 @@ impl Buffer {
         (0..self.header).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
     }
 
-    /// Fills the buffer with the bytes of one message: the pattern of its number.
+    /// Fills the buffer with the pattern of a message number.
     pub fn fill(&mut self, message: u32) {
         for at in 0..self.len {
             self.write(at, pattern(message, at));
         }
     }
 
-    /// Returns the index of the first byte that does not belong to this message, and the byte.
+    /// Returns the first byte that does not match this message, with its index.
     pub fn first_wrong(&self, message: u32) -> Option<(usize, u8)> {
         (0..self.len).map(|at| (at, self.read(at))).find(|(at, byte)| *byte != pattern(message, *at))
     }
@@ -118,24 +117,24 @@ impl Buffer {
     }
 }
 
-/// Registers all memory that this process has or will have, for implicit on-demand paging.
+/// Registers all present and future memory of this process, for implicit on-demand paging.
 ///
 /// # Errors
 /// Any error of [`Pd::reg_mr`].
 pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     debug_assert!(!access.is_remote());
     // SAFETY: the region has no remote rights, so the device reaches only the memory that this
-    // program's own work requests name: the buffer of an `Endpoint`, which stays mapped for ever.
+    // program's own work requests name: the buffer of an `Endpoint`, which stays mapped forever.
     unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
 }
 
-/// The buffer of all messages, registered, and its posting. In device memory, the buffer is only
-/// the program's copy.
+/// The registered buffer of all messages, and its posting. If the message is in device memory, the
+/// buffer is only the program's copy.
 #[derive(Debug)]
 pub struct Message {
     buffer: Buffer,
     mr: Mr,
-    /// The device memory that the region covers, instead of the buffer.
+    /// The device memory that the region covers in place of the buffer.
     dm: Option<Dm>,
     /// The header and the message.
     recv: Sge,
@@ -148,16 +147,16 @@ pub struct Message {
 pub enum To<'a> {
     /// The queue pair's peer.
     Peer,
-    /// A datagram queue pair: the path, and its number.
+    /// A datagram queue pair: the address handle and the queue pair number.
     Datagram(&'a Ah, u32),
-    /// A datagram queue pair and its queue key, with 32 bits for its completion.
+    /// A datagram queue pair with its queue key, and 32 bits of immediate data.
     WithImm(UdAddr<'a>, u32),
     /// The shared receive queue with this number, in the XRC domain of the queue pair's peer.
     Srq(u32),
 }
 
 impl Message {
-    /// Combines a buffer and its region.
+    /// Combines a buffer with its region.
     pub fn new(buffer: Buffer, mr: Mr) -> Self {
         let (length, header) = (buffer.len as u32, buffer.header as u32);
         let addr = buffer.start.expose_provenance() as u64;
@@ -166,18 +165,18 @@ impl Message {
         Self { buffer, mr, dm: None, recv, send }
     }
 
-    /// Combines a buffer without a header, device memory of its length, and the region that covers
-    /// all of that.
+    /// Combines a buffer without a header, device memory of the same length, and the region that
+    /// covers all of the device memory.
     pub fn in_device_memory(buffer: Buffer, mr: Mr, dm: Dm) -> Self {
         debug_assert_eq!(buffer.header, 0);
         let element = Sge { addr: 0, length: buffer.len as u32, lkey: mr.lkey() };
         Self { buffer, mr, dm: Some(dm), recv: element, send: element }
     }
 
-    /// Advises the device to fetch the message's pages now, for writing.
+    /// Advises the device to prefetch the message's pages for writing.
     ///
     /// # Errors
-    /// Any error of [`Pd::advise_mr`]; notably `EOPNOTSUPP` if the device takes no advice.
+    /// Any error of [`Pd::advise_mr`]; notably `EOPNOTSUPP` if the device does not support advice.
     pub fn prefetch(&self, pd: &Pd) -> Result<()> {
         pd.advise_mr(Advice::PREFETCH_WRITE, AdviseFlags::FLUSH, &[self.send])
     }
@@ -187,7 +186,7 @@ impl Message {
         &mut self.buffer
     }
 
-    /// Copies the buffer to the device memory, if the message is there.
+    /// Copies the buffer to the device memory, if there is any.
     ///
     /// # Errors
     /// Any error of [`Dm::copy_to`].
@@ -197,7 +196,7 @@ impl Message {
         dm.copy_to(0, &bytes)
     }
 
-    /// Copies the device memory to the buffer, if the message is there.
+    /// Copies the device memory to the buffer, if there is any.
     ///
     /// # Errors
     /// Any error of [`Dm::copy_from`].
@@ -214,22 +213,22 @@ impl Message {
         (self.mr, self.dm)
     }
 
-    /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
+    /// Posts up to `count` receives. Returns how many were accepted and the error that stopped it.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
-        // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
-        // which no reference exists, or device memory; its `wr_id` has its top bit clear.
+        // SAFETY: the element of each request covers device memory, or the buffer, which stays
+        // mapped forever and to which no reference exists. The top bit of its `wr_id` is clear.
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
     /// As [`post_recv`](Self::post_recv), to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
-        // SAFETY: the element of each request covers the buffer, which stays mapped for ever and to
-        // which no reference exists, or device memory; its `wr_id` has its top bit clear.
+        // SAFETY: the element of each request covers device memory, or the buffer, which stays
+        // mapped forever and to which no reference exists. The top bit of its `wr_id` is clear.
         self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
     }
 
-    /// Hands receives to `post`, in batches. Their element covers the buffer, and their `wr_id` has
-    /// its top bit clear.
+    /// Passes receives to `post` in batches. Their element covers the buffer, and the top bit of
+    /// their `wr_id` is clear.
     fn post_batches(
         &self,
         count: u32,
@@ -267,40 +266,40 @@ impl Message {
         };
         let flags = if self.dm.is_some() { flags.difference(SendFlags::INLINE) } else { flags };
         let wr = SendWr { wr_id: wr_id.into(), op, sge: std::slice::from_ref(&self.send), flags };
-        // SAFETY: the element covers the buffer, which stays mapped for ever and to which no
-        // reference exists, so that it is readable memory of this process if the message is inline;
-        // or it covers device memory, and the message is not inline. The `wr_id` has 32 bits, so
-        // that its top bit is clear.
+        // SAFETY: the element covers the buffer, which stays mapped forever and to which no
+        // reference exists, so it is readable memory of this process if the message is inline.
+        // Otherwise it covers device memory, and the message is not inline. The `wr_id` has 32
+        // bits, so its top bit is clear.
         unsafe { qp.post_send(&[wr]) }
     }
 }
 
-/// The queue pairs, the receive queue that they share if there is one, and the message.
+/// The queue pairs, their shared receive queue if there is one, and the message.
 #[derive(Debug)]
 pub struct Endpoint<S: State> {
     qps: Vec<Qp<S>>,
     srq: Option<Srq>,
     message: Message,
     flags: SendFlags,
-    /// The destination of datagrams: the path, and the peer's queue pair number.
+    /// The destination of datagrams: the address handle and the peer's queue pair number.
     peer: Option<(Ah, u32)>,
 }
 
-/// The steps to RTR and RTS of one queue pair.
+/// The attributes for one queue pair's transitions to RTR and RTS.
 pub type Steps = (RtrAttr, RtsAttr);
 
 impl Endpoint<Init> {
-    /// Combines queue pairs, of which there is one without a shared receive queue, and a message.
+    /// Combines queue pairs and a message. Without a shared receive queue there is one queue pair.
     pub fn new(qps: Vec<Qp<Init>>, srq: Option<Srq>, message: Message) -> Self {
         let inline = qps.iter().all(|qp| qp.cap().max_inline_data >= message.send.length);
         let flags = if inline { SendFlags::SIGNALED | SendFlags::INLINE } else { SendFlags::SIGNALED };
         Self { qps, srq, message, flags, peer: None }
     }
 
-    /// Connects each queue pair to its peer. Datagrams need [`address`](Endpoint::address) as well.
+    /// Connects each queue pair to its peer. Datagrams also need [`address`](Endpoint::address).
     ///
     /// # Errors
-    /// A step to RTR or RTS fails: C's message, and any error of the modify verb.
+    /// A transition to RTR or RTS fails: C's message, and any error of the modify verb.
     pub fn connect(self, steps: &[Steps]) -> Result<Endpoint<Rts>, (String, Error)> {
         let Self { qps, srq, message, flags, peer } = self;
         let connect = |(index, (qp, (rtr, rts))): (usize, (Qp<Init>, &Steps))| {
@@ -317,8 +316,8 @@ impl Endpoint<Init> {
 }
 
 impl<S: State> Endpoint<S> {
-    /// The queue pair numbers, by which peers address them, and the first packet sequence number
-    /// that each sends, drawn from the system's random source.
+    /// Returns the number and the first PSN of each queue pair. The PSN is drawn from the
+    /// system's random source.
     pub fn numbers(&self) -> impl Iterator<Item = (u32, u32)> {
         self.qps.iter().map(|qp| (qp.qp_num(), qp.psn()))
     }
@@ -336,7 +335,7 @@ impl<S: State> Endpoint<S> {
 }
 
 impl<S: CanPostRecv> Endpoint<S> {
-    /// Posts up to `count` receives; returns how many were accepted, and the error that ended them.
+    /// Posts up to `count` receives. Returns how many were accepted and the error that stopped it.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
         match (&mut self.srq, &mut self.qps[..]) {
             (Some(srq), _) => self.message.post_srq_recv(srq, count),
@@ -347,18 +346,17 @@ impl<S: CanPostRecv> Endpoint<S> {
 }
 
 impl Endpoint<Rts> {
-    /// Makes messages datagrams to this peer.
+    /// Directs messages to this peer as datagrams.
     pub fn address(&mut self, ah: Ah, remote_qpn: u32) {
         self.peer = Some((ah, remote_qpn));
     }
 
-    /// The number of queue pairs.
+    /// Returns the number of queue pairs.
     pub fn qps(&self) -> usize {
         self.qps.len()
     }
 
-    /// Returns the index of the queue pair with a number. There is nothing to find without a shared
-    /// receive queue.
+    /// Returns the index of the queue pair with this number; `None` without a shared receive queue.
     #[inline]
     pub fn find_qp(&self, qp_num: u32) -> Option<usize> {
         if self.srq.is_none() {
@@ -384,7 +382,7 @@ impl Endpoint<Rts> {
     }
 }
 
-/// Returns a byte of a message, which differs between messages and between places.
+/// Returns a byte of a message's pattern, which varies with the message and the position.
 fn pattern(message: u32, at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ message.wrapping_mul(0x85eb_ca6b);
     (mixed.wrapping_mul(0xc2b2_ae35) >> 24) as u8

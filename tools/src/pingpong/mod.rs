@@ -1,18 +1,18 @@
 //! `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong`, `ibv_srq_pingpong` and
-//! `ibv_xsrq_pingpong`: messages back and forth over a reliable connection, an unreliable one, as
-//! datagrams, over connections that share a receive queue, and over XRC.
+//! `ibv_xsrq_pingpong`: messages back and forth over a reliable connection, an unreliable one,
+//! datagrams, connections that share a receive queue, and XRC.
 //!
-//! The first four are one program in four variants: [`Program`] names the differences. The last one
-//! shares its command line and its message with them.
+//! The first four are one program in four variants, whose differences [`Program`] lists. The last
+//! one shares their command line and message.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`options`] | the programs and their command lines |
 //! | [`setup`] | from the device to the queue pair |
-//! | [`dest`], [`exchange`] | addresses of two peers, and their exchange, as in rdma-core |
-//! | [`peer`] | the end of the other side, noticed |
+//! | [`dest`], [`exchange`] | addresses of two peers and their exchange, as in rdma-core |
+//! | [`peer`] | detection of the other side's end |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
-//! | [`run`], [`stamps`] | the messages, and their time |
+//! | [`run`], [`stamps`] | the messages and their timing |
 //! | [`xsrq`] | `ibv_xsrq_pingpong` |
 //!
 //! # References
@@ -44,7 +44,7 @@ use peer::Peer;
 use run::Summary;
 use setup::Setup;
 
-/// Runs a program: takes the command line, returns the exit status.
+/// Runs a program with its command line and returns the exit status.
 pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
     let name = args.next().unwrap_or_else(|| program.name().into());
     let mut console = Console::new(name.clone());
@@ -78,7 +78,7 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     for local in &local {
         let mut said = local.to_string();
         if options.program == Program::Ud {
-            // As in C, for the local address only.
+            // As in C, only for the local address.
             said = said.replacen(", GID", ": GID", 1);
         }
         console.say(format_args!("  local address:  {said}\n"));
@@ -119,7 +119,7 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     close(setup, endpoint, console)
 }
 
-/// Returns the port, and the address at which the peer reaches each queue pair.
+/// Returns the port and the address of each queue pair.
 fn local_addresses(
     setup: &Setup,
     endpoint: &Endpoint<Init>,
@@ -130,7 +130,7 @@ fn local_addresses(
         console.complain("Couldn't get port info");
         console.because(error)
     })?;
-    // As in C, datagrams go to a port without a local id as well.
+    // As in C, datagrams may go to a port without a LID.
     if options.program != Program::Ud && port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
         console.complain("Couldn't get local LID");
         return Err(console.because(NO_LID));
@@ -153,8 +153,8 @@ fn local_addresses(
     Ok((port, local))
 }
 
-/// Finds the peer, and connects to its queue pairs. The server connects before it answers, so that
-/// a client never sends to a queue pair that is not ready.
+/// Exchanges addresses with the peer and connects to its queue pairs. The server connects before it
+/// replies, so a client never sends to a queue pair that isn't ready.
 fn meet(
     setup: &Setup,
     endpoint: Endpoint<Init>,
@@ -202,7 +202,7 @@ fn connect(
     remote: &[Dest],
     options: &Options,
 ) -> Result<Endpoint<Rts>, (String, Error)> {
-    // As in C, the first address has the GID of all.
+    // As in C, the first address's GID applies to all.
     let gid = remote[0].gid;
     let grh = (gid.interface_id() != 0).then(|| GlobalRoute {
         dgid: gid,
@@ -235,8 +235,8 @@ fn connect(
     Ok(endpoint)
 }
 
-/// Reports which `-g` to use if the connection failed for lack of one: every RoCE connection needs
-/// it.
+/// Suggests which `-g` to use if the connection failed without one, because every RoCE connection
+/// needs it.
 fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options, console: &mut Console) {
     let missing = match options.gid_idx {
         None => "this side",
@@ -253,7 +253,7 @@ fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options
     console.reason(format_args!("an Ethernet port needs a GID on both sides: give {missing} -g{example}"));
 }
 
-/// Destroys all objects, and reports those that the kernel refuses to destroy.
+/// Destroys all objects, reporting those that the kernel refuses to destroy.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, base_pd, cq, timestamp_mask: _ } = setup;
     let (qps, srq, message, ah) = endpoint.into_parts();
@@ -293,9 +293,9 @@ fn page_size() -> usize {
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
 }
 
-/// The reason for a port without a local id.
+/// The reason why a port has no LID.
 const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
-/// The byte that `--chk` writes at the start of each page and expects there: in C the page's
-/// number, modulo the size of a byte.
+/// The byte that `--chk` writes at the start of each page and expects there: in C the page number
+/// modulo 256.
 const FIRST_OF_PAGE: u8 = 0;

@@ -1,9 +1,9 @@
-//! [`Peer`]: the other side's process, as its TCP connection shows it.
+//! [`Peer`]: the other side's process, observed through its TCP connection.
 //!
 //! A side that waits for a message sends nothing, and a reliable connection with nothing to
-//! acknowledge notices nothing: C's programs wait for ever when the other one is killed while it
-//! has the message, and those for datagrams and unreliable connections whenever it is killed. The
-//! kernel closes the TCP connection of a process that ends, whatever ended it.
+//! acknowledge detects nothing. C's programs therefore wait forever if the other side is killed
+//! while it has the message; over datagrams and unreliable connections, whenever it is killed. The
+//! kernel closes a process's TCP connection however the process ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,33 +14,33 @@ use crate::console::{Console, Failed};
 /// The other side's process.
 #[derive(Debug)]
 pub struct Peer {
-    /// The connection, if the other side keeps it.
+    /// The connection, if the other side keeps it open.
     stream: Option<TcpStream>,
-    /// The time at which the other side's end was noticed.
+    /// The time when the end of the other side was detected.
     ended: Option<Instant>,
 }
 
 impl Peer {
-    /// The client of a server that has read "done": tells it that this side keeps the connection.
+    /// Returns the client, for a server that has read its "done". Offers to keep the connection.
     pub(super) fn of_client(mut stream: TcpStream) -> Self {
         let keeps = stream.write_all(STAY).is_ok() && says_stay(&mut stream);
         Self::with(keeps.then_some(stream))
     }
 
-    /// The server of a client that has written "done". C's closes the connection then.
+    /// Returns the server, for a client that has written "done". C's client closes the connection.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
         Self::with(keeps.then_some(stream))
     }
 
     fn with(stream: Option<TcpStream>) -> Self {
-        // A connection that would block cannot be asked.
+        // A blocking connection cannot be checked.
         let stream = stream.filter(|stream| stream.set_nonblocking(true).is_ok());
         Self { stream, ended: None }
     }
 
-    /// Looks whether to wait any longer. A peer that closed the connection before the first
-    /// message, as C's do, is never missed.
+    /// Checks whether to keep waiting. A peer that closed the connection before the first message,
+    /// as C's programs do, never counts as gone.
     ///
     /// # Errors
     /// The other side ended [`GRACE`] ago, which has been reported.
@@ -56,8 +56,8 @@ impl Peer {
     }
 }
 
-/// Returns whether the process at the other end of a non-blocking connection has ended, or closed
-/// the connection. Data that it sent is left in place.
+/// Returns whether the process at the other end of a non-blocking connection has ended or closed
+/// the connection. Data from the peer is left in place.
 pub(super) fn has_ended(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
         Ok(count) => count == 0,
@@ -72,14 +72,14 @@ fn says_stay(stream: &mut TcpStream) -> bool {
     read.is_ok() && &said == STAY
 }
 
-/// The last words of the other side: what its device sent before it ended is polled within this
-/// time, and a request that it will never acknowledge fails with the device's own reason.
+/// The time that remains after the other side's end. Within it, the packets that its device sent
+/// are polled, and a request that it will never acknowledge fails with the device's reason.
 pub const GRACE: Duration = Duration::from_secs(3);
 
-/// The reason of a program that misses its peer.
+/// The reason reported when the peer is gone.
 pub(super) const MISSED: &str = "the peer has ended, and nothing more came from it";
 
-/// A peer that neither speaks nor closes the connection is given up on, and is treated as C's.
+/// A peer that neither sends nor closes the connection for this long is treated as a C program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const STAY: &[u8; 5] = b"stay\0";
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns both ends of a connection: the client's, the server's.
+    /// Returns both ends of a connection: the client's, then the server's.
     fn connected() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("its number")).expect("a connection");

@@ -1,4 +1,4 @@
-//! The messages back and forth, and their time.
+//! The messages back and forth, and their timing.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -29,18 +29,18 @@ struct Game<'a> {
     scnt: u32,
     /// Messages received.
     rcnt: u32,
-    /// With `--verify`: the number of the next message that this side sends. The peer's messages
-    /// have the numbers between.
+    /// With `--verify`: the number of this side's next message. The numbers between belong to the
+    /// peer's messages.
     verify: Option<u32>,
     /// With `-t`.
     stamps: Option<Stamps>,
 }
 
-/// A failure: C's sentence, and the reason.
+/// A failure: C's message and the reason.
 type Trouble = (String, String);
 
-/// Plays until every message has gone both ways, and returns the time; with `-t`, also the times
-/// between messages. All receives must be posted; the side that begins has not sent yet.
+/// Runs the ping-pong and returns its duration; with `-t`, also the times between messages. All
+/// receives must be posted, and the first send must not be.
 ///
 /// # Errors
 /// A verb, a completion or the check of a message fails; the failure has been reported.
@@ -102,7 +102,7 @@ pub fn play(
         for (wc, time) in wcs[..count].iter().zip(&times) {
             game.take(wc, *time).map_err(|(line, reason)| {
                 console.complain(line);
-                // As in C, which reads timestamps in a loop of its own.
+                // As in C, which reads timestamps in a separate loop.
                 if options.program == Program::Rc && !options.timestamps {
                     console.complain(format_args!("parse WC failed {count}"));
                 }
@@ -113,8 +113,9 @@ pub fn play(
     Ok((start.elapsed(), game.stamps))
 }
 
-/// Copies completions and their timestamps, and returns their number. C's program fails, with the
-/// status `ENOENT`, where the completion of an event was polled with the one before; ours does not.
+/// Copies completions and their timestamps and returns their number. C's program fails with the
+/// status `ENOENT` if the completion of an event was already polled with the previous one; ours
+/// does not.
 fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
     let mut completions = cq.poll();
     let mut count = 0;
@@ -127,8 +128,8 @@ fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
     count
 }
 
-/// Sleeps until something completes, and requests the next notification. While nothing does, calls
-/// `look` from time to time.
+/// Sleeps until a completion arrives, then requests the next notification. Calls `look` from time
+/// to time while it waits.
 pub(super) fn wait_for_event(
     channel: &CompChannel,
     cq: &mut Cq,
@@ -157,7 +158,7 @@ pub(super) fn wait_for_event(
 }
 
 impl Game<'_> {
-    /// Handles a completion and its timestamp, and sends the next message when it is this side's
+    /// Handles a completion and its timestamp, and sends the next message if it is this side's
     /// turn.
     #[inline]
     fn take(&mut self, wc: &Wc, time: u64) -> Result<(), Trouble> {
@@ -202,8 +203,7 @@ impl Game<'_> {
         }
     }
 
-    /// Checks that the received message is the peer's message before our next one: the client's
-    /// answer, or the server's question.
+    /// Checks that the received message is the one that the peer sends before our next one.
     #[cold]
     fn look_at_message(&mut self, next: u32) -> Result<(), Trouble> {
         let message = next.wrapping_sub(1);
@@ -235,19 +235,19 @@ impl Game<'_> {
     }
 }
 
-/// C's sentence for a message that is not copied to device memory.
+/// C's message if copying to device memory fails.
 pub(super) const NOT_COPIED_TO: &str = "Copy to dm buffer failed";
 
-/// C's sentence for a message that is not copied from device memory.
+/// C's message if copying from device memory fails.
 pub(super) const NOT_COPIED_FROM: &str = "Copy from DM buffer failed";
 
-/// The number of polls without a completion, after which the program looks whether its peer ended.
+/// The number of empty polls after which the program checks whether its peer has ended.
 pub(super) const LOOK_EVERY: u32 = 1 << 14;
 
-/// The time without an event, after which it looks.
+/// The time without an event after which the program checks.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// Describes a work request that failed; `vendor` is the meaning of its vendor error.
+/// Describes a failed work request; `vendor` explains its vendor error.
 #[cold]
 fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
     let Wc { status, wr_id, .. } = wc;
@@ -273,18 +273,18 @@ fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
     (line, format!("{advice} ({})", vendor_err(wc, vendor)))
 }
 
-/// Returns the vendor error of a failed work request, with its meaning where that is public.
+/// Returns the vendor error of a failed work request, with its meaning if that is public.
 pub(super) fn vendor_err(wc: &Wc, meaning: Option<&str>) -> String {
     let number = format!("vendor_err {:#x}", wc.vendor_err);
     meaning.map_or(number.clone(), |meaning| format!("{number}, {meaning}"))
 }
 
-/// The number of bytes on the wire, and the rate, in the float types of C's program.
+/// The number of bytes on the wire and the rate, with the float types of C's program.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// The length of a message, in bytes.
     pub size: u32,
-    /// The number of times that it went back and forth.
+    /// The number of round trips.
     pub iters: u32,
     /// The duration.
     pub elapsed: Duration,
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_run_is_summed_up_as_c_does() {
-        // Lines that rdma-core 44 printed.
+        // rdma-core 44 printed these lines.
         assert_eq!(
             summary(4096, 1000, 5_562_310),
             "8192000 bytes in 5.56 seconds = 11.78 Mbit/sec\n1000 iters in 5.56 seconds = 5562.31 usec/iter\n"

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// The times between two received messages, in cycles of the clock behind the completions'
-/// timestamps. Printed as C's program does; nothing if there was no second message.
+/// The times between received messages, in cycles of the clock behind the completion timestamps.
+/// Printed as in C's program; prints nothing unless there were two messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
-    /// The bits of a timestamp that count: after the largest value, the clock starts at 0 again.
+    /// The valid bits of a timestamp, after which the clock wraps to 0.
     mask: u64,
     /// The timestamp of the last message.
     previous: Option<u64>,
@@ -18,9 +18,9 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Makes the statistics of a device with this `completion_timestamp_mask`.
+    /// Creates the statistics for a device with this `completion_timestamp_mask`.
     pub const fn new(mask: u64) -> Self {
-        // As in C, no time counts as shorter than 2³² cycles if all are longer.
+        // As in C, the minimum is capped at 2³² - 1 cycles.
         Self { mask, previous: None, max: 0, min: 0xffff_ffff, total: 0, count: 0 }
     }
 

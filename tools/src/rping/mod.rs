@@ -1,17 +1,17 @@
-//! `rping`: pings over a connection by address. The server reads the client's data, and writes it
-//! back into the client's memory.
+//! `rping`: pings over a connection made by address. The server reads the client's data and writes
+//! it back into the client's memory.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`options`] | the command line |
 //! | [`wire`] | the messages |
-//! | [`session`] | one connection, and the events that drive it |
+//! | [`session`] | one connection and the events that drive it |
 //! | [`setup`] | its queue pair, its memory, its establishment |
 //! | [`pings`] | the pings |
 //!
-//! A persistent server (`-P`) has a thread for each client. C's ends when one of its connections
-//! fails to be established; ours ends the connection alone. It serves [`CLIENTS`] at a time, and
-//! lets further ones wait.
+//! A persistent server (`-P`) has a thread for each client. C's server exits if one of its
+//! connections cannot be established; ours only ends that connection. It serves [`CLIENTS`] clients
+//! at a time, and others wait.
 //!
 //! # References
 //! `rping(1)`
@@ -34,14 +34,14 @@ use crate::getopt::Getopt;
 use options::{Options, SPEC};
 use session::{End, RESOLVE, Session, State, event_str, other};
 
-/// The number of clients that a persistent server serves at a time. Each takes a few descriptors,
-/// of which a process usually has 1024.
+/// The number of clients that a persistent server serves at a time. Each uses a few file
+/// descriptors, and the usual limit of a process is 1024.
 pub const CLIENTS: usize = 128;
 
-/// The number of requests that wait for a server.
+/// The number of requests that may wait for a server.
 const BACKLOG: u32 = 3;
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let name = args.next().unwrap_or_else(|| "rping".into());
     let mut console = Console::new(name.clone());
@@ -50,7 +50,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let ended = Options::parse(getopt, &mut console).and_then(|options| run(&options, &mut console));
     match ended {
         Ok(()) => 0,
-        // The low 8 bits, as an exit status has them.
+        // An exit status has 8 bits.
         Err(ret) => ret as u8,
     }
 }
@@ -115,7 +115,7 @@ fn run_server(
     served
 }
 
-/// Serves clients until a request cannot be taken.
+/// Serves clients until a request cannot be received.
 fn run_persistent_server(
     listener: &CmId,
     channel: &EventChannel,
@@ -139,7 +139,7 @@ fn run_persistent_server(
     }
 }
 
-/// Serves one of several clients. Its failures have been reported, and end nothing else.
+/// Serves one of several clients. A failure is reported and ends only this client.
 fn serve_client(id: Box<CmId>, channel: EventChannel, options: &Options, console: &mut Console) {
     let mut session = Session::new(options, id, channel, console);
     session.state = State::ConnectRequest;
@@ -156,7 +156,7 @@ fn serve_client(id: Box<CmId>, channel: EventChannel, options: &Options, console
     session.ends();
 }
 
-/// Waits for a client. Its id gets a channel of its own, so that what waits behind it waits still.
+/// Waits for a client. Its id gets a separate channel, so that requests behind it stay queued.
 fn next_client(
     listener: &CmId,
     channel: &EventChannel,
@@ -179,7 +179,7 @@ fn next_client(
                         "cma_event type {name} cma_id {child} (child)\nchild cma {child}\n"
                     ));
                 }
-                // A client that cannot be served is rejected, and the next one may be.
+                // A client that cannot be served is rejected; the next one may succeed.
                 let Ok(own) = create_event_channel(console) else { continue };
                 match id.migrate(&own) {
                     Ok(()) => return Ok((id, own)),
@@ -226,13 +226,13 @@ fn run_client(
 }
 
 impl Session<'_> {
-    /// Says with `-d` that the memory is released.
+    /// Prints with `-d` that the memory is released.
     fn ends(&mut self) {
         let at = format!("{:p}", &raw const *self);
         self.debug(format_args!("rping_free_buffers called on cb {at}\n"));
     }
 
-    /// Reports the end of a part of the program, unless C's program has exited by then.
+    /// Reports the end of a part of the program, unless C's program would have exited by then.
     fn gave_up(&mut self, what: &str, end: End) -> End {
         match end {
             End::Failed(ret) => {
@@ -245,13 +245,13 @@ impl Session<'_> {
     }
 }
 
-/// The number of clients that may still begin.
+/// The number of further clients that may start.
 struct Seats {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A client's part of it, which it gives back when it is dropped.
+/// A client's seat, returned when it is dropped.
 struct Seat(Arc<Seats>);
 
 impl Seats {
@@ -259,7 +259,7 @@ impl Seats {
         Self { free: Mutex::new(count), freed: Condvar::new() }
     }
 
-    /// Waits until there is one.
+    /// Waits for a free seat.
     fn take(seats: &Arc<Self>) -> Seat {
         let free = seats.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free =

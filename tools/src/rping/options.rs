@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::ctext::atoi;
 use crate::getopt::{Getopt, Spec};
 
-/// The letters. As in C, `-t` is taken with its value, and then misuse.
+/// The letters. As in C, `-t` is accepted with its value and then counts as misuse.
 pub const SPEC: Spec = Spec::new("a:I:Pp:C:S:t:scvVdq", &[]);
 
 /// The options.
@@ -19,17 +19,17 @@ pub struct Options {
     pub server: bool,
     /// The address to listen on or to connect to, with the port of `-p`.
     pub address: SocketAddr,
-    /// The address to connect from; `None` lets the routes choose.
+    /// The address to connect from; `None` to let routing choose.
     pub source: Option<SocketAddr>,
-    /// Whether the server serves any number of connections at a time, until it is killed.
+    /// Whether the server serves many connections at a time until it is killed.
     pub persistent: bool,
     /// Whether to print the data.
     pub verbose: bool,
-    /// Whether the client compares the data that comes back.
+    /// Whether the client compares the returned data.
     pub validate: bool,
     /// Whether to print each step.
     pub debug: bool,
-    /// Whether the queue pair is the program's own, which it moves itself.
+    /// Whether the program creates and modifies the queue pair itself.
     pub own_qp: bool,
     /// The length of the data, in bytes.
     pub size: usize,
@@ -41,7 +41,7 @@ impl Options {
     /// Reads a command line.
     ///
     /// # Errors
-    /// The exit status of misuse, which has been reported in C's words.
+    /// The exit status for misuse, which has been reported with C's message.
     pub fn parse(mut getopt: Getopt, console: &mut Console) -> Result<Self, i32> {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let mut options = Self {
@@ -128,7 +128,7 @@ impl Options {
     }
 }
 
-/// The console while the command line is read: `-d` counts from where it stands.
+/// The console during command line parsing: `-d` takes effect where it appears.
 struct Debug<'a> {
     on: bool,
     console: &'a mut Console,
@@ -142,7 +142,7 @@ impl Debug<'_> {
     }
 }
 
-/// Looks an address up.
+/// Looks up an address.
 fn host(name: &OsStr, console: &mut Console) -> Result<SocketAddr, i32> {
     lookup_host(name).map_err(|unresolved| {
         let text = unresolved.text();
@@ -156,13 +156,13 @@ fn usage(console: &mut Console) -> i32 {
     INVALID
 }
 
-/// The exit status of misuse, `EINVAL`.
+/// The exit status for misuse, `EINVAL`.
 const INVALID: i32 = 22;
 
-/// The shortest data, for the longest number of a ping.
+/// The shortest data, with room for the longest ping number.
 const MIN_SIZE: usize = 23;
 
-/// The length that data must be shorter than.
+/// The exclusive upper limit of the data's length.
 const LIMIT: usize = 64 * 1024;
 
 const USAGE: &str = "\

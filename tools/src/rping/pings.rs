@@ -10,7 +10,7 @@
 //!     │ ◄────────────────────────────────── "go ahead" │
 //! ```
 //!
-//! The "go ahead" of C's server is the message that it has, all zeros; its length alone counts.
+//! C's server sends the message it has, all zeros, as its "go ahead": only the length counts.
 
 use verbs::{Buf, Error, Exposed, RemoteMr, SendFlags, SendOp};
 
@@ -21,7 +21,7 @@ impl Session<'_> {
     /// Serves pings until the client ends the connection.
     ///
     /// # Errors
-    /// A failure, reported; the end of the connection is none.
+    /// A failure, which has been reported. The end of the connection does not count as one.
     pub(super) fn serve(&mut self) -> Result<(), End> {
         loop {
             if let Err(end) = self.serve_one() {
@@ -60,7 +60,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Pings the server as often as the options say.
+    /// Pings the server as often as the options request.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -71,7 +71,7 @@ impl Session<'_> {
             if let Err(end) = self.ping_once(number) {
                 return self.ended(end);
             }
-            // C's number is an int; it, too, wraps in a run without limit.
+            // C's number is an int, which also wraps in a run without limit.
             number = number.wrapping_add(1) & i32::MAX as u32;
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Returns the outcome of the pings, for the failure that ended them.
+    /// Returns the outcome of the pings after the failure that ended them.
     fn ended(&self, end: End) -> Result<(), End> {
         match end {
             End::Failed(_) if self.state == State::Disconnected => Ok(()),
@@ -133,7 +133,7 @@ impl Session<'_> {
         posted.map(|_| ()).map_err(|error| self.not_posted(&error))
     }
 
-    /// Returns the memory of a message. The last message may be on its way still.
+    /// Returns the memory for a message. The previous message may not have been sent yet.
     fn message(&mut self, info: RdmaInfo) -> Result<Buf, Error> {
         let mut message = match (self.buffers.sends.pop(), &self.objects) {
             (Some(message), _) => message,
@@ -144,7 +144,8 @@ impl Session<'_> {
         Ok(message)
     }
 
-    /// Posts a read or write of the server's data, to or from the memory that the client announced.
+    /// Posts a read into, or a write from, the server's data, with the memory that the client
+    /// announced.
     fn post_data(
         &mut self,
         what: &str,
@@ -154,7 +155,7 @@ impl Session<'_> {
         let Some(data) = self.buffers.data.take() else { return Err(End::Failed(-1)) };
         let (length, room) = (length as usize, data.len());
         if length > room {
-            // C's server posts it, and its device refuses the part beyond the memory.
+            // C's server posts it, and its device rejects the part beyond the memory.
             self.console.complain("cq completion failed status 4");
             self.console.reason(format_args!(
                 "{what}: the client announces {length} bytes, and this side has room for {room}: give both \
@@ -182,8 +183,8 @@ impl Session<'_> {
     }
 }
 
-/// Returns the data of a ping: its number in words, letters from one that moves on with each ping,
-/// and a zero at the end.
+/// Returns the data of a ping: its number as text, letters that shift by one with each ping, and a
+/// final zero.
 fn ping_data(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: u32 = 122 - 65 + 1;
     let mut data = format!("rdma-ping-{number}: ").into_bytes();
@@ -197,13 +198,13 @@ fn ping_data(number: u32, size: usize) -> Vec<u8> {
     data
 }
 
-/// Returns the text in front of the first zero.
+/// Returns the text before the first zero.
 fn text(data: &[u8]) -> String {
     let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
     String::from_utf8_lossy(&data[..end]).into_owned()
 }
 
-/// Returns the length of the text with its zero, which the server writes back.
+/// Returns the length of the text with its zero: the part that the server writes back.
 fn echo_length(data: &[u8]) -> u32 {
     let end = data.iter().position(|&byte| byte == 0).map_or(data.len(), |at| at + 1);
     u32::try_from(end).unwrap_or(u32::MAX)
@@ -220,7 +221,7 @@ mod tests {
         assert_eq!(text(&ping_data(57, 23)), "rdma-ping-57: zABCDEFG");
         assert_eq!(text(&ping_data(58, 23)), "rdma-ping-58: ABCDEFGH");
         assert_eq!(text(&ping_data(2_147_483_647, 23)), "rdma-ping-2147483647: ");
-        // 65 to 122: the letters, and what stands between them.
+        // 65 to 122: the letters and the characters between them.
         assert!(text(&ping_data(0, 100)).contains("XYZ[\\]^_`abc"));
         assert!(text(&ping_data(0, 100)).contains("xyzAB"));
     }

@@ -1,9 +1,9 @@
-//! [`Session`]: one connection of `rping`, and the events that drive it.
+//! [`Session`]: one connection of `rping` and the events that drive it.
 //!
-//! C's program has a thread for the connection manager's events and one for completions, which
-//! change a state and post a semaphore that the main thread waits for. Here one thread does all of
-//! it: [`Session::wait`] handles events until one of them posts, so that the same events lead to
-//! the same lines in the same order.
+//! C's program has one thread for connection manager events and one for completions. Both change a
+//! state and post a semaphore for the main thread. Here a single thread does all of this:
+//! [`Session::wait`] handles events until one of them posts, so that the same events print the same
+//! lines in the same order.
 //!
 //! ```text
 //!   event channel ──────┐                    state
@@ -26,12 +26,12 @@ use super::wire::RdmaInfo;
 use crate::cm::perror;
 use crate::console::Console;
 
-/// The steps of a connection and of a ping, with the numbers that C's messages have.
+/// The steps of a connection and of a ping, with the numbers from C's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum State {
     /// Nothing has happened.
     Idle = 1,
-    /// A client wants to connect.
+    /// A client requests a connection.
     ConnectRequest,
     /// The server's address is resolved.
     AddrResolved,
@@ -39,11 +39,11 @@ pub enum State {
     RouteResolved,
     /// The connection is established.
     Connected,
-    /// The client announces memory to be read.
+    /// The client has announced memory to be read.
     ReadAdv,
     /// The server has read it.
     ReadComplete,
-    /// The client announces memory to be written.
+    /// The client has announced memory to be written.
     WriteAdv,
     /// The server has written it.
     WriteComplete,
@@ -53,7 +53,7 @@ pub enum State {
     Error,
 }
 
-/// The end of a session, reported already.
+/// The end of a session; already reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A step failed with this return value of C's.
@@ -71,12 +71,12 @@ impl End {
     }
 }
 
-/// The queue pair and its neighbours.
+/// The queue pair and related objects.
 #[derive(Debug)]
 pub struct Objects {
-    /// The queue pair before the connection.
+    /// The queue pair before it is connected.
     pub init: Option<Qp<Init>>,
-    /// The queue pair of the connection.
+    /// The connected queue pair.
     pub qp: Option<Qp<Rts>>,
     /// The completion queue of both directions.
     pub cq: Cq,
@@ -89,7 +89,7 @@ pub struct Objects {
 /// The memory.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// The memory of messages to send; what is missing is on its way.
+    /// The memory of messages to send, excluding messages in flight.
     pub sends: Vec<Buf>,
     /// The server's data; `None` while the device reads or writes it.
     pub data: Option<Buf>,
@@ -104,23 +104,23 @@ pub struct Buffers {
 pub struct Session<'a> {
     pub(super) options: &'a Options,
     pub(super) console: &'a mut Console,
-    /// Before the id: a queue pair ends before its connection.
+    /// Declared before the id: a queue pair is dropped before its connection.
     pub(super) objects: Option<Objects>,
     pub(super) buffers: Buffers,
-    /// At a place of its own, which `-d` shows.
+    /// Boxed, because `-d` prints its address.
     pub(super) id: Box<CmId>,
     channel: EventChannel,
     pub(super) state: State,
-    /// The number of posts that no step has waited for.
+    /// The number of posts that no step has consumed.
     posts: usize,
-    /// Whether completions are handled; like C's thread, it ends with the first failure.
+    /// Whether completions are handled; as with C's thread, this ends with the first failure.
     completes: bool,
     /// The memory that the client announced last.
     pub(super) remote: RdmaInfo,
 }
 
 impl<'a> Session<'a> {
-    /// Begins a session of an id whose events come at a channel of its own.
+    /// Starts the session of an id with a separate event channel.
     pub fn new(options: &'a Options, id: Box<CmId>, channel: EventChannel, console: &'a mut Console) -> Self {
         Self {
             options,
@@ -155,10 +155,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits for the next post, and checks the state that it leaves.
+    /// Waits for the next post, then checks the resulting state.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); another state, which has been reported in these words.
+    /// As [`wait`](Self::wait), or another state, which has been reported with `words`.
     pub(super) fn wait_for(&mut self, wanted: State, words: &str) -> Result<(), End> {
         self.wait()?;
         if self.state == wanted {
@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         Err(End::Failed(-1))
     }
 
-    /// Waits until the end of the connection is confirmed, but not for a peer that is gone.
+    /// Waits until the end of the connection is confirmed, with a limit in case the peer is gone.
     pub(super) fn wait_for_end(&mut self) {
         let deadline = Instant::now() + CONFIRMED_WITHIN;
         while self.state != State::Disconnected {
@@ -179,9 +179,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Handles what has happened, or waits until something happens.
+    /// Handles pending events, or waits until there is one.
     fn step(&mut self, timeout: Option<Duration>) -> Result<(), End> {
-        // Completions first: those of a ping that is done come before the end of its connection.
+        // Completions first: those of a finished ping precede the end of its connection.
         if self.completes
             && let Some(objects) = &self.objects
         {
@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the handling of completions, as C's thread ends.
+    /// Stops handling completions, like the end of C's thread.
     fn stop(&mut self, line: &str, reason: &dyn fmt::Display) {
         self.completes = false;
         self.console.complain(line);
@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
             }
             EventKind::Established(_) => {
                 self.debug("ESTABLISHED\n");
-                // The server goes on with the first message, which may have come before.
+                // The server continues with the first message, which may have arrived earlier.
                 let state = if self.options.server { self.state } else { State::Connected };
                 self.post(state);
             }
@@ -276,7 +276,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Handles an event of the completion queue: arms it again, and takes all completions.
+    /// Handles an event of the completion queue: arms it again, then takes all completions.
     fn on_completions(&mut self) {
         let Some(objects) = &mut self.objects else { return };
         if let Err(error) = objects.cq.req_notify(false) {
@@ -284,7 +284,7 @@ impl<'a> Session<'a> {
         }
         while let Some(completed) = self.objects.as_mut().and_then(|objects| objects.cq.poll_one()) {
             if completed.status == WcStatus::WR_FLUSH_ERR {
-                // What is left belongs to a connection that has ended.
+                // The remaining completions belong to a connection that has ended.
                 self.completes = false;
                 continue;
             }
@@ -298,7 +298,7 @@ impl<'a> Session<'a> {
     /// Handles a completion.
     ///
     /// # Errors
-    /// It is a failure, or what it completes is; reported.
+    /// The completion or the message fails; the failure has been reported.
     fn on_completion(&mut self, completed: Completed) -> Result<(), ()> {
         if let Err(error) = completed.wc.ok() {
             self.console.complain(format_args!("cq completion failed status {}", completed.status.0));
@@ -372,16 +372,16 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Ends the connection. As long as the peer has not confirmed it, the queue pair acknowledges
-    /// what arrives: C's program moves it to the error state first, and rxe then drops an
-    /// acknowledgement that it owes.
+    /// Ends the connection. Until the peer has confirmed, the queue pair acknowledges incoming
+    /// packets. C's program moves it to the error state first, and rxe then drops a pending
+    /// acknowledgement.
     pub(super) fn disconnect(&mut self) {
-        // Refused where the peer has ended it, and where there is none.
+        // Fails if the peer has ended the connection or there is none.
         let _ = self.id.disconnect();
     }
 }
 
-/// Handles an event that ends the program or means nothing to it.
+/// Handles an event that either ends the program or is ignored.
 ///
 /// # Errors
 /// A failure, which has been reported.
@@ -413,8 +413,8 @@ pub(super) fn event_str(event: EventType) -> &'static str {
     event.name().unwrap_or("UNKNOWN EVENT")
 }
 
-/// The time-out of resolutions.
+/// The timeout of resolutions.
 pub(super) const RESOLVE: Duration = Duration::from_secs(2);
 
-/// The time within which a peer that lives confirms the end of a connection.
+/// The time within which a live peer confirms the end of a connection.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! The queue pair and the memory of a session, in C's order, because the first failure decides the
-//! message.
+//! The queue pair and the memory of a session. The steps follow C's order, because the first
+//! failure decides the message.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use super::session::{End, Objects, Session, State};
 use super::wire::RdmaInfo;
 use crate::cm::perror;
 
-/// The number of sends that may wait.
+/// The capacity of the send queue.
 const SQ_DEPTH: u32 = 16;
 
-/// The result of a step that reports its failure, with the return value of C's.
+/// The result of a step that reports its failure, with C's return value.
 type Step = core::result::Result<(), i32>;
 
 impl Session<'_> {
-    /// Creates the queue pair and the memory, and posts the first receive.
+    /// Creates the queue pair and the memory, then posts the first receive.
     ///
     /// # Errors
-    /// A call fails; reported.
+    /// A call fails, which has been reported.
     pub(super) fn set_up(&mut self) -> core::result::Result<(), End> {
         self.set_up_qp().map_err(|ret| self.failed("setup_qp failed", ret))?;
         let recv = self.set_up_buffers().map_err(|ret| self.failed("rping_setup_buffers failed", ret))?;
@@ -76,7 +76,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Creates a queue pair that the connection manager does not know, in INIT.
+    /// Creates a queue pair in INIT that the connection manager does not manage.
     fn create_own_qp(&mut self, pd: &Pd, init: &QpInit) -> core::result::Result<Qp<Init>, i32> {
         let qp = pd.create_qp(init).map_err(|error| {
             perror("ibv_create_qp", &error, self.console);
@@ -89,7 +89,7 @@ impl Session<'_> {
         })
     }
 
-    /// Registers the memory, and returns that of the message that comes first.
+    /// Registers the memory and returns the buffer for the first message.
     fn set_up_buffers(&mut self) -> core::result::Result<Buf, i32> {
         let size = self.options.size;
         let this = format!("{:p}", &raw const *self);
@@ -114,10 +114,10 @@ impl Session<'_> {
         Ok(recv)
     }
 
-    /// Accepts the client's request, and waits until the connection is established.
+    /// Accepts the client's request and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails; reported.
+    /// A call or the connection fails; the failure has been reported.
     pub(super) fn accept(&mut self) -> core::result::Result<(), End> {
         self.debug("accepting client connection request\n");
         let accepted = if self.options.own_qp {
@@ -145,10 +145,10 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Connects to the server, and waits until the connection is established.
+    /// Connects to the server and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails; reported.
+    /// A call or the connection fails; the failure has been reported.
     pub(super) fn connect(&mut self) -> core::result::Result<(), End> {
         let Some(objects) = &mut self.objects else { return Err(End::Failed(-1)) };
         let connected = if self.options.own_qp {
@@ -177,7 +177,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Moves the program's own queue pair to RTS with the connection's attributes.
+    /// Moves a queue pair that the program manages to RTS, with the connection's attributes.
     fn move_to_rts(&mut self) -> Result<ConnParam<'static>> {
         let gone = || Error::new("modify_qp", "", verbs::Errno::INVAL);
         let objects = self.objects.as_mut().ok_or_else(gone)?;

@@ -1,4 +1,4 @@
-//! [`RdmaInfo`]: the message in which a client announces memory, and the server's "go ahead".
+//! [`RdmaInfo`]: the message that announces a client's memory, or the server's "go ahead".
 //!
 //! ```text
 //!   address 8 │ key 4 │ length 4        16 bytes, in network order
@@ -31,7 +31,7 @@ impl RdmaInfo {
         bytes
     }
 
-    /// Reads a message; `None` for fewer bytes than it has.
+    /// Parses a message; `None` if it is too short.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (buf, rest) = bytes.split_first_chunk()?;
         let (rkey, rest) = rest.split_first_chunk()?;

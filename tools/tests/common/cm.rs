@@ -1,4 +1,4 @@
-//! Programs that connect by address, each with a soft device of its own.
+//! Programs that connect by address, each with a soft device.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,7 +10,7 @@ use verbs_tests::port;
 
 use super::{LIMIT, finish};
 
-/// A program that runs, and is killed with the test.
+/// A running program, killed at the end of the test.
 #[derive(Debug)]
 pub struct Program {
     child: Option<Child>,
@@ -41,8 +41,8 @@ impl Program {
         self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(Some(_))))
     }
 
-    /// Waits until it listens at a port, or has ended. The names of listeners of soft devices are
-    /// those of Unix sockets.
+    /// Waits until it listens on a port or has ended. Listeners of soft devices appear as names of
+    /// Unix sockets.
     pub fn wait_for_listener(&mut self, space: u16, port: u16, address: Ipv4Addr) {
         let name = format!("@verbs-soft/cm/2/{space:x}/{port}/{address}");
         let deadline = Instant::now() + LIMIT;
@@ -61,14 +61,14 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Fails if it has ended.
+            // Fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Two addresses of 127.0.0.0/8 for devices that no other test has: they are made of a free port.
+/// Returns two addresses of 127.0.0.0/8, derived from a free port so that no other test has them.
 pub fn two_addresses() -> [Ipv4Addr; 2] {
     let [high, low] = port::free().expect("a free port").to_be_bytes();
     [Ipv4Addr::new(127, 71, high, low), Ipv4Addr::new(127, 72, high, low)]

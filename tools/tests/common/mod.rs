@@ -1,4 +1,4 @@
-//! Programs that run to their end, which fails the test if it is late.
+//! Runs programs to their end; a late end fails the test.
 
 // Each test program uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 /// A limit far beyond the time of any program here on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program to its end. Its standard output is captured, unless the command redirects it.
+/// Runs a program to its end. Captures its standard output, unless the command redirects it.
 #[track_caller]
 pub fn run(command: &mut Command) -> Output {
     let child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for the end of a program, and returns the output of those of its streams that are pipes.
+/// Waits for the end of a program and returns its output, as far as its streams are pipes.
 ///
 /// # Panics
 /// The program does not end within [`LIMIT`]; it is killed first.
@@ -32,12 +32,12 @@ pub fn finish(mut child: Child, what: &str) -> Output {
         match child.try_wait().expect("the program's status") {
             Some(status) => break Some(status),
             None if Instant::now() > deadline => break None,
-            // No event announces its end that a wait with a limit could use.
+            // No event announces its end to a wait with a limit.
             None => thread::park_timeout(Duration::from_millis(2)),
         }
     };
     if ended.is_none() {
-        // Fails if it has ended in the meantime.
+        // Fails if the program has ended in the meantime.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -52,7 +52,7 @@ pub fn finish(mut child: Child, what: &str) -> Output {
     }
 }
 
-/// Reads a pipe to its end on a thread, so that a full pipe blocks no program.
+/// Reads a pipe to its end on a thread, so that a full pipe does not block the program.
 fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();

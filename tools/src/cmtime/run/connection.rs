@@ -1,4 +1,4 @@
-//! One connection: its parts of the steps.
+//! One connection: its part in each step.
 //!
 //! ```text
 //!   client  create_id ─ bind ─ resolve_addr ─ resolve_route ─ create_qp ─ init_qp ─ connect
@@ -31,9 +31,9 @@ pub(super) struct Conn {
 pub(super) struct End {
     qp: Held,
     pub(super) id: Option<CmId>,
-    /// The index of the peer that it connects to.
+    /// The index of the peer.
     peer: usize,
-    /// The number of further attempts to resolve.
+    /// The number of retries of resolution that remain.
     retries: i32,
     pub(super) has_disconnected: bool,
 }
@@ -41,7 +41,7 @@ pub(super) struct End {
 /// A queue pair in any state.
 #[derive(Debug, Default)]
 pub(super) enum Held {
-    /// There is none.
+    /// No queue pair.
     #[default]
     None,
     Reset(Qp<Reset>),
@@ -50,7 +50,7 @@ pub(super) enum Held {
     Rts(Qp<Rts>),
 }
 
-/// The objects of all queue pairs.
+/// The objects shared by all queue pairs.
 #[derive(Debug)]
 pub(super) struct Verbs {
     cq: Cq,
@@ -58,7 +58,7 @@ pub(super) struct Verbs {
 }
 
 impl End {
-    /// Returns the end of a connection with a peer that is yet to be made.
+    /// Returns the end of a new connection with a peer.
     pub(super) fn of(peer: usize) -> Self {
         Self { peer, ..Self::default() }
     }
@@ -115,7 +115,7 @@ impl Run {
         self.with_id(index, "rdma_resolve_route", |id, _| id.resolve_route(self.options.timeout));
     }
 
-    /// Calls a function of the connection's id, with the index of its peer.
+    /// Calls a function with the connection's id and the index of its peer.
     fn with_id(&self, index: usize, call: &str, run: impl FnOnce(&CmId, usize) -> Result<(), Error>) {
         let end = self.end(index);
         if let Some(id) = &end.id
@@ -143,7 +143,8 @@ impl Run {
         self.complete(Step::CreateQp);
     }
 
-    /// Returns the objects of all queue pairs, made on the device of the first connection.
+    /// Returns the objects shared by all queue pairs, created on the device of the first
+    /// connection.
     fn verbs(&self, index: usize) -> Arc<Verbs> {
         let mut verbs = self.verbs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(verbs) = &*verbs {
@@ -166,7 +167,7 @@ impl Run {
         self.modify(index, QpState::INIT, Step::InitQpAttr, Step::InitQp);
     }
 
-    /// Moves the queue pair of a connection to its next state, in two steps.
+    /// Moves a connection's queue pair to its next state, in two steps.
     fn modify(&self, index: usize, state: QpState, attr_step: Step, step: Step) {
         let times = &self.conns[index].times;
         let mut end = self.end(index);
@@ -214,14 +215,14 @@ impl Run {
         id.connect_with(&param).unwrap_or_else(|error| self.fatal("rdma_connect", &error));
     }
 
-    /// Readies the client's queue pair, after the server's reply.
+    /// Prepares the client's queue pair after the server's reply.
     pub(in crate::cmtime) fn answer_response(&self, index: usize) {
         let times = &self.conns[index].times;
         self.modify(index, QpState::RTR, Step::RtrQpAttr, Step::RtrQp);
         self.modify(index, QpState::RTS, Step::RtsQpAttr, Step::RtsQp);
         times.start(Step::Establish);
         if let Some(id) = &self.end(index).id {
-            // As in C, a peer that is gone by now shows as the end of the connection.
+            // As in C, a peer that has already gone shows up as the end of the connection.
             let _ = id.establish();
         }
         times.end(Step::Establish);
@@ -230,7 +231,7 @@ impl Run {
         self.complete(Step::Connect);
     }
 
-    /// Readies the server's queue pair, and accepts.
+    /// Prepares the server's queue pair and accepts.
     pub(in crate::cmtime) fn answer_request(&self, index: usize) {
         self.create_qp(index);
         self.modify(index, QpState::INIT, Step::InitQpAttr, Step::InitQp);
@@ -246,7 +247,7 @@ impl Run {
         self.complete(Step::Disconnect);
     }
 
-    /// Ends the server's part of a connection.
+    /// Ends the server's side of a connection.
     pub(in crate::cmtime) fn answer_disconnect(&self, index: usize) {
         self.end(index).has_disconnected = true;
         self.disconnect_id(index);
@@ -260,7 +261,7 @@ impl Run {
         let times = &self.conns[index].times;
         times.start(Step::Disconnect);
         if let Some(id) = &self.end(index).id {
-            // As in C, it is no failure that the connection has ended already.
+            // As in C, a connection that has already ended is not a failure.
             let _ = id.disconnect();
         }
         times.end(Step::Disconnect);
@@ -275,7 +276,7 @@ impl Run {
         drop(id);
     }
 
-    /// Resolves the address again; returns whether an attempt was left.
+    /// Resolves the address again; returns whether a retry was left.
     pub(in crate::cmtime) fn retry(&self, index: usize, step: Step) -> bool {
         let mut end = self.end(index);
         let left = end.retries;

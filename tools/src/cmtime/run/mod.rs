@@ -1,11 +1,11 @@
 //! [`Run`]: the connections of a run, and the steps of both sides.
 //!
-//! The main thread goes from step to step, and waits for each to be complete. The threads of
-//! [`work`](super::work) execute the parts of a step, and that of [`events`] reads what becomes of
-//! them. [`connection`] has the parts of the steps.
+//! The main thread runs step after step and waits until each is complete. The threads of
+//! [`work`](super::work) execute the steps of single connections, which [`connection`] defines. The
+//! thread of [`events`] handles their outcomes.
 //!
-//! As in C, the queue pairs are the program's own: it moves them by the attributes that the
-//! connection manager computes, so that each step has its time.
+//! As in C, the program modifies its queue pairs itself, with the attributes that the connection
+//! manager computes, so that each transition can be timed.
 
 mod connection;
 
@@ -40,9 +40,9 @@ pub struct Run {
     conns: Vec<Conn>,
     /// The number of connections of this phase.
     count: AtomicUsize,
-    /// The connections by their ids' keys.
+    /// The connections by the keys of their ids.
     keys: RwLock<HashMap<IdKey, usize>>,
-    /// The number of requests that have come.
+    /// The number of requests received.
     accepted: AtomicUsize,
     /// The number of connections that the clients have ended.
     disconnected: AtomicUsize,
@@ -50,17 +50,17 @@ pub struct Run {
     completed: [AtomicUsize; Step::COUNT],
     with_qps: AtomicBool,
     next_qpn: AtomicU32,
-    /// The time that a step of a queue pair takes that does not exist, in microseconds.
+    /// The pause in place of a step of a queue pair that does not exist, in microseconds.
     pause: AtomicU64,
     verbs: Mutex<Option<Arc<Verbs>>>,
     work: WorkQueue<(Work, usize)>,
     main: Thread,
 }
 
-/// A part of a step, of the connection with an index.
+/// One connection's part of a step; takes the connection's index.
 pub type Work = fn(&Run, usize);
 
-/// Makes the id that listens, on a port that the system chooses.
+/// Creates the id that listens, on a port that the system chooses.
 ///
 /// # Errors
 /// A call fails, which has been reported.
@@ -72,8 +72,8 @@ pub fn listen(channel: &EventChannel, source: Address, console: &mut Console) ->
     Ok(id)
 }
 
-/// Starts the threads. Those that work end with [`Run::stop`]; that of the events is not among
-/// them, because it ends with the process.
+/// Starts the threads. The workers end with [`Run::stop`]. The event thread is not returned,
+/// because it ends with the process.
 pub fn start(run: &Arc<Run>) -> Vec<JoinHandle<()>> {
     let reader = Arc::clone(run);
     thread::spawn(move || events::read(&reader));
@@ -89,10 +89,10 @@ pub fn start(run: &Arc<Run>) -> Vec<JoinHandle<()>> {
 }
 
 impl Run {
-    /// Prepares a run with these peers, on the thread that goes from step to step.
+    /// Prepares a run with these peers, on the main thread.
     ///
     /// # Errors
-    /// There is no listener or no client among the peers, or no memory for as many connections;
+    /// The peers lack a listener or a client, or there isn't enough memory for the connections;
     /// the failure has been reported.
     pub fn new(
         options: Options,
@@ -111,7 +111,7 @@ impl Run {
             console.say("need at least 1 listener\n");
             return Err(Failed);
         }
-        // The warm-up has one connection of each pair, whatever `-c` is.
+        // The warm-up uses one connection of each pair, regardless of `-c`.
         let others = if options.role == Role::Connect { listeners } else { peers.len() - listeners };
         let count = others.saturating_mul((options.connections as usize).max(1));
         let mut conns = Vec::new();
@@ -171,17 +171,17 @@ impl Run {
         }
     }
 
-    /// Ends the threads that work.
+    /// Stops the worker threads.
     pub fn stop(&self) {
         self.work.stop();
     }
 
-    /// Writes what was printed.
+    /// Writes the collected output.
     pub fn flush(&self) {
         self.console().flush();
     }
 
-    /// Puts a pause of so many microseconds in the place of each step of a queue pair.
+    /// Replaces each step of a queue pair by a pause, in microseconds.
     fn without_qps(&self, pause: u64) {
         self.with_qps.store(false, Ordering::Release);
         self.next_qpn.store(self.options.base_qpn, Ordering::Release);
@@ -198,7 +198,7 @@ impl Run {
         self.console().say(table);
     }
 
-    /// Returns the number of connections of this phase.
+    /// Returns the number of connections in this phase.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
@@ -228,12 +228,12 @@ impl Run {
         &self.times
     }
 
-    /// Lets a thread do a part of a step.
+    /// Queues one connection's part of a step for a worker thread.
     pub(super) fn later(&self, work: Work, index: usize) {
         self.work.insert((work, index));
     }
 
-    /// Notes that a connection has completed a step; returns how many have.
+    /// Records that a connection has completed a step; returns how many have.
     pub(super) fn complete(&self, step: Step) -> usize {
         let done = self.completed[step as usize].fetch_add(1, Ordering::AcqRel) + 1;
         if done >= self.count() {
@@ -242,7 +242,7 @@ impl Run {
         done
     }
 
-    /// Takes a request; returns it where there is a connection for it, or `None` for one too many.
+    /// Assigns a request to a connection and returns its index, or `None` for a request too many.
     pub(super) fn take_request(&self, id: CmId) -> Option<usize> {
         let index = self.accepted.load(Ordering::Acquire);
         if index >= self.count() {
@@ -258,7 +258,7 @@ impl Run {
         Some(index)
     }
 
-    /// Notes that a client has ended a connection.
+    /// Records that a client has ended a connection.
     pub(super) fn peer_disconnected(&self) {
         if self.disconnected.fetch_add(1, Ordering::AcqRel) == 0 {
             self.say("\tDisconnecting\n");
@@ -266,13 +266,13 @@ impl Run {
         }
     }
 
-    /// Ends the process because a call failed, in C's words.
+    /// Ends the process because a call failed, with C's message.
     pub(super) fn fatal(&self, call: &str, error: &Error) -> ! {
         cm::perror(call, error, &mut self.console());
         process::exit(1)
     }
 
-    /// Ends the process after a line, with the reason of it.
+    /// Ends the process after printing a line and its reason.
     pub(super) fn fatal_event(&self, line: &str, reason: Option<Error>) -> ! {
         let mut console = self.console();
         console.say(line);
@@ -295,7 +295,7 @@ impl Run {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).insert(key, index);
     }
 
-    /// Waits until all peers are at a step.
+    /// Waits until all peers have reached a step.
     fn sync(&self, step: u8) {
         self.flush();
         let synced = self.control.lock().unwrap_or_else(PoisonError::into_inner).sync(step);
@@ -313,7 +313,7 @@ impl Run {
         }
     }
 
-    /// Forgets the connections of the last phase, and waits until all peers have.
+    /// Clears the connections of the last phase and waits until all peers have done so.
     fn reset(&self) {
         self.accepted.store(0, Ordering::Release);
         self.disconnected.store(0, Ordering::Release);
@@ -331,7 +331,7 @@ impl Run {
         self.sync(0);
     }
 
-    /// Executes a step by the threads, and waits for its end.
+    /// Executes a step on the worker threads and waits for its end.
     fn step(&self, title: &str, step: Step, work: Work) {
         self.say(title);
         self.times.start(step);
@@ -340,7 +340,7 @@ impl Run {
         self.times.end(step);
     }
 
-    /// Executes a step on this thread, one connection after the other.
+    /// Executes a step on this thread, one connection at a time.
     fn serial(&self, title: &str, step: Step, work: Work) {
         self.say(title);
         self.times.start(step);
@@ -389,8 +389,8 @@ impl Run {
         self.serial("", Step::DestroyId, Self::destroy_id);
     }
 
-    /// Waits until the clients have ended all connections. Those that are left after a minute are
-    /// ended by this side.
+    /// Waits until the clients have ended all connections. After a minute, this side ends the
+    /// remaining ones.
     fn wait_for_disconnects(&self) {
         self.flush();
         let mut deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! The exchange of two peers' addresses: over TCP, as rdma-core's programs do it.
+//! The exchange of the peers' addresses over TCP, as in rdma-core's programs.
 //!
 //! ```text
 //! client                          server
@@ -11,8 +11,9 @@
 //!   │ moves its queue pair to RTS  │ waits for the first message
 //! ```
 //!
-//! `ibv_srq_pingpong` sends 256 addresses instead of one, in either direction. C's programs close
-//! the connection after "done"; ours keep it, if the other side says that it does as well, so that
+//! C's `ibv_srq_pingpong` sends 256 addresses instead of one in each direction. C's programs close
+//! the connection after "done"; ours keep it if the other side does as well, so that each [`Peer`]
+//! detects the end of the other.
 //! each [`Peer`] sees the end of the other.
 
 use std::ffi::OsStr;
@@ -24,11 +25,11 @@ use super::options::Program;
 use super::peer::Peer;
 use crate::console::{Console, Failed, describe};
 
-/// The client's part: sends our addresses to the server, and receives the server's. Those that the
-/// other side expects beyond ours are sent as zeros.
+/// Sends our addresses to the server and receives the server's: the client's part. Addresses that
+/// the other side expects beyond ours are sent as zeros.
 ///
 /// # Errors
-/// The host has no address, or the connection fails; the failure has been reported.
+/// The host cannot be resolved, or the connection fails; the failure has been reported.
 pub fn ask(
     host: &OsStr,
     port: u16,
@@ -74,10 +75,10 @@ pub fn ask(
     Ok((remote, Peer::of_server(stream)))
 }
 
-/// Opens a connection to a server.
+/// Connects to a server.
 ///
 /// # Errors
-/// The host has no address, or refuses; the failure has been reported.
+/// The host cannot be resolved or refuses; the failure has been reported.
 pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, Failed> {
     let name = host.to_string_lossy();
     let addresses = (&*name, port).to_socket_addrs().map_err(|error| {
@@ -97,10 +98,10 @@ pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStre
     Err(console.because(why))
 }
 
-/// Waits for connections at a port.
+/// Listens on a port.
 ///
 /// # Errors
-/// The port is taken; the failure has been reported.
+/// The port is in use; the failure has been reported.
 pub fn listen(port: u16, console: &mut Console) -> Result<TcpListener, Failed> {
     let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
     TcpListener::bind(&any[..]).map_err(|error| {
@@ -116,10 +117,10 @@ pub struct Client {
     program: Program,
 }
 
-/// The server's part, first half: waits for a client, and receives its addresses.
+/// Waits for a client and receives its addresses: the first half of the server's part.
 ///
 /// # Errors
-/// The port is taken, or the connection fails; the failure has been reported.
+/// The port is in use, or the connection fails; the failure has been reported.
 pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Client, Vec<Dest>), Failed> {
     let listener = listen(port, console)?;
     let (mut stream, _) = listener.accept().map_err(|error| {
@@ -153,7 +154,8 @@ pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Clien
 }
 
 impl Client {
-    /// The server's part, second half: sends our addresses, and waits until the client has them.
+    /// Sends our addresses and waits until the client has them: the second half of the server's
+    /// part.
     ///
     /// # Errors
     /// The connection fails; the failure has been reported.
@@ -178,27 +180,27 @@ impl Client {
     }
 }
 
-/// Returns the addresses as they are sent: as many as the program's protocol has.
+/// Returns the addresses in wire format, as many as the program's protocol has.
 fn to_wire(program: Program, local: &[Dest]) -> Vec<u8> {
     let all = local.iter().copied().chain(std::iter::repeat(Dest::NONE));
     all.take(program.addresses()).flat_map(Dest::to_wire).collect()
 }
 
-/// Parses received addresses; the error is the index of the first that has another form.
+/// Parses received addresses. The error is the index of the first malformed one.
 fn from_wire(wire: &[u8]) -> Result<Vec<Dest>, usize> {
     let (addresses, _) = wire.as_chunks::<WIRE_LEN>();
     addresses.iter().enumerate().map(|(index, wire)| Dest::from_wire(wire).ok_or(index)).collect()
 }
 
-/// Reports, as C's `ibv_srq_pingpong`, which address was not read.
+/// Reports the first address that could not be read, like C's `ibv_srq_pingpong`.
 fn not_read(count: usize, console: &mut Console) -> Failed {
     let (index, bytes) = (count / WIRE_LEN, count % WIRE_LEN);
     console.complain(format_args!("{bytes}/{WIRE_LEN}: Couldn't read remote address [{index}]"));
     Failed
 }
 
-/// Reads until the buffer is full, the peer closes the connection, or an error; returns the number
-/// of bytes and the error.
+/// Reads until the buffer is full, the peer closes the connection or an error occurs. Returns the
+/// number of bytes and the error.
 pub fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io::Error>) {
     let mut count = 0;
     while count < buffer.len() {

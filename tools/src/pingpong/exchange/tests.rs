@@ -1,4 +1,4 @@
-//! Both parts against each other, and each against a peer that disappears or sends garbage. All on
+//! Both parts against each other, and each against a peer that disappears or sends garbage, on
 //! loopback.
 
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ fn dest(qpn: u32) -> Dest {
     Dest { lid: 0, qpn, psn: 0xab_cdef, gid: Gid::from(Ipv4Addr::LOCALHOST) }
 }
 
-/// Runs `ask` against a server that does `serve`; returns its result and its complaints.
+/// Runs `ask` against a server that runs `serve`; returns its result and complaints.
 fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
@@ -29,7 +29,7 @@ fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed
     })
 }
 
-/// Runs `wait` and `answer` against a client that does `talk`; returns their result and complaints.
+/// Runs `wait` and `answer` against a client that runs `talk`; returns the result and complaints.
 fn waited(talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     waited_on(free_port(), talk)
 }
@@ -53,8 +53,7 @@ fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Resul
     })
 }
 
-/// Runs a closure that may block on a thread of its own, which is left behind when it takes too
-/// long.
+/// Runs a closure that may block on a separate thread, which is abandoned if it takes too long.
 #[track_caller]
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     const LIMIT: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use crate::ctext::{is_number, strtol, strtoul};
 use crate::getopt::{Getopt, Opt};
 use table::{Usage, VERIFY};
 
-/// The programs. The first four differ in their queue pairs and in a few words; `ibv_xsrq_pingpong`
-/// is [one of its own](super::xsrq).
+/// The programs. The first four differ in their queue pairs and a few words;
+/// [`ibv_xsrq_pingpong`](super::xsrq) is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `ibv_rc_pingpong`: a reliable connection.
@@ -51,7 +51,7 @@ impl Program {
         }
     }
 
-    /// The bytes in front of a received message: the GRH of a datagram.
+    /// The number of bytes in front of a received message: the GRH of a datagram.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Ud => Grh::LEN,
@@ -59,8 +59,8 @@ impl Program {
         }
     }
 
-    /// The addresses that each side tells the other. C's `ibv_srq_pingpong` always tells the
-    /// largest number of queue pairs, those that it does not have as zeros.
+    /// The number of addresses that each side sends. C's `ibv_srq_pingpong` always sends the
+    /// largest number of queue pairs, with zeros for missing ones.
     pub const fn addresses(self) -> usize {
         match self {
             Self::Srq => MAX_QP as usize,
@@ -72,16 +72,16 @@ impl Program {
 /// `ibv_srq_pingpong` has fewer queue pairs than this.
 pub const MAX_QP: u32 = 256;
 
-/// The options. Numbers have the width of those of C's program, and wrap around like them.
+/// The options. Numbers have the width of C's and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The program.
     pub program: Program,
-    /// The host to connect to; `None`: wait for a connection.
+    /// The host to connect to; `None` to wait for a connection.
     pub server: Option<OsString>,
     /// The TCP port.
     pub port: u16,
-    /// The device; `None`: the first one.
+    /// The device; `None` for the first one.
     pub ib_dev: Option<OsString>,
     /// The device's port.
     pub ib_port: u8,
@@ -93,9 +93,9 @@ pub struct Options {
     pub num_qp: u32,
     /// The number of clients that the server of `ibv_xsrq_pingpong` waits for.
     pub clients: i32,
-    /// The number of messages that each of them sends.
+    /// The number of messages that each client sends.
     pub tests: i32,
-    /// The number of receives that are posted at a time.
+    /// The number of receives posted at a time.
     pub rx_depth: u32,
     /// The number of times that the message goes back and forth.
     pub iters: u32,
@@ -103,7 +103,7 @@ pub struct Options {
     pub sl: u8,
     /// Whether to sleep until there are completions instead of polling.
     pub events: bool,
-    /// The index of the local GID; `None`: connect without a GID.
+    /// The index of the local GID; `None` to connect without a GID.
     pub gid_idx: Option<u32>,
     /// Whether memory is paged on demand.
     pub odp: bool,
@@ -113,10 +113,10 @@ pub struct Options {
     pub prefetch: bool,
     /// Whether completions carry time stamps.
     pub timestamps: bool,
-    /// Whether to check the received data where C's program does.
+    /// Whether to check received data, where C's program does.
     pub validate: bool,
-    /// Whether every message differs and every received byte is checked. C's program does not have
-    /// this option: both sides must be ours.
+    /// Whether every message differs and every received byte is checked. C's program lacks this
+    /// option, so both sides must be ours.
     pub verify: bool,
     /// Whether to use the device's own memory.
     pub device_memory: bool,
@@ -140,7 +140,7 @@ impl Options {
             port: 18515,
             ib_dev: None,
             ib_port: 1,
-            // The usage text of ibv_ud_pingpong says 2048, in C as well.
+            // The usage text of ibv_ud_pingpong says 2048, also in C.
             size: if program == Program::Ud { 1024 } else { 4096 },
             mtu: Mtu::MTU_1024,
             num_qp: if program == Program::Srq { 16 } else { 1 },
@@ -167,7 +167,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// The command line is wrong; the error has been reported.
+    /// The command line is invalid; the error has been reported.
     pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::of(program);
         while let Some(option) = getopt.next() {
@@ -200,8 +200,8 @@ impl Options {
         }
     }
 
-    /// Reports a value that is read as another number than it looks like. Like C programs, the
-    /// ping-pongs use the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same
+    /// Reports a value that is read as a different number than it looks like. Like C's programs,
+    /// the ping-pongs use the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same
     /// numbers from both.
     fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
         let has_number = match option.val {
@@ -229,7 +229,7 @@ impl Options {
             b'p' => self.port = u16::try_from(unsigned(&arg)).ok()?,
             b'd' => self.ib_dev = Some(arg),
             b'i' => {
-                // The port 0 of ibv_xsrq_pingpong is refused by the device.
+                // The device rejects port 0 of ibv_xsrq_pingpong.
                 let least = if of_xsrq { 0 } else { 1 };
                 self.ib_port = Some(signed(&arg)).filter(|port| *port >= least)? as u8;
             }
@@ -255,7 +255,7 @@ impl Options {
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
-            // There is one way to post, which is as fast as C's new one.
+            // There is only one way to post, as fast as C's new one.
             b'N' => {}
             b'U' => self.cc_unprotected = true,
             _ => return None,
@@ -263,7 +263,7 @@ impl Options {
         Some(())
     }
 
-    /// Returns C's message for options that exclude each other.
+    /// Returns C's message for mutually exclusive options.
     fn contradiction(&self) -> Option<String> {
         let Self { num_qp, rx_depth, .. } = *self;
         let line = if self.odp && self.device_memory {
@@ -280,10 +280,10 @@ impl Options {
                 "rx_depth {depth} is too small for {qps} QPs -- must have at least one receive per QP."
             ));
         } else if num_qp == 0 {
-            // C's program waits for ever.
+            // C's program waits forever.
             "num_qp must be at least 1"
         } else if num_qp >= MAX_QP {
-            // As in C, where the number in the sentence is one too low.
+            // As in C, where the number in the message is one too low.
             return Some(format!("num_qp {} must be less than {}", num_qp as i32, MAX_QP - 1));
         } else {
             return None;

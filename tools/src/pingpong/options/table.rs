@@ -1,18 +1,17 @@
-//! The one description of the options: name, letter, the programs that have it, usage text.
+//! The only description of the options: name, letter, the programs that have it, usage text.
 //!
-//! Options whose text differs between programs have a row for each text. The order of the rows is
-//! that of C's usage texts and of its tables, which GNU's message about an ambiguous abbreviation
-//! follows.
+//! Options whose text differs between programs have a row for each text. The rows follow C's usage
+//! texts and tables, whose order shows in GNU's message about an ambiguous abbreviation.
 
 use std::fmt;
 
 use super::Program::{self, Rc, Srq, Uc, Ud, Xsrq};
 use crate::getopt::{Long, Spec};
 
-/// A row: the option, its programs, and its lines of the usage text.
+/// A row: the option, its programs and its lines of the usage text.
 struct Row(Long, &'static [Program], &'static str);
 
-/// The letter of `--verify`, which has none on the command line.
+/// The letter that stands for `--verify`, which has no short option.
 pub(super) const VERIFY: u8 = b'V';
 
 const ALL: &[Program] = &[Rc, Uc, Ud, Srq, Xsrq];
@@ -103,13 +102,13 @@ impl Program {
         ROWS.iter().filter(move |Row(_, programs, _)| programs.contains(&self))
     }
 
-    /// The options of C's program, and one of our own where each message can differ.
+    /// Returns the options of C's program, plus `--verify` where each message can differ.
     pub fn spec(self) -> Spec {
         Spec::of(self.rows().map(|Row(option, ..)| *option))
     }
 }
 
-/// The usage text of a program, under the name with which it was started.
+/// The usage text of a program, under the name it was started with.
 pub(super) struct Usage<'a> {
     pub(super) program: Program,
     pub(super) name: &'a str,

@@ -1,5 +1,5 @@
-//! All steps up to the queue pair in INIT, in C's order, because the first failure decides the
-//! message.
+//! All steps up to the queue pair in INIT. They follow C's order, because the first failure decides
+//! the message.
 
 use verbs::state::{Init, Reset};
 use verbs::{
@@ -11,7 +11,7 @@ use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
 use super::options::{Options, Program};
 use crate::console::{Console, Failed, complain_of_no_devices};
 
-/// The objects of a ping-pong, without the endpoint, whose type changes when it is connected.
+/// The objects of a ping-pong except the endpoint, whose type changes when it is connected.
 #[derive(Debug)]
 pub struct Setup {
     /// The device.
@@ -24,14 +24,14 @@ pub struct Setup {
     pub base_pd: Option<Pd>,
     /// The completion queue of sends and receives.
     pub cq: Cq,
-    /// With `-t`: the bits of a completion's timestamp that count.
+    /// With `-t`: the valid bits of a completion's timestamp.
     pub timestamp_mask: Option<u64>,
 }
 
 /// Returns the requested device.
 ///
 /// # Errors
-/// There is no such device, which has been reported.
+/// The device does not exist, which has been reported.
 pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result<Device, Failed> {
     match &options.ib_dev {
         None => list.first().map_err(|_| {
@@ -154,7 +154,7 @@ pub fn build(
     Ok((Setup { context, channel, pd, base_pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
-/// Returns a requested feature that the device lacks: C's sentence, and the reason.
+/// Returns a requested feature that the device lacks: C's message and the reason.
 pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {
@@ -188,7 +188,7 @@ pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static 
     None
 }
 
-/// Maps the message's buffer, filled as in C. There, a length beyond 2 GiB is negative.
+/// Maps the message's buffer, filled as in C, where a length beyond 2 GiB is negative.
 pub(super) fn map(options: &Options) -> Result<Buffer, String> {
     let Options { program, size, .. } = *options;
     let len = i32::try_from(size).map_err(|_| format!("a message of {size} bytes is longer than 2 GiB"))?;

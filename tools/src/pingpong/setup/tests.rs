@@ -1,4 +1,4 @@
-//! Missing features of a device, by its attributes.
+//! Missing features of a device, detected by its attributes.
 
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceCapFlags, Guid, OdpCaps, PacketPacingCaps, PciAtomicCaps,

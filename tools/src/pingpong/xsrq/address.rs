@@ -1,4 +1,4 @@
-//! [`Address`]: the address of a peer over XRC, and its form on the wire.
+//! [`Address`]: the address of a peer over XRC and its wire format.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::pingpong::dest::{MAX_24, hex};
 /// The address of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Its port's local id; 0 on RoCE.
+    /// The LID of its port; 0 on RoCE.
     pub lid: u16,
-    /// The number of the queue pair that receives, the XRC target.
+    /// The queue pair number of the XRC target, which receives.
     pub recv_qpn: u32,
-    /// The number of the queue pair that sends, the XRC initiator.
+    /// The queue pair number of the XRC initiator, which sends.
     pub send_qpn: u32,
-    /// The number of the first packet that either of them sends.
+    /// The PSN of the first packet of either queue pair.
     pub psn: u32,
     /// The number of its shared receive queue.
     pub srqn: u32,
-    /// Its port's GID; zero if it uses none.
+    /// The GID of its port; zero if it uses none.
     pub gid: Gid,
 }
 
-/// The length of the message that peers exchange: `lid:recv:send:psn:srqn:gid` in hexadecimal, and
-/// a zero.
+/// The length of the message that peers exchange: `lid:recv:send:psn:srqn:gid` in hexadecimal and a
+/// zero byte.
 pub const WIRE_LEN: usize = 4 + 4 * (1 + 6) + 1 + 32 + 1;
 
 impl Address {
@@ -41,7 +41,7 @@ impl Address {
         wire
     }
 
-    /// Parses a received message; `None` if it has another form.
+    /// Parses a received message; `None` if it is malformed.
     pub fn from_wire(wire: &[u8; WIRE_LEN]) -> Option<Self> {
         let text = str::from_utf8(wire.split(|&byte| byte == 0).next()?).ok()?;
         let mut fields = text.split(':');

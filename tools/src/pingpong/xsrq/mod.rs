@@ -1,5 +1,5 @@
 //! `ibv_xsrq_pingpong`: a server and its clients, each with one shared receive queue, connected by
-//! XRC. Each message names the queue that it is for.
+//! XRC. Each message names its destination queue.
 //!
 //! ```text
 //! server                                     client, one of -c
@@ -13,9 +13,9 @@
 //! | [`address`] | addresses of two peers, as in rdma-core |
 //! | [`run`] | the messages |
 //!
-//! As in C, each side keeps the TCP connection until the end, so that either notices the end of the
-//! other: C's waits for ever for a message of a peer that was killed, or reads its closed
-//! connection without end.
+//! As in C, each side keeps the TCP connection until the end. Here it also reveals the end of the
+//! other side: C's program waits forever for a message of a killed peer, or reads its closed
+//! connection endlessly.
 //!
 //! # References
 //! `ibv_xsrq_pingpong(1)`
@@ -43,11 +43,11 @@ pub struct Connected {
     pair: Pair<Rts>,
     remote: Address,
     stream: TcpStream,
-    /// The number of messages that were sent to it.
+    /// The number of messages sent to it.
     sent: i32,
 }
 
-/// Runs the program, after its command line was read.
+/// Runs the program once its command line has been read.
 pub(super) fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     let (mut setup, pairs) = setup::build(options, console)?;
     let Setup { message, srq, .. } = &mut setup;
@@ -91,7 +91,7 @@ pub(super) fn ping_pong(options: &Options, console: &mut Console) -> Result<(), 
     Ok(())
 }
 
-/// Tells the peer the address of a pair of queue pairs.
+/// Sends the address of a pair of queue pairs to the peer.
 fn send_local(
     setup: &Setup,
     pair: &Pair<Init>,
@@ -142,7 +142,7 @@ fn receive_remote(stream: &mut TcpStream, index: usize, console: &mut Console) -
     Ok(remote)
 }
 
-/// Connects the target with the peer's initiator, and the initiator with the peer's target.
+/// Connects the target to the peer's initiator, and the initiator to the peer's target.
 fn connect_pair(
     setup: &Setup,
     pair: Pair<Init>,
@@ -179,11 +179,11 @@ fn connect_pair(
     Ok(Pair { recv, send })
 }
 
-/// Waits until no side needs the other any more: a client says that it has all messages, and the
-/// server answers when all clients have.
+/// Waits until neither side needs the other: each client reports that it has all messages, and the
+/// server replies once all clients have.
 fn terminate(peers: &mut [Connected], client: bool, console: &mut Console) -> Result<(), Failed> {
     for peer in peers.iter() {
-        // Fails for no open socket; the read below would say so.
+        // Cannot fail on an open socket, and the read below would report a failure.
         let _ = peer.stream.set_nonblocking(false);
     }
     for says in [client, !client] {
@@ -212,7 +212,7 @@ fn terminate(peers: &mut [Connected], client: bool, console: &mut Console) -> Re
     Ok(())
 }
 
-/// Destroys all objects, and reports those that the kernel refuses to destroy.
+/// Destroys all objects, reporting those that the kernel refuses to destroy.
 fn close(setup: Setup, peers: Vec<Connected>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, port: _, channel, pd, message, file, xrcd, recv_cq, send_cq, srq } = setup;
     let mut fail = |line: &str, error: Error| {

@@ -1,4 +1,4 @@
-//! The messages: each side answers each message, as often as `--num_tests` says.
+//! The messages: each side replies to each message, `--num_tests` times.
 
 use verbs::{Context, SendFlags, Wc, WcStatus};
 
@@ -10,10 +10,10 @@ use crate::pingpong::options::Options;
 use crate::pingpong::peer::{MISSED, has_ended};
 use crate::pingpong::run::{LOOK_EVERY, vendor_err, wait_for_event};
 
-/// Plays until each peer has sent all its messages, and received all of ours.
+/// Runs until each peer has sent all its messages and received all of ours.
 ///
 /// # Errors
-/// A verb or a completion fails, or a peer ends before; the failure has been reported.
+/// A verb or a completion fails, or a peer ends early; the failure has been reported.
 pub(super) fn play(
     setup: &mut Setup,
     peers: &mut [Connected],
@@ -62,8 +62,8 @@ pub(super) fn play(
     Ok(())
 }
 
-/// Posts the message for a peer. As in C, messages for clients on one device, whose XRC domain is
-/// one, take the connections to all of them in turn.
+/// Posts the message for a peer. As in C, messages for clients on one device rotate over all their
+/// connections, because these clients share an XRC domain.
 fn send(
     setup: &mut Setup,
     peers: &mut [Connected],
@@ -87,7 +87,7 @@ fn send(
     })
 }
 
-/// Returns the index of the peer whose message came by this queue pair.
+/// Returns the index of the peer whose message arrived on this queue pair.
 fn find(peers: &[Connected], qp_num: u32, console: &mut Console) -> usize {
     let found = peers.iter().position(|peer| peer.pair.recv.qp_num() == qp_num);
     match found {
@@ -100,7 +100,7 @@ fn find(peers: &[Connected], qp_num: u32, console: &mut Console) -> usize {
     }
 }
 
-/// Counts completed sends, and looks whether all peers are there.
+/// Counts completed sends and checks that no peer has ended.
 fn look(
     context: &Context,
     send_cq: &mut verbs::Cq,

@@ -1,5 +1,5 @@
-//! All steps up to the queue pairs in INIT, in C's order, because the first failure decides the
-//! message.
+//! All steps up to the queue pairs in INIT. They follow C's order, because the first failure
+//! decides the message.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -35,7 +35,7 @@ pub struct Setup {
     pub message: Message,
     /// The file that names the XRC domain, if it can be opened.
     pub file: Option<File>,
-    /// The domain, which clients on one device share.
+    /// The domain, shared by clients on one device.
     pub xrcd: Xrcd,
     /// The completion queue of receives.
     pub recv_cq: Cq,
@@ -45,7 +45,7 @@ pub struct Setup {
     pub srq: Srq,
 }
 
-/// The queue pairs that are connected with one client, or with the server.
+/// The queue pairs connected to one client or to the server.
 #[derive(Debug)]
 pub struct Pair<S: State> {
     /// The XRC target.
@@ -57,11 +57,11 @@ pub struct Pair<S: State> {
 /// Opens the requested device.
 ///
 /// # Errors
-/// There is no such device, or it cannot be opened; the failure has been reported.
+/// The device does not exist or cannot be opened; the failure has been reported.
 fn open(options: &Options, console: &mut Console) -> Result<Context, Failed> {
     const FAILED: &str = "Failed to open device";
     let list = list_devices_or(console, |console, _| {
-        // In C the first sentence does not end its line.
+        // C's program does not end the line of its first message.
         console.complain(format_args!("Failed to get IB devices list{FAILED}"));
     });
     let list = list.ok_or(Failed)?;
@@ -164,8 +164,8 @@ pub fn build(options: &Options, console: &mut Console) -> Result<(Setup, Vec<Pai
     Ok((Setup { context, port, channel, pd, message, file, xrcd, recv_cq, send_cq, srq }, pairs))
 }
 
-/// Opens the file by which C's programs share a domain. A symbolic link, which anyone may put
-/// there, is not followed.
+/// Opens the file that lets C's programs share a domain. Does not follow a symbolic link,
+/// because any user could place one there.
 fn open_domain_file() -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(O_CREAT | O_NOFOLLOW).mode(0o440).open("/tmp/xrc_domain")
