@@ -85,7 +85,7 @@ fn line(event_type: AsyncEventType, element: &Element) -> String {
     format!("  event_type {} ({}), port {port_num}\n", name(event_type), event_type.0)
 }
 
-/// Returns the name that C prints for an event type.
+/// Returns C's name of an event type.
 fn name(event_type: AsyncEventType) -> &'static str {
     match event_type {
         AsyncEventType::DEVICE_FATAL => "IBV_EVENT_DEVICE_FATAL",

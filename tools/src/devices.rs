@@ -58,13 +58,13 @@ pub fn devices_json(list: &DeviceList) -> Value {
     json!({ "devices": devices, "skipped": skipped_json(list) })
 }
 
-/// Returns the path of the device's file; `None` for a device that a provider supplies.
+/// Returns the path of the device's file; `None` for a provider's device.
 fn char_device(device: &Device) -> Option<String> {
     let path = device.info().cdev_path();
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())
 }
 
-/// Returns the devices that were left out, with reasons.
+/// Returns the devices left out, with reasons.
 pub fn skipped_json(list: &DeviceList) -> Value {
     let one =
         |skipped: &verbs::Skipped| json!({ "name": skipped.name, "reason": skipped.reason.to_string() });

@@ -174,7 +174,7 @@ fn a_port_that_is_taken_is_said_to_be_and_the_others_are_there() {
     assert!(complaints.contains(&expected), "{complaints}");
 }
 
-/// A program that is killed if the test fails.
+/// A program, killed if the test fails.
 struct Server(Option<Child>);
 
 impl Server {

@@ -41,7 +41,7 @@ fn run(program: &str, args: &[&str]) -> Told {
     told(common::run(&mut command(program, "auto", args)))
 }
 
-/// A program that is killed if the test fails.
+/// A program, killed if the test fails.
 struct Process(Option<Child>);
 
 impl Process {
@@ -52,7 +52,7 @@ impl Process {
     /// Starts a server and waits until it listens on a port of a space.
     fn serve(program: &str, args: &[&str], space: &str, port: &str) -> Self {
         let mut server = Self::start(program, "auto", args);
-        // The name that clients look for.
+        // Clients look for this name.
         let name = format!("@verbs-soft/cm/2/{space}/{port}/");
         let deadline = Instant::now() + common::LIMIT;
         loop {

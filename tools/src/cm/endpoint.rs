@@ -64,7 +64,7 @@ pub fn start(
     Ok((channel, found))
 }
 
-/// An id that listens for connections.
+/// A listening id.
 #[derive(Debug)]
 pub struct Listener {
     id: CmId,
@@ -83,7 +83,7 @@ impl Listener {
         Ok(Self { id, channel, cap })
     }
 
-    /// Listens with the largest backlog that the system permits.
+    /// Listens with the largest permitted backlog.
     ///
     /// # Errors
     /// As [`CmId::listen`].

@@ -164,13 +164,13 @@ fn hints(options: &Options, xrc: QpType, passive: bool) -> Hints {
     Hints { passive, port_space: Some(space), qp_type: Some(qp_type), ..Hints::default() }
 }
 
-/// Reports the failure of a call that returns -1.
+/// Reports the failure of a call with the result -1.
 fn failed<T>(call: &str, error: &Error, console: &mut Console) -> Result<T, i32> {
     perror(call, error, console);
     Err(-1)
 }
 
-/// Reports the failure of a call that returns an errno.
+/// Reports the failure of a call with an errno as its result.
 fn positive(call: &str, error: &Error, console: &mut Console) -> i32 {
     perror(call, error, console);
     error.errno.raw()

@@ -62,7 +62,7 @@ pub fn open_event_channel() -> Result<EventChannel, Unusable> {
 /// Opens an event channel, reporting a failure like rdma-core's program.
 ///
 /// # Errors
-/// The errno that C's program gets; the failure has been reported.
+/// C's errno; the failure has been reported.
 pub fn create_event_channel(console: &mut Console) -> Result<EventChannel, Errno> {
     open_event_channel().map_err(|unusable| {
         let errno = unusable.errno;

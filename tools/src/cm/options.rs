@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-/// Returns the part of a port that fits into the buffer of C's `rdma_xclient`.
+/// Truncates a port to the buffer size of C's `rdma_xclient`.
 fn cut(port: OsString) -> OsString {
     let mut bytes = port.into_vec();
     bytes.truncate(5);

@@ -151,7 +151,7 @@ struct Test<'a> {
     /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
     connects_left: i32,
-    /// The errno of the last join that failed.
+    /// The errno of the last failed join.
     errno: Option<Errno>,
 }
 
@@ -159,7 +159,7 @@ struct Test<'a> {
 struct Node {
     connected: bool,
     group: Option<GroupKey>,
-    /// The group's GID and LID that the queue pair is attached to.
+    /// The GID and LID of the attached group.
     attached: Option<(Gid, u16)>,
     datagrams: Option<Datagrams>,
     id: CmId,

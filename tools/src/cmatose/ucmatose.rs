@@ -144,7 +144,7 @@ struct Test<'a> {
     nodes: Vec<Node>,
     /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
-    /// The number of nodes that have received a request.
+    /// The number of nodes with a request.
     accepted: usize,
     connects_left: i32,
     disconnects_left: i32,
@@ -154,7 +154,7 @@ struct Test<'a> {
 #[derive(Default)]
 struct Node {
     connected: bool,
-    /// The queue pair of a connection that has ended.
+    /// The queue pair of a closed connection.
     errored: Option<Qp<Errored>>,
     qp: Option<Qp<Rts>>,
     parts: Option<Parts>,

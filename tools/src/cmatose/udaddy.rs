@@ -140,7 +140,7 @@ struct Test<'a> {
     nodes: Vec<Node>,
     /// The nodes by the keys of their ids.
     keys: HashMap<IdKey, usize>,
-    /// The number of nodes that have received a request.
+    /// The number of nodes with a request.
     accepted: usize,
     connects_left: i32,
 }
@@ -272,7 +272,7 @@ impl Test<'_> {
         id.connect_with(&PARAM).map_err(|error| call_failed(NAME, "failure connecting", &error, self.console))
     }
 
-    /// Stores the address of the service that the client has resolved.
+    /// Stores the address of the resolved service.
     fn on_service(&mut self, at: usize, peer: &PeerUd) -> Result {
         let node = &mut self.nodes[at];
         let Some(datagrams) = &mut node.datagrams else { return Ok(()) };

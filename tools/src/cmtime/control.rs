@@ -39,7 +39,7 @@ pub enum Role {
     Listen,
 }
 
-/// The information that a peer shares with the others.
+/// The information shared by each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     /// The address that a listener listens on; `None` for a connecting peer or an address that is
@@ -112,7 +112,7 @@ impl Control {
     /// # Errors
     /// The address is unknown, or the root cannot be reached; the failure has been reported.
     pub fn meet(options: &Options, console: &mut Console) -> Result<Self, Failed> {
-        /// The time that a peer may take between its bind and its listen.
+        /// The longest time between a peer's bind and its listen.
         const ELECTION: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + ELECTION;
         loop {

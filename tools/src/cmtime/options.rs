@@ -35,7 +35,7 @@ const USAGE: &str = "\
 pub struct Options {
     /// The address to bind to.
     pub source: OsString,
-    /// The address of the peer that all others connect to.
+    /// The address of the peer to connect to.
     pub controller: OsString,
     /// The number of connections of each pair.
     pub connections: u32,
@@ -49,7 +49,7 @@ pub struct Options {
     pub peers: u32,
     /// The controller's port.
     pub port: OsString,
-    /// The first number used for queue pairs that do not exist.
+    /// The first number for nonexistent queue pairs.
     pub base_qpn: u32,
     /// The number of retries of resolution.
     pub retries: i32,

@@ -35,7 +35,7 @@ pub enum Step {
     RtsQp,
     /// Connecting, from the request to its establishment.
     Connect,
-    /// Notifying the peer that the queue pair is ready.
+    /// Notifying the peer.
     Establish,
     /// Disconnecting.
     Disconnect,
@@ -94,7 +94,7 @@ impl Step {
 }
 
 /// The start and end times of the steps of a connection or a run, in microseconds of a
-/// clock that starts at 1. 0 means that the step did not happen.
+/// clock that starts at 1. 0 means the step did not happen.
 #[derive(Debug, Default)]
 pub struct Times([(AtomicU64, AtomicU64); Step::COUNT]);
 

@@ -1,4 +1,4 @@
-//! [`WorkQueue`]: the work that waits for a thread.
+//! [`WorkQueue`]: pending work.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -54,7 +54,7 @@ const SPEC: Spec = Spec::new(
     ],
 );
 
-/// The letter that stands for `--json`, which has no short option.
+/// The internal letter of `--json`, which has no short option.
 const JSON: u8 = 0;
 
 /// The options.
@@ -250,7 +250,7 @@ fn device_text<'a>(
     }
 }
 
-/// Returns the board's name from sysfs, without the line break. A device that a provider supplies
+/// Returns the board's name from sysfs, without the line break. A provider's device
 /// isn't in sysfs and has no board name.
 fn board_id(device: &Device) -> Option<String> {
     let directory = device.info().ibdev_path();

@@ -193,7 +193,7 @@ fn rxe_of_linux_7_2_prints_as_c_printed_it_with_the_names_that_came_since() {
     assert_eq!(printed(&attr, &port, &gids, true), named);
 }
 
-/// A device with every feature that rxe lacks.
+/// A device with every feature missing from rxe.
 fn rich() -> DeviceAttrEx {
     let mut attr = rxe();
     attr.orig_attr.max_fmr = 3;

@@ -1,4 +1,4 @@
-//! The text that `ibv_devinfo` prints for a device and its ports, from plain values.
+//! The output of `ibv_devinfo` for a device and its ports, from plain values.
 
 use std::fmt::{Display, Formatter, Result};
 

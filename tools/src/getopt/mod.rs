@@ -21,7 +21,7 @@ pub struct Long {
     pub name: &'static str,
     /// Whether it takes a value.
     pub has_arg: bool,
-    /// The letter of the short option that it stands for.
+    /// The letter of its short option.
     pub val: u8,
     /// Whether C's program lacks this option. Only the full name is accepted, so that abbreviations
     /// and their messages stay the same.

@@ -134,7 +134,7 @@ pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
 pub struct Message {
     buffer: Buffer,
     mr: Mr,
-    /// The device memory that the region covers in place of the buffer.
+    /// The device memory covered by the region in place of the buffer.
     dm: Option<Dm>,
     /// The header and the message.
     recv: Sge,

@@ -253,7 +253,7 @@ fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options
     console.reason(format_args!("an Ethernet port needs a GID on both sides: give {missing} -g{example}"));
 }
 
-/// Destroys all objects, reporting those that the kernel refuses to destroy.
+/// Destroys all objects and reports each failure.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, base_pd, cq, timestamp_mask: _ } = setup;
     let (qps, srq, message, ah) = endpoint.into_parts();
@@ -296,6 +296,6 @@ fn page_size() -> usize {
 /// The reason why a port has no LID.
 const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
-/// The byte that `--chk` writes at the start of each page and expects there: in C the page number
+/// The byte for `--chk` to write at the start of each page and expect there: in C the page number
 /// modulo 256.
 const FIRST_OF_PAGE: u8 = 0;

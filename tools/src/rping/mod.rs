@@ -38,7 +38,7 @@ use session::{End, RESOLVE, Session, State, event_str, other};
 /// descriptors, and the usual limit of a process is 1024.
 pub const CLIENTS: usize = 128;
 
-/// The number of requests that may wait for a server.
+/// The backlog of requests.
 const BACKLOG: u32 = 3;
 
 /// Runs the program with its command line and returns the exit status.
@@ -226,7 +226,7 @@ fn run_client(
 }
 
 impl Session<'_> {
-    /// Prints with `-d` that the memory is released.
+    /// With `-d`, reports the release of the memory.
     fn ends(&mut self) {
         let at = format!("{:p}", &raw const *self);
         self.debug(format_args!("rping_free_buffers called on cb {at}\n"));

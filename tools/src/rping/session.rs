@@ -1,4 +1,4 @@
-//! [`Session`]: one connection of `rping` and the events that drive it.
+//! [`Session`]: one connection of `rping` and its events.
 //!
 //! C's program has one thread for connection manager events and one for completions. Both change a
 //! state and post a semaphore for the main thread. Here a single thread does all of this:
@@ -111,11 +111,11 @@ pub struct Session<'a> {
     pub(super) id: Box<CmId>,
     channel: EventChannel,
     pub(super) state: State,
-    /// The number of posts that no step has consumed.
+    /// The number of unconsumed posts.
     posts: usize,
     /// Whether completions are handled; as with C's thread, this ends with the first failure.
     completes: bool,
-    /// The memory that the client announced last.
+    /// The client's last announced memory.
     pub(super) remote: RdmaInfo,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct End {
     pub(super) id: Option<CmId>,
     /// The index of the peer.
     peer: usize,
-    /// The number of retries of resolution that remain.
+    /// The remaining retries of resolution.
     retries: i32,
     pub(super) has_disconnected: bool,
 }

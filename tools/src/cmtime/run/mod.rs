@@ -44,7 +44,7 @@ pub struct Run {
     keys: RwLock<HashMap<IdKey, usize>>,
     /// The number of requests received.
     accepted: AtomicUsize,
-    /// The number of connections that the clients have ended.
+    /// The number of connections ended by the clients.
     disconnected: AtomicUsize,
     times: Times,
     completed: [AtomicUsize; Step::COUNT],
@@ -60,7 +60,7 @@ pub struct Run {
 /// One connection's part of a step; takes the connection's index.
 pub type Work = fn(&Run, usize);
 
-/// Creates the id that listens, on a port that the system chooses.
+/// Creates the listening id on a port chosen by the system.
 ///
 /// # Errors
 /// A call fails, which has been reported.
@@ -414,5 +414,5 @@ impl Run {
     }
 }
 
-/// The time that a server waits for its clients to disconnect.
+/// The time for clients to disconnect.
 const PATIENCE: Duration = Duration::from_secs(60);

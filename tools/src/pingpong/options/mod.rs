@@ -41,7 +41,7 @@ impl Program {
         }
     }
 
-    /// The transport service of the queue pairs that send.
+    /// The transport service of the sending queue pairs.
     pub const fn qp_type(self) -> QpType {
         match self {
             Self::Rc | Self::Srq => QpType::RC,
@@ -59,7 +59,7 @@ impl Program {
         }
     }
 
-    /// The number of addresses that each side sends. C's `ibv_srq_pingpong` always sends the
+    /// The number of addresses sent by each side. C's `ibv_srq_pingpong` always sends the
     /// largest number of queue pairs, with zeros for missing ones.
     pub const fn addresses(self) -> usize {
         match self {
@@ -93,11 +93,11 @@ pub struct Options {
     pub num_qp: u32,
     /// The number of clients that the server of `ibv_xsrq_pingpong` waits for.
     pub clients: i32,
-    /// The number of messages that each client sends.
+    /// The number of messages per client.
     pub tests: i32,
     /// The number of receives posted at a time.
     pub rx_depth: u32,
-    /// The number of times that the message goes back and forth.
+    /// The number of round trips.
     pub iters: u32,
     /// The service level.
     pub sl: u8,
@@ -120,7 +120,7 @@ pub struct Options {
     pub verify: bool,
     /// Whether to use the device's own memory.
     pub device_memory: bool,
-    /// Whether to use memory that a confidential guest shares with its host.
+    /// Whether to use memory shared between a confidential guest and its host.
     pub cc_unprotected: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::getopt::{Long, Spec};
 /// A row: the option, its programs and its lines of the usage text.
 struct Row(Long, &'static [Program], &'static str);
 
-/// The letter that stands for `--verify`, which has no short option.
+/// The internal letter of `--verify`, which has no short option.
 pub(super) const VERIFY: u8 = b'V';
 
 const ALL: &[Program] = &[Rc, Uc, Ud, Srq, Xsrq];

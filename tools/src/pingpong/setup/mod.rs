@@ -154,7 +154,7 @@ pub fn build(
     Ok((Setup { context, channel, pd, base_pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
-/// Returns a requested feature that the device lacks: C's message and the reason.
+/// Returns a requested but missing feature: C's message and the reason.
 pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {

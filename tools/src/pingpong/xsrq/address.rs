@@ -24,7 +24,7 @@ pub struct Address {
     pub gid: Gid,
 }
 
-/// The length of the message that peers exchange: `lid:recv:send:psn:srqn:gid` in hexadecimal and a
+/// The length of the exchanged message: `lid:recv:send:psn:srqn:gid` in hexadecimal and a
 /// zero byte.
 pub const WIRE_LEN: usize = 4 + 4 * (1 + 6) + 1 + 32 + 1;
 

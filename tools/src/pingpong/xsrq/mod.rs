@@ -212,7 +212,7 @@ fn terminate(peers: &mut [Connected], client: bool, console: &mut Console) -> Re
     Ok(())
 }
 
-/// Destroys all objects, reporting those that the kernel refuses to destroy.
+/// Destroys all objects and reports each failure.
 fn close(setup: Setup, peers: Vec<Connected>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, port: _, channel, pd, message, file, xrcd, recv_cq, send_cq, srq } = setup;
     let mut fail = |line: &str, error: Error| {
