@@ -21,15 +21,16 @@ pub trait Bus: Clone + fmt::Debug {
     /// [`BusFault`] if any byte of the range is not writable memory.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes to memory and makes the last 4 visible after all others, which hands over an
-    /// entry with an owner bit. `address + from.len()` is a multiple of 4.
+    /// Copies bytes to memory, the last 4 of them last: a reader that sees these also sees the
+    /// others. This hands over an entry with an owner bit. `address + from.len()` is a multiple of
+    /// 4.
     ///
     /// # Errors
     /// As [`write`](Self::write).
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Stores `swap` in the 8 bytes at `address` if they equal `compare`, and returns their
-    /// previous value. Values are in the machine's byte order.
+    /// Stores `swap` in the 8 bytes at `address` if they equal `compare`. Returns their previous
+    /// value. Values are in native byte order.
     ///
     /// # Errors
     /// As [`write`](Self::write), and if `address` is not a multiple of 8.
@@ -41,7 +42,7 @@ pub trait Bus: Clone + fmt::Debug {
     /// As [`compare_swap`](Self::compare_swap).
     fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
 
-    /// Raises an MSI-X vector. A vector that the guest has not set up is lost.
+    /// Raises an MSI-X vector, or nothing if the guest has not set it up.
     fn raise(&self, vector: u16);
 }
 
@@ -62,7 +63,7 @@ impl fmt::Display for BusFault {
 
 impl std::error::Error for BusFault {}
 
-/// Memory in a vector, from address 0, and a list of the raised vectors, for tests without a guest.
+/// Memory in a vector, from address 0, and a list of raised vectors, for tests without a guest.
 #[derive(Clone, Debug)]
 pub struct PlainBus(Arc<Mutex<Plain>>);
 
@@ -78,7 +79,7 @@ impl PlainBus {
         Self(Arc::new(Mutex::new(Plain { memory: vec![0; bytes], raised: Vec::new() })))
     }
 
-    /// Returns the vectors that were raised since the last call.
+    /// Returns the vectors raised since the last call.
     pub fn take_raised(&self) -> Vec<u16> {
         std::mem::take(&mut self.lock().raised)
     }

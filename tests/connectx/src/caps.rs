@@ -1,8 +1,7 @@
-//! [`Capabilities`]: the capabilities that the function offers, and those that the driver has
-//! selected.
+//! [`Capabilities`]: the capabilities offered by the function, and the driver's selection.
 //!
-//! Each group holds its maximum and its current values; a driver queries both and sets the current
-//! ones. A field that this file does not name is 0, not offered.
+//! Each group holds its maximum and its current values. A driver queries both and sets the current
+//! ones. A field not named in this file is 0, not offered.
 //!
 //! Invariant: a current value never exceeds its maximum.
 
@@ -48,11 +47,11 @@ pub(crate) const MAX_EQS: u32 = 16;
 pub(crate) const LOG_MAX_SQ: u32 = 10;
 /// Ethernet receive queues, log2.
 pub(crate) const LOG_MAX_RQ: u32 = 10;
-/// Bytes of an entry of an Ethernet queue, log2: at least one element of a receive, at most one
-/// work request.
+/// Bytes of an entry of an Ethernet queue, log2: at least one receive element, at most one work
+/// request.
 pub(crate) const LOG_STRIDE: RangeInclusive<u32> = 4..=10;
-/// Entries of an Ethernet queue, log2: counters have 16 bits, and a full ring differs from an empty
-/// one.
+/// Entries of an Ethernet queue, log2: counters have 16 bits, which must distinguish a full ring
+/// from an empty one.
 pub(crate) const LOG_MAX_WQ: u32 = 15;
 /// Transport interface sends, log2.
 pub(crate) const LOG_MAX_TIS: u32 = 10;
@@ -68,11 +67,11 @@ pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// Highest level of a flow table.
 pub(crate) const MAX_LEVEL: u64 = 128;
-/// Rates of send queues, in kbit/s: those of a ConnectX-5 of 100 Gbit/s.
+/// Rates of send queues, in kbit/s, as on a ConnectX-5 with 100 Gbit/s.
 pub(crate) const PACING_RATES: RangeInclusive<u32> = 1..=100_000_000;
-/// Entries of the table of rates, of which entry 0 stands for no limit.
+/// Entries of the rate table; entry 0 stands for no limit.
 pub(crate) const PACING_TABLE: u32 = 128;
-/// Completions of a compressed block: three arrays of 8 and a part of a fourth one.
+/// Completions of a compressed block: three arrays of 8 and part of a fourth one.
 const MAX_COMPRESSED: u32 = 30;
 /// Bytes of capabilities in a group.
 const GROUP_SIZE: usize = 0x1000;
@@ -113,7 +112,7 @@ const CHOSEN: &[Field] = &[
     general::LOG_MAX_CURRENT_UC_LIST,
 ];
 
-/// Paging capabilities that a driver may set: all that Linux does.
+/// Paging capabilities that a driver may set: all that Linux sets.
 const CHOSEN_OF_PAGING: &[Field] = &[
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE,
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND,
@@ -126,8 +125,8 @@ const CHOSEN_OF_PAGING: &[Field] = &[
 /// Atomic capability that a driver may set: the byte order of the operands.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
-/// On-demand paging, which a driver may restrict: of reliable connections and their extension all
-/// operations, of datagrams the sending side. Page faults of memory keys, without a queue, are not
+/// On-demand paging, which a driver may restrict. Reliable connections and XRC page for all
+/// operations, datagrams only for sends. Page faults of memory keys without a queue are not
 /// offered.
 const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SEND, 1),
@@ -144,7 +143,7 @@ const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE, 1),
 ];
 
-/// Entries of the list of a memory key that refers to other keys, log2.
+/// Entries in the list of a memory key that refers to other keys, log2.
 pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
 
 /// Capabilities of every function.
@@ -203,7 +202,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::DUMP_FILL_MKEY, 1),
     (general::FIXED_BUFFER_SIZE, 1),
     (general::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
-    // Windows refer to keys, which do not refer to others.
+    // Windows refer to keys, and these refer to no other keys.
     (general::MAX_INDIRECTION, 1),
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
@@ -218,21 +217,21 @@ const COMMON: &[(Field, u32)] = &[
     (general::ECE_SUPPORT, 1),
 ];
 
-/// Additions of an InfiniBand port: port data by commands instead of MADs; 8 GIDs, 128 partition
-/// keys.
+/// Additional capabilities of an InfiniBand port: port data by commands instead of MADs; 8 GIDs,
+/// 128 partition keys.
 const IB: &[(Field, u32)] = &[
     (general::PORT_TYPE, 0),
     (general::IB_VIRT, 1),
     (general::GID_TABLE_SIZE, 0),
     (general::PKEY_TABLE_SIZE, 0),
-    // libmlx5 makes the command queue pair with an InfiniBand path, which a RoCE port rejects.
+    // libmlx5 connects the command queue pair by an InfiniBand path, which a RoCE port rejects.
     (general::TAG_MATCHING, 1),
     (general::RNDV_OFFLOAD_RC, 1),
     (general::LOG_TAG_MATCHING_LIST_SZ, LOG_TAG_MATCHING_LIST),
     (general::LOG_MAX_XRQ, LOG_MAX_SRQ),
 ];
 
-/// Additions of a RoCE port.
+/// Additional capabilities of a RoCE port.
 const ROCE_PORT: &[(Field, u32)] = &[
     (general::PORT_TYPE, 1),
     (general::ROCE, 1),
@@ -271,7 +270,7 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::WQE_INLINE_MODE, 1),
 ];
 
-/// Rates of send queues. Rates of other queues, of groups and of the port are not offered.
+/// Rates of send queues. Rates of other queues, groups and the port are not offered.
 const PACING: &[(Field, u32)] = &[
     (qos_cap::PACKET_PACING, 1),
     (qos_cap::PACKET_PACING_BURST_BOUND, 1),
@@ -300,7 +299,7 @@ const ATOMICS: &[(Field, u32)] = &[
     (atomic_caps::ATOMIC_SIZE_QP, 8),
 ];
 
-/// Memory of the device. Operations on it (`memic_operations`) are not offered.
+/// Device memory. Operations on it (`memic_operations`) are not offered.
 const MEMORY: &[(Field, u32)] = &[
     (device_memory::MEMIC, 1),
     (device_memory::LOG_MIN_MEMIC_ALLOC_SIZE, memic::LOG_UNIT),
@@ -310,7 +309,7 @@ const MEMORY: &[(Field, u32)] = &[
     (device_memory::MAX_MEMIC_SIZE, memic::MAX_AREA),
 ];
 
-/// Capabilities of flow tables for received frames. Those for sent frames and for RDMA have the
+/// Capabilities of flow tables for received frames. Tables for sent frames and for RDMA have the
 /// same rows at other offsets.
 const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_SUPPORT, 1),
@@ -329,7 +328,7 @@ const FLOW_TABLES: &[(Field, u32)] = &[
 /// Offsets of the rows: received frames, received RDMA, sent frames, sent RDMA.
 const FLOW_TABLE_KINDS: [usize; 4] = [0, 0x40, 0xc0, 0x100];
 
-/// Fields by which received frames can be matched: all.
+/// Fields that can be matched in received frames: all.
 const FLOW_FIELDS: [Part; 2] = [
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_SUPPORT,
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_BITMASK_SUPPORT,
@@ -363,7 +362,7 @@ impl Capabilities {
         Self { groups }
     }
 
-    /// Returns a group's current or maximum values. `None`: the group is not offered.
+    /// Returns a group's current or maximum values; `None` if the group is not offered.
     pub(crate) fn query(&self, number: u32, now: bool) -> Option<&[u8]> {
         let group = self.group(number)?;
         Some(if now { &group.now } else { &group.most })
@@ -402,8 +401,8 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Returns whether queue pairs of this service may cause page faults by sending, by receiving
-    /// into their own queue or a shared one, and at the request of a peer.
+    /// Returns whether queue pairs of this service may cause page faults in this situation: when
+    /// sending, when receiving into their own or a shared queue, or at the request of a peer.
     pub(crate) fn pages_on_demand(&self, service: Service, stall: &Stall) -> bool {
         use odp::*;
         let Some(group) = self.group(ODP) else { return false };
@@ -524,7 +523,7 @@ mod tests {
         let mut caps = offered(PortKind::Ib);
         let before = caps.query(ATOMIC, true).unwrap().to_vec();
         assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&before), 0);
-        // Drivers set this field and leave the rest 0, which must not change what they cannot set.
+        // Drivers set this field and leave the rest 0, which must not change fixed fields.
         let mut wanted = vec![0; GROUP_SIZE];
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut wanted, 1u32);
         caps.set(ATOMIC, &wanted).unwrap();

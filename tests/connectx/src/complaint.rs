@@ -1,9 +1,9 @@
 //! [`Rule`]: a requirement on drivers and programs. [`Complaint`]: one violation. A note: an
-//! observation that fails no run, because a program may have asked for it.
+//! observation that fails no run, because a program may have requested it.
 //!
-//! The model rejects a violation as the device would, and records a complaint, which fails the run.
+//! The model rejects a violation as the device would, and records a complaint that fails the run.
 //! Some rules are only reported, because the damage is already done or a real device could not
-//! detect it; their documentation says so.
+//! detect it. Their documentation says so.
 
 use std::fmt;
 
@@ -50,33 +50,32 @@ rules! {
     DoorbellRegister: "a store into a UAR page targets a register and has the register's size",
     DoorbellUar: "a doorbell goes to an allocated UAR page, the one of its object",
     DoorbellObject: "a doorbell refers to an object that exists",
-    /// Only reported: the model counts with the other bits. libmlx5 and Linux write 0 in all
-    /// records.
+    /// Only reported: the model ignores these bits. libmlx5 and Linux write 0 in all records.
     DoorbellRecordBits: "the bits of a doorbell record above its counter are 0",
     /// Only reported: the model counts from 0, as a device does. libmlx5 and Linux clear the record
-    /// when they create the queue, and the record of a queue pair after a transition to RESET. A
-    /// program that posts in RESET, which IBTA 10.3.1.1 forbids, breaks it too: libmlx5 does not
-    /// check the state.
+    /// when they create the queue, and a queue pair's record after a transition to RESET. A program
+    /// that posts in RESET, which IBTA 10.3.1.1 forbids, also breaks it: libmlx5 does not check the
+    /// state.
     DoorbellRecordStart: "a doorbell record is 0 at RST2INIT_QP and at the creation of a shared receive queue",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
-    /// Only reported: no work is left that the doorbell could start.
+    /// Only reported: no work remains that the doorbell could start.
     DoorbellStale: "a doorbell announces at least one new work request",
     /// An Ethernet send queue only reports it and sends what the queue holds.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
     /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core
-    /// `util/mmio.c`, Linux `include/linux/mlx5/doorbell.h`). A half that stays alone is ignored.
+    /// `util/mmio.c`, Linux `include/linux/mlx5/doorbell.h`). A single half is ignored.
     DoorbellHalf: "the second half of a doorbell follows the first",
     /// The store and its continuation are ignored.
     BlueFlameHalf: "the halves of a BlueFlame register are used alternately",
     /// Words out of order are ignored; the doorbell has already rung with the first word.
     BlueFlameOrder: "the words of a BlueFlame store arrive in ascending order without gaps",
-    /// The model detects the difference after the doorbell has rung: it executes the work request
-    /// as the queue holds it, and moves the queue pair to the error state. An Ethernet send queue
+    /// The model detects the difference after the doorbell has rung. It executes the work request
+    /// as the queue holds it, then moves the queue pair to the error state. An Ethernet send queue
     /// only reports it.
     BlueFlameContent: "a work request stored through BlueFlame equals the one in the queue",
     /// Only reported: early Linux drivers stored the last of several frames (`mlx5e_sq_xmit` with
     /// `bf_budget`), so devices accept it. libmlx5 stores a request only if it was posted alone
-    /// (`post_send_db`), and otherwise rings with the first 8 bytes of the last one.
+    /// (`post_send_db`); otherwise it rings with the first 8 bytes of the last one.
     BlueFlameSingle: "a work request is stored through BlueFlame only if its doorbell announces no other",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
     CqDoorbell: "a completion queue's consumer index does not pass its producer and does not decrease",
@@ -92,49 +91,48 @@ rules! {
     /// libmlx5 stores one or the other. UCX stores a header inline in front of elements
     /// (`rc_mlx5.inl`).
     WqeInline: "inline data has its declared length, and is one segment in front of all elements",
-    /// The keys of a queue pair belong to its program: a wrong one ends in an error completion,
+    /// The keys of a queue pair belong to its program: a wrong key ends in an error completion,
     /// without a complaint.
     WqeKey: "a driver's Ethernet send uses an existing key of its protection domain that covers the range",
     WqeAddressVector: "a datagram's address vector has the extended form and sets no bits that its port reserves",
     /// Only reported: the model routes packets by GID, and a device sends to any MAC address.
     DestinationMac: "a RoCE sender uses the MAC address of the destination GID's owner or group",
     WqeAtomic: "an atomic operation has a result of 8 bytes",
-    /// The mask of a bind or unbind names all fields that the change needs.
+    /// The mask of a bind or unbind names all fields needed for the change.
     WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
-    /// Only reported: a device executes the work request without them. The forms are those of
-    /// libmlx5 (`set_bind_wr`) and of the Linux driver (wr.c, umr.c).
+    /// Only reported: a device executes the work request without them. The forms follow libmlx5
+    /// (`set_bind_wr`) and the Linux driver (wr.c, umr.c).
     UmrForm: "a UMR has the checks, flags and padding that drivers write for its kind",
-    /// Only reported: the model executes work requests in order without a fence. The source is
-    /// libmlx5 (`fm_cache`) and the Linux driver (`next_fence`), which sets no fence after its own
-    /// invalidation: one whose mask selects only the free bit needs none.
+    /// Only reported: the model executes work requests in order without a fence. The rule follows
+    /// libmlx5 (`fm_cache`) and the Linux driver (`next_fence`). Linux sets no fence after its own
+    /// invalidation: a UMR whose mask selects only the free bit needs none.
     UmrFence: "a work request after a UMR carries a small fence or stronger ordering",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
-    /// Mode 1 is not defined by libmlx5 or Linux. Linux defines mode 3, an event with each
-    /// completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but posts only 0 and 2, as libmlx5 does.
+    /// libmlx5 and Linux do not define mode 1. Linux defines mode 3, an event with each completion
+    /// (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but both post only 0 and 2.
     WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
     WqeTagMatching: "a tag matching request has the form that its operation needs, on a queue pair with a matching list",
     TagIndex: "a tag matching request names an index of the list, and as the next one an index that is free",
     /// Only reported: the device executed the work request as it was at the doorbell. The model
-    /// compares when the work request ends, and not after a fatal error of the device. Follows
-    /// libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which use a place again after
-    /// its completion.
+    /// compares when the work request ends, except after a fatal error of the device. The rule
+    /// follows libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which reuse a place
+    /// after its completion.
     WqeChanged: "a work request stays unchanged in its queue from the doorbell until it ends",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",
     /// The device treats a length of 0 as 2 GiB. libmlx5 omits such elements from the receives of
     /// queue pairs and work queues (`mlx5_post_recv`, `mlx5_post_wq_recv`). It stores them in
-    /// shared receive queues (`mlx5_post_srq_recv`), where a program may request one: there the
-    /// element just means 2 GiB.
+    /// shared receive queues (`mlx5_post_srq_recv`), because a program may request 2 GiB there.
     RecvLength: "an element of a receive queue's list has a length that is not 0",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
     /// Only reported: the effect of a wrong checksum on a device is unknown.
     RecvSignature: "a receive carries a correct checksum if the queue pair asked for one",
     /// Only reported: the device used the receive as it was when it read the doorbell record. The
-    /// model compares when the receive completes, and not after a fatal error of the device.
-    /// Follows `mlx5_wq_overflow`, and for shared receive queues libmlx5's `mlx5_post_srq_recv` and
-    /// Linux's `mlx5_ib_post_srq_recv`, which link an entry before they post it, and never again
-    /// before it has completed.
+    /// model compares when the receive completes, except after a fatal error of the device. The
+    /// rule follows `mlx5_wq_overflow` and, for shared receive queues, libmlx5's
+    /// `mlx5_post_srq_recv` and Linux's `mlx5_ib_post_srq_recv`. These link an entry before posting
+    /// it, and not again before its completion.
     RecvChanged: "a receive and its link stay unchanged in their queue until it completes",
     RecvOverrun: "no more receives are posted than the queue holds",
     /// Only reported: a device may ignore these bytes.
@@ -147,8 +145,8 @@ rules! {
     DmaFault: "the device is given only addresses of existing memory",
     PageFaultResume: "a page fault is resumed once, with its token, its type and its queue",
     // Completion queues.
-    /// Only reported: the driver reads the entries a turn later. Follows `mlx5e_cqes_update_owner`
-    /// of Linux; DPDK marks the entries as not written, which is as good.
+    /// Only reported: the driver reads the entries a turn later. The rule follows Linux's
+    /// `mlx5e_cqes_update_owner`. DPDK marks the entries as unwritten, which is equivalent.
     CqOwner: "entries of a compressed block are returned with owner bits that the next turn does not take for its own",
     CqOverrun: "a completion queue has room for every completion",
     EqOverrun: "an event queue has room for every event",
@@ -173,7 +171,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Complaints and notes of one function: all are counted, the first ones are kept.
+/// Complaints and notes of one function. All are counted and the first ones are kept.
 #[derive(Debug, Default)]
 pub struct Complaints {
     function: usize,
@@ -208,29 +206,29 @@ impl Complaints {
         }
     }
 
-    /// Returns the kept notes and removes them; the count stays.
+    /// Returns and removes the kept notes; the count stays.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Returns the number of notes, including those that were not kept.
+    /// Returns the number of notes, kept or not.
     pub fn note_count(&self) -> u64 {
         self.note_count
     }
 
-    /// Returns the kept complaints and removes them; the count stays.
+    /// Returns and removes the kept complaints; the count stays.
     pub fn take(&mut self) -> Vec<Complaint> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Removes all complaints and resets the count: a test broke rules on purpose and has checked
+    /// Removes all complaints and resets the count, after a test broke rules on purpose and checked
     /// the complaints. Notes stay.
     pub fn forget(&mut self) {
         self.kept.clear();
         self.count = 0;
     }
 
-    /// Returns the number of complaints, including those that were not kept.
+    /// Returns the number of complaints, kept or not.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,9 +1,9 @@
-//! [`Destinations`]: the destination MAC addresses that senders of a RoCE port use.
+//! [`Destinations`]: the destination MAC addresses used by senders of a RoCE port.
 //!
-//! The kernel resolves the MAC address of a destination GID, and the provider or the driver writes
-//! it into address vectors and queue pair contexts. Packets are routed by GID in this model, so a
-//! wrong MAC address has no effect; [`Fabric`](crate::fabric::Fabric) compares it with the address
-//! of the GID's owner instead.
+//! The kernel resolves the MAC address of a destination GID. The provider or the driver writes it
+//! into address vectors and queue pair contexts. This model routes packets by GID, so a wrong MAC
+//! address has no effect; [`Fabric`](crate::fabric::Fabric) compares it with the address of the
+//! GID's owner instead.
 //!
 //! # References
 //! Linux `ib_resolve_eth_dmac` in `drivers/infiniband/core/verbs.c`; rdma-core
@@ -42,13 +42,13 @@ impl Destinations {
         }
     }
 
-    /// Returns the unchecked destinations and removes them.
+    /// Returns and removes the unchecked destinations.
     pub(crate) fn take(&mut self) -> BTreeSet<Destination> {
         std::mem::take(&mut self.unchecked)
     }
 }
 
-/// Returns the MAC address of a multicast GID; `None` if the GID is no multicast address.
+/// Returns the MAC address of a multicast GID; `None` for any other GID.
 pub(crate) fn group_mac(gid: &Gid) -> Option<Mac> {
     match *gid {
         [0xff, .., a, b, c, d] => Some([0x33, 0x33, a, b, c, d]),

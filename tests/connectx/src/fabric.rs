@@ -1,15 +1,15 @@
-//! [`Fabric`]: functions connected with each other.
+//! [`Fabric`]: connected functions.
 //!
 //! ```text
-//! store ──► Function ──packets──► route ──► Function (other or same) ──► ...until none is left
+//! store ──► Function ──packets──► route ──► Function (other or same) ──► ... until none is left
 //! ```
 //! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID, whose
 //! MAC address their senders must use. Multicast packets reach all functions, including the sender.
-//! Ethernet frames reach the other function; the sender loops back its own. A port that is down
-//! neither sends nor receives.
+//! Ethernet frames reach the other function; the sender itself loops back frames. A port that is
+//! down neither sends nor receives.
 //!
-//! Invariant: one call carries a bounded number of packets. The next call continues;
-//! [`Fabric::deadline`] then requests that call immediately.
+//! Invariant: one call carries a bounded number of packets. The next call continues, and
+//! [`Fabric::deadline`] then requests it immediately.
 
 use roce::engine::{Arrival, Network, Path, Time};
 
@@ -28,7 +28,7 @@ pub struct Fabric<B: Bus> {
     packet: Vec<u8>,
 }
 
-/// Number of packets that one call carries: some tens of megabytes.
+/// Number of packets carried in one call: some tens of megabytes.
 const PACKETS: usize = 1 << 13;
 /// Maximum length of a packet: headers, path MTU, trailer.
 const PACKET: usize = 4096 + 256;
@@ -48,7 +48,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.len()
     }
 
-    /// Returns whether there is no function.
+    /// Returns whether the fabric is empty.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
@@ -105,7 +105,7 @@ impl<B: Bus> Fabric<B> {
         self.pump();
     }
 
-    /// Returns the time at which the caller must call [`expire`](Self::expire), if no other call
+    /// Returns the latest time for the next call of [`expire`](Self::expire), unless another call
     /// comes earlier.
     pub fn deadline(&self) -> Option<Time> {
         if self.busy {
@@ -114,7 +114,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter().filter_map(Function::deadline).min()
     }
 
-    /// Ends a run: complains of what is left undone.
+    /// Ends a run and complains about unfinished work.
     pub fn finish(&mut self) {
         self.functions.iter_mut().for_each(Function::drop_half_stores);
     }
@@ -139,7 +139,7 @@ impl<B: Bus> Fabric<B> {
     }
 
     /// Carries packets until none is left or the limit of one call is reached, then checks the
-    /// destinations of their senders.
+    /// destinations used by their senders.
     pub(crate) fn pump(&mut self) {
         self.carry_all();
         self.functions.iter_mut().for_each(|function| function.core.close_all());
@@ -168,15 +168,15 @@ impl<B: Bus> Fabric<B> {
                     }
                 }
             }
-            // A line of a script may wait for one of the packets just carried.
+            // A line of a script may wait for one of these packets.
             if idle && !self.run_due(now) {
                 return;
             }
         }
     }
 
-    /// Carries one packet of a function and returns how many packets it counts as. `None`: the
-    /// function has none.
+    /// Carries one packet of a function and returns its cost in packets. `None` if the function has
+    /// none.
     fn carry(&mut self, sender: usize) -> Option<usize> {
         let function = self.functions.get_mut(sender)?;
         let mut packet = std::mem::take(&mut self.packet);
@@ -200,8 +200,8 @@ impl<B: Bus> Fabric<B> {
         if transmit.is_some() { Some(1) } else { self.carry_frame(sender) }
     }
 
-    /// Carries one Ethernet frame of a function to all others and returns how many packets it
-    /// counts as. `None`: the function has none.
+    /// Carries one Ethernet frame of a function to all others and returns its cost in packets.
+    /// `None` if the function has none.
     fn carry_frame(&mut self, sender: usize) -> Option<usize> {
         let (steps, frame) = self.functions.get_mut(sender)?.step_frames()?;
         let Some(frame) = frame else { return Some(steps) };
@@ -213,8 +213,8 @@ impl<B: Bus> Fabric<B> {
         Some(steps)
     }
 
-    /// Complains about senders that use another MAC address than that of the destination GID. A GID
-    /// that no port has may have any MAC address.
+    /// Complains about senders with a wrong MAC address for the destination GID. If no port has the
+    /// GID, any MAC address is accepted.
     fn check_destinations(&mut self) {
         for sender in 0..self.functions.len() {
             let Some(function) = self.functions.get_mut(sender) else { return };

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// Numbers of a range, and the taken ones among them.
+/// A range of numbers, some of them taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,
@@ -22,7 +22,7 @@ impl Ids {
         Self { next: *range.start(), range, taken: BTreeSet::new() }
     }
 
-    /// Takes the number that has been free the longest. `None`: all are taken.
+    /// Takes the number that has been free the longest; `None` if all are taken.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let free = |from: u32, to: u32| {
@@ -52,7 +52,7 @@ impl Ids {
 }
 
 /// Ascending numbers for the objects of a function's engine, the same in each run. They need not be
-/// unpredictable, because the model's fabric has no strangers.
+/// unpredictable, because no strangers share the model's fabric.
 #[derive(Debug)]
 pub(crate) struct Ascending {
     next: u32,
@@ -61,9 +61,9 @@ pub(crate) struct Ascending {
 impl Ascending {
     /// Returns numbers that no other function uses within 2²² draws.
     ///
-    /// Bits 20 and 21 are 0 for the first million, as on a device with that many keys: where a
-    /// completion holds data, libmlx5 takes bits 28 and 29 of a key at byte 24 for those that
-    /// report a GRH.
+    /// Bits 20 and 21 are 0 for the first million, as on a device with that many keys. In a
+    /// completion with inline data, libmlx5 reads bits 28 and 29 of a key at byte 24 as the bits
+    /// that report a GRH.
     pub(crate) fn of(function: usize) -> Self {
         Self { next: (function as u32 + 1) << 22 | FIRST }
     }

@@ -1,4 +1,4 @@
-//! `connectx-trace`: shows traces of the model, and finds the first difference between two.
+//! `connectx-trace`: shows traces of the model and finds the first difference between two.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! [`Bench`]: a function in plain memory to which tests send commands.
+//! [`Bench`]: a function in plain memory, for tests of commands.
 
 use super::Status;
 use crate::bus::PlainBus;
@@ -134,7 +134,7 @@ pub(crate) fn naming(opcode: u16, number: u32) -> Vec<u8> {
     input
 }
 
-/// Sets a bit that the table does not name.
+/// Sets a bit that the table leaves unnamed.
 pub(crate) fn stray(table: &Table, bytes: &mut [u8]) {
     let offset = (0..table.size).step_by(4).find(|offset| table.known(*offset) != u32::MAX).unwrap();
     let bit = 1 << (!table.known(offset)).trailing_zeros();

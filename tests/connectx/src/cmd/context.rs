@@ -1,4 +1,4 @@
-//! Checks that the contexts of all queues share: buffers in pages, doorbell records, references to
+//! Checks shared by the contexts of all queues: buffers in pages, doorbell records, references to
 //! other objects.
 
 use roce::engine::Refused;
@@ -15,12 +15,12 @@ use crate::srq::SrqKind;
 /// Minimum page size, log2; page size fields count from it.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
 
-/// Returns the refusal of a parameter that the device does not accept.
+/// Returns the refusal of an unacceptable parameter.
 pub(crate) fn bad(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandParameter, what)
 }
 
-/// Returns the refusal of a reference to an object that does not exist.
+/// Returns the refusal of a reference to a missing object.
 pub(crate) fn missing(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadResource, Rule::CommandObject, what)
 }
@@ -30,7 +30,7 @@ pub(crate) fn busy(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what)
 }
 
-/// Returns the refusal of a feature that the function does not offer.
+/// Returns the refusal of a feature not offered by the function.
 pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandCapability, what)
 }
@@ -50,7 +50,7 @@ pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     }
 }
 
-/// Rejects bits that the table does not name.
+/// Rejects bits not named in the table.
 pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     match table.reserved(bytes) {
         None => Ok(()),
@@ -61,7 +61,7 @@ pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Rejects nonzero fields of features that the function does not offer.
+/// Rejects nonzero fields of features not offered by the function.
 pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     match fields.iter().find(|field| field.is_set(bytes)) {
         None => Ok(()),
@@ -69,7 +69,7 @@ pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns a queue's buffer: `len` bytes that begin `offset` 64ths of a page into the first page of
+/// Returns a queue's buffer: `len` bytes, starting `offset` 64ths of a page into the first page of
 /// the list.
 pub(crate) fn buffer<B: Bus>(
     bus: &B,
@@ -101,7 +101,7 @@ pub(crate) fn buffer<B: Bus>(
     Pages::new(pages, shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))
 }
 
-/// Rejects a doorbell record that is not 8 aligned bytes of memory.
+/// Rejects a doorbell record unless it is 8 aligned bytes of memory.
 pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
     if !address.is_multiple_of(8) {
         let what = format!("{address:#x} is not aligned");
@@ -117,9 +117,9 @@ fn present<B: Bus>(bus: &B, address: u64, what: &str) -> Result<(), Refusal> {
         .map_err(|fault| Refusal::broken(Status::BadParam, Rule::DmaFault, format!("{what}: {fault}")))
 }
 
-/// Maximum memory of this process that all queues of a function may use, in bytes.
+/// Limit of this process's memory for all queues of a function, in bytes.
 pub(crate) const MAX_QUEUES: u64 = 2 << 30;
-/// Approximate bytes that the transport engine keeps per work request, besides its elements and
+/// Approximate bytes kept by the transport engine for each work request, besides its elements and
 /// inline data.
 const WORK_REQUEST: u64 = 256;
 
@@ -128,7 +128,7 @@ pub(crate) fn list_bytes(pages: &Pages) -> u64 {
     pages.list().len() as u64 * 8
 }
 
-/// Returns the memory of a queue pair, in bytes: the transport engine reserves the maximum for each
+/// Returns the memory of a queue pair, in bytes. The transport engine reserves the maximum for each
 /// request.
 pub(crate) fn qp_bytes(qp: &Qp) -> u64 {
     let cap = qp.cap();
@@ -149,8 +149,8 @@ impl<B: Bus> Core<B> {
         if log > most { Err(bad(format!("2^{log} {what}, the maximum is 2^{most}"))) } else { Ok(()) }
     }
 
-    /// Rejects a queue for which no memory is left. `bytes` is its memory in this process, which
-    /// guest memory does not bound, because a guest may name a page repeatedly.
+    /// Rejects a queue of `bytes` if too little of this process's memory is left. Guest memory does
+    /// not bound `bytes`, because a guest may name a page repeatedly.
     pub(crate) fn room_for(&self, bytes: u64) -> Result<(), Refusal> {
         let cqs = self.cqs.values().map(|cq| list_bytes(&cq.pages));
         let qps = self.qps.values().map(qp_bytes);
@@ -163,22 +163,22 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Rejects a number that is not an allocated protection domain.
+    /// Rejects the number of an unallocated protection domain.
     pub(crate) fn needs_pd(&self, pd: u32) -> Result<(), Refusal> {
         if self.pds.contains(&pd) { Ok(()) } else { Err(missing(format!("protection domain {pd:#x}"))) }
     }
 
-    /// Rejects a number that is not an allocated UAR page.
+    /// Rejects the number of an unallocated UAR page.
     pub(crate) fn needs_uar(&self, uar: u32) -> Result<(), Refusal> {
         if self.hca.uars.contains(uar) { Ok(()) } else { Err(missing(format!("UAR {uar:#x}"))) }
     }
 
-    /// Rejects a number that is not a completion queue.
+    /// Rejects the number of a missing completion queue.
     pub(crate) fn needs_cq(&self, cqn: u32) -> Result<(), Refusal> {
         if self.cqs.contains_key(&cqn) { Ok(()) } else { Err(missing(format!("completion queue {cqn:#x}"))) }
     }
 
-    /// Rejects a number that is not a shared receive queue; `xrc` selects XRC or the other kinds.
+    /// Rejects the number of a missing shared receive queue; `xrc` selects XRC or the other kinds.
     pub(crate) fn needs_srq(&self, srqn: u32, xrc: bool) -> Result<(), Refusal> {
         match self.srqs.get(&srqn) {
             Some(srq) if (srq.kind == SrqKind::Xrc) == xrc => Ok(()),

@@ -1,9 +1,9 @@
 //! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ, and the rates
-//! of send queues. The objects between them and the wire are in `tir`.
+//! of send queues. `tir` has the objects between them and the wire.
 //!
-//! The data path checks the protection domain of a queue, not these commands: two queues of the
-//! driver's netdev have none and never access memory, the drop queue and the one that probes write
-//! combining.
+//! The data path checks the protection domain of a queue, not these commands. Two queues of the
+//! driver's netdev have none and never access memory: the drop queue, and the queue used to probe
+//! write combining.
 
 use super::context::{bad, busy, missing, none_of, not_offered, reserved};
 use super::refusal::{Refusal, Status};
@@ -88,7 +88,7 @@ pub(super) fn create_sq<B: Bus>(
     Ok(())
 }
 
-/// Returns the state that a context requests.
+/// Returns the state requested by a context.
 fn state(number: u64) -> Result<QueueState, Refusal> {
     QueueState::from_number(number).ok_or_else(|| bad(format!("state {number}")))
 }
@@ -100,8 +100,7 @@ fn new_state(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the state after a transition; `believed` is the state that the driver believes to be
-/// current.
+/// Returns the state after a transition; `believed` is the current state as the driver sees it.
 fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, Refusal> {
     let (believed, next) = (state(believed)?, state(next)?);
     let wrong = |what| Refusal::broken(Status::BadResourceState, Rule::CommandState, what);
@@ -117,7 +116,7 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
 /// Fields that MODIFY_SQ changes besides the state: the index of the rate.
 const MODIFY_RATE: u64 = 1;
 
-/// Rejects rates where the port has no frames.
+/// Rejects rates on a port without frames.
 fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
     match core.caps.general(cmd_hca_cap::QOS) {
         0 => Err(not_offered("the rate of a send queue")),
@@ -125,9 +124,9 @@ fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
     }
 }
 
-/// Writes an entry of the table of rates, or clears it with a rate of 0. An entry may be cleared
-/// while queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`): they send without a
-/// limit then.
+/// Writes an entry of the rate table, or clears it with a rate of 0. An entry may be cleared while
+/// queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`). These queues then send
+/// without a limit.
 pub(super) fn set_pp_rate_limit<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],

@@ -1,21 +1,21 @@
-//! The command interface: commands that the driver issues through the command queue.
+//! The command interface: the commands of the driver's command queue.
 //!
 //! | module | commands |
 //! |---|---|
 //! | `table` | all commands, one row each |
-//! | `refusal` | status of a rejected command, and the rule that it broke |
+//! | `refusal` | status of a rejected command and the broken rule |
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
 //! | `pd`, `mkey`, `memic`, `cq`, `qp`, `srq` | objects of the data path |
-//! | `context` | checks that the contexts of all queues share |
+//! | `context` | checks shared by the contexts of all queues |
 //! | `vport` | the port: contexts, GIDs, partition keys, RoCE addresses, MADs |
 //! | `register` | registers behind ACCESS_REG |
 //! | `eth`, `tir`, `steering` | Ethernet queues, objects between them and the wire, flow tables |
 //!
-//! A command stands in one row of `table`: opcode, name, structures, stages, modifiers, handler.
-//! Each family of commands is a file of handlers. This file makes the checks that all
-//! commands share: opcode, lengths, reserved bits, modifiers, and the stage of the function.
+//! Each command has one row in `table`: opcode, name, structures, stages, modifiers, handler. Each
+//! family of commands is a file of handlers. This file makes the checks common to all commands:
+//! opcode, lengths, reserved bits, modifiers, and the stage of the function.
 
 #[cfg(test)]
 pub(crate) mod bench;
@@ -51,7 +51,7 @@ impl<B: Bus> Function<B> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
         let name = self.commands.get(&opcode).map_or("unknown", |command| command.name);
-        // Completions of earlier doorbells come before what the command does to their queue.
+        // Completions of earlier doorbells precede the command's effects on their queue.
         self.core.close_all();
         let injected = self.core.faults.command(opcode);
         let (status, syndrome) = match injected {
@@ -76,7 +76,7 @@ impl<B: Bus> Function<B> {
         output
     }
 
-    /// Checks a command as every command is checked, then executes it.
+    /// Makes the checks common to all commands, then executes one.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
         let Some(command) = self.commands.get(&opcode) else {
             return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "unknown opcode"));

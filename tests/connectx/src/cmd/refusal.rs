@@ -20,30 +20,30 @@ pub(crate) enum Status {
     BadIndex = 0x0a,
     NoResources = 0x0f,
     BadQpState = 0x10,
-    /// The entries that wait in a completion queue exceed its new size.
+    /// The new size is below the number of waiting completions.
     BadCqSize = 0x40,
     BadInputLength = 0x50,
     BadOutputLength = 0x51,
 }
 
-/// A rejected command: status, syndrome, and the rule that the driver broke.
+/// A rejected command: status, syndrome and the broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
     pub(crate) syndrome: u32,
-    /// The broken rule and what broke it; `None` if the driver was entitled to ask.
+    /// The broken rule and what broke it; `None` if the request was legitimate.
     pub(crate) complaint: Option<(Rule, String)>,
 }
 
 impl Refusal {
     /// Returns a refusal of a command that breaks a rule.
     pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
-        // Firmware defines the syndromes; drivers only print them. These values are recognisable as
-        // the model's.
+        // Firmware defines the syndromes, and drivers only print them. These values are
+        // recognisable as the model's.
         Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a
+    /// Returns a refusal without a broken rule: a resource ran out, or the driver probes for a
     /// feature.
     pub(crate) fn fair(status: Status) -> Self {
         Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }

@@ -21,12 +21,12 @@ use crate::layout::{Field, dword};
 const MAX_COUNTERS: usize = 1;
 /// Kinds of tables: received and sent frames, received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
-/// Action for a frame that no entry matches: the default one, or another table.
+/// Action for a frame without a matching entry: the default one, or another table.
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
 /// Field select of MODIFY_FLOW_TABLE: the miss action.
 const MODIFY_MISS: u64 = 1;
-/// Operation of SET_FLOW_TABLE_ROOT that removes the root.
+/// Operation of SET_FLOW_TABLE_ROOT to remove the root.
 const DISCONNECT: u64 = 1;
 /// Actions of an entry.
 const ALLOW: u32 = 1;
@@ -46,7 +46,7 @@ fn table(eth: &mut Ethernet, kind: u64, id: u32) -> Result<&mut FlowTable, Refus
     table.ok_or_else(|| missing(format!("flow table {id:#x} of kind {kind}")))
 }
 
-/// Returns the table that a miss leads to.
+/// Returns the next table after a miss.
 fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Option<u32>, Refusal> {
     match action {
         MISS_DEFAULT => Ok(None),
@@ -203,8 +203,8 @@ pub(super) fn set_root<B: Bus>(
     Ok(())
 }
 
-/// Checks that the limit of all tables permits a group or an entry of `parts` parts in place of one
-/// that had `had`.
+/// Checks that the limit of all tables permits a group or an entry of `parts` parts, in place of
+/// one of `had` parts.
 fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     let parts = eth.steering.parts.saturating_sub(had) + parts;
     if parts > MAX_PARTS {
@@ -312,7 +312,7 @@ pub(super) fn set_entry<B: Bus>(
     Ok(())
 }
 
-/// Reads an entry from its context, and checks that its destinations and counters exist.
+/// Reads an entry from its context. Checks that its destinations and counters exist.
 fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry, Refusal> {
     let context = layout::set_fte_in::FLOW_CONTEXT.of(input);
     let list = input.get(layout::set_fte_in::TABLE.size..).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The table of commands: everything that the dispatcher knows about a command stands in its row.
+//! The table of commands: one row for each, with all the dispatcher needs.
 //!
 //! To add a command, write its structures in [`layout`](crate::layout), its handler in the file of
-//! its family, and one row here. Dispatch, the checks before it, traces, and the names in fault
-//! lines follow from the row.
+//! its family and one row here. Dispatch, its checks, traces and the names in fault lines follow
+//! from the row.
 //!
 //! ```text
 //! 0x108 "MANAGE_PAGES" manage_pages_in -> manage_pages_out
@@ -15,15 +15,14 @@
 //! | `manage_pages_in` | input structure: its length and its reserved bits | |
 //! | `-> manage_pages_out` | output structure, or its least number of bytes | |
 //! | `= manage_pages` | handler | |
-//! | `in [...]` | stages of the function in which it executes | `in [Initialised]` |
-//! | `modifiers 0..=2` | values of `op_mod` that it takes | 0 alone |
-//! | `list "pages"` | items that follow the structure; the handler checks the length | no list |
+//! | `in [...]` | stages of the function that permit it | `in [Initialised]` |
+//! | `modifiers 0..=2` | accepted values of `op_mod` | only 0 |
+//! | `list "pages"` | items after the structure; the handler checks the length | no list |
 //!
-//! An input without a list has exactly the length of its structure: Linux 6.1 to 7.2 sends just
-//! that. A family opens with the module of its handlers and the module of its structures (`tir,
-//! eth`).
+//! An input without a list has exactly the length of its structure, as sent by Linux 6.1 to 7.2. A
+//! family opens with the modules of its handlers and of its structures (`tir, eth`).
 //!
-//! Invariant: an opcode or a name stands in one row only.
+//! Invariant: each opcode and each name occurs in only one row.
 //!
 //! # References
 //! PRM, "command interface functions"; Linux `include/linux/mlx5/mlx5_ifc.h`
@@ -44,24 +43,24 @@ pub(crate) struct Command<B: Bus> {
     pub(crate) name: &'static str,
     /// Input structure, for its length and its reserved bits.
     pub(crate) input: &'static Table,
-    /// Items of the list that follows the input structure, if one does.
+    /// Items of the list after the input structure, if there is one.
     pub(crate) list: Option<&'static str>,
     /// Least number of bytes of the output.
     pub(crate) output: usize,
-    /// Stages of the function in which the command executes.
+    /// Stages of the function that permit the command.
     pub(crate) stages: &'static [Stage],
-    /// Values of `op_mod` that the command takes.
+    /// Accepted values of `op_mod`.
     pub(crate) modifiers: RangeInclusive<u32>,
     pub(crate) run: Run<B>,
 }
 
 /// Handler: executes a command on its input and fills its output.
 ///
-/// The output is as long as the driver has room for, and zeroed. The caller sets status and
+/// The output is zeroed and as long as the driver's room for it. The caller sets status and
 /// syndrome.
 pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
-/// Makes `commands()` from the rows.
+/// Generates `commands()` from the rows.
 macro_rules! table {
     ($($handlers:ident, $layouts:ident { $(
         $opcode:literal $name:literal $input:ident -> $output:tt = $($run:ident)::+

@@ -126,7 +126,7 @@ impl Numbers {
         self.0
     }
 
-    /// Returns a number that is usually small.
+    /// Returns a number, usually a small one.
     fn dword(&mut self) -> u32 {
         let value = self.next();
         match value >> 61 {
@@ -155,7 +155,7 @@ fn every_command_of_a_guest_gets_an_answer() {
             }
             let list = if list.is_some() { numbers.next() as usize % 8 * 8 } else { 0 };
             let mut request = input(opcode, table.size + list);
-            // Changes a few dwords: in the table only named bits, in contexts and lists anything.
+            // Changes a few dwords: only named bits in the table, anything in contexts and lists.
             for _ in 0..numbers.next() % 12 {
                 let at = 4 + numbers.next() as usize % (request.len() - 4) / 4 * 4;
                 let value = numbers.dword() & if at < table.size { table.known(at) } else { u32::MAX };

@@ -16,7 +16,7 @@ use crate::layout::eth as layout;
 use crate::layout::eth::{rqtc, tirc, tisc};
 use crate::layout::{dword, put};
 
-/// Dispersal: a TIR delivers to one queue, or to one of a table.
+/// Dispersal: a TIR delivers to one queue or to one of a table.
 const DIRECT: u32 = 0;
 const INDIRECT: u32 = 1;
 /// Hash functions: none, XOR, Toeplitz.
@@ -216,7 +216,7 @@ pub(super) fn query_tir<B: Bus>(
     Ok(())
 }
 
-/// Returns the receive queues in a table's context and the list behind it.
+/// Returns the receive queues in a table's context and in the list behind it.
 fn rqs<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8], max_size: u32) -> Result<Vec<u32>, Refusal> {
     reserved(&rqtc::TABLE, context)?;
     none_of(&[rqtc::LIST_Q_TYPE, rqtc::RQ_VHCA_ID_FORMAT], context)?;

@@ -1,5 +1,5 @@
-//! Compressed completions: several completions in a block of as many slots, of which few are
-//! written.
+//! Compressed completions: a block holds several completions and spans as many slots, but the
+//! device writes only few of them.
 //!
 //! ```text
 //! slot       0       1        2 … 7   8           9 … 15   16          17 …
@@ -7,15 +7,15 @@
 //!                    0 … 7            8 … 15               16 … 23
 //! ```
 //! The title is the first completion, with the number of completions as its byte count and
-//! [`COMPRESSED`] as its format. Of the others, only the fields of a mini entry of 8 bytes are
-//! left; the rest equals the title's. The device writes the title last, and no other slots: they
-//! keep what they held a turn ago. The driver rewrites the owner bits of all slots of the block
-//! before it returns them, because the old ones are right again in the next turn.
+//! [`COMPRESSED`] as its format. Each of the others is a mini entry of 8 bytes; its remaining
+//! fields equal the title's. The device writes the title last and leaves the other slots as they
+//! were a turn ago. The driver rewrites the owner bits of all slots of the block before it returns
+//! them, because the old bits would be valid again in the next turn.
 //!
-//! When a device closes a block is not documented (`cqe_compression_timeout`). The model closes it
-//! at the end of the call that produced its completions, a store to a register or the passage of
-//! time, and earlier before a completion that does not fit, or at the maximum number. Receives have
-//! consecutive positions, because their mini entries have none.
+//! The manual does not define when a device closes a block (`cqe_compression_timeout`). The model
+//! closes it at the end of the call that produced its completions: a store to a register or the
+//! passage of time. It closes earlier at the maximum number, or before a completion that does not
+//! fit. Receives in a block have consecutive positions, because their mini entries lack a position.
 //!
 //! # References
 //! PRM, "CQE compression"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
@@ -43,18 +43,19 @@ pub(crate) const MINIS: usize = 8;
 const REQUESTER: u32 = 0;
 /// Opcodes of a responder's completions.
 const RESPONDER: std::ops::RangeInclusive<u32> = 1..=4;
-/// Opcode of an entry that the device has not written.
+/// Opcode of an entry not written by the device.
 const INVALID: u8 = 15;
 
-/// Contents of a receive's mini entry beside its byte count. A send's has the position of the work
-/// request and its opcode.
+/// Contents of a receive's mini entry beside its byte count. A send's mini entry has the position
+/// of the work request and its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MiniFormat {
     /// Hash of the frame.
     Hash,
     /// Checksum of the frame.
     Checksum,
-    /// Checksum of the frame, and its stride: 0, because the model has no striding receive queues.
+    /// Checksum and stride of the frame. The stride is 0, because striding receive queues are not
+    /// modelled.
     ChecksumStride,
 }
 
@@ -64,12 +65,12 @@ pub(crate) struct Compression {
     format: MiniFormat,
     /// Completions of the open block.
     open: Vec<[u8; 64]>,
-    /// Slots of closed blocks that the driver has not returned: index of the first, and number.
+    /// Slots of closed blocks not yet returned by the driver: first index and number.
     closed: VecDeque<(u32, u32)>,
 }
 
 impl Compression {
-    /// Returns the compression that the context of a new completion queue selects.
+    /// Returns the compression selected by the context of a new completion queue.
     pub(crate) fn of<B: Bus>(
         core: &Core<B>,
         context: &[u8],
@@ -107,12 +108,12 @@ impl Compression {
         self.open.len() as u32
     }
 
-    /// Forgets the slots of a buffer that was replaced.
+    /// Discards the slots of a replaced buffer.
     pub(crate) fn replaced(&mut self) {
         self.closed.clear();
     }
 
-    /// Returns whether a completion may follow in the open block.
+    /// Returns whether the open block accepts this completion as its next one.
     fn follows(&self, entry: &[u8; 64]) -> bool {
         let (Some(first), Some(last)) = (self.open.first(), self.open.last()) else { return true };
         let position = |entry: &[u8; 64]| cqe::WQE_COUNTER.get32(entry) as u16;
@@ -141,16 +142,15 @@ impl Compression {
     }
 }
 
-/// Returns whether a completion without payload may be part of a block: only of a success.
+/// Returns whether a completion without payload may be part of a block: only success qualifies.
 fn is_success(entry: &[u8; 64]) -> bool {
     let opcode = cqe::OPCODE.get32(entry);
-    // The fields of tag matching have no place in a mini entry.
+    // A mini entry has no room for the fields of tag matching.
     let is_of_tag_matching = tm_cqe::APP.get32(entry) != 0;
     !is_of_tag_matching && (opcode == REQUESTER || RESPONDER.contains(&opcode))
 }
 
-/// Returns the fields of a completion that all completions of its block share. The time is the
-/// title's for all.
+/// Returns the fields shared by all completions of a block. The title's time applies to all.
 fn shared(entry: &[u8; 64]) -> [u8; 64] {
     let mut rest = *entry;
     for field in [cqe::BYTE_CNT, cqe::WQE_COUNTER, cqe::RSS_HASH_RESULT, cqe::CHECK_SUM, cqe::OWNER] {
@@ -164,8 +164,8 @@ fn shared(entry: &[u8; 64]) -> [u8; 64] {
 }
 
 impl<B: Bus> Core<B> {
-    /// Keeps a completion for the open block of a queue with compression, or closes the block if it
-    /// does not fit. Returns whether the completion was kept.
+    /// Adds a completion to the open block of a queue with compression, or closes the block if it
+    /// does not fit. Returns whether it was added.
     ///
     /// # Errors
     /// [`CqFull`] if memory cannot be written, after a complaint.
@@ -191,7 +191,7 @@ impl<B: Bus> Core<B> {
         Ok(true)
     }
 
-    /// Closes the open blocks of all queues. A queue whose memory cannot be written is in error.
+    /// Closes the open blocks of all queues. A queue with unwritable memory enters the error state.
     pub(crate) fn close_all(&mut self) {
         let open = |cq: &&super::Cq| cq.compression.as_ref().is_some_and(|open| open.len() > 0);
         let cqns: Vec<u32> = self.cqs.values().filter(open).map(|cq| cq.cqn).collect();
@@ -202,7 +202,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Writes the open block of a queue, and raises the event if the queue is armed for it.
+    /// Writes the open block of a queue, then raises the event if the queue is armed for it.
     ///
     /// # Errors
     /// [`CqFull`] if memory cannot be written, after a complaint.
@@ -241,8 +241,8 @@ impl<B: Bus> Core<B> {
             .zip(0u32..)
             .map(|(part, number)| {
                 let at = first.wrapping_add(if number == 0 { 1 } else { number * MINIS as u32 });
-                // The bytes behind the last mini entry are undefined. These would be a completion
-                // in the next turn, if a driver left them.
+                // The bytes behind the last mini entry are undefined. These would look like a
+                // completion in the next turn if a driver left them.
                 let mut array = [(at >> cq.log_size & 1 ^ 1) as u8; 64];
                 for (place, entry) in array.chunks_exact_mut(mini_cqe::SIZE).zip(part) {
                     place.copy_from_slice(&compression.mini(entry));
@@ -276,8 +276,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Complains of slots of blocks that the driver has returned up to `consumer`, and whose owner
-    /// bits would make them completions in the next turn.
+    /// Complains of slots of blocks, returned up to `consumer`, whose owner bits would make them
+    /// completions in the next turn.
     pub(super) fn check_owners(&mut self, cqn: u32, consumer: u32) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let unread = cq.pending(consumer);

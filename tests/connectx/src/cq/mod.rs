@@ -7,13 +7,13 @@
 //! driver ──► doorbell record: consumer index, arm word
 //!        ──► UAR 0x20: the arm word again, and the queue's number
 //! ```
-//! The arm word's 2-bit sequence number counts the events that the driver has handled.
+//! The arm word's 2-bit sequence number counts the events handled by the driver.
 //!
 //! A queue with compression writes several completions as one [block](block). A queue with
 //! moderation raises one event for [several completions](moderation).
 //!
-//! Invariant: no entry that the driver has not read is overwritten, unless the driver asked to
-//! ignore overruns.
+//! Invariant: entries not yet read by the driver are never overwritten, unless the driver has
+//! disabled overrun detection.
 
 pub(crate) mod block;
 pub(crate) mod moderation;
@@ -51,11 +51,11 @@ pub(crate) struct Cq {
     /// Number of entries written since creation.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
-    /// Completions whose event moderation delays; none while the queue is not armed.
+    /// Completions whose event is delayed by moderation; none while the queue is not armed.
     pub(crate) held: Held,
-    /// Compression, if the driver asked for it.
+    /// Compression, if requested by the driver.
     pub(crate) compression: Option<Compression>,
-    /// Whether the queue has overrun or an injected fault broke it.
+    /// Whether the queue has overrun or was broken by an injected fault.
     pub(crate) in_error: bool,
     /// Number of queues that complete here.
     pub(crate) users: u32,
@@ -72,7 +72,7 @@ pub(crate) struct CqRun {
     pub(crate) solicited: u32,
     /// Sequence number of the last arm, and the number of events since.
     pub(crate) sequence: Option<(u8, u32)>,
-    /// Number of events since that number changed.
+    /// Number of events since the sequence number changed.
     pub(crate) repeated: u32,
 }
 
@@ -110,8 +110,8 @@ impl Cq {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the consumer index. Returns the last valid one, and whether the doorbell record holds
-    /// it; an impossible index is reported and ignored.
+    /// Reads the consumer index. Returns the last valid one and whether the doorbell record holds
+    /// it. An impossible index is reported and ignored.
     fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
         let now = self.consumed(record)?;
@@ -131,8 +131,9 @@ impl<B: Bus> Core<B> {
         Some((now, true))
     }
 
-    /// Writes a completion, the byte with its owner bit last, and raises the event if the queue is
-    /// armed for it; or keeps it for a block. `data` is payload to place in the entry.
+    /// Writes a completion, its owner byte last, then raises the event if the queue is armed for
+    /// it. With compression, it may add the completion to the open block instead. `data` is payload
+    /// for the entry.
     ///
     /// # Errors
     /// [`CqFull`] if the queue has no room or is in error.
@@ -159,8 +160,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the event for the completions that were just written, all solicited or none, if the
-    /// queue is armed for it.
+    /// Raises the event if the queue is armed for these new completions, which are all solicited or
+    /// all unsolicited.
     fn written(&mut self, cqn: u32, completions: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;
@@ -181,7 +182,7 @@ impl<B: Bus> Core<B> {
         match data.len() {
             0 => {}
             1..=32 => {
-                // The payload replaces fields that completions of connected queue pairs do not use.
+                // The payload replaces fields unused in completions of connected queue pairs.
                 if let Some(place) = entry.get_mut(..data.len()) {
                     place.copy_from_slice(data);
                 }
@@ -239,8 +240,9 @@ impl<B: Bus> Core<B> {
     /// Notes a completion queue, about to be destroyed, whose sequence number stayed the same over
     /// several events.
     ///
-    /// This breaks no rule: libmlx5 counts an event when the program fetches it, which it may never
-    /// do, and Linux when its interrupt handler has come to it, while another processor arms.
+    /// This breaks no rule. libmlx5 counts an event when the program fetches it, which may never
+    /// happen. Linux counts it when its interrupt handler reaches it, while another processor may
+    /// already arm.
     ///
     /// # References
     /// rdma-core `providers/mlx5/cq.c` (`mlx5_arm_cq`, `mlx5_cq_event`); Linux
@@ -256,7 +258,7 @@ impl<B: Bus> Core<B> {
     }
 
     /// Handles a store to the register that arms completion queues: arm word and queue number. A
-    /// store that breaks a rule arms nothing.
+    /// rejected store arms nothing.
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);

@@ -7,13 +7,12 @@
 //!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held,
 //!                                                                or the time: one event
 //! ```
-//! A completion counts if it would raise the event without moderation. `CQ_PERIOD` microseconds
-//! after the first of them, the event comes at the latest.
+//! A completion counts if it would raise the event without moderation. The event is raised at the
+//! latest `CQ_PERIOD` microseconds after the first of them.
 //!
-//! The manual does not say when the period begins after a queue has been idle, what an arm does to
-//! completions from before, and when a change takes effect. Here, unread completions count from the
-//! arm on, an arm keeps the time of completions that are still unread, and a change applies to the
-//! next completion.
+//! The manual leaves three points open. In this model, the period of an idle queue begins with the
+//! first completion. An arm counts unread completions from before it, and keeps the time of those
+//! that remain unread. A change applies to the next completion.
 //!
 //! # References
 //! PRM, "completion queue context" (`cq_period`, `cq_max_count`); `ibv_modify_cq(3)`; Linux
@@ -26,17 +25,17 @@ use crate::bus::Bus;
 use crate::function::Core;
 use crate::layout::cq::cqc;
 
-/// Completions of an armed queue whose event is delayed.
+/// Completions of an armed queue with a delayed event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Number of completions that count.
+    /// Number of counted completions.
     completions: u32,
-    /// Time of the event, if no more completions come.
+    /// Time of the event, if no more completions arrive.
     until: Option<Time>,
 }
 
 impl Held {
-    /// Counts completions from 0 again. The time of the event stays.
+    /// Restarts the count of completions at 0. The time of the event stays.
     pub(super) fn recount(&mut self) {
         self.completions = 0;
     }
@@ -44,7 +43,7 @@ impl Held {
 
 impl Cq {
     /// Returns the number of completions that raise one event and the longest delay of the first of
-    /// them, in nanoseconds. `None`: each raises one, because one of the two fields is 0.
+    /// them, in nanoseconds. `None` if one of the two fields is 0, so that each raises an event.
     fn moderation(&self) -> Option<(u32, u64)> {
         let (count, period) = (cqc::CQ_MAX_COUNT.get32(&self.context), cqc::CQ_PERIOD.get(&self.context));
         (count != 0 && period != 0).then_some((count, period * MICROSECOND))
@@ -52,7 +51,7 @@ impl Cq {
 }
 
 impl<B: Bus> Core<B> {
-    /// Counts completions that the queue is armed for, and returns whether moderation delays their
+    /// Counts completions for which the queue is armed. Returns whether moderation delays their
     /// event.
     pub(super) fn hold(&mut self, cqn: u32, completions: u32) -> bool {
         let now = self.now;
@@ -67,7 +66,7 @@ impl<B: Bus> Core<B> {
         true
     }
 
-    /// Raises the delayed events whose time has come.
+    /// Raises the delayed events that are due.
     pub(crate) fn raise_held(&mut self) {
         let now = self.now;
         if self.next_held.is_none_or(|next| next > now) {

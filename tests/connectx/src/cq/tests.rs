@@ -7,7 +7,7 @@ use crate::qp::wqe::opcode;
 
 const CQ_ERROR_EVENT: u32 = 0x04;
 
-/// Returns a queue of 4 completions, and connected queue pairs that complete there.
+/// Returns a queue of 4 completions and connected queue pairs that complete there.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 2, 64);
@@ -21,7 +21,7 @@ pub(super) fn write(bed: &mut Bed, pair: &mut Pair, memory: &Memory) {
     bed.post(pair, &wqe);
 }
 
-/// Posts a send that the peer receives, solicited or not; only the receive completes.
+/// Posts a send, solicited or not, for a posted receive; only the receive completes.
 pub(super) fn send(bed: &mut Bed, pair: &mut Pair, peer: &mut Pair, solicited: bool) {
     bed.post_recv(peer, &[]);
     let wqe = bed.begin(pair, opcode::SEND).set(ctrl::CE, 0).set(ctrl::SE, solicited.into()).done();

@@ -9,8 +9,8 @@
 //! driver ──► UAR 0x40 (consumer index, arm) or 0x48 (consumer index)
 //! ```
 //!
-//! Invariant: no entry that the driver has not read is overwritten: an event without room is lost,
-//! with a complaint.
+//! Invariant: entries not yet read by the driver are never overwritten. An event without room is
+//! lost, with a complaint.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -32,7 +32,7 @@ pub(crate) struct Eq {
     pub(crate) uar: u32,
     /// MSI-X vector.
     pub(crate) vector: u16,
-    /// Event types that the queue subscribes to, one bit each.
+    /// Event types subscribed by the queue, one bit each.
     pub(crate) events: [u64; 4],
     /// Number of entries written since creation; the owner bit is the bit above the index.
     pub(crate) producer: u32,
@@ -87,8 +87,7 @@ impl Eq {
 }
 
 impl<B: Bus> Core<B> {
-    /// Sends an event to the queue that subscribes to its type. Without such a queue the event is
-    /// dropped.
+    /// Sends an event to the queue that subscribes to its type, or drops it if there is none.
     pub(crate) fn event(&mut self, kind: EventType, sub_type: u8, data: &[u8; 28]) {
         if let Some(eqn) = self.eqs.values().find(|eq| eq.takes(kind as u8)).map(|eq| eq.eqn) {
             self.event_on(eqn, kind, sub_type, data);
@@ -124,7 +123,7 @@ impl<B: Bus> Core<B> {
         put(&mut entry, eqe::eqe::EVENT_DATA.offset, data);
         eqe::eqe::OWNER.set(&mut entry, eq.producer >> eq.log_size & 1);
         let index = eq.producer & (size - 1);
-        // The buffer is aligned to pages, which are larger than an entry: an entry lies in one
+        // The buffer is aligned to pages, which are larger than an entry, so an entry lies in one
         // page.
         let written = match eq.pages.locate(u64::from(index) * EQE_SIZE) {
             Some((address, EQE_SIZE..)) => bus.publish(address, &entry).map_err(|fault| fault.to_string()),

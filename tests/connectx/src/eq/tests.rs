@@ -10,7 +10,7 @@ fn tell(driver: &mut Driver, sub_type: u8) {
     driver.function.core.event(EventType::PortChange, sub_type, &[sub_type; 28]);
 }
 
-/// Creates a queue of 8 entries for port changes, to which no other queue subscribes.
+/// Creates a queue of 8 entries as the only subscriber to port changes.
 fn small(driver: &mut Driver) -> EventQueue {
     let others = driver.host.events.take().unwrap();
     driver.ok(&set(input(0x302, 0x10), 0x08, others.eqn), 8);
@@ -110,7 +110,7 @@ fn events_that_are_kept_back_come_when_they_are_released() {
     assert_eq!(driver.event().unwrap()[3], 4);
 }
 
-/// Checks that a change of the input that creates a queue breaks a rule.
+/// Checks that a change to the input of CREATE_EQ breaks a rule.
 fn refused(change: impl Fn(&mut [u8]), rule: Rule) {
     let mut driver = Driver::booted(PortKind::Ib);
     let (mut request, _) = driver.host.eq_request(4, 0, 0);

@@ -13,21 +13,20 @@
 //!   SQ ──► step_frames ──► the other function's frame_in ──► steering ──► TIR ──► RQ
 //!              └───────── local loopback ──────────────────────┘           └──► RQT ──► RQ
 //! ```
-//! A send queue also exists on an InfiniBand port, where drivers use it to probe write combining;
-//! it sends nothing there.
+//! A send queue also exists on an InfiniBand port, where drivers use it to probe write combining.
+//! It sends nothing there.
 //!
 //! # Local loopback
-//! A frame to a group comes back to its sender too, and a frame to an address of the port comes
-//! back instead of leaving, unless the port's context disables loopback for the kind of address. A
-//! TIR does not receive frames of its own transport domain: a driver that uses one domain for all
-//! its queues never receives its own frames, and processes with domains of their own receive each
-//! other's. Two bits of a TIR, one for each kind of address, enable frames of its own domain. They
-//! are called `self_lb_block`, but Linux sets them where it wants frames back (the loopback test of
-//! `en_selftest.c`, `ipoib.c`, queue pairs with `TIR_ALLOW_SELF_LB`), and clears them where it does
-//! not.
+//! A frame to a group also comes back to its sender. A frame to an address of the port comes back
+//! instead of leaving. The port's context can disable either loopback. A TIR does not receive
+//! frames of its own transport domain: a driver with one domain for all its queues never receives
+//! its own frames, and processes with separate domains receive each other's. Two bits of a TIR, one
+//! for each kind of address, enable frames of the TIR's domain. They are called `self_lb_block`,
+//! but Linux sets them to get frames back (the loopback test of `en_selftest.c`, `ipoib.c`, queue
+//! pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
 //!
 //! Invariant: numbers of send and receive queues differ from all queue pair numbers of the
-//! transport engine, because a doorbell identifies its queue by number alone.
+//! transport engine, because a doorbell identifies its queue only by number.
 
 pub(crate) mod frame;
 pub(crate) mod pacing;
@@ -85,7 +84,7 @@ struct Outgoing {
 pub(crate) struct Tis {
     pub(crate) context: [u8; 0xa0],
     pub(crate) domain: u32,
-    /// Number of send queues that use it.
+    /// Number of send queues on it.
     pub(crate) users: u32,
 }
 
@@ -98,14 +97,14 @@ pub(crate) struct Tir {
 }
 
 impl Tir {
-    /// Returns whether it receives this frame of a transport domain of this function.
+    /// Returns whether this TIR receives a frame from this transport domain of the same function.
     fn hears(&self, domain: u32, frame: &[u8]) -> bool {
         let bit = if frame::is_group(frame) { HEARS_GROUPS } else { HEARS_UNICAST };
         self.domain != domain || tirc::SELF_LB_BLOCK.get32(&self.context) & bit != 0
     }
 }
 
-/// Bits of a TIR that enable frames of its own transport domain.
+/// Bits of a TIR to enable frames of its transport domain.
 const HEARS_UNICAST: u32 = 1;
 const HEARS_GROUPS: u32 = 2;
 
@@ -125,13 +124,13 @@ pub(crate) struct Rqt {
     pub(crate) rqs: Vec<u32>,
 }
 
-/// Counters of frames that were received, sent and dropped.
+/// Counters of received, sent and dropped frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) received: Traffic,
     pub(crate) sent: Traffic,
-    /// Frames that no entry matches, whose steering takes too long, or that exceed the port's
-    /// maximum length.
+    /// Frames without a matching entry, with too long a walk through the tables, or longer than the
+    /// port's maximum.
     pub(crate) unwanted: u64,
     /// Frames for queues that were not ready or had no receives.
     pub(crate) out_of_buffer: u64,
@@ -183,9 +182,9 @@ impl Ethernet {
 
     /// Allocates a number for a send or receive queue, in a function with this many queue pairs.
     ///
-    /// The engine's numbers consist of an index, below the next power of two above its queue pairs
-    /// and the 16 reserved numbers, plus 16, and of a generation in the bits above. Indexes at and
-    /// above its maximum are never used, in any generation.
+    /// The engine's numbers consist of an index plus 16, and a generation in the bits above. The
+    /// index is below the next power of two above the engine's queue pairs and the 16 reserved
+    /// numbers. Indexes at and above its maximum are never used, in any generation.
     pub(crate) fn queue_number(&mut self, max_qp: u32) -> Option<u32> {
         let first = max_qp.min(1 << 22) + 16;
         let indices = (first + 1).next_power_of_two();
@@ -199,8 +198,8 @@ impl Ethernet {
         }
     }
 
-    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means
-    /// nothing: queues that never access memory have none.
+    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means none:
+    /// queues that never access memory have none.
     pub(crate) fn uses_pd(&self, pd: u32) -> bool {
         let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
         pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
@@ -239,7 +238,7 @@ impl Ethernet {
         self.outgoing_bytes.max(self.burst) >= MAX_OUTGOING
     }
 
-    /// Removes a send queue from the waiting ones, after it was destroyed or failed.
+    /// Removes a destroyed or failed send queue from the waiting ones.
     pub(crate) fn stop_waiting(&mut self, sqn: u32) {
         self.waiting.retain(|waiting| *waiting != sqn);
         if let Some(sq) = self.sqs.get_mut(&sqn) {
@@ -253,8 +252,8 @@ impl Ethernet {
             Receivers::Rq(rqn) => Some(rqn),
             Receivers::Rqt(rqtn) => {
                 let rqs = &self.rqts.get(&rqtn)?.rqs;
-                // The device may choose any queue, if frames of a flow keep theirs. The hash covers
-                // addresses and ports:
+                // The device may choose any queue, as long as each flow keeps its queue. The hash
+                // covers addresses and ports:
                 let flow =
                     frame.get(frame::ETHERNET_HEADER + 12..frame::ETHERNET_HEADER + 24).unwrap_or_default();
                 let hash = flow.iter().fold(0, |hash: usize, byte| hash ^ usize::from(*byte));
@@ -266,8 +265,8 @@ impl Ethernet {
 
 impl<B: Bus> Function<B> {
     /// Takes the next frame, or continues a waiting send queue. Returns the cost of this step in
-    /// frames, and the frame if it leaves the port; a frame that loops back does not. `None`:
-    /// nothing is left to send.
+    /// frames, and the frame if it leaves the port instead of looping back. `None` if nothing is
+    /// left to send.
     pub(crate) fn step_frames(&mut self) -> Option<(usize, Option<Vec<u8>>)> {
         let eth = &mut self.core.eth;
         let Some(Outgoing { frame, domain }) = eth.outgoing.pop_front() else {
@@ -283,18 +282,18 @@ impl<B: Bus> Function<B> {
         Some((1, (leaves || frame::is_group(&frame)).then_some(frame)))
     }
 
-    /// Returns the next frame that leaves the port.
+    /// Returns the next frame to leave the port.
     #[cfg(test)]
     pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
         std::iter::from_fn(|| self.step_frames()).find_map(|(_, frame)| frame)
     }
 
-    /// Handles a frame that arrives at the port.
+    /// Handles a frame from the wire.
     pub(crate) fn frame_in(&mut self, frame: &[u8]) {
         self.hear(frame, None);
     }
 
-    /// Receives a frame from another function, or from a transport domain of this one.
+    /// Receives a frame from another function or from a transport domain of this one.
     fn hear(&mut self, frame: &[u8], from: Option<u32>) {
         let port = &self.core.port;
         if port.kind != PortKind::Roce || !port.up {

@@ -1,11 +1,11 @@
-//! [`Rates`]: the rates of send queues, "packet pacing".
+//! [`Rates`]: the rates of send queues ("packet pacing").
 //!
-//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue that is or
-//! becomes ready; a queue that is reset has none. A queue with a rate takes a work request once the
-//! bits of the earlier ones have had their time on the wire.
+//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue in, or on
+//! its way to, the ready state; a reset queue has none. A queue with a rate takes a work request
+//! once the bits of the earlier ones have had their time on the wire.
 //!
 //! Pacing is coarse: a work request leaves as a whole, even if it has many frames. The maximum
-//! burst and the typical packet size, by which a device spaces frames, have no effect.
+//! burst and the typical packet size have no effect, although a device uses them to space frames.
 //!
 //! # References
 //! Linux `drivers/net/ethernet/mellanox/mlx5/core/rl.c`, `drivers/infiniband/hw/mlx5/qp.c`
@@ -37,7 +37,7 @@ impl Rates {
         self.0.contains_key(&index)
     }
 
-    /// Returns the time of so many bytes at the rate of an entry, in nanoseconds.
+    /// Returns the time that `bytes` take at the rate of an entry, in nanoseconds.
     fn duration(&self, index: u32, bytes: usize) -> u64 {
         // A bit at 1 kbit/s takes 1,000,000 ns.
         self.0.get(&index).map_or(0, |rate| bytes as u64 * 8 * 1_000_000 / u64::from((*rate).max(1)))
@@ -49,12 +49,12 @@ impl Rates {
 pub(crate) struct Pace {
     /// Index in the table; 0 is no limit.
     pub(crate) index: u32,
-    /// Time at which the bits of all earlier work requests have left.
+    /// Time when the bits of all earlier work requests have left.
     free: Time,
 }
 
 impl Ethernet {
-    /// Returns the time from which a queue may take its next work request.
+    /// Returns the earliest time for a queue's next work request.
     fn due(&self, sqn: u32) -> Time {
         let pace = self.sqs.get(&sqn).map(|sq| sq.pace).unwrap_or_default();
         if self.rates.contains(pace.index) { pace.free } else { Time::default() }
@@ -71,13 +71,13 @@ impl Ethernet {
         sq.pace.free = sq.pace.free.max(now) + self.rates.duration(sq.pace.index, bytes);
     }
 
-    /// Removes and returns the first waiting queue whose time has come.
+    /// Removes and returns the first waiting queue that is due.
     pub(crate) fn take_waiting(&mut self, now: Time) -> Option<u32> {
         let place = self.waiting.iter().position(|sqn| !self.is_early(*sqn, now))?;
         self.waiting.remove(place)
     }
 
-    /// Returns the time at which the first waiting queue may continue.
+    /// Returns the time when the first waiting queue may continue.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.waiting.iter().map(|sqn| self.due(*sqn)).min()
     }

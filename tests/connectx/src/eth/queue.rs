@@ -1,5 +1,5 @@
-//! [`WorkQueue`]: the ring of a send or receive queue, as the work queue part of its context
-//! describes it.
+//! [`WorkQueue`]: the ring of a send or receive queue, described by the work queue part of its
+//! context.
 //!
 //! Invariant: a ring's entries and its doorbell record are in memory when the ring is created;
 //! later faults are reported.
@@ -15,14 +15,14 @@ use crate::function::Log;
 use crate::function::pages::Pages;
 use crate::layout::srq::wq;
 
-/// A ring of entries, and the location of its indexes.
+/// A ring of entries and the location of its indexes.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     pages: Pages,
     /// Bytes of an entry.
     pub(crate) stride: u64,
     pub(crate) log_size: u32,
-    /// Guest-physical address of the heads, of a receive queue and then of a send queue.
+    /// Guest-physical address of the heads: first a receive queue's, then a send queue's.
     doorbell_record: u64,
     /// Checked on use: drivers create queues without a domain that never access memory.
     pub(crate) pd: u32,
@@ -33,7 +33,7 @@ pub(crate) struct WorkQueue {
 const CYCLIC: u32 = 1;
 
 impl WorkQueue {
-    /// Reads a work queue and the page list that follows it.
+    /// Reads a work queue and the page list after it.
     pub(crate) fn new<B: Bus>(bus: &B, context: &[u8], list: &[u8]) -> Result<Self, Refusal> {
         reserved(&wq::TABLE, context)?;
         none_of(NOT_OFFERED, context)?;
@@ -59,12 +59,12 @@ impl WorkQueue {
         1 << self.log_size
     }
 
-    /// Returns the head of a receive queue, as the driver last wrote it.
+    /// Returns the head of a receive queue, as last written by the driver.
     pub(crate) fn receive_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
         self.head(bus, log, 0)
     }
 
-    /// Returns the head of a send queue, as the driver last wrote it.
+    /// Returns the head of a send queue, as last written by the driver.
     pub(crate) fn send_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
         self.head(bus, log, 4)
     }
@@ -75,7 +75,7 @@ impl WorkQueue {
         Ok(log.posted(u32::from_be_bytes(record)))
     }
 
-    /// Reads entries from the position of this counter, across the ring's end.
+    /// Reads entries from the position of this counter, wrapping at the ring's end.
     pub(crate) fn read<B: Bus>(&self, bus: &B, counter: u16, into: &mut [u8]) -> Result<(), BusFault> {
         let ring = self.stride << self.log_size;
         let start = u64::from(counter & (self.size() - 1)) * self.stride;

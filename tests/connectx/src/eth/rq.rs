@@ -1,11 +1,11 @@
-//! [`Rq`]: receive queues, and the completions of received frames.
+//! [`Rq`]: receive queues and the completions of received frames.
 //!
 //! ```text
 //!   RST ──► RDY ──► ERR        any ──► RST, ERR
 //! ```
 //! Only a ready queue accepts frames. A receive that is too short for a frame completes with a
-//! length error, and the queue continues; a receive with a wrong key moves the queue to the error
-//! state, where receives are flushed.
+//! length error, and the queue continues. A receive with a wrong key moves the queue to the error
+//! state, which flushes receives.
 //!
 //! # References
 //! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (completion fields
@@ -127,7 +127,7 @@ impl<B: Bus> Function<B> {
         self.complete_frame(rqn, entry);
     }
 
-    /// Flushes the posted receives of a queue in error, if it was created so.
+    /// Flushes the posted receives of a queue in error, if it was created with flushing.
     pub(crate) fn flush_rq(&mut self, rqn: u32) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };

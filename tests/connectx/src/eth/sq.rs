@@ -1,12 +1,12 @@
-//! [`Sq`]: send queues, and the conversion of work requests to frames.
+//! [`Sq`]: send queues and the conversion of work requests to frames.
 //!
-//! A doorbell executes all posted work requests, as long as there is room for frames and the
-//! queue's rate allows; the queue continues later. A work request that breaks a rule completes with
-//! an error, and later ones are flushed. A frame longer than the port allows has the same effect,
-//! but breaks no rule, because a program may have posted it.
+//! A doorbell executes all posted work requests, as far as room for frames and the queue's rate
+//! allow; the queue continues later. A work request that breaks a rule completes with an error, and
+//! later ones are flushed. A frame that is too long for the port has the same effect but breaks no
+//! rule, because a program may have posted it.
 //!
 //! Invariants: a doorbell executes at most as many work requests as the queue holds and builds a
-//! few megabytes of frames; a queue waits exactly if it has not executed all that was rung.
+//! few megabytes of frames; a queue waits exactly if it has not executed all announced work.
 //!
 //! # References
 //! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`,
@@ -40,12 +40,12 @@ pub(crate) struct Sq {
     pub(crate) flush_in_error: bool,
     /// Number of basic blocks taken since creation.
     pub(crate) taken: u16,
-    /// Work that is still to be taken.
+    /// Announced work that is still to be taken.
     pub(crate) rung: Option<Rung>,
     pub(crate) pace: Pace,
 }
 
-/// A doorbell that waits for room, or for the queue's rate.
+/// A doorbell that waits for room or for the queue's rate.
 #[derive(Debug)]
 pub(crate) struct Rung {
     head: u16,
@@ -87,7 +87,7 @@ impl Broken {
         Self { rule: Some(rule), syndrome, what: what.into() }
     }
 
-    /// Returns the rejection of a frame that exceeds the port's maximum, which breaks no rule.
+    /// Returns the rejection of a frame longer than the port's maximum, which breaks no rule.
     fn too_long() -> Self {
         Self { rule: None, syndrome: LENGTH_ERROR, what: String::new() }
     }
@@ -114,7 +114,7 @@ impl Ethernet {
 
 impl<B: Bus> Function<B> {
     /// Handles a doorbell of an Ethernet send queue. Returns whether it announced several work
-    /// requests; `None` if it belongs to no such queue.
+    /// requests, or `None` if the number belongs to no such queue.
     pub(crate) fn ring_eth(
         &mut self,
         uar: u32,
@@ -152,15 +152,15 @@ impl<B: Bus> Function<B> {
         Some(several)
     }
 
-    /// Handles a doorbell of a queue in the ready state.
+    /// Handles a doorbell of a ready queue.
     fn rung_eth(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
         let (first, size) = (sq.head(), sq.queue.size());
         let posted = head.wrapping_sub(sq.taken);
         if head == first {
             let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;
-            // The rung work request is in the queue but not new: the driver wrote the record too
-            // late.
+            // The announced work request is in the queue but not new: the driver wrote the record
+            // too late.
             let late = index == first;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellStale };
             let what = format!(
@@ -177,7 +177,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, head, doorbell, blue_flame);
     }
 
-    /// Continues a queue that waited for room.
+    /// Continues a queue that was waiting for room.
     pub(crate) fn resume_eth_sends(&mut self, sqn: u32) {
         let sq = self.core.eth.sqs.get_mut(&sqn);
         let Some(rung) = sq.and_then(|sq| sq.rung.take()) else { return };
@@ -266,8 +266,8 @@ impl<B: Bus> Function<B> {
         Ok(request)
     }
 
-    /// Replaces a work request by its BlueFlame copy. The two may differ only in a NOP that
-    /// requests a completion in the copy alone: drivers detect write combining in this way.
+    /// Replaces a work request by its BlueFlame copy. They may differ only in a NOP whose copy
+    /// requests a completion: drivers detect write combining in this way.
     fn compare_eth_send(&mut self, sqn: u32, request: &mut Vec<u8>, pushed: &[u8]) {
         let Some(pushed) = pushed.get(..request.len()) else { return };
         let mut expected = request.clone();
@@ -325,7 +325,7 @@ impl<B: Bus> Function<B> {
         if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
             return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers, which are not offered"));
         }
-        // With a tag to insert, the tag takes the place of the header.
+        // A tag to insert takes the place of the header.
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);
@@ -403,7 +403,7 @@ impl<B: Bus> Function<B> {
         Ok(payload)
     }
 
-    /// Flushes the posted work requests of a queue in error, if it was created so.
+    /// Flushes the posted work requests of a queue in error, if it was created with flushing.
     pub(crate) fn flush_sq(&mut self, sqn: u32) {
         let core = &mut self.core;
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };

@@ -5,13 +5,12 @@
 //!              └──none──► the table for misses, or the frame is dropped
 //! ```
 //! A received frame starts at the root of the receive tables. In each table the matching entry with
-//! the lowest index decides. Outer headers of layers 2 to 4 are matched, the flow label of IPv6
-//! among them; all other fields (metadata, inner headers) count as 0. Tables for sent frames and
-//! for RDMA are stored but not used: sent frames go to the wire, and RDMA packets to their queue
-//! pair.
+//! the lowest index decides. The outer headers of layers 2 to 4 are matched, including the flow
+//! label of IPv6. All other fields (metadata, inner headers) count as 0. Tables for sent frames and
+//! for RDMA are stored but not used: sent frames go to the wire, RDMA packets to their queue pair.
 //!
 //! Invariants: a table refers only to tables of higher levels, and a frame visits each table once,
-//! so every walk ends. The number of entries that a walk compares is bounded: a hostile driver's
+//! so every walk ends. The number of entries compared in a walk is bounded: a hostile driver's
 //! tables can lose frames, but not keep the model busy.
 //!
 //! # References
@@ -26,17 +25,17 @@ use super::frame::{Parsed, TCP, UDP};
 
 /// Bytes of match criteria and values.
 pub(crate) const MATCH_SIZE: usize = 0x200;
-/// Maximum number of tables, more than any driver needs; it bounds a hostile one.
+/// Maximum number of tables: more than any driver needs, but a bound for a hostile one.
 pub(crate) const MAX_TABLES: usize = 1 << 12;
-/// Maximum number of groups, entries, and their destinations and counters, of all tables together.
+/// Maximum number of groups, entries, and their destinations and counters, over all tables.
 pub(crate) const MAX_PARTS: usize = 1 << 16;
-/// Maximum number of tables and TIRs that one frame reaches.
+/// Maximum number of tables and TIRs reached by one frame.
 const MAX_STEPS: usize = 256;
-/// Maximum number of entries compared for one frame. A driver needs one for each address and VLAN
-/// that it may list, 128 of each.
+/// Maximum number of entries compared for one frame. A driver needs one for each of up to 128
+/// addresses and 128 VLANs.
 const MAX_LOOKS: usize = 1 << 11;
 
-/// Kind of the receive tables, the only ones that frames use.
+/// Kind of the receive tables, the only ones used for frames.
 pub(crate) const RECEIVE: u8 = 0;
 
 /// Flow tables, their groups and entries, and counters.
@@ -57,7 +56,7 @@ pub(crate) struct FlowTable {
     pub(crate) kind: u8,
     pub(crate) level: u8,
     pub(crate) log_size: u8,
-    /// Table for frames that no entry matches.
+    /// Table for frames without a matching entry.
     pub(crate) miss: Option<u32>,
     pub(crate) groups: BTreeMap<u32, FlowGroup>,
     pub(crate) entries: BTreeMap<u32, FlowEntry>,
@@ -99,14 +98,13 @@ pub(crate) struct Reached {
 }
 
 impl Steering {
-    /// Returns the destinations of a received frame; none if too many entries would have to be
-    /// compared.
+    /// Returns the destinations of a received frame, or none if this takes too many comparisons.
     pub(crate) fn walk(&mut self, frame: &[u8]) -> Vec<Reached> {
         let mut looks = MAX_LOOKS;
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// As `walk`, with a limit of entries to compare. `None`: the limit was reached.
+    /// As `walk`, with a limit of comparisons. `None` if the limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
@@ -157,7 +155,7 @@ impl Steering {
         self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
 
-    /// Returns the TIRs that entries refer to.
+    /// Returns the TIRs used by entries.
     pub(crate) fn tirs(&self) -> BTreeSet<u32> {
         let entries = self.tables.values().flat_map(|table| table.entries.values());
         let tirn = |destination: &Destination| match destination {
@@ -169,7 +167,7 @@ impl Steering {
 }
 
 impl FlowTable {
-    /// Returns the entry that decides, if one matches. `None`: the limit of entries was reached.
+    /// Returns the deciding entry, if one matches. `None` if the limit of comparisons was reached.
     fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
         for entry in self.entries.values() {
             *looks = looks.checked_sub(1)?;
@@ -186,7 +184,7 @@ impl FlowTable {
 }
 
 impl FlowEntry {
-    /// Returns the number of parts that count towards [`MAX_PARTS`].
+    /// Returns the number of parts, as counted for [`MAX_PARTS`].
     pub(crate) fn parts(&self) -> usize {
         1 + self.destinations.len() + self.counters.len()
     }

@@ -139,7 +139,7 @@ fn after(text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Action, Str
     if count == 0 || words.next().is_some() {
         return Err("expected at most one number of occurrences, at least 1".into());
     }
-    // The line is parsed again when it executes; a mistake is reported now.
+    // The line is parsed again on execution; a mistake is reported now.
     parse(line, opcode)?;
     Ok(Action::After { condition, count, line: line.trim().to_owned() })
 }
@@ -207,7 +207,7 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
 /// Object numbers have 24 bits.
 const OBJECTS: u64 = 0x00ff_ffff;
 
-/// The words of a line that were not parsed yet.
+/// The unparsed words of a line.
 struct Words<'a>(Vec<&'a str>);
 
 impl<'a> Words<'a> {

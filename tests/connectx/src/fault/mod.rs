@@ -1,4 +1,4 @@
-//! [`Faults`]: faults that tests inject into one function.
+//! [`Faults`]: injected faults of one function.
 //!
 //! ```text
 //! control socket, script ── a line ──► Fabric::control
@@ -62,7 +62,7 @@ pub(crate) struct HeldEvent {
     pub(crate) data: [u8; 28],
 }
 
-/// A script line that waits for its condition.
+/// A script line with a pending condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     condition: Condition,
@@ -102,7 +102,7 @@ impl Faults {
         if consumes { self.completion(qpn, Side::Receive) } else { None }
     }
 
-    /// Returns a fault that could not apply to the queue.
+    /// Returns a fault that could not be applied to the queue.
     pub(crate) fn give_back(&mut self, fault: CompletionFault) {
         self.completions.insert(0, fault);
     }
@@ -125,7 +125,7 @@ impl Faults {
         (self.held.len() > HELD).then(|| self.held.pop_front()).flatten()
     }
 
-    /// Returns whether the function was removed: registers then read as ones, and stores and
+    /// Returns whether the function was removed. If so, registers read as ones, and stores and
     /// packets have no effect.
     pub(crate) fn removed(&self) -> bool {
         self.removed
@@ -136,7 +136,7 @@ impl Faults {
         self.held.clear();
     }
 
-    /// Returns the script lines whose condition is met, and removes them.
+    /// Returns and removes the script lines whose condition is met.
     pub(crate) fn take_due(&mut self) -> Vec<String> {
         std::mem::take(&mut self.due)
     }
@@ -161,7 +161,8 @@ impl Faults {
         self.holding = Some(events);
     }
 
-    /// Releases the `count` oldest held events; without a count all of them, and stops holding.
+    /// Releases the `count` oldest held events. Without a count, releases all of them and stops
+    /// holding.
     pub(crate) fn release(&mut self, count: Option<usize>) -> Vec<HeldEvent> {
         if count.is_none() {
             self.holding = None;

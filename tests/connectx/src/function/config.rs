@@ -9,7 +9,7 @@ pub struct Config {
     pub index: usize,
     /// Link layer of the port.
     pub port: PortKind,
-    /// Whether the payload of a small message may be placed in its completion, if the driver asks
-    /// for it.
+    /// Whether the payload of a small message may be placed in its completion at the driver's
+    /// request.
     pub scatter_to_cqe: bool,
 }

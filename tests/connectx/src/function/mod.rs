@@ -11,8 +11,8 @@
 //! | `record` | doorbell records |
 //!
 //! A function consists of the transport engine and [`Core`], which holds everything else. They are
-//! separate because the engine reports events to a [`Sink`](roce::engine::Sink), and the core is
-//! that sink: it writes completions into guest memory while the engine runs.
+//! separate because the engine reports events to a [`Sink`](roce::engine::Sink). The core is that
+//! sink: it writes completions into guest memory while the engine runs.
 
 pub(crate) mod config;
 pub(crate) mod iseg;
@@ -81,7 +81,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) cqns: Ids,
-    /// Time at which a moderated event may be due: the earliest one, or earlier.
+    /// Earliest time when a moderated event may be due.
     pub(crate) next_held: Option<Time>,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
@@ -167,7 +167,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(&self.core);
     }
 
-    /// Destroys all objects: everything but the stage is as before INIT_HCA.
+    /// Destroys all objects: except for the stage, everything is as before INIT_HCA.
     pub(crate) fn drop_objects(&mut self) {
         self.drop_half_stores();
         let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
@@ -192,7 +192,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(core);
     }
 
-    /// Clears everything but the registers, after the driver has disabled the interface.
+    /// Clears everything except the registers, after the driver has disabled the interface.
     pub(crate) fn disable_interface(&mut self) {
         self.drop_objects();
         self.core.hca = Hca::default();
@@ -273,7 +273,7 @@ pub const BAR0_SIZE: u64 = 64 << 20;
 pub const UARS_SIZE: u64 = 32 << 20;
 /// Offset of device memory in BAR 0.
 pub const MEMIC_START: u64 = UARS_SIZE;
-/// Size of device memory in bytes, the most that Linux uses (`MLX5_MAX_MEMIC_PAGES`).
+/// Size of device memory in bytes: Linux's maximum (`MLX5_MAX_MEMIC_PAGES`).
 pub const MEMIC_SIZE: u64 = 1 << 20;
 /// Size of BAR 2 in bytes.
 pub const BAR2_SIZE: u64 = 0x2000;

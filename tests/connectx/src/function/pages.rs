@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusFault};
 
-/// A list of pages of one size, and the buffer's offset in the first of them.
+/// A list of pages of one size and the buffer's offset in the first page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     list: Vec<u64>,
@@ -12,8 +12,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Returns the buffer of `len` bytes at `offset` in the first page. `None`: the pages are too
-    /// small for it.
+    /// Returns the buffer of `len` bytes at `offset` in the first page; `None` if the pages are too
+    /// small.
     pub(crate) fn new(list: Vec<u64>, log_page_size: u32, offset: u64, len: u64) -> Option<Self> {
         if !(12..=62).contains(&log_page_size) {
             return None;
@@ -55,8 +55,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the guest-physical address of the byte at `at`, and the number of bytes from there
-    /// to the end of the page or buffer.
+    /// Returns the guest-physical address of the byte at `at` and the number of bytes from there to
+    /// the end of the page or buffer.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let left = self.len.checked_sub(at).filter(|left| *left > 0)?;
         let position = self.offset + at;

@@ -1,4 +1,4 @@
-//! [`Pci`]: the configuration space: device identity, BARs, PCI Express and MSI-X.
+//! [`Pci`]: the configuration space, with device identity, BARs, PCI Express and MSI-X.
 //!
 //! | offset | contents |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | 0x60 | PCI Express endpoint, with function level reset |
 //! | 0x9c | MSI-X: table at 0 and pending bits at half of BAR 2 |
 //!
-//! Invariant: bits that the guest may not write keep their values.
+//! Invariant: bits that are read-only for the guest keep their values.
 
 use crate::bus::Bus;
 use crate::function::{BAR0_SIZE, BAR2_SIZE, Function, VECTORS};
@@ -75,8 +75,8 @@ impl Pci {
         self.writable[offset..offset + mask.len()].copy_from_slice(mask);
     }
 
-    /// A 64-bit BAR. Address bits below its size are read-only, which is how a driver finds the
-    /// size.
+    /// Adds a 64-bit BAR. Address bits below its size are read-only, from which a driver computes
+    /// the size.
     fn bar(&mut self, offset: usize, size: u64, flags: u8) {
         self.fixed(offset, &[flags]);
         self.open(offset, &(!(size - 1)).to_le_bytes());
@@ -114,7 +114,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Writes configuration space. One of its bits requests a function level reset.
+    /// Writes configuration space. One bit requests a function level reset.
     pub fn config_write(&mut self, offset: u64, from: &[u8]) {
         if !self.core.faults.removed() && self.core.pci.write(offset, from) {
             self.reset();

@@ -1,4 +1,4 @@
-//! Doorbell records: counters in guest memory that a driver advances.
+//! Doorbell records: counters in guest memory, advanced by a driver.
 //!
 //! | record | first word | second word |
 //! |---|---|---|
@@ -44,7 +44,7 @@ impl<B: Bus> Core<B> {
         Some(self.log.counter(word, CONSUMED))
     }
 
-    /// Complains of a counter of posted work that is not 0 where its queue starts.
+    /// Complains of a counter of posted work unless it is 0 where its queue starts.
     pub(crate) fn needs_start(&mut self, address: u64, of: &str) {
         let Some(word) = self.record(address) else { return };
         if word != 0 {

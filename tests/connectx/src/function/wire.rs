@@ -1,4 +1,4 @@
-//! Packets and time: delivers packets to a function, and takes packets from it.
+//! Packets and time: delivers packets to a function and takes packets from it.
 
 use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
 
@@ -23,7 +23,7 @@ impl<B: Bus> Function<B> {
             Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
             _ => false,
         };
-        // Fetches receives that were posted meanwhile, before the engine looks for one.
+        // Fetches newly posted receives before the engine looks for one.
         let receivers: Vec<u32> = match number {
             MULTICAST | 0 | 1 => {
                 self.core.qps.values().filter(|qp| hears(qp.service)).map(|qp| qp.qpn).collect()
@@ -73,15 +73,15 @@ impl<B: Bus> Function<B> {
         self.look();
     }
 
-    /// Returns the time at which the function must be called again.
+    /// Returns the time for the next call of the function.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let paced = self.core.eth.deadline();
         let others = [self.engine.deadline(), self.held_until(), self.core.attention.next_look];
         others.into_iter().chain([paced, self.core.next_held]).flatten().min()
     }
 
-    /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether one was
-    /// outstanding.
+    /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether there
+    /// was one.
     pub(crate) fn fail_send(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         self.settle();
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return false };
@@ -96,8 +96,8 @@ impl<B: Bus> Function<B> {
         failed
     }
 
-    /// Ends the oldest outstanding receive of a queue pair with this syndrome. Returns whether one
-    /// was outstanding.
+    /// Ends the oldest outstanding receive of a queue pair with this syndrome. Returns whether
+    /// there was one.
     pub(crate) fn fail_recv(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         if self.state(qpn) == State::Reset {
             return false;
@@ -116,8 +116,8 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns whether a packet consumes a receive: sends do, and writes with immediate data. The upper
-/// 3 bits of the opcode are the service.
+/// Returns whether a packet consumes a receive: true for sends and writes with immediate data. The
+/// upper 3 bits of the opcode are the service.
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes
@@ -128,8 +128,8 @@ fn consumes_receive(packet: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a packet tells a requester that no receive is posted: an acknowledgement whose
-/// syndrome is "receiver not ready".
+/// Returns whether a packet reports to a requester that no receive is posted: an acknowledgement
+/// with the syndrome "receiver not ready".
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes; 9.3.5, AETH
@@ -140,7 +140,7 @@ fn is_not_ready(packet: &[u8]) -> bool {
     (opcode, syndrome) == (Some(ACKNOWLEDGE), Some(1))
 }
 
-/// Returns the source of a packet, as its receiver sees it.
+/// Returns the source of a packet as seen by its receiver.
 pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
     let path = &transmit.path;
     Arrival {

@@ -1,4 +1,4 @@
-//! Capability structures of QUERY_HCA_CAP, except that of flow tables
+//! Capability structures of QUERY_HCA_CAP, except for flow tables
 //! ([`flow_caps`](super::flow_caps)).
 //!
 //! # References

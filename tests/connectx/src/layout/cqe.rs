@@ -46,8 +46,8 @@ layout! {
         APP_INFO 0x28 15 0;
     }
 
-    /// A completion of a block: what differs from the title's. The first dword of a receive's has
-    /// one of the forms that the queue selects.
+    /// A completion of a block: the difference from the title. The first dword of a receive's mini
+    /// entry has one of the forms selected by the queue.
     mini_cqe: 0x08 {
         RX_HASH_RESULT 0x00 31 0;
         CHECKSUM 0x00 31 16;

@@ -52,7 +52,7 @@ layout! {
         WQ 0x18 23 0;
     }
 
-    /// Data of a page fault event of memory that a peer named.
+    /// Data of a page fault event of a peer's access.
     rdma_page_fault: 0x1c {
         BYTES_COMMITTED 0x00 31 0;
         R_KEY 0x04 31 0;

@@ -1,4 +1,4 @@
-//! The capability structure of flow tables, of QUERY_HCA_CAP. [`caps`](super::caps) has the others.
+//! The flow table capabilities of QUERY_HCA_CAP. [`caps`](super::caps) has the others.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

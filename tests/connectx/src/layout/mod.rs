@@ -1,11 +1,10 @@
 //! The device's structures as tables: name, dword, high bit, low bit. Read them beside the manual.
 //!
-//! A row is `NAME 0xDWORD HIGH LOW;`: the byte offset of a big-endian dword, and bits of it. A row
-//! whose high bit exceeds 31 spans two dwords and names the first. `NAME bytes 0xOFFSET 0xLENGTH;`
-//! is a part that has a table of its own or holds plain bytes. `NAME @ 0xOFFSET;` is the start of a
-//! list.
+//! A row is `NAME 0xDWORD HIGH LOW;`: bits of the big-endian dword at a byte offset. A row with a
+//! high bit above 31 spans two dwords and names the first. `NAME bytes 0xOFFSET 0xLENGTH;` is a
+//! part with a separate table, or plain bytes. `NAME @ 0xOFFSET;` is the start of a list.
 //!
-//! Invariant: getters and setters never panic: bytes beyond the end read as 0 and are not written.
+//! Invariant: getters and setters never panic. Bytes beyond the end read as 0 and are not written.
 //!
 //! | file | tables |
 //! |---|---|
@@ -94,7 +93,7 @@ impl Field {
     }
 }
 
-/// A part of a structure: plain bytes, or a structure with a table of its own.
+/// A part of a structure: plain bytes, or a structure with a separate table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Name of the part.
@@ -128,12 +127,12 @@ pub struct Table {
     pub size: usize,
     /// Rows.
     pub fields: &'static [Field],
-    /// Parts that the rows do not describe.
+    /// Parts not described by rows.
     pub parts: &'static [Part],
 }
 
 impl Table {
-    /// Returns the first dword that has a bit set that no row names, and those bits.
+    /// Returns the first dword with set bits that no row names, and these bits.
     pub fn reserved(&self, bytes: &[u8]) -> Option<(usize, u32)> {
         (0..self.size.min(bytes.len()) / 4).map(|n| n * 4).find_map(|offset| {
             let set = dword(bytes, offset) & !self.known(offset);
@@ -141,7 +140,7 @@ impl Table {
         })
     }
 
-    /// Returns the bits that rows name in the dword at this byte offset.
+    /// Returns the named bits in the dword at this byte offset.
     pub fn known(&self, offset: usize) -> u32 {
         if self.parts.iter().any(|part| offset + 4 > part.offset && offset < part.offset + part.len) {
             return u32::MAX;

@@ -71,7 +71,7 @@ layout! {
         BYTE_COUNT 0x00 9 0;
     }
 
-    /// The first 16 bytes of a receive, where the queue pair asked for checksums.
+    /// The first 16 bytes of a receive with a checksum.
     recv_signature: 0x10 {
         SIGNATURE 0x04 31 24;
     }

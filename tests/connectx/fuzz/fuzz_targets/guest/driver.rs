@@ -1,7 +1,7 @@
-//! [`Driver`]: brings functions into a state in which a guest's mistakes reach deep code: booted,
-//! with connected queue pairs.
+//! [`Driver`]: boots functions and connects queue pairs, so that a guest's mistakes reach deep
+//! code.
 //!
-//! It makes no assumption about the model's answers, because earlier commands are arbitrary.
+//! It makes no assumption about the model's responses, because earlier commands are arbitrary.
 
 use connectx_model::bus::{Bus as _, PlainBus};
 use connectx_model::fabric::Fabric;

@@ -1,4 +1,4 @@
-//! Interprets the input as a program: a sequence of a guest's actions. Most objects that it names
+//! Interprets the input as a program: a sequence of a guest's actions. Most of the objects in it
 //! exist, so that mistakes reach deep code.
 
 use connectx_model::function::BAR0_SIZE;
@@ -37,7 +37,7 @@ impl Input<'_> {
         list.get(place % list.len().max(1)).copied()
     }
 
-    /// Returns a number that may have a meaning.
+    /// Returns a number that may be meaningful.
     fn value(&mut self, driver: &Driver) -> u64 {
         match self.byte() % 8 {
             0 => 0,
@@ -55,7 +55,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns an address that is usually in memory.
+    /// Returns an address, usually one in memory.
     fn place(&mut self) -> u64 {
         let address = u64::from(self.word()) % (MEMORY + 0x1000);
         if self.byte() % 4 == 0 { address } else { address & !0xfff }
@@ -99,7 +99,7 @@ pub fn run(bytes: &[u8]) {
 /// Maximum length of a program.
 const ACTIONS: usize = 200;
 
-/// Creates two queue pairs that are connected with each other.
+/// Creates two queue pairs, connected to each other.
 fn pairs(driver: &mut Driver, input: &mut Input<'_>) {
     let service = input.of(&[0, 0, 1, 2, 3]).unwrap_or(0);
     let last = usize::from(driver.fabric.len() > 1);
@@ -326,7 +326,7 @@ fn srqn(number: u32) -> [u8; 16] {
     segment
 }
 
-/// Executes a command from its table, with fields and bytes that the program selects.
+/// Executes a command from its table, with fields and bytes selected by the program.
 fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
     let Some((opcode, table)) = input_bytes.of(COMMANDS) else { return };
     let mut request = input(opcode, table.size);

@@ -1,9 +1,9 @@
 //! Completion queues: CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
 //!
-//! A resize ends the old buffer with an entry that announces the resize ([`RESIZE`]). Later
-//! completions go to the new buffer, whose producer index continues from the old one. The reader
-//! copies the unread entries before the resize entry to the new buffer, each one place further, so
-//! that they end right before the device's next entry:
+//! A resize ends the old buffer with an entry that announces it ([`RESIZE`]). Later completions go
+//! to the new buffer, whose producer index continues from the old one. The reader copies the unread
+//! entries before the resize entry to the new buffer. Each moves one place further, so they end
+//! right before the device's next entry:
 //!
 //! ```text
 //! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device
@@ -85,7 +85,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Fields of features that no capability offers.
+/// Fields of features without a capability.
 const NOT_OFFERED: &[Field] = &[
     cqc::DBR_UMEM_VALID,
     cqc::APU_CQ,
@@ -95,13 +95,13 @@ const NOT_OFFERED: &[Field] = &[
     cqc::SCQE_BREAK_MODERATION_EN,
 ];
 
-/// Returns the number of entries, log2, and the bytes of an entry.
+/// Returns the number of entries, log2, and the size of an entry in bytes.
 fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
     let log_size = cqc::LOG_CQ_SIZE.get32(context);
     core.at_most("entries", log_size, cmd_hca_cap::LOG_MAX_CQ_SZ)?;
     match cqc::CQE_SZ.get(context) {
         0 => Ok((log_size, 64)),
-        // Padded entries differ in the way they are written, not in their positions.
+        // Padded entries are written differently but have the same positions.
         1 | 2 => Ok((log_size, 128)),
         other => Err(bad(format!("entry size {other}"))),
     }
@@ -127,7 +127,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
 const ST_SOLICITED_ARMED: u32 = 0x6;
 const ST_ARMED: u32 = 0x9;
 const ST_FIRED: u32 = 0xa;
-/// Status of a completion queue that has overrun.
+/// Status of an overrun completion queue.
 const STATUS_OVERFLOW: u32 = 0x9;
 
 pub(super) fn query<B: Bus>(
@@ -155,8 +155,8 @@ pub(super) fn query<B: Bus>(
     Ok(())
 }
 
-/// Returns the consumer index in the doorbell record; its last known value if the record cannot be
-/// read.
+/// Returns the consumer index in the doorbell record, or its last known value if the record is
+/// unreadable.
 fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     let mut word = [0; 4];
     match bus.read(cq.doorbell_record, &mut word) {
@@ -165,13 +165,13 @@ fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     }
 }
 
-/// Fields that MODIFY_CQ changes: period, count, overrun. A change of the period mode takes a
+/// Fields that MODIFY_CQ changes: period, count, overrun. Changing the period mode needs a
 /// capability that is not offered.
 const MODIFY_PERIOD: u32 = 1 << 0;
 const MODIFY_COUNT: u32 = 1 << 1;
 const MODIFY_OVERRUN: u32 = 1 << 2;
 const MODIFY_PERIOD_MODE: u32 = 1 << 4;
-/// Fields that a resize changes, always together: size, page offset, page size.
+/// Fields that a resize changes together: size, page offset, page size.
 const RESIZE_ALL: u32 = 7;
 
 pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {

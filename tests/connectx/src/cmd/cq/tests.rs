@@ -18,7 +18,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// Returns input of MODIFY_CQ that moves the queue to a new buffer.
+/// Returns input of MODIFY_CQ for a new buffer.
 fn resize_to(bench: &mut Bench, cqn: u32, log_size: u32, entry_size: usize) -> Vec<u8> {
     let mut input = input(0x403, modify_cq_in::PAS);
     modify_cq_in::OP_MOD.set(&mut input, 1u32);

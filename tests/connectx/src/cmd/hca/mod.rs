@@ -1,4 +1,4 @@
-//! Life of the function, and objects that belong to it as a whole.
+//! Stages of the function, and objects that belong to it as a whole.
 //!
 //! ```text
 //! Disabled ──ENABLE_HCA──► Enabled ──INIT_HCA──► Initialised
@@ -6,8 +6,8 @@
 //!    └──────DISABLE_HCA─────┘    └───TEARDOWN_HCA───┘
 //! ```
 //!
-//! The function requests pages at boot and more before INIT_HCA, keeps them while it is
-//! initialised, and returns them on request before DISABLE_HCA. It stores nothing in them.
+//! The function requests pages at boot and before INIT_HCA, keeps them while it is initialised and
+//! returns them on request before DISABLE_HCA. It stores nothing in them.
 //!
 //! Invariant: objects exist only while the function is initialised.
 
@@ -43,7 +43,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// State that belongs to the function as a whole.
+/// State of the function as a whole.
 #[derive(Debug)]
 pub(crate) struct Hca {
     pub(crate) stage: Stage,
@@ -82,9 +82,9 @@ impl Hca {
 const BOOT_PAGES: usize = 4;
 /// Additional pages required before INIT_HCA.
 const INIT_PAGES: usize = 12;
-/// Maximum number of pages, more than any driver gives without a request.
+/// Maximum number of pages: more than any driver gives unrequested.
 const MAX_PAGES: usize = 1024;
-/// Highest supported interface step, the one that current drivers use.
+/// Highest supported interface step, which current drivers use.
 const MAX_ISSI: u32 = 1;
 
 /// Rejects the number of another function: only number 0 exists.
@@ -181,11 +181,10 @@ impl<B: Bus> Core<B> {
         (!left.is_empty()).then(|| left.join(", "))
     }
 
-    /// Returns whether a queue that must be destroyed first rings its doorbells in this UAR page.
+    /// Returns whether a queue that must be destroyed first uses this UAR page for its doorbells.
     ///
-    /// A completion queue is none of these: when a program closes its device without destroying its
-    /// completion queues, the driver frees the page first. Such a queue works on, but can no longer
-    /// be armed.
+    /// Completion queues do not count: if a program closes its device without destroying them, the
+    /// driver frees the page first. Such a queue keeps working but can no longer be armed.
     fn uar_in_use(&self, uar: u32) -> bool {
         self.eqs.values().any(|eq| eq.uar == uar)
             || self.qps.values().any(|qp| qp.uar == uar)
@@ -251,7 +250,7 @@ pub(super) fn manage_pages<B: Bus>(
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     match hca::manage_pages_in::OP_MOD.get(input) {
-        // The driver reports that it cannot give pages.
+        // The driver reports its failure to give pages.
         0 => Ok(()),
         1 => give_pages(hca, input, count),
         _ => take_pages(hca, output, count),
@@ -289,7 +288,7 @@ fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refu
         let what = format!("room for {room} pages in the output, {count} are needed");
         return Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what));
     }
-    // An initialised function keeps the pages that it requires.
+    // An initialised function keeps its required pages.
     let kept = if hca.stage == Stage::Initialised { BOOT_PAGES + INIT_PAGES } else { 0 };
     let count = hca.pages.len().saturating_sub(kept).min(count);
     for place in 0..count {
@@ -337,8 +336,8 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// Key that ends a scatter list. Special keys are this one, the null key, and the dump-fill key,
-/// which the function chooses.
+/// Key that ends a scatter list. Like the null key it is fixed; the dump-fill key is chosen by the
+/// function.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(

@@ -44,7 +44,7 @@ fn take(count: u32) -> Vec<u8> {
     set(set(input(MANAGE_PAGES, 0x10), 0x04, 2), 0x0c, count)
 }
 
-/// Destroys everything that boot created.
+/// Destroys everything created at boot.
 fn shut_down(driver: &mut Driver) {
     for queue in [driver.host.events.take(), driver.host.completions.take()].into_iter().flatten() {
         driver.ok(&set(input(0x302, 0x10), 0x08, queue.eqn), 8);
@@ -105,7 +105,7 @@ fn pages_are_asked_for_and_missed() {
     let output = driver.ok(&set(input(QUERY_PAGES, 0x10), 0x04, 2), 0x10);
     assert_eq!(query_pages_out::NUM_PAGES.get(&output), 0);
     driver.ok(&input(INIT_HCA, 0x20), 8);
-    // The function keeps the pages that it requires.
+    // The function keeps its required pages.
     let output = driver.ok(&take(1), 0x18);
     assert_eq!(manage_pages_out::OUTPUT_NUM_ENTRIES.get(&output), 0);
 }
@@ -172,7 +172,7 @@ fn a_driver_sets_capabilities_up_to_the_maximum() {
     let capability = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut wanted);
     cmd_hca_cap::LOG_MAX_QP.set(capability, 31u32);
     driver.refused(&wanted, 8, Rule::CommandCapability);
-    // The driver selects the byte order of atomics, which a query then reports.
+    // The driver selects the byte order of atomics, and a query then reports it.
     let mut wanted = set(input(SET_HCA_CAP, 0x1010), 0x04, 3 << 1);
     let now = driver.ok(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 3 << 1 | 1), 0x1010);
     put(&mut wanted, 0x10, &now[0x10..]);

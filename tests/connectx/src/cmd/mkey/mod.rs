@@ -16,10 +16,10 @@ use crate::layout::mkey::{
 use crate::layout::wqe::klm;
 use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
-/// Queue pair number of a key that every queue pair of its domain may use.
+/// Queue pair number of a key that is open to every queue pair of its domain.
 const ANY_QP: u64 = 0x00ff_ffff;
-/// Maximum list length of a free key that is a memory window, in octwords: drivers create windows
-/// with this value.
+/// Maximum list length of a free key for a memory window, in octwords; drivers create windows with
+/// this value.
 const WINDOW_OCTWORDS: u32 = 4;
 /// Maximum list length, log2: 1 TiB in pages of 4 KiB.
 const LOG_MAX_OCTWORDS: u32 = 27;
@@ -60,7 +60,7 @@ pub(super) fn create<B: Bus>(
         }
         // The key is created without a mapping; the list then opens it.
         let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
-        // The index becomes known with the key; the mapping needs it.
+        // The mapping needs the index, which becomes known with the key.
         let nothing = Region { index: 0, pd: attr.pd, mapping: Mapping::Nothing };
         let key = function.engine.reg_mr_keyed(&attr, nothing, variant, invalidable(&context));
         let key = key.map_err(|refused| engine(refused, "the key"))?;
@@ -79,7 +79,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Checks a context by itself, without its list.
+/// Checks a context without its list.
 fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     reserved(&mkc::TABLE, context)?;
     none_of(&[create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT], input)?;
@@ -117,7 +117,7 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     Ok(mode)
 }
 
-/// Checks that a page list is aligned and has the length that its range needs.
+/// Checks that a page list is aligned and long enough for its range.
 fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
     let needed = mkey::check_pages(context, list).map_err(wrong)?;
@@ -138,13 +138,13 @@ pub(super) fn query<B: Bus>(
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let mut context = key.context;
     if let (Kind::Region, Some((present, attr))) = (key.kind, function.engine.mr_by_index(index)) {
-        // Work requests of users have changed the key since it was created.
+        // Users' work requests have changed the key since its creation.
         mkc::MKEY_7_0.set(&mut context, present & 0xff);
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
     key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
-    // The driver asks for the memory of a window that has met a page fault.
+    // The driver requests the memory of a window after a page fault.
     if let Some(window) = function.engine.window_by_index(index) {
         mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
         mkc::FREE.set(&mut context, 0u32);
@@ -174,7 +174,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
             function.core.mkeys.remove(index);
             Ok(())
         }
-        // A user may deregister memory to which windows are bound; the driver cannot know of them.
+        // A user may deregister memory with bound windows; the driver cannot detect them.
         Err(Refused::Busy) => Err(Refusal::fair(Status::ResourceBusy)),
         Err(refused) => Err(engine(refused, &format!("memory key {index:#x}"))),
     }

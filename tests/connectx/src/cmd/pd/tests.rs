@@ -1,4 +1,4 @@
-//! Domains: rejections, and when they end.
+//! Domains: rejections, and their end.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};

@@ -12,7 +12,7 @@ use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::qpc;
 use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
 
-/// Fields of features that are not modelled, or that only transitions set.
+/// Fields of features that are not modelled or are set only by transitions.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::LAG_TX_PORT_AFFINITY,
     qpc::ISOLATE_VL_TC,
@@ -27,14 +27,14 @@ const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::DBR_UMEM_VALID,
 ];
 
-/// Offload type of a queue pair whose send queue is the device's.
+/// Offload type of a queue pair whose send queue is managed by the device.
 const OFFLOADS_RENDEZVOUS: u64 = 1;
 
 /// Checks and reads a context. The queue pair number is set later, as is the domain if the context
 /// names none.
 pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Result<Qp, Refusal> {
     none_of(NOT_OFFERED, context)?;
-    // A user may request these features, and the driver does not check whether the function offers
+    // A user may request these features; the driver does not check whether the function offers
     // them.
     let asked = [qpc::CD_MASTER, qpc::CD_SLAVE_SEND, qpc::CD_SLAVE_RECEIVE, qpc::REQ_E2E_CREDIT_MODE];
     if asked.iter().any(|field| field.is_set(context)) {
@@ -56,7 +56,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         (other, _) => return Err(not_offered(format!("service type {other:#x}"))),
     };
     let pd = qpc::PD.get32(context);
-    // The kernel's queue pair for registrations has no domain: its work requests use only keys.
+    // The kernel's queue pair for registrations has no domain: its work requests only use keys.
     let own_pd = service == Service::RegUmr && pd == 0;
     if !own_pd {
         core.needs_pd(pd)?;
@@ -126,8 +126,8 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     })
 }
 
-/// Returns the buffer of both queues and the address of the doorbell record; neither exists without
-/// a queue.
+/// Returns the buffer of both queues and the address of the doorbell record. A queue pair without
+/// queues has neither.
 fn rings<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -167,8 +167,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
                 signature: qpc::WQ_SIGNATURE.is_set(context),
             }))
         }
-        // Linux passes an XRC shared receive queue for these services and one of the other kinds
-        // otherwise.
+        // For these services Linux passes an XRC shared receive queue, and otherwise another kind.
         (1, Service::XrcInitiator) => core.needs_srq(srqn, true).map(|()| Receives::None),
         (1, Service::XrcTarget) => core.needs_srq(srqn, true).map(|()| Receives::Named),
         (1, _) => core.needs_srq(srqn, false).map(|()| Receives::Shared(srqn)),
@@ -177,7 +176,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
     }
 }
 
-/// Returns how many bytes of payload completions of sends and of receives hold.
+/// Returns the bytes of payload in completions of sends and of receives.
 fn scatter<B: Bus>(
     core: &Core<B>,
     context: &[u8],

@@ -81,7 +81,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Rejects bits that neither the context's table nor the tables of its address paths name.
+/// Rejects bits not named in the context's table or the tables of its address paths.
 fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&qpc::TABLE, context)?;
     reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.of(context))?;
@@ -110,7 +110,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     gone.map_err(|refused| engine(refused, &name(qpn)))
 }
 
-/// Returns the number of a state in a context.
+/// Returns a state's number in a context.
 fn state_number(state: State) -> u32 {
     match state {
         State::Reset => 0,
@@ -123,7 +123,7 @@ fn state_number(state: State) -> u32 {
     }
 }
 
-/// State of a send queue that is draining.
+/// State of a draining send queue.
 const DRAINING: u32 = 7;
 
 pub(super) fn query<B: Bus>(
@@ -161,7 +161,7 @@ fn group(part: &[u8]) -> Gid {
     gid
 }
 
-/// Returns a datagram queue pair, the only kind that joins multicast groups.
+/// Returns the number of a datagram queue pair, the only kind that joins multicast groups.
 fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
     match qp.service {
@@ -179,7 +179,7 @@ pub(super) fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
 pub(super) fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
     let group = group(detach_from_mcg_in::MULTICAST_GID.of(input));
-    // A user may leave a group that it never joined: the driver does not count members.
+    // A user may leave a group without having joined it: the driver does not count members.
     function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
 }
 

@@ -5,9 +5,9 @@
 //!                      └─┘ INIT2INIT                       └─┘ RTS2RTS
 //!  any ──2ERR──► ERR            any ──2RST──► RESET         RTS ◄──SQD2RTS─── SQ drained
 //! ```
-//! A transition sets all attributes of its row, and the optional ones that the mask selects; other
-//! fields of the context are ignored. Only a queue pair that has failed can be in another state
-//! than its driver believes.
+//! A transition sets all attributes of its row and the optional ones selected by the mask. It
+//! ignores other fields of the context. A queue pair's state can differ from the driver's view only
+//! after a failure.
 //!
 //! # References
 //! PRM, "queue pair state transitions"; IBTA figure 124, 11.2.5.2
@@ -42,7 +42,7 @@ mod optional {
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
 
-/// A transition: its states, and the attributes that it requires of each service.
+/// A transition: its states and the attributes required for each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transition {
     RstToInit,
@@ -67,7 +67,7 @@ impl Transition {
         }
     }
 
-    /// Returns the optional attributes that the mask may select.
+    /// Returns the optional attributes allowed in the mask.
     fn allows(self, service: Service) -> u32 {
         use optional::{
             ACCESS, ALTERNATE_PATH, COUNTER_SET, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RNR_TIMEOUT, RWE,
@@ -127,8 +127,8 @@ fn modify<B: Bus>(
     output: &mut [u8],
     transition: Transition,
 ) -> Result<(), Refusal> {
-    // All inputs and outputs have these fields at the same place; where the options do not exist,
-    // they are reserved in the input.
+    // All inputs and outputs have these fields at the same place; inputs without options reserve
+    // the options field.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);
     let context = rst2init_qp_in::QPC.of(input);
@@ -165,12 +165,12 @@ fn modify<B: Bus>(
     if transition == Transition::RstToInit {
         start(&mut function.core, qpn);
     }
-    // Work requests posted meanwhile are processed now.
+    // Work requests posted in the meantime are processed now.
     function.state_changed(qpn);
     Ok(())
 }
 
-/// Checks and remembers how the queues of a queue pair start.
+/// Checks and records how the queues of a queue pair start.
 fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     let Some(record) = core.qps.get(&qpn).and_then(|qp| qp.doorbell_record) else { return };
     core.needs_start(record, &format!("{}, receives", name(qpn)));
@@ -178,10 +178,10 @@ fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     core.remember_receives(qpn);
 }
 
-/// Returns the refusal of a transition from another state than the current one.
+/// Returns the refusal of a transition whose required state is not the current one.
 fn elsewhere(qpn: u32, state: State, from: State) -> Refusal {
     match state {
-        // The queue pair may have failed without its driver's knowledge.
+        // The queue pair may have failed unnoticed by its driver.
         State::Err | State::Sqe => Refusal::fair(Status::BadQpState),
         _ => {
             let what = format!("{} is in {state:?}, not in {from:?}", name(qpn));
@@ -212,7 +212,7 @@ fn rights(context: &[u8]) -> Access {
     bits.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::NONE, |all, (_, right)| all | *right)
 }
 
-/// Applies the attributes that a transition requires.
+/// Applies the attributes required by a transition.
 fn required<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -302,7 +302,7 @@ fn queue_key(context: &[u8], kept: &mut [u8], change: &mut AttrChange) {
     change.qkey = Some(qpc::Q_KEY.get32(context));
 }
 
-/// Copies the whole path, except fields that INIT has set and this context leaves empty.
+/// Copies the whole path, except fields set at INIT and left empty in this context.
 fn keep_path(kept: &mut [u8], primary: &[u8]) {
     let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(kept);
     let before = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM].map(|field| (field, field.get(path)));
@@ -312,7 +312,7 @@ fn keep_path(kept: &mut [u8], primary: &[u8]) {
     }
 }
 
-/// Applies the attributes that the mask selects.
+/// Applies the attributes selected by the mask.
 fn options<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -354,7 +354,7 @@ fn options<B: Bus>(
         take(kept, context, &[qpc::PM_STATE]);
     }
     if mask & optional::ALTERNATE_PATH != 0 {
-        // Stored for queries only: paths never migrate in this model.
+        // Stored only for queries: paths never migrate in this model.
         let alternate = qpc::SECONDARY_ADDRESS_PATH.of(context);
         check_port(alternate)?;
         check_fields(&core.port, alternate)?;

@@ -12,7 +12,7 @@ use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 /// Reads a path.
 ///
 /// # Errors
-/// The path names a port or a source address that does not exist.
+/// The path names a missing port or source address.
 pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     check_port(context)?;
     let mut remote: Gid = [0; 16];
@@ -87,8 +87,8 @@ pub(super) fn mac(context: &[u8]) -> Mac {
     [a, b, c, d, e, f]
 }
 
-/// Returns a source address. An empty entry breaks no rule: the address may have been removed while
-/// a user set up the path.
+/// Returns a source address. An empty entry breaks no rule, because the address may have been
+/// removed while a user set up the path.
 fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     let (index, size) = (index as usize, if port.kind == PortKind::Ib { IB_GIDS } else { ROCE_ADDRESSES });
     if index >= size {
@@ -97,7 +97,7 @@ fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     port.gid(index).filter(|gid| *gid != Gid::default()).ok_or(Refusal::fair(Status::BadParam))
 }
 
-/// Rejects a path with another port than the only one; 0 stands for it.
+/// Rejects a path with a port number other than 1, or 0, which stands for it.
 pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     match ads::VHCA_PORT_NUM.get(context) {
         0 | 1 => Ok(()),
@@ -115,7 +115,7 @@ pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     Ok(port.pkey(index))
 }
 
-/// Returns the refusal of an attribute that a transition does not accept.
+/// Returns the refusal of an attribute that a transition rejects.
 pub(super) fn attribute(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::QpAttribute, what)
 }

@@ -22,13 +22,13 @@ use crate::layout::{eqe, put};
 pub(crate) const LOG_SIZE: u32 = 5;
 /// Bytes of an entry, log2.
 pub(crate) const LOG_STRIDE: u32 = 6;
-/// Maximum input in bytes, more than any command has: the page list of a memory key of 8 GiB.
+/// Maximum input in bytes. The longest input is the page list of a memory key of 8 GiB.
 const MAX_INPUT: usize = 16 << 20;
-/// Maximum output in bytes, more than any command has.
+/// Maximum output in bytes; no command reaches it.
 const MAX_OUTPUT: usize = 1 << 20;
-/// Bytes of input or output that an entry holds inline.
+/// Bytes of input or output held inline by an entry.
 const INLINE: usize = 16;
-/// Type of an entry that arrives through PCI.
+/// Type of an entry received through PCI.
 const TYPE_PCI: u32 = 7;
 
 /// The command queue.
@@ -60,7 +60,7 @@ enum Delivery {
 struct Undelivered(Delivery, Rule, String);
 
 impl<B: Bus> Function<B> {
-    /// Executes the entries whose bits are set.
+    /// Executes the entries whose bits are set in `vector`.
     pub(crate) fn ring_commands(&mut self, vector: u32) {
         for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
             self.ring_command(slot);
@@ -87,7 +87,7 @@ impl<B: Bus> Function<B> {
             );
             return;
         }
-        // No event for a command that creates the event queue: the driver issued it before the
+        // No event for a command that creates the event queue, because it was issued before the
         // queue existed.
         let told = core.eqs.values().any(|eq| eq.takes(EventType::Command as u8));
         let delivery = match self.execute(&mut entry) {
@@ -110,7 +110,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Collects the input, executes the command, and writes the output.
+    /// Collects the input, executes the command, then writes the output.
     fn execute(&mut self, entry: &mut [u8; command_entry::SIZE]) -> Result<(), Undelivered> {
         let kind = command_entry::TYPE.get32(entry);
         if kind != TYPE_PCI {
@@ -166,7 +166,7 @@ impl<B: Bus> Core<B> {
         Ok(boxes)
     }
 
-    /// Follows a chain of mailboxes that holds this many bytes.
+    /// Follows a chain of mailboxes with this many bytes.
     fn walk(
         &self,
         first: u64,

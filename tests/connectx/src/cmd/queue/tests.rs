@@ -13,7 +13,7 @@ fn delivery(driver: &mut Driver, entry: &[u8; command_entry::SIZE]) -> u32 {
     command_entry::STATUS.get32(&done)
 }
 
-/// Returns a driver that has only set the address of its queue.
+/// Returns a driver that has set the address of its queue and done nothing else.
 fn fresh() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
@@ -55,7 +55,7 @@ fn entries_of_another_type_or_with_reserved_bits_are_not_carried_out() {
     entry[2] = 1;
     assert_eq!(delivery(&mut driver, &entry), Delivery::Reserved as u32);
     assert_eq!(driver.rules(), [Rule::CommandReserved]);
-    // The function was not enabled: the command succeeds now.
+    // The function was not enabled before: the command succeeds now.
     driver.ok(&input(ENABLE, 0x10), 8);
 }
 

@@ -1,7 +1,7 @@
-//! ACCESS_REG: registers of the port and of the device, read and written by number.
+//! ACCESS_REG: reads and writes registers of the port and the device by number.
 //!
-//! Invariant: an unknown register is rejected. Drivers probe some that real devices lack, and use
-//! alternatives.
+//! Invariant: an unknown register is rejected. Drivers probe some that are missing in real devices,
+//! and then use alternatives.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -44,7 +44,7 @@ pub(super) fn access_register<B: Bus>(
         let what = format!("register {number:#x} has {len} bytes");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
-    // A kernel may know a longer register than this device and leaves the rest zero.
+    // A kernel may define a longer register than this device and leave the rest zero.
     if given[len..].iter().any(|byte| *byte != 0) {
         let what = format!("register {number:#x} has {len} bytes, nonzero bytes follow");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
@@ -54,7 +54,7 @@ pub(super) fn access_register<B: Bus>(
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
     if let Some(table) = register.table {
-        // All registers of a port hold its number at the same place.
+        // All port registers hold the port number at the same place.
         let port = ptys_reg::LOCAL_PORT.get(given);
         if port > 1 {
             let what = format!("{} of port {port}", table.name);
@@ -171,7 +171,7 @@ const GROUP_RFC2863: u32 = 0x01;
 const GROUP_IB: u32 = 0x20;
 const GROUP_IB_EXTENDED: u32 = 0x21;
 
-/// Fills the counters that the model has; all others are 0.
+/// Fills the model's counters; all others are 0.
 fn count(port: &Port, data: &mut [u8]) {
     use ppcnt_reg as reg;
     let counters = port.counters;

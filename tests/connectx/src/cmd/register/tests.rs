@@ -7,7 +7,7 @@ fn read(driver: &mut Driver, number: u32, len: usize) -> Vec<u8> {
     driver.ok(&set(request, 0x04, 1), 0x10 + len)[0x10..].to_vec()
 }
 
-/// Returns an input that writes zeros to a register.
+/// Returns an input to write zeros to a register.
 fn request(number: u32, len: usize) -> Vec<u8> {
     set(input(0x805, 0x10 + len), 0x08, number)
 }

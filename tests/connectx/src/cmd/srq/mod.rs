@@ -1,5 +1,5 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching), and their
-//! limit events.
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching); their limit
+//! events.
 //!
 //! | commands | context | since |
 //! |---|---|---|
@@ -32,7 +32,7 @@ use crate::tags::Tags;
 /// State of a working RMP.
 const RMP_READY: u64 = 1;
 
-/// The fields that the three kinds of contexts share.
+/// The fields common to the three kinds of contexts.
 struct Shape {
     kind: SrqKind,
     context: Vec<u8>,
@@ -217,8 +217,8 @@ const TAG_MATCHING: u64 = 1;
 /// Offload of an XRQ.
 const RENDEZVOUS: u64 = 1;
 
-/// Returns the fields of work queues that shared receive queues do not have: they belong to
-/// Ethernet. A shared receive queue is a linked list, type 0.
+/// Returns the work queue fields that only Ethernet queues use. A shared receive queue is a linked
+/// list, type 0.
 fn other_wq_fields() -> Vec<Field> {
     wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect()
 }
@@ -235,7 +235,7 @@ const WQ_FIELDS: &[Field] = &[
     wq::LOG_WQ_SZ,
 ];
 
-/// Checks the shared fields, then creates the engine's queue and the model's.
+/// Checks the common fields, then creates the engine's queue and the model's.
 fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Result<u32, Refusal> {
     let core = &mut function.core;
     core.needs_pd(shape.pd)?;
@@ -396,7 +396,7 @@ fn query<B: Bus>(
     let srq = srq.ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
     let mut context = srq.context.clone();
     let posted = function.engine.srq_outstanding(SrqId(srqn)).unwrap_or(0);
-    // The remainder of the limit; 0 once the event was sent.
+    // The limit of an armed queue; 0 once the event was sent.
     let limit = function.engine.srq_limit(SrqId(srqn)).unwrap_or(0);
     match kind {
         SrqKind::Basic => {
@@ -447,7 +447,7 @@ pub(super) fn arm_xrc_srq<B: Bus>(
 /// Modifier of ARM_RQ for an XRQ.
 const OF_XRQ: u64 = 2;
 
-/// Requests one event when fewer than `limit` receives are left; 0 requests none.
+/// Requests one event when fewer than `limit` receives remain; 0 requests none.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let log_size = srq.map(|srq| srq.log_size).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;

@@ -63,7 +63,7 @@ fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
     input
 }
 
-/// Returns input of ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
+/// Returns input of the command that arms a limit: ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
 fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     match kind {
         SrqKind::Basic | SrqKind::Xrc | SrqKind::Xrq => {
@@ -85,7 +85,7 @@ fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     }
 }
 
-/// Runs a check on each kind, with the opcodes that query and destroy it, and the limit field of a
+/// Runs a check on each kind. Passes the opcodes to query and destroy it and the limit field of a
 /// query.
 fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) -> u32)) {
     let mut bench = Bench::new(PortKind::Ib);
@@ -355,8 +355,8 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     let srqs = &mut bench.function.core.srqs;
     let srq = srqs.get(&srqn).unwrap().clone();
     let one = srq_bytes(srq.log_size, srq.stride, &srq.pages);
-    // The others are inserted directly, without the memory that the engine needs for them: the
-    // largest ones while there is room, and one that leaves room for a single queue like the first.
+    // The others are inserted directly, without the engine's memory for them: large ones while
+    // there is room, then one that leaves room for a single queue like the first.
     let largest = Srq { log_size: 15, stride: 512, ..srq.clone() };
     let each = srq_bytes(largest.log_size, largest.stride, &largest.pages);
     let mut left = MAX_QUEUES - one;

@@ -11,8 +11,8 @@ use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
 
 use super::refusal::{Refusal, Status};
 
-/// Rejects other ports and virtual ports: a driver that manages none has none to name. These fields
-/// have the same place in the inputs of all commands.
+/// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
+/// same place in the inputs of all commands.
 fn own_port(input: &[u8]) -> Result<(), Refusal> {
     use query_hca_vport_context_in::{OTHER_VPORT, PORT_NUM, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;
@@ -33,7 +33,7 @@ fn own_vport(other: u64, number: u64) -> Result<(), Refusal> {
     ))
 }
 
-/// Rejects a command that the port's kind does not have.
+/// Rejects a command for the other kind of port.
 fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> {
     if function.core.port.kind == kind {
         return Ok(());
@@ -72,7 +72,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// Bit of the field selection that selects the capabilities, which have a selection of their own.
+/// Bit of the field selection for the capabilities, which have a separate selection.
 const SELECT_CAPABILITIES: u32 = 0;
 
 pub(super) fn modify_hca_vport_context<B: Bus>(
@@ -103,7 +103,7 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
 /// Index that stands for the whole table.
 const ALL: usize = 0xffff;
 
-/// Returns the entries that an index selects, in a table of this size.
+/// Returns the entries selected by an index, in a table of this size.
 fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usize>, Refusal> {
     match index {
         ALL => Ok(0..size),
@@ -147,7 +147,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     own_port(input)?;
-    // A RoCE port has only the default key, and its driver queries it by this command too.
+    // A RoCE port has only the default key, but its driver also uses this command.
     let keys = if function.core.port.kind == PortKind::Ib { PKEYS } else { 1 };
     let asked = entries(query_hca_vport_pkey_in::PKEY_INDEX.get(input) as usize, keys, "partition key")?;
     room(output, query_hca_vport_pkey_out::PKEY + asked.len() * 4)?;
@@ -229,7 +229,7 @@ fn list_of(lists: &[Vec<u8>; 3], kind: u32) -> Result<&Vec<u8>, Refusal> {
     })
 }
 
-/// Fields of the context by their selection bit.
+/// Fields of the context by selection bit.
 const SELECTED: &[(Field, &[Field])] = {
     use modify_nic_vport_context_in as select;
     use nic_vport_context as context;
@@ -382,7 +382,7 @@ pub(super) fn query_vport_counter<B: Bus>(
     Ok(())
 }
 
-/// Answers a MAD as an agent without attributes does: drivers get all data of a port by commands.
+/// Replies to a MAD like an agent without attributes: drivers get all data of a port by commands.
 pub(super) fn mad_ifc<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],

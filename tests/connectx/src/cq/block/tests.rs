@@ -1,4 +1,4 @@
-//! Blocks: which completions they have, where these lie, and what a driver must do with them.
+//! Blocks: their completions, their slots, and the duties of a driver.
 
 use super::*;
 use crate::layout::Field;
@@ -13,7 +13,7 @@ const fn compressed(format: u32) -> [(Field, u32); 2] {
     [(cqc::CQE_COMP_EN, 1), (cqc::MINI_CQE_RES_FORMAT, format)]
 }
 
-/// Connected queue pairs whose sends complete to one queue and whose receives to another one.
+/// Connected queue pairs with one completion queue for sends and another one for receives.
 struct Rig {
     bed: Bed,
     sends: Cq,
@@ -32,7 +32,7 @@ impl Rig {
         Self { bed, sends, receives, one, two, memory }
     }
 
-    /// Places an inline send of `length` bytes for which a receive is posted.
+    /// Places an inline send of `length` bytes with a posted receive.
     fn send(&mut self, length: usize, more: &[(Field, u32)]) {
         let at = u64::from(self.two.recv_head % 32) * 64;
         self.bed.post_recv(&mut self.two, &[(self.memory.va + at, 64, self.memory.key)]);
@@ -44,7 +44,7 @@ impl Rig {
         self.bed.put(&mut self.one, &wqe);
     }
 
-    /// Places a write, or a read of `length` bytes, that completes.
+    /// Places a signalled write, or read of `length` bytes.
     fn fetch(&mut self, length: u32) {
         let Memory { va, key, .. } = self.memory;
         let wqe = if length == 0 {
@@ -65,8 +65,8 @@ fn place(cq: &Cq, index: u32) -> u64 {
     cq.buffer + (slot + 1) * cq.entry_size - 64
 }
 
-/// Reads completions as a driver does that expands blocks, rewrites the owner bits and returns the
-/// entries. Of each block, the first element of the second list has the size.
+/// Reads completions like a driver that expands blocks, rewrites the owner bits and returns the
+/// entries. The second list has the size of each block at the block's first element.
 fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     let (mut entries, mut sizes) = (Vec::new(), Vec::new());
     while let Some(title) = bed.glance(cq) {
@@ -111,7 +111,7 @@ fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     (entries, sizes)
 }
 
-/// Returns completions without what depends on the place in the queue and on time.
+/// Returns completions without the fields that depend on the place in the queue and on time.
 fn lasting(mut entries: Vec<[u8; 64]>) -> Vec<[u8; 64]> {
     for entry in &mut entries {
         cqe::OWNER.set(entry, 0u32);
@@ -171,7 +171,7 @@ fn a_block_leaves_the_slots_between_its_arrays_alone() {
     }
     let title = rig.bed.glance(&rig.receives).unwrap();
     assert_eq!((cqe::BYTE_CNT.get(&title), cqe::FORMAT.get32(&title)), (17, COMPRESSED));
-    // Behind the last mini entry, bytes that the next turn would take for a completion.
+    // Behind the last mini entry: bytes that would look like a completion in the next turn.
     let last: [u8; 64] = rig.bed.peek(0, place(&rig.receives, 16));
     assert_eq!((last[4..8].to_vec(), last[63]), (vec![0, 0, 0, 3], 1));
     read(&mut rig.bed, &mut rig.receives, 1);
@@ -230,7 +230,7 @@ fn a_completion_with_payload_is_an_entry_of_its_own() {
     let (one, two) = bed.connected([&sends, &receives], &shape);
     let memory = bed.memory(0, 1);
     let mut rig = Rig { bed, sends, receives: receives.clone(), one, two, memory };
-    // Those of 33 bytes and more have no room in their entries.
+    // Payload of 33 bytes or more does not fit into the entries.
     for length in [40, 41, 4, 5, 42, 43] {
         rig.send(length, &[]);
     }
@@ -289,7 +289,7 @@ fn a_queue_pair_that_is_reset_leaves_its_blocks() {
     for _ in 0..3 {
         rig.send(1, &[]);
     }
-    // The command ends the block that the doorbell before it began.
+    // The command ends the block begun by the doorbell before it.
     let doorbell = rig.one.last[..8].to_vec();
     rig.bed.tell(&rig.one);
     let uar = rig.bed.hosts[0].uar;
@@ -307,7 +307,7 @@ fn an_open_block_counts_as_unread() {
     }
     rig.ring();
     assert_eq!(rig.bed.rules(), [Rule::CqOverrun]);
-    // The completions before are there.
+    // The earlier completions are there.
     assert_eq!(read(&mut rig.bed, &mut rig.receives, 0).1, [4]);
 }
 

@@ -32,7 +32,7 @@ impl Rig {
         Self { bed, cq, one, two, memory }
     }
 
-    /// Completes writes, and returns the number of events.
+    /// Completes writes; returns the number of events.
     fn write(&mut self, count: u32) -> usize {
         for _ in 0..count {
             write(&mut self.bed, &mut self.one, &self.memory);
@@ -40,19 +40,19 @@ impl Rig {
         self.bed.completion_events(0)
     }
 
-    /// Completes a receive, and returns the number of events.
+    /// Completes a receive; returns the number of events.
     fn receive(&mut self, solicited: bool) -> usize {
         send(&mut self.bed, &mut self.one, &mut self.two, solicited);
         self.bed.completion_events(0)
     }
 
-    /// Arms the queue, and returns the number of events.
+    /// Arms the queue; returns the number of events.
     fn arm(&mut self, solicited: bool) -> usize {
         self.bed.arm(&self.cq, solicited);
         self.bed.completion_events(0)
     }
 
-    /// Handles an event: reads all completions, and arms for the next one.
+    /// Handles an event: reads all completions, then arms for the next one.
     fn handled(&mut self) {
         self.bed.drain(&mut self.cq);
         self.cq.sequence = (self.cq.sequence + 1) % 4;

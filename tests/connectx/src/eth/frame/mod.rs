@@ -1,7 +1,7 @@
 //! [`Parsed`]: the headers of an Ethernet frame. Also the checksums and segments that a NIC
 //! computes for its driver.
 //!
-//! Invariant: a frame holds arbitrary bytes from a guest. A truncated header is treated as absent.
+//! Invariant: a frame holds arbitrary bytes from a guest. A truncated header counts as absent.
 //!
 //! # References
 //! IEEE 802.3, RFC 791, 8200, 9293, 768, 1071 (checksum)
@@ -30,7 +30,7 @@ pub(crate) struct Parsed {
     pub(crate) service_vlan: bool,
     /// Type after the tag.
     pub(crate) ethertype: u16,
-    /// Offset of the header that the type names.
+    /// Offset of the header named by the type.
     pub(crate) l3: usize,
     pub(crate) ip: Option<Ip>,
 }
@@ -40,23 +40,23 @@ pub(crate) struct Parsed {
 pub(crate) struct Ip {
     /// 4 or 6.
     pub(crate) version: u8,
-    /// Type of service, or traffic class.
+    /// Type of service or traffic class.
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
     /// Whether the packet is a fragment.
     pub(crate) fragment: bool,
     pub(crate) protocol: u8,
-    /// Offset of the header that the protocol names.
+    /// Offset of the header named by the protocol.
     pub(crate) l4: usize,
     /// End of the packet; padding may follow.
     pub(crate) end: usize,
-    /// Whether the packet's length exceeds the frame, which then ends it. Its headers are still
-    /// used.
+    /// Whether the packet's length exceeds the frame. The frame's end then ends the packet, whose
+    /// headers are still used.
     pub(crate) cut: bool,
 }
 
 impl Parsed {
-    /// Parses a frame. `None`: it has no complete Ethernet header.
+    /// Parses a frame; `None` if its Ethernet header is incomplete.
     pub(crate) fn new(frame: &[u8]) -> Option<Self> {
         let mut ethertype = word(frame, 12)?;
         let (mut vlan, mut service_vlan, mut l3) = (None, false, ETHERNET_HEADER);
@@ -201,12 +201,12 @@ pub(crate) fn check(frame: &[u8]) -> Checked {
 }
 
 /// Splits a large TCP or UDP send into frames of at most `mss` bytes of payload, each with an
-/// adapted copy of `header`. `None`: the header is of another protocol.
+/// adapted copy of `header`. `None` if the header is of another protocol.
 ///
 /// # References
 /// PRM, "large send offload"; RFC 9293 (flags of the last segment)
 pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
-    // Lengths in the header are those of the whole send, or 0; they do not affect the offsets of
+    // Lengths in the header are 0 or cover the whole send; they do not affect the offsets of
     // headers.
     let (version, l3, l4, protocol) = large_headers(header)?;
     if mss == 0 {
@@ -244,8 +244,8 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
     Some(frames)
 }
 
-/// Returns IP version, offsets of the IP header and of the next one, and protocol, if all headers
-/// up to TCP or UDP are complete.
+/// Returns IP version, offset of the IP header, offset of the next header and protocol, if all
+/// headers up to TCP or UDP are complete.
 fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     let parsed = Parsed::new(header)?;
     let l3 = parsed.l3;

@@ -70,7 +70,7 @@ fn reserved_bits_of_contexts_are_refused() {
     ];
     for (which, (command, part, table)) in cases.into_iter().enumerate() {
         let mut one = Host::new(0);
-        // A bit without a field, in a part that the command reads as this context.
+        // A bit without a field, in a part read as this context.
         let bit = (0..part.len * 8).find(|bit| {
             let mut context = vec![0; part.len];
             context[bit / 8] = 0x80 >> (bit % 8);
@@ -83,7 +83,7 @@ fn reserved_bits_of_contexts_are_refused() {
     }
 }
 
-/// A command, a part and a field of it, the value that breaks a rule, and that rule.
+/// A command, one of its parts, a field of the part, a value that breaks a rule, and that rule.
 type Case = (Made, Part, Field, u64, Rule);
 
 #[test]

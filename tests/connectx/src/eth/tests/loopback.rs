@@ -1,4 +1,4 @@
-//! Frames that a function receives from itself.
+//! Frames from a function to itself.
 
 use super::*;
 use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_context};
@@ -6,7 +6,7 @@ use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_cont
 const GROUP: [u8; 6] = [1, 0x50, 0x56, 0x19, 0x20, 0xa7];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Returns a host with receives, whose TIR has another transport domain than its sends.
+/// Returns a host with receives, whose TIR and sends have separate transport domains.
 fn host() -> Host {
     let mut one = Host::new(0);
     let other = one.make(Input::new(0x816, &mkey::alloc_transport_domain_in::TABLE));
@@ -16,7 +16,7 @@ fn host() -> Host {
     one
 }
 
-/// Sends a frame to this address. Returns whether it comes back, and whether it leaves.
+/// Sends a frame to this address. Returns whether it comes back and whether it leaves.
 fn sent(one: &mut Host, to: [u8; 6]) -> (bool, bool) {
     one.post(one.send(&frame(to, 100)));
     let leaves = std::iter::from_fn(|| one.function.next_frame()).count() == 1;
@@ -37,7 +37,7 @@ fn disable(one: &mut Host, groups: bool, unicast: bool) {
     );
 }
 
-/// Enables frames of the TIR's own transport domain.
+/// Enables frames of the TIR's transport domain.
 fn hear_own_domain(one: &mut Host, bits: u32) {
     let tirn = one.tirn;
     one.make(

@@ -1,6 +1,6 @@
-//! Two functions on plain memory, driven as a netdev's driver drives them: rings and frames.
-//! Commands are tested in `refused` and, one rule at a time, in `commands_refused`; frames that
-//! loop back in `loopback`; limits of frames in `room`; rates in `pacing`.
+//! Two functions on plain memory, used like a netdev's driver does: rings and frames. Other files
+//! test commands (`refused` and, one rule at a time, `commands_refused`), frames that loop back
+//! (`loopback`), limits of frames (`room`) and rates (`pacing`).
 
 mod commands_refused;
 mod loopback;
@@ -21,7 +21,7 @@ use crate::layout::{Field, Part, Table, cq, cqe::cqe, cqe::error_cqe, mkey, stee
 use crate::testing;
 use crate::trace::Trace;
 
-// Behind the addresses that the harness uses.
+// Behind the addresses used by the harness.
 const RECORDS: u64 = 0x100_0000;
 const SEND_CQ: u64 = 0x100_2000;
 const RECEIVE_CQ: u64 = 0x100_3000;
@@ -82,8 +82,8 @@ fn number(output: &[u8]) -> u32 {
 }
 
 impl Host {
-    /// Returns a function with a ready send queue and a ready receive queue, which gets all frames.
-    /// No receive is posted.
+    /// Returns a function with a ready send queue and a ready receive queue for all frames. No
+    /// receive is posted.
     fn new(index: usize) -> Self {
         let mut plain = testing::Host::new();
         let config = Config { index, port: PortKind::Roce, scatter_to_cqe: false };
@@ -122,14 +122,14 @@ impl Host {
         host
     }
 
-    /// Executes a command that must succeed, and returns the number in its output.
+    /// Executes a command that must succeed; returns the number in its output.
     fn make(&mut self, input: Input) -> u32 {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_eq!(output[0], 0, "{:?}", self.function.take_complaints());
         number(&output)
     }
 
-    /// Executes a command that must fail, and returns the rule that it breaks.
+    /// Executes a command that must fail; returns the broken rule.
     fn refused(&mut self, input: Input) -> Rule {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_ne!(output[0], 0);
@@ -215,8 +215,8 @@ impl Host {
         self.make(self.modify_rq(0, 1));
     }
 
-    /// Creates a table of receive queues, a TIR that refers to it, and a flow table that directs
-    /// all frames there.
+    /// Creates a table of receive queues, a TIR for it, and a flow table that directs all frames
+    /// there.
     fn steer(&mut self) {
         let (rqn, domain) = (self.rqn, self.domain);
         let rqt = Input::new(0x916, &commands::create_rqt_in::TABLE)
@@ -356,7 +356,7 @@ fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     frame
 }
 
-/// Carries all frames of the first function to the second.
+/// Carries all frames of the first function to the second; returns their number.
 fn wire(from: &mut Host, to: &mut Host) -> usize {
     let frames: Vec<_> = std::iter::from_fn(|| from.function.next_frame()).collect();
     frames.iter().for_each(|frame| to.function.frame_in(frame));
@@ -534,7 +534,7 @@ fn checksums_and_headers_of_a_received_frame_are_reported_and_its_tag_is_removed
     let got = two.completion(1).unwrap();
     assert_eq!(cqe::BYTE_CNT.get32(&got), whole.len() as u32);
     assert_eq!((cqe::L3_OK.get32(&got), cqe::L4_OK.get32(&got)), (1, 1));
-    // IPv4, UDP, a tag that was removed from the frame.
+    // IPv4, UDP, a tag removed from the frame.
     assert_eq!((cqe::HDR_TYPE.get32(&got), cqe::VLAN_INFO.get32(&got)), (2 << 2 | 2 << 4 | 1, 5));
     let bytes = two.buffer(0, whole.len());
     assert_eq!(bytes[..24], whole[..24]);
@@ -568,8 +568,8 @@ fn a_large_send_leaves_as_segments() {
     assert_eq!(cqe::WQE_OPCODE.get32(&one.completion(0).unwrap()), 0x0e);
 }
 
-/// Returns the rule that a send breaks and the syndrome of its completion, after a check that the
-/// next send is flushed.
+/// Returns the rule broken by a send and the syndrome of its completion. Checks that the next send
+/// is flushed.
 fn broken(change: impl FnOnce(&mut Vec<u8>, &Host)) -> (Rule, u32) {
     let mut one = Host::new(0);
     let mut request = one.send(&frame(PEER, 100));
@@ -709,7 +709,7 @@ fn random_rings_and_frames_break_nothing() {
             one.bus.write(SQ + at, &random().to_be_bytes()).unwrap();
             one.bus.write(RQ + at, &random().to_be_bytes()).unwrap();
         }
-        // The index of the first request, so that the checks after the index run too.
+        // The index of the first request, so that the checks after the index also run.
         let head = [0, 0, 0, if random() & 1 == 0 { 0x0a } else { 0x0e }];
         one.bus.write(SQ, &head).unwrap();
         one.bus.write(SQ + 4, &((one.sqn << 8) | (random() % 30)).to_be_bytes()).unwrap();

@@ -5,7 +5,7 @@ use roce::engine::Time;
 use super::*;
 use crate::caps::{PACING_RATES, PACING_TABLE};
 
-/// Time of a frame of 996 bytes and its check sequence at 1 Mbit/s, in nanoseconds.
+/// Bytes of a frame that, with its check sequence, takes 8 ms at 1 Mbit/s.
 const FRAME: usize = 996;
 const TAKES: u64 = 8_000_000;
 
@@ -24,7 +24,7 @@ fn assign(one: &Host, index: u32) -> Input {
     )
 }
 
-/// Returns a function whose send queue sends 1 Mbit/s.
+/// Returns a function with a send queue at 1 Mbit/s.
 fn paced() -> Host {
     let mut one = Host::new(0);
     one.make(rate(3, 1000));

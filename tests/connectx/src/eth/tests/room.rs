@@ -1,8 +1,8 @@
-//! Limits: how many frames a function builds at a time, and their length.
+//! Limits: the number of frames that a function builds at a time, and their length.
 
 use super::*;
 
-/// Segments of the large send of [`large`], and its blocks.
+/// Number of segments of the large send of [`large`].
 const SEGMENTS: usize = 4096;
 const BLOCKS: u16 = 2;
 
@@ -29,8 +29,8 @@ fn large(one: &Host) -> Vec<u8> {
     request
 }
 
-/// Posts large sends one at a time until the queue must wait. Returns their number; the last one
-/// waits.
+/// Posts large sends one at a time until the queue must wait. Returns their number, including the
+/// waiting one.
 fn fill(one: &mut Host) -> usize {
     for posted in 1..100 {
         one.post(large(one));

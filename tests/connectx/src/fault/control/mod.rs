@@ -10,7 +10,7 @@ use crate::function::Function;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
-    /// Executes a line of the fault language. Returns the answer: lines, the last of which begins
+    /// Executes a line of the fault language. Returns the reply in lines, the last of which begins
     /// with `ok` or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {
@@ -36,7 +36,8 @@ impl<B: Bus> Fabric<B> {
         Ok(())
     }
 
-    /// Returns the number of broken rules since the control last took the complaints.
+    /// Returns the number of broken rules since complaints were last taken through the control
+    /// channel.
     pub fn complaint_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.count()).sum()
     }
@@ -44,7 +45,8 @@ impl<B: Bus> Fabric<B> {
     /// Executes the lines whose condition is met. Returns whether there were any.
     pub(crate) fn run_due(&mut self, now: Time) -> bool {
         let mut some = false;
-        // A line may meet the condition of the next. The loop ends because each line executes once.
+        // A line may meet the condition of the next one. The loop ends because each line executes
+        // once.
         loop {
             let due: Vec<String> =
                 self.functions.iter_mut().flat_map(|function| function.core.faults.take_due()).collect();
@@ -200,8 +202,8 @@ impl<B: Bus> Function<B> {
                 self.core.event(EventType::InternalError, 0, &[0; 28]);
             }
             Action::Remove => {
-                // Reset ends all activity: without objects the function accesses no memory and
-                // raises no interrupt.
+                // A reset ends all activity: without objects the function neither accesses memory
+                // nor raises interrupts.
                 self.reset();
                 self.core.faults.remove();
             }

@@ -1,6 +1,6 @@
 //! [`Iseg`]: the initialisation segment, the registers at the start of BAR 0.
 //!
-//! Invariant: the timer and the health counter depend only on the time that the caller passes.
+//! Invariant: the timer and the health counter depend only on the time passed by the caller.
 //!
 //! # References
 //! PRM, "initialization segment"; Linux `struct mlx5_init_seg`
@@ -36,9 +36,9 @@ pub(crate) struct Iseg {
     command_queue_high: u32,
     command_queue_low: u32,
     interface: u32,
-    /// Failure of the device: its syndrome, and the value at which the health counter stopped.
+    /// Failure of the device: its syndrome and the value of the stopped health counter.
     failed: Option<(u8, u32)>,
-    /// Whether the device was reset and the driver has not restarted it.
+    /// Whether the device was reset and not yet restarted by the driver.
     was_reset: bool,
 }
 
@@ -48,7 +48,7 @@ impl Iseg {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
-    /// Returns whether the device has failed and was not reset since.
+    /// Returns whether the device has failed without a reset since.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -59,19 +59,19 @@ impl Iseg {
         self.was_reset
     }
 
-    /// Returns the address of the command queue, once the driver has written both halves.
+    /// Returns the address of the command queue once the driver has written both halves.
     fn command_queue(&self) -> u64 {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// Reads the aligned dword at this offset. `None`: the offset is not a register.
+    /// Reads the aligned dword at this offset; `None` if the offset is not a register.
     fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
         if !registers {
             return None;
         }
-        // One dword of the segment, at the place that the table's rows give.
+        // One dword of the segment, at the place given by the table's rows.
         let mut bytes = [0; 4];
         let mut set = |field: &Field, value: u32| {
             if field.dword == offset {
@@ -105,7 +105,7 @@ impl Iseg {
     }
 }
 
-/// Bits 10 to 8: a driver reads and writes all three.
+/// Bits 10 to 8: drivers read and write all three.
 const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
 
 /// Registers without a table row: the health buffer, timeouts, the wall clock.
@@ -121,7 +121,7 @@ pub(crate) fn ticks(now: Time) -> u64 {
 }
 
 impl<B: Bus> Function<B> {
-    /// Reads registers: aligned dwords, and aligned bytes and halves of the health buffer's dwords.
+    /// Reads registers: aligned dwords, or aligned bytes and halves of the health buffer's dwords.
     pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
         into.fill(0);
         let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset.is_multiple_of(into.len() as u64);

@@ -57,7 +57,7 @@ fn a_device_that_failed_starts_again_when_its_driver_resets_it() {
     driver.store(0x14, &(address | INTERFACE_RESET << 8).to_be_bytes());
     assert_eq!(driver.load(0x14) >> 8 & 7, INTERFACE_DISABLED);
     assert!(driver.function.core.eqs.is_empty());
-    // A user that does not know of the reset rings without effect.
+    // A user unaware of the reset rings without effect.
     driver.store(0x4800, &[0; 8]);
     let before = driver.load(HEALTH);
     assert_eq!(before >> 24, 0);

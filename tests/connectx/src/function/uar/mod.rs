@@ -7,15 +7,15 @@
 //! | 0x800 + k · 512 | 2 · 256 | doorbell or BlueFlame register k, 0 to 3: two alternating halves |
 //!
 //! An 8-byte store to the start of a half is a plain doorbell or the beginning of a BlueFlame
-//! block. Nothing in the store distinguishes the two, and nothing follows a plain doorbell. The
-//! model therefore rings at once, with the work request in the queue, and compares the rest of the
-//! half with the fetched work request. A difference breaks a rule, but too late to ignore the
-//! store: the queue pair goes to error.
+//! block. The store itself does not show which, and nothing follows a plain doorbell. The model
+//! therefore rings at once, with the work request in the queue, and compares the rest of the half
+//! with it. A difference breaks a rule, but too late to ignore the store: the queue pair enters the
+//! error state.
 //!
-//! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining by
-//! NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next access
-//! to the page that does not continue it, at an access to the command interface, or when the time
-//! has passed.
+//! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining
+//! with NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next
+//! access to the page that does not continue it, at an access to the command interface, or when the
+//! time has passed.
 //!
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`
@@ -32,7 +32,7 @@ use crate::layout::{dword, qword};
 use crate::qp::wqe::opcode;
 use crate::trace::format;
 
-/// Past stores into the UAR pages, as far as they affect later ones.
+/// Past stores into the UAR pages that affect later ones.
 #[derive(Debug, Default)]
 pub(crate) struct Uars {
     /// By page: half of a doorbell, 4 of its 8 bytes, and its offset.
@@ -56,25 +56,25 @@ struct Register {
     several: bool,
     /// The latest time to ring a held NOP; `None` once it has rung.
     held_until: Option<Time>,
-    /// Whether the rest of the block is ignored: the NOP rang before the block was complete, or the
-    /// store was rejected.
+    /// Whether the rest of the block is ignored, because the NOP rang before the block was complete
+    /// or the store was rejected.
     let_go: bool,
-    /// The doorbell record at the time of the store, which may have advanced before the ring.
+    /// The doorbell record at the time of the store; it may have advanced before the ring.
     head: Option<u16>,
 }
 
 /// The work requests announced by a doorbell.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
-    /// The last one, as the queue has it; empty if it is unreadable or in an Ethernet queue.
+    /// The last one as read from the queue; empty if it is unreadable or in an Ethernet queue.
     pub(crate) last: Vec<u8>,
     /// Whether there were others before it.
     pub(crate) several: bool,
 }
 
 /// Time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
-/// microseconds per store, and much longer on a busy machine. Linux waits for the completion for
-/// 100 ms.
+/// microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
+/// completion.
 pub(crate) const HOLD: u64 = 30_000_000;
 
 /// Arms a completion queue.
@@ -97,7 +97,7 @@ impl<B: Bus> Function<B> {
         let Ok(uar) = u32::try_from(offset / UAR_SIZE) else { return };
         let register = offset % UAR_SIZE;
         if self.core.iseg.was_reset() {
-            // A netdev keeps sending until it is taken down; these sends are lost.
+            // A netdev sends until it is taken down; these sends are lost.
             return;
         }
         if !self.core.hca.uars.contains(uar) {
@@ -220,8 +220,8 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// Returns whether the halves of a register alternate, over all stores or over those of one
-    /// queue pair.
+    /// Returns whether the halves of a register alternate, over all stores or only over those of
+    /// one queue pair.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);
@@ -282,12 +282,12 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Rings held NOPs, of one page or of all.
+    /// Rings held NOPs of one page or of all.
     pub(crate) fn release(&mut self, uar: Option<u32>) {
         self.release_if(|page, _| uar.is_none_or(|uar| uar == page));
     }
 
-    /// Rings NOPs whose time has passed.
+    /// Rings NOPs that are due.
     pub(crate) fn release_due(&mut self) {
         let now = self.core.now;
         self.release_if(|_, until| until <= now);
@@ -311,7 +311,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Returns the earliest time at which a held NOP rings.
+    /// Returns the earliest time when a held NOP rings.
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.core.uars.registers.values().filter_map(|register| register.held_until).min()
     }

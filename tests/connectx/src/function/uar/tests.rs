@@ -50,7 +50,7 @@ fn a_blue_flame_store_rings_once_and_is_compared_with_the_queue() {
 #[test]
 fn a_blue_flame_store_is_compared_before_its_work_request_executes() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
-    // The peer has no receive: the NOP waits for the send, and what follows for the NOP.
+    // The peer has no receive: the NOP waits for the send, and later requests wait for the NOP.
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
     let wqe = bed.nop(&one);
@@ -102,7 +102,8 @@ fn only_a_work_request_that_was_posted_alone_is_stored_through_blue_flame() {
 #[test]
 fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
     let (mut bed, mut cq, mut one, _, uar) = bed();
-    // As drivers probe write combining: the request in the queue is not signalled, its copy is.
+    // As when drivers probe write combining: the request in the queue is unsignalled, its copy is
+    // signalled.
     for n in 0..4u16 {
         let quiet = bed.begin(&one, opcode::NOP).set(ctrl::CE, 0).done();
         let mut loud = quiet.clone();
@@ -142,7 +143,7 @@ fn halves_take_turns() {
     let wqe = write(&bed, &one, &memory, b"x");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq).len(), 1);
-    // Using the same half again rings nothing, and the rest of its block is ignored.
+    // A repeated store to the same half does not ring, and the rest of its block is ignored.
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
     bed.tell(&one);
@@ -165,7 +166,7 @@ fn halves_take_turns() {
 fn queue_pairs_that_share_a_register_may_each_take_turns() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // As kernels do.
+    // The order used by kernels.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         let wqe = write(&bed, pair, &memory, b"x");
@@ -178,7 +179,7 @@ fn queue_pairs_that_share_a_register_may_each_take_turns() {
 fn queue_pairs_that_share_a_register_may_take_turns_all_together() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // As user space does.
+    // The order used by user space.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         pair.half = turn % 2;
@@ -197,7 +198,7 @@ fn words_out_of_order_are_complained_of() {
     bed.store(0, uar, BLUE_FLAME, &wqe[..8]);
     bed.store(0, uar, BLUE_FLAME + 16, &wqe[16..24]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
-    // A block without a start, an incomplete one, and one that is too long.
+    // A block without a start, an incomplete block, and a block that is too long.
     bed.store(0, uar, BLUE_FLAME + HALF_SIZE + 8, &[0; 8]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
     one.half = 1;
@@ -279,8 +280,8 @@ fn stores_to_no_register_or_of_no_size_are_complained_of() {
     assert_eq!(bed.rules(), [Rule::DoorbellUar]);
 }
 
-/// Rules that stores into a UAR page with random bytes, random work requests and random doorbell
-/// records may break. None concerns commands, memory or the initialisation segment.
+/// Rules that may be broken by stores of random bytes, work requests and doorbell records into a
+/// UAR page. None concerns commands, memory or the initialisation segment.
 const MAY_BREAK: &[Rule] = &[
     Rule::DoorbellStale,
     Rule::BlueFlameContent,
@@ -303,8 +304,8 @@ const MAY_BREAK: &[Rule] = &[
     Rule::CqOverrun,
 ];
 
-/// Rules that so many random stores certainly break: no code consumes events or completions, or
-/// keeps any order.
+/// Rules that this many random stores certainly break, because no code consumes events or
+/// completions or keeps any order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
     Rule::DoorbellHalf,

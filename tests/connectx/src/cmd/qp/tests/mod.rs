@@ -15,7 +15,7 @@ use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc
 use crate::port::PortKind;
 use crate::qp::ReceiveShape;
 
-/// Returns the number of a service in a context.
+/// Returns a service's number in a context.
 fn st(service: Service) -> u32 {
     match service {
         Service::Rc => 0,
@@ -39,8 +39,8 @@ const ALL: [Service; 8] = [
     Service::RegUmr,
 ];
 
-/// Returns input of CREATE_QP as the kernel builds it: 16 receives of 64 bytes, then 16 blocks of
-/// send queue, as far as the service has these queues.
+/// Returns input of CREATE_QP in the kernel's form: 16 receives of 64 bytes, then 16 blocks of send
+/// queue, as far as the service has these queues.
 fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     let mut input = input(0x500, create_qp_in::PAS);
     let (cqn, record) = (bench.cq(), bench.page());
@@ -117,7 +117,7 @@ fn create(bench: &mut Bench, service: Service) -> u32 {
     create_qp_out::QPN.get32(&bench.ok(input))
 }
 
-/// Returns a transition command as the kernel builds it, with all required attributes.
+/// Returns a transition command in the kernel's form, with all required attributes.
 fn step(opcode: u16, qpn: u32) -> Vec<u8> {
     if matches!(opcode, 0x507 | 0x50a) {
         return naming(opcode, qpn);

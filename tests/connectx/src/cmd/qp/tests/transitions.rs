@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Commands, the state that each requires, or `None` for any, and the state that it reaches.
+/// Commands with the required state (`None` for any) and the state afterwards.
 const COMMANDS: [(u16, Option<State>, State); 9] = [
     (RST2INIT, Some(State::Reset), State::Init),
     (INIT2INIT, Some(State::Init), State::Init),
@@ -28,7 +28,8 @@ fn a_queue_pair_goes_only_where_the_figure_has_an_arrow() {
                 let case = format!("{service:?} {from:?} {opcode:#x}");
                 if begins.is_none_or(|begins| begins == from) {
                     assert_eq!((status, rules), (0, vec![]), "{case}");
-                    // The figure has no arrow from RESET to error, where nothing can be posted.
+                    // The figure has no arrow from RESET to error, because nothing can be posted in
+                    // RESET.
                     let ends = if (from, ends) == (State::Reset, State::Err) { State::Reset } else { ends };
                     assert_eq!(state, ends, "{case}");
                 } else {
@@ -97,7 +98,7 @@ fn a_reset_queue_pair_begins_anew() {
 fn a_send_queue_that_failed_goes_on() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = in_state(&mut bench, Service::Ud, State::Rts);
-    // A datagram with a key that does not exist.
+    // A datagram with a nonexistent key.
     let function = &mut bench.function;
     let to = roce::engine::UdDestination { path: roce::engine::Path::default(), qpn: 5, qkey: 0 };
     let sges = [roce::engine::Sge { addr: 0, length: 8, lkey: 0xffff_ff00 }];
