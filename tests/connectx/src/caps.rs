@@ -191,7 +191,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::CQE_COMPRESSION_128, 1),
     (general::MINI_CQE_RESP_STRIDE_INDEX, 1),
     (general::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED),
-    // Microseconds; see `cq::block` for what the model does instead.
+    // Microseconds; the model has another rule, see `cq::block`.
     (general::CQE_COMPRESSION_TIMEOUT, 16),
     (general::CD, 1),
     (general::QKV, 1),

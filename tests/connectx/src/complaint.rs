@@ -60,7 +60,7 @@ rules! {
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
     /// Only reported: no work remains that the doorbell could start.
     DoorbellStale: "a doorbell announces at least one new work request",
-    /// An Ethernet send queue only reports it and sends what the queue holds.
+    /// An Ethernet send queue only reports it and sends the queue's requests.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
     /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core
     /// `util/mmio.c`, Linux `include/linux/mlx5/doorbell.h`). A single half is ignored.

@@ -1,9 +1,9 @@
-//! A strict software ConnectX: a device model that the unmodified mlx5 kernel driver and user-space
-//! providers drive.
+//! A strict software ConnectX: a device model for the unmodified mlx5 kernel driver and user-space
+//! providers.
 //!
 //! The model tests drivers and providers without hardware. It rejects what hardware would reject
-//! and records a complaint ([`complaint::Rule`]), so that a run that breaks a rule fails. It does
-//! not prove that a real ConnectX, with its firmware, timing and limits, behaves the same.
+//! and records a complaint ([`complaint::Rule`]), so a run that breaks a rule fails. It does not
+//! prove that a real ConnectX, with its firmware, timing and limits, behaves the same.
 //!
 //! ```text
 //!   vfio (server, guest memory, MSI-X) ──┐
@@ -13,9 +13,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`bus`] | guest memory and interrupts, as a PCI function accesses them |
+//! | [`bus`] | guest memory and interrupts, as seen by a PCI function |
 //! | [`layout`] | the device's structures as tables |
-//! | [`complaint`] | the rules, and complaints about broken ones |
+//! | [`complaint`] | the rules, and complaints about violations |
 //! | [`trace`] | a text trace of device activity; a comparer |
 //! | [`fabric`] | connected functions; time |
 //! | [`function`] | one PCI function: configuration space, initialisation segment, doorbells |
@@ -32,10 +32,10 @@
 //! | [`vfio`] | the front end for QEMU |
 //!
 //! Invariant: a guest is hostile. No store into a register or into memory makes the model panic,
-//! loop forever, or allocate without bound.
+//! loop forever or allocate without bound.
 //!
-//! Invariant: the model reads no clock and does input and output only through [`bus::Bus`]. The one
-//! exception is [`vfio`].
+//! Invariant: the model reads no clock and does input and output only through [`bus::Bus`]. The
+//! only exception is [`vfio`].
 //!
 //! # References
 //! ConnectX (Ethernet adapters) programmer's reference manual, "PRM" in comments; Linux

@@ -1,6 +1,6 @@
 //! `connectx-model`: a ConnectX for QEMU's `vfio-user-pci`.
 //!
-//! Prints `ready` once every socket listens, serves until QEMU exits, and then reports the broken
+//! Prints `ready` once every socket listens, serves until QEMU exits, then reports the broken
 //! rules.
 
 use std::fs::File;
@@ -44,7 +44,7 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     script: Option<PathBuf>,
 
-    /// Whether small payloads may be placed in completions, if the driver asks for it
+    /// Whether small payloads may be placed in completions, if the driver requests it
     #[arg(long, value_enum, default_value = "on")]
     scatter_to_cqe: Switch,
 }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves a guest. Returns whether it broke no rule.
+/// Serves a guest. Returns whether the run was free of complaints.
 fn run(args: &Args) -> io::Result<bool> {
     if args.sockets.len() > 2 {
         return Err(io::Error::other("at most two --socket options are allowed"));
@@ -110,7 +110,7 @@ fn run(args: &Args) -> io::Result<bool> {
     served.map(|()| kept)
 }
 
-/// Reports the broken rules and the notes. Returns whether no rule was broken.
+/// Reports the broken rules and the notes. Returns whether there were no complaints.
 fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool> {
     let count = fabric.complaint_count();
     let notes = fabric.take_notes().into_iter().map(|note| format!("note: {note}"));

@@ -1,14 +1,14 @@
-//! [`Memic`]: memory of the device, which memory keys open to work requests, and which programs
-//! copy to and from by loads and stores.
+//! [`Memic`]: device memory. Memory keys open it to work requests; programs copy to and from it by
+//! loads and stores.
 //!
 //! ```text
 //! BAR 0:  registers, UAR pages │ MEMIC_START ... MEMIC_START + MEMIC_SIZE │ nothing
 //!                                       └── areas, from ALLOC_MEMIC to DEALLOC_MEMIC
 //! ```
-//! Addresses are offsets in BAR 0, as commands and memory keys name them.
+//! Addresses are offsets in BAR 0, as in commands and memory keys.
 //!
 //! A new area holds [`FRESH`] in all bytes, because no source promises zeros. It lies as far back
-//! in the driver's range as it can, so that a provider that ignores its offset in the page fails.
+//! in the driver's range as possible, so that a provider that ignores the offset in the page fails.
 //!
 //! Invariant: areas do not overlap, and the range of every memory key lies in one area.
 //!
@@ -25,16 +25,16 @@ use crate::function::{Function, MEMIC_SIZE, MEMIC_START};
 
 /// Unit of sizes and alignments in bytes, log2.
 pub(crate) const LOG_UNIT: u32 = 6;
-/// Maximum alignment in units, log2: a page, which is what every range of the driver begins with.
+/// Maximum alignment in units, log2: a page, the alignment of every range from the driver.
 pub(crate) const LOG_MAX_ALIGNMENT: u32 = 6;
-/// Maximum size of an area in bytes, that of a ConnectX-5.
+/// Maximum size of an area in bytes, as on a ConnectX-5.
 pub(crate) const MAX_AREA: u32 = 128 << 10;
 /// Value of the bytes of a new area.
 pub(crate) const FRESH: u8 = 0xa5;
-/// Bytes of the smallest access of a processor.
+/// Bytes of a processor's smallest access.
 const WORD: usize = 4;
 
-/// Device memory. All clones are the same memory.
+/// Device memory. All clones access the same memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memic(Arc<Mutex<BTreeMap<u64, Vec<u8>>>>);
 
@@ -48,8 +48,8 @@ impl Memic {
         self.areas().len()
     }
 
-    /// Allocates an area in a range of device memory and returns its address. `None`: no place is
-    /// free.
+    /// Allocates an area in a range of device memory. Returns its address, or `None` if the range
+    /// has no room.
     pub(crate) fn alloc(&self, range: &Range<u64>, len: u64, alignment: u64) -> Option<u64> {
         let mut areas = self.areas();
         let mut end = range.end;
@@ -89,18 +89,18 @@ impl Memic {
         })
     }
 
-    /// Copies bytes out. `None`: the range does not lie in an area.
+    /// Copies bytes out; `None` if the range is not in one area.
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         self.with(address, into.len(), |bytes| into.copy_from_slice(bytes))
     }
 
-    /// Copies bytes in. `None`: the range does not lie in an area.
+    /// Copies bytes in; `None` if the range is not in one area.
     pub(crate) fn write(&self, address: u64, from: &[u8]) -> Option<()> {
         self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
     }
 
-    /// Changes the 8 bytes at `address`, and returns their previous value. Values are in the
-    /// machine's byte order. `None`: they are not aligned, or do not lie in an area.
+    /// Changes the 8 bytes at `address` and returns their previous value. Values are in native byte
+    /// order. `None` if the bytes are not aligned or not in an area.
     pub(crate) fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Option<u64> {
         if !address.is_multiple_of(8) {
             return None;
@@ -126,7 +126,7 @@ pub(crate) fn contains(offset: u64) -> bool {
 }
 
 impl<B: Bus> Function<B> {
-    /// Handles a load from device memory. What the device rejects reads as ones.
+    /// Handles a load from device memory. A rejected load reads as ones.
     pub(crate) fn memic_read(&mut self, offset: u64, into: &mut [u8]) {
         let (memic, len) = (self.core.memic.clone(), into.len());
         if !self.memic_access(offset, len, || memic.read(offset, into)) {
@@ -140,10 +140,10 @@ impl<B: Bus> Function<B> {
         self.memic_access(offset, from.len(), || memic.write(offset, from));
     }
 
-    /// Makes an access if the device accepts it. Returns whether it did.
+    /// Makes an access if it is permitted. Returns whether it was.
     fn memic_access(&mut self, offset: u64, len: usize, act: impl FnOnce() -> Option<()>) -> bool {
         if self.core.iseg.was_reset() {
-            // The driver unmaps the memory after it has noticed the reset.
+            // The driver unmaps the memory after it notices the reset.
             return false;
         }
         let (rule, done) = if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {

@@ -1,4 +1,4 @@
-//! [`Paging`]: page faults of queue pairs, and their end.
+//! [`Paging`]: page faults of queue pairs and their resolution.
 //!
 //! ```text
 //!   access to a page that is not present ──► event with a token ──► the driver brings the pages
@@ -10,15 +10,15 @@
 //! | access | event | meanwhile |
 //! |---|---|---|
 //! | bytes of a send | work request, requester | the send queue stops |
-//! | result of a read or an atomic | work request, requester | as above; it is sent again |
-//! | a receive | work request, responder or shared queue | the peer is told "receiver not ready" |
+//! | result of a read or an atomic | work request, requester | as above; sent again later |
+//! | a receive | work request, responder or shared queue | the peer gets "receiver not ready" |
 //! | a peer's write, atomic or read | RDMA | as above |
 //! | a read response under way | RDMA | the response stops |
 //!
-//! A fault that is resumed with an error fails the access when it is repeated.
+//! A fault resumed with an error fails the repeated access.
 //!
-//! Invariant: each half of a queue pair has at most one fault, and faults of destroyed queue pairs
-//! are limited in number.
+//! Invariant: each half of a queue pair has at most one fault, and the number of faults of
+//! destroyed queue pairs is limited.
 //!
 //! # References
 //! Linux `drivers/infiniband/hw/mlx5/odp.c`; Lesokhin et al., "Page Fault Support for Network
@@ -35,12 +35,12 @@ use crate::eq::EventType;
 use crate::function::{Core, Function};
 use crate::layout::eqe::{rdma_page_fault, wqe_page_fault};
 
-/// Page faults that wait for the driver, and those that it could not resolve.
+/// Page faults that wait for the driver, and faults that it could not resolve.
 #[derive(Debug, Default)]
 pub(crate) struct Paging {
     pending: BTreeMap<u32, PageFault>,
     last_token: u32,
-    /// Accesses that fail when they are repeated.
+    /// Accesses that fail when repeated.
     lost: BTreeMap<(u32, Half), Stall>,
 }
 
@@ -48,15 +48,15 @@ pub(crate) struct Paging {
 #[derive(Clone, Copy, Debug)]
 struct PageFault {
     kind: u32,
-    /// Number of the queue that the driver resumes.
+    /// Number of the queue for the driver to resume.
     wq: u32,
     qpn: u32,
     stall: Stall,
-    /// Whether the queue pair was destroyed or reset meanwhile.
+    /// Whether the queue pair was destroyed or reset in the meantime.
     orphan: bool,
 }
 
-/// Part of a queue pair that waits for pages on its own.
+/// Part of a queue pair that waits separately for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Half {
     Requester,
@@ -77,12 +77,13 @@ const OF_WQE: u8 = 0;
 const OF_RDMA: u8 = 1;
 /// Tokens have 24 bits.
 const TOKEN: u32 = 0x00ff_ffff;
-/// Maximum faults of destroyed queue pairs: the driver forgets a fault whose queue pair is gone.
+/// Maximum faults of destroyed queue pairs, because the driver drops a fault whose queue pair is
+/// gone.
 const MAX_ORPHANS: usize = 1024;
 
 impl Paging {
-    /// Forgets the faults of a queue pair that was destroyed or restarts. The driver may still
-    /// resume them.
+    /// Drops the faults of a queue pair that is destroyed or restarts. The driver may still resume
+    /// them.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.lost.retain(|(of, _), _| *of != qpn);
         for fault in self.pending.values_mut().filter(|fault| fault.qpn == qpn) {
@@ -99,9 +100,9 @@ impl Paging {
         self.pending.values().any(|fault| fault.qpn == qpn && !fault.orphan && Half::of(&fault.stall) == half)
     }
 
-    /// Returns a number that no pending fault has.
+    /// Returns an unused token.
     fn token(&mut self) -> u32 {
-        // Fewer faults are pending than there are tokens.
+        // There are more tokens than pending faults.
         loop {
             self.last_token = self.last_token.wrapping_add(1) & TOKEN;
             if !self.pending.contains_key(&self.last_token) {
@@ -122,23 +123,23 @@ impl Half {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reports a page fault to the driver, if a page was not present and the queue pair may wait
-    /// for it. Returns whether the access will be repeated.
+    /// Reports a page fault to the driver, if a page was absent and the queue pair may wait for it.
+    /// Returns whether the access will be repeated.
     pub(crate) fn page_fault(&mut self, qpn: u32, stall: Stall) -> bool {
         let absent = self.mkeys.take_absent();
         let half = Half::of(&stall);
         if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
             return false;
         }
-        // Drivers look for the work request of a fault in a queue; an entry of a matching list and
-        // the device's own reads are in none.
+        // Drivers look for a fault's work request in a queue; entries of a matching list and the
+        // device's own reads are in no queue.
         if matches!(stall, Stall::Receive { wr_id, .. } | Stall::Send { wr_id, .. }
             | Stall::Response { wr_id, .. } if wr_id >= crate::qp::matching::TAGGED)
         {
             return false;
         }
         let Some(service) = self.qps.get(&qpn).map(|qp| qp.service) else { return false };
-        // Without a queue for the event, nothing would end the fault.
+        // Without a queue for the event, the fault would never end.
         let reported = self.eqs.values().any(|eq| eq.takes(EventType::PageFault as u8));
         if !reported || !self.caps.pages_on_demand(service, &stall) {
             return false;
@@ -188,7 +189,7 @@ fn of_wqe(data: &mut [u8; 28], wq: u32, wr_id: u64, done: u32, packet: u32) -> u
     wq
 }
 
-/// Fills the event of a fault in memory that a peer named.
+/// Fills the event of a fault in memory accessed by a peer.
 fn of_rdma(data: &mut [u8; 28], rkey: u32, addr: u64, left: u32, packet: u32) {
     rdma_page_fault::R_KEY.set(data, rkey);
     rdma_page_fault::PACKET_LENGTH.set(data, packet.min(u16::MAX.into()));

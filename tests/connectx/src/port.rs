@@ -51,7 +51,7 @@ pub(crate) const IB_MTU: u32 = 4096;
 pub struct Port {
     /// Link layer.
     pub kind: PortKind,
-    /// Whether the link is up: the cable is connected, and the driver has enabled the port.
+    /// Whether the link is up: the cable is connected and the driver has enabled the port.
     pub up: bool,
     index: usize,
     /// Whether the cable is connected.
@@ -67,7 +67,7 @@ pub struct Port {
     /// Capability mask of an InfiniBand port, as set by the driver.
     pub(crate) capabilities: u32,
     pub(crate) node_description: [u8; 64],
-    /// Host byte order that the driver reported: 0 is little-endian.
+    /// Host byte order reported by the driver: 0 is little-endian.
     pub(crate) host_endianness: u8,
     pub(crate) counters: Counters,
 }
@@ -80,13 +80,12 @@ pub(crate) struct RoceAddress {
     pub(crate) vlan: Option<u16>,
     /// Whether the address is for RoCE version 2, over UDP, instead of version 1.
     pub(crate) over_udp: bool,
-    /// The entry as the driver wrote it.
+    /// The entry as written by the driver.
     pub(crate) layout: [u8; roce_addr_layout::SIZE],
 }
 
 impl RoceAddress {
-    /// Returns the header type that completions of datagrams from this address report: GRH, IPv6 or
-    /// IPv4.
+    /// Returns the header type in completions of datagrams from this address: GRH, IPv6 or IPv4.
     pub(crate) fn header_type(&self) -> u8 {
         match (self.over_udp, self.gid) {
             (false, _) => 0,
@@ -117,7 +116,7 @@ const SUBTYPE_DOWN: u8 = 1;
 const SUBTYPE_ACTIVE: u8 = 4;
 
 impl Port {
-    /// Returns a port that is up, for the function with this index.
+    /// Returns a port with its link up, for the function with this index.
     pub(crate) fn new(kind: PortKind, index: usize) -> Self {
         let mut port = Self {
             kind,
@@ -138,7 +137,7 @@ impl Port {
         port
     }
 
-    /// Resets everything that the driver has set.
+    /// Resets everything set by the driver.
     pub(crate) fn forget(&mut self) {
         self.roce = [None; ROCE_ADDRESSES];
         self.lists = Default::default();
@@ -158,7 +157,7 @@ impl Port {
             .set(&mut self.nic, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]));
     }
 
-    /// Returns the node GUID, which is the system image GUID as well.
+    /// Returns the node GUID, which is also the system image GUID.
     pub fn node_guid(&self) -> u64 {
         0x0002_c903_00c5_0000 + (self.index as u64 & 0xff) * 0x100
     }
@@ -178,7 +177,7 @@ impl Port {
         [0x02, 0xc9, 0x03, 0xc5, self.index as u8, 0x01]
     }
 
-    /// Returns the GID at this index of the table. `None`: the entry is empty.
+    /// Returns the GID at this index of the table; `None` if the entry is empty.
     pub fn gid(&self, index: usize) -> Option<Gid> {
         match (self.kind, index) {
             (PortKind::Roce, _) => self.roce_address(index).map(|address| address.gid),
@@ -212,8 +211,8 @@ impl Port {
         self.roce.get(index)?.as_ref()
     }
 
-    /// Sets an entry of the RoCE address table; an address of zeros clears it. Returns whether the
-    /// index is valid.
+    /// Sets an entry of the RoCE address table, or clears it with an address of zeros. Returns
+    /// whether the index is valid.
     pub(crate) fn set_roce_address(&mut self, index: usize, layout: &[u8]) -> bool {
         let Some(place) = self.roce.get_mut(index) else { return false };
         let mut kept = [0; roce_addr_layout::SIZE];
@@ -233,8 +232,8 @@ impl Port {
         true
     }
 
-    /// Returns whether the port receives a frame that it sends: the destination is a group, the MAC
-    /// address of the port's context, or an address in the driver's lists.
+    /// Returns whether the port receives its own frame: the destination is a group, the MAC address
+    /// of the port's context or an address in the driver's lists.
     pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
         if crate::eth::frame::is_group(frame) {
             return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
@@ -264,14 +263,14 @@ impl Port {
 pub(crate) const ROCE_V2: u32 = 2;
 
 impl Counters {
-    /// Counts a packet that has left.
+    /// Counts a packet sent.
     pub(crate) fn sent(&mut self, bytes: usize, multicast: bool) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
         self.sent_multicast += u64::from(multicast);
     }
 
-    /// Counts a packet that has arrived.
+    /// Counts a packet received.
     pub(crate) fn received(&mut self, bytes: usize, multicast: bool) {
         self.received_packets += 1;
         self.received_bytes += bytes as u64;

@@ -1,6 +1,6 @@
 //! [`Srq`]: shared receive queues: SRQ, XRC SRQ, RMP and XRQ.
 //!
-//! Their entries form a linked list that starts at entry 0: each entry names its successor.
+//! Their entries form a linked list from entry 0: each entry names its successor.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::tags::Tags;
 pub(crate) struct Srq {
     pub(crate) srqn: u32,
     pub(crate) kind: SrqKind,
-    /// Context as the driver wrote it: `srqc`, `xrc_srqc`, `rmpc` or `xrqc`.
+    /// Context as written by the driver: `srqc`, `xrc_srqc`, `rmpc` or `xrqc`.
     pub(crate) context: Vec<u8>,
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Srq {
     /// Completion queue of an XRC SRQ or an XRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
-    /// Domain of an XRC SRQ, whose requests may name it.
+    /// Domain of an XRC SRQ, whose requests may name the queue.
     pub(crate) xrcd: Option<u32>,
     pub(crate) users: u32,
     /// Matching list of an XRQ.
@@ -39,9 +39,9 @@ pub(crate) struct SrqRun {
     pub(crate) next: u16,
     /// Number of fetched receives, modulo 2^16.
     pub(crate) fetched: u16,
-    /// Entries that were fetched and have not completed, each to the end of its list.
+    /// Fetched entries that have not completed, each up to the end of its list.
     pub(crate) outstanding: BTreeMap<u16, Vec<u8>>,
-    /// Whether the list was malformed; then no more entries are fetched.
+    /// Whether the list was malformed. If so, no more entries are fetched.
     pub(crate) broken: bool,
 }
 

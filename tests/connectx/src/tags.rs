@@ -4,10 +4,10 @@
 //!   APPEND ──► listed, oldest first ──► consumed by a message ──► its data has arrived: free
 //!                     └──── REMOVE ────────────────────────────────────────────────────► free
 //! ```
-//! An entry has the index that the previous APPEND named as the next one, 0 at first. Messages and
-//! entries meet in both orders, so the device counts the messages that matched nothing (its phase),
-//! and software reports how many of them it has handled (its phase). An entry takes part from the
-//! moment on at which both are equal: before that, software may hold an older message for it.
+//! The first entry has index 0; each APPEND names the index of the next entry. Messages and entries
+//! meet in either order, so the device counts messages without a match (its phase) and software
+//! reports how many of them it has handled (its phase). An entry takes part once both are equal:
+//! before that, software may hold an older message for it.
 //!
 //! Invariant: an index is listed or consumed at most once.
 //!
@@ -28,13 +28,13 @@ pub(crate) struct Tags {
     pub(crate) rendezvous: bool,
     /// Index of the next entry.
     pub(crate) next: u16,
-    /// Number of unexpected messages that software has handled.
+    /// Number of unexpected messages handled by software.
     pub(crate) software: u16,
     /// Number of unexpected messages.
     pub(crate) hardware: u16,
     /// Listed entries, oldest first.
     listed: Vec<Listed>,
-    /// Entries whose message has not ended, by index.
+    /// Entries with an unfinished message, by index.
     consumed: BTreeMap<u16, Consumed>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Consumed {
     pub(crate) transfer: Transfer,
 }
 
-/// The way from a message to the buffer of its entry.
+/// The path of a message into the buffer of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
     /// The message has one packet, which holds the data.
@@ -68,7 +68,7 @@ pub(crate) enum Transfer {
     Packets,
     /// The device reads the data from the sender's memory.
     Read(Remote),
-    /// Software reads them: the buffer receives the request.
+    /// Software reads the data: the buffer receives the request.
     Software,
 }
 
@@ -89,7 +89,7 @@ pub(crate) enum Message {
     Untagged,
     /// Data follow the header.
     Eager { tag: u64 },
-    /// The sender's memory is named.
+    /// The header names the sender's memory.
     Rendezvous { tag: u64, remote: Remote },
 }
 
@@ -116,9 +116,9 @@ pub(crate) mod operation {
 impl Message {
     /// Reads the header at the start of a message's first packet.
     ///
-    /// A header that is cut short has no tag. A rendezvous request that has no second header, or is
-    /// longer than [`LONGEST_REQUEST`], goes to software like a message without a tag: nothing is
-    /// known about a device in this case.
+    /// A truncated header has no tag. A rendezvous request without a second header, or longer than
+    /// [`LONGEST_REQUEST`], goes to software like a message without a tag, because the behaviour of
+    /// a device is unknown in this case.
     pub(crate) fn read(packet: &[u8], whole: bool) -> Self {
         let Some((header, rest)) = packet.split_first_chunk::<HEADER>() else { return Self::Untagged };
         let tag = header.last_chunk().map_or(0, |tag| u64::from_be_bytes(*tag));
@@ -157,7 +157,7 @@ impl Tags {
         Self { log_size, rendezvous, ..Self::default() }
     }
 
-    /// Records how many unexpected messages software has handled.
+    /// Records the number of unexpected messages handled by software.
     pub(crate) fn report(&mut self, software: u16) {
         self.software = software;
         if self.in_step() {
@@ -172,7 +172,7 @@ impl Tags {
     /// Appends an entry and returns its index. `next` is the index of the entry after it.
     ///
     /// # Errors
-    /// The violation: `next` is no index of the list, or one in use.
+    /// The violation: `next` is not an index of the list, or is in use.
     pub(crate) fn append(
         &mut self,
         next: u16,
@@ -195,7 +195,7 @@ impl Tags {
     /// Removes a listed entry. Returns whether it was listed.
     ///
     /// # Errors
-    /// The violation: no index of the list.
+    /// The violation: the index is not in the list's range.
     pub(crate) fn remove(&mut self, index: u16) -> Result<bool, String> {
         if u32::from(index) >= 1 << self.log_size {
             return Err(format!("index {index} of a list of 2^{}", self.log_size));
@@ -209,8 +209,7 @@ impl Tags {
         self.consumed.contains_key(&index) || self.listed.iter().any(|entry| entry.index == index)
     }
 
-    /// Returns the index and the buffer of the oldest entry that matches, and takes it off the
-    /// list.
+    /// Takes the oldest matching entry off the list. Returns its index and its buffer.
     pub(crate) fn take(&mut self, message: &Message) -> Option<(u16, Option<Sge>)> {
         let tag = message.tag()?;
         let at = self.listed.iter().position(|entry| entry.enabled && tag & entry.mask == entry.tag)?;
@@ -223,17 +222,17 @@ impl Tags {
         self.consumed.insert(index, entry);
     }
 
-    /// Returns an entry whose message has not ended.
+    /// Returns an entry with an unfinished message.
     pub(crate) fn consumed(&self, index: u16) -> Option<&Consumed> {
         self.consumed.get(&index)
     }
 
-    /// Frees an entry whose message has ended.
+    /// Frees an entry after the end of its message.
     pub(crate) fn end(&mut self, index: u16) -> Option<Consumed> {
         self.consumed.remove(&index)
     }
 
-    /// Returns the entries that this queue pair's messages have consumed.
+    /// Returns the entries consumed by this queue pair's messages.
     pub(crate) fn of(&self, qpn: u32) -> Vec<u16> {
         self.consumed.iter().filter(|(_, entry)| entry.qpn == qpn).map(|(index, _)| *index).collect()
     }

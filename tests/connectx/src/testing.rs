@@ -1,5 +1,5 @@
-//! [`Driver`]: a small driver for tests, on plain memory. It executes right and wrong requests
-//! alike.
+//! [`Driver`]: a small driver for tests, on plain memory. It executes both right and wrong
+//! requests.
 //!
 //! ```text
 //! let mut driver = Driver::new(PortKind::Ib);
@@ -7,7 +7,7 @@
 //! let out = driver.ok(&input(0x800, 0x10), 0x10);   // a command that must work
 //! driver.refused(&input(0x801, 0x10), 0x10, Rule::CommandObject);
 //! ```
-//! [`Host`] is the driver alone, for tests that have the function elsewhere.
+//! [`Host`] is the driver alone, for tests that hold the function elsewhere.
 //!
 //! Invariant: a dropped driver has no complaint that its test did not expect.
 
@@ -28,7 +28,7 @@ use crate::trace::Trace;
 const MEMORY: usize = 32 << 20;
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 0x1000;
-/// Entries of the event queues that [`Host::boot`] creates, log2.
+/// Entries of the event queues created by [`Host::boot`], log2.
 const LOG_EQ: u32 = 8;
 /// Doorbell registers of a UAR page.
 const EQ_ARM: u64 = 0x40;
@@ -40,7 +40,7 @@ pub(crate) struct Driver {
     pub(crate) host: Host,
 }
 
-/// The driver's side: memory, and the addresses of structures in it.
+/// The driver's side: memory and the addresses of structures in it.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) bus: PlainBus,
@@ -56,7 +56,7 @@ pub(crate) struct Host {
     token: u8,
 }
 
-/// An event queue from its driver's side.
+/// An event queue, from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     pub(crate) eqn: u32,
@@ -72,8 +72,8 @@ pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns input of CREATE_MKEY for `len` bytes of device memory, as the Linux driver builds it,
-/// with these fields beside or instead of its own.
+/// Returns input of CREATE_MKEY for `len` bytes of device memory, in the Linux driver's form, with
+/// additional or different fields.
 pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
@@ -111,7 +111,7 @@ impl Driver {
         driver
     }
 
-    /// Executes a command and returns its output, whatever the status.
+    /// Executes a command and returns its output with any status.
     pub(crate) fn command(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         self.host.command(&mut self.function, input, out_len)
     }
@@ -121,7 +121,7 @@ impl Driver {
         self.host.ok(&mut self.function, input, out_len)
     }
 
-    /// Executes a command that must break this rule and no other. Returns its status.
+    /// Executes a command that must break only this rule. Returns its status.
     pub(crate) fn refused(&mut self, input: &[u8], out_len: usize, rule: Rule) -> u8 {
         let output = self.command(input, out_len);
         assert_eq!(self.rules(), [rule]);
@@ -130,7 +130,7 @@ impl Driver {
         status
     }
 
-    /// Returns the rules that were broken since the last call.
+    /// Returns the rules broken since the last call.
     pub(crate) fn rules(&mut self) -> Vec<Rule> {
         self.function.take_complaints().iter().map(|complaint| complaint.rule).collect()
     }
@@ -147,7 +147,7 @@ impl Driver {
         u32::from_be_bytes(bytes)
     }
 
-    /// Returns the next event of the queue for all events but completions.
+    /// Returns the next event of the queue for all events except completions.
     pub(crate) fn event(&mut self) -> Option<[u8; 64]> {
         self.host.events.as_mut()?.next(&self.host.bus)
     }
@@ -157,7 +157,7 @@ impl Driver {
         self.host.completions.as_mut()?.next(&self.host.bus)
     }
 
-    /// Reports how far an event queue was read, and arms it.
+    /// Reports the consumer index of an event queue and arms it.
     pub(crate) fn arm(&mut self, queue: &EventQueue) {
         self.host.arm(&mut self.function, queue);
     }
@@ -187,7 +187,7 @@ impl Host {
         start
     }
 
-    /// Boots a function as a driver does: command queue, pages, INIT_HCA, a UAR page, armed event
+    /// Boots a function like a driver does: command queue, pages, INIT_HCA, a UAR page, armed event
     /// queues.
     pub(crate) fn boot(&mut self, function: &mut Function<PlainBus>) {
         self.set_queue(function);
@@ -235,7 +235,7 @@ impl Host {
         EventQueue { eqn, buffer, log_size, consumer: 0 }
     }
 
-    /// Returns the input that creates an event queue, and the address of its buffer.
+    /// Returns the input to create an event queue and the address of its buffer.
     pub(crate) fn eq_request(&mut self, log_size: u32, vector: u32, events: u64) -> (Vec<u8>, u64) {
         let bytes = 64u64 << log_size;
         let pages = bytes.div_ceil(PAGE);
@@ -258,7 +258,7 @@ impl Host {
         (0..pages).flat_map(|page| (first + page * PAGE).to_be_bytes()).collect()
     }
 
-    /// Reports how far an event queue was read, and arms it.
+    /// Reports the consumer index of an event queue and arms it.
     pub(crate) fn arm(&mut self, function: &mut Function<PlainBus>, queue: &EventQueue) {
         let value = queue.eqn << 24 | queue.consumer & 0x00ff_ffff;
         let offset = u64::from(self.uar) * UAR_SIZE + EQ_ARM;
@@ -283,8 +283,7 @@ impl Host {
         output
     }
 
-    /// Executes a command in the first entry of the queue and returns its output, whatever the
-    /// status.
+    /// Executes a command in the first entry of the queue. Returns its output with any status.
     pub(crate) fn command(
         &mut self,
         function: &mut Function<PlainBus>,

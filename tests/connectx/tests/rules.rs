@@ -1,4 +1,4 @@
-//! Every rule has a test that breaks it.
+//! Checks that every rule has a test that breaks it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

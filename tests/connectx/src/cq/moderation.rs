@@ -51,7 +51,7 @@ impl Cq {
 }
 
 impl<B: Bus> Core<B> {
-    /// Counts completions for which the queue is armed. Returns whether moderation delays their
+    /// Counts completions that would raise an event. Returns whether moderation delays their
     /// event.
     pub(super) fn hold(&mut self, cqn: u32, completions: u32) -> bool {
         let now = self.now;

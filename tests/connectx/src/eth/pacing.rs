@@ -47,7 +47,7 @@ impl Rates {
 /// The rate of one send queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Index in the table; 0 is no limit.
+    /// Index in the table; 0 means unlimited.
     pub(crate) index: u32,
     /// Time when the bits of all earlier work requests have left.
     free: Time,

@@ -1,4 +1,4 @@
-//! Areas of device memory: where they lie, and the accesses of processors.
+//! Areas of device memory: their places, and accesses by processors.
 
 use super::*;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out, dealloc_memic_in};

@@ -1,8 +1,8 @@
-//! [`Inlined`]: the inline bytes of work requests that also have elements.
+//! [`Inlined`]: the inline bytes of work requests with additional elements.
 //!
 //! The engine takes a message either from elements or from inline bytes. Bytes in front of elements
-//! therefore become an element of a key private to the model. They stay at an address of this key
-//! as long as the send queue holds them.
+//! therefore become an element, with a key private to the model. They stay at an address of this
+//! key as long as the send queue holds them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +19,7 @@ impl Inlined {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds bytes, which can be read as long as their owner keeps them. Returns their address.
+    /// Adds bytes, readable as long as their owner keeps them. Returns their address.
     pub(crate) fn add(&self, bytes: &Arc<[u8]>) -> u64 {
         let mut entries = self.entries();
         entries.retain(|_, bytes| bytes.strong_count() > 0);
@@ -28,7 +28,7 @@ impl Inlined {
         address
     }
 
-    /// Copies bytes from an address on. Returns `None` if not all of them are there.
+    /// Copies bytes from `at` on; `None` if some of them are missing.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
         let bytes = self.entries().get(&(at & !(STEP - 1)))?.upgrade()?;
         let from = usize::try_from(at & (STEP - 1)).ok()?;

@@ -1,21 +1,21 @@
 //! [`List`]: the pages or pieces of a memory key, as its driver wrote them.
 //!
-//! The low 2 bits of a page's entry say whether the page may be read and written. A page without
-//! the bit that an access needs is not present: the access causes a page fault.
+//! The low 2 bits of a page's entry permit reads and writes. A page without the bit needed for an
+//! access is not present: the access causes a page fault.
 //!
 //! Invariant: the time to change entries depends on their number, not on the list's length, because
-//! properties of the pages are kept per block. A list of pieces is short; the start of each piece
-//! is kept.
+//! the properties of pages are kept per block. A list of pieces is short, and the start of each
+//! piece is kept.
 
 use super::AccessMode;
 use crate::layout::{dword, qword};
 
-/// A list of pages (8 bytes each) or pieces (16 bytes each), of different or of equal lengths.
+/// A list of pages (8 bytes each) or pieces (16 bytes each), of different or equal lengths.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// Of pages: for each block, the or of its pages' addresses. Of pieces of different lengths:
+    /// For pages: the bitwise or of the addresses in each block. For pieces of different lengths:
     /// the start of each.
     index: Vec<u64>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Piece {
     pub(super) inside: u64,
 }
 
-/// A page, and what may be done with it now.
+/// A page and its current access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) address: u64,
@@ -59,7 +59,7 @@ const WRITABLE: u64 = 2;
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// Returns a list of these entries, whose pages are all present.
+    /// Returns a list of these entries, with all pages present.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self::with_rights(mode, entries);
         if mode == AccessMode::Pages {
@@ -70,7 +70,7 @@ impl List {
         list
     }
 
-    /// Returns a list of these entries, which say what may be done with each page.
+    /// Returns a list of these entries, which contain access rights.
     pub(crate) fn with_rights(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
         list.look(0, entries.len());
@@ -82,7 +82,7 @@ impl List {
         self.bytes.len()
     }
 
-    /// Returns the memory that a list of this length takes.
+    /// Returns the memory used by a list of this length.
     pub(super) fn weight(mode: AccessMode, len: usize) -> usize {
         let unit = if mode == AccessMode::Pieces { OCTWORD } else { BLOCK };
         len.saturating_add(len.div_ceil(unit).saturating_mul(8))
@@ -94,7 +94,7 @@ impl List {
         into[..len].copy_from_slice(&self.bytes[..len]);
     }
 
-    /// Writes entries. `None`: the list would have a gap.
+    /// Writes entries; `None` if the list would have a gap.
     pub(super) fn fill(&mut self, offset: usize, entries: &[u8]) -> Option<Undo> {
         let end = offset.checked_add(entries.len())?;
         let len = self.bytes.len();
@@ -165,7 +165,7 @@ impl List {
         (self.bytes.len() / PAGE) as u64
     }
 
-    /// Returns one of the first `count` pages that is not aligned to this page size.
+    /// Returns an unaligned page for this page size, if there is one among the first `count`.
     pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
         let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
         let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];

@@ -9,14 +9,14 @@
 //!              └─ KLM, free, of at most 4 pieces ─────────► a window; a bind fills it
 //! free ──UMR──► valid ──UMR, invalidation──► free
 //! ```
-//! The engine checks keys, access rights, domains and ranges; this module locates the bytes. Each
-//! region has a [`Mapping`] for that, which shares the key's list and is rebuilt whenever the key
+//! The engine checks keys, access rights, domains and ranges; this module locates the bytes. For
+//! this, each region has a [`Mapping`]. It shares the key's list and is rebuilt whenever the key
 //! changes ([`Function::remap`]).
 //!
-//! Pages need not be present, and pieces may name [`NULL_MKEY`]: see [`paging`](crate::paging).
+//! Pages may be absent, and pieces may name [`NULL_MKEY`]: see [`paging`](crate::paging).
 //!
-//! Invariant: a list grows only by entries that the driver has supplied; an announced length
-//! allocates nothing. Each list exists once, and its length counts towards a limit.
+//! Invariant: a list grows only by entries from the driver; an announced length allocates nothing.
+//! Each list exists once, and its length counts towards a limit.
 
 mod inlined;
 mod list;
@@ -43,23 +43,23 @@ pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
     /// Bytes of all lists.
     listed: usize,
-    /// Keys to which other keys may refer.
+    /// Keys that other keys may refer to.
     targets: Targets,
-    /// Key of the null region, once the driver has asked for it.
+    /// Key of the null region, created when the driver requests it.
     dump_fill: Option<u32>,
-    /// The model's own key of inline bytes, once a work request needs it.
+    /// The model's key of inline bytes, created when a work request needs it.
     inlined: Option<(u32, Inlined)>,
 }
 
-/// Maximum bytes of all lists of a function. Guest memory is no bound, because a guest may name a
-/// page repeatedly.
+/// Maximum bytes of all lists of a function. Guest memory does not bound them, because a guest may
+/// name a page repeatedly.
 const MAX_LISTED: usize = 512 << 20;
 
 /// A memory key.
 #[derive(Debug)]
 pub(crate) struct Mkey {
-    /// Context as the driver last wrote it. The engine keeps the changes that work requests make to
-    /// windows.
+    /// Context, as last written by the driver. The engine keeps the changes to windows made by work
+    /// requests.
     pub(crate) context: [u8; 64],
     pub(crate) kind: Kind,
     pub(crate) mode: AccessMode,
@@ -69,7 +69,7 @@ pub(crate) struct Mkey {
     list: Arc<List>,
 }
 
-/// The object of the engine that stands for a key.
+/// The object of the engine that represents a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A memory region.
@@ -87,14 +87,14 @@ pub(crate) enum AccessMode {
     Pages,
     /// Through a list of pieces of other keys.
     Pieces,
-    /// Through a list of pieces of other keys, all of the length that the page size says.
+    /// Through a list of pieces of other keys, all with the length given by the page size.
     Fixed,
     /// None: the start is an address of device memory, and addresses count from there.
     Memic,
 }
 
 impl AccessMode {
-    /// Returns the mode of a context. `None`: the mode is not offered.
+    /// Returns the mode of a context; `None` if the mode is not offered.
     pub(crate) fn of(context: &[u8]) -> Option<Self> {
         match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
             (0, 0) => Some(Self::Physical),
@@ -124,7 +124,7 @@ impl Mkey {
         &self.list
     }
 
-    /// Returns the current mapping. `None`: the list does not cover the range.
+    /// Returns the current mapping; `None` if the list does not cover the range.
     fn mapping(&self) -> Option<Mapping> {
         let MemoryAttr { iova, length, .. } = attr(&self.context);
         match self.mode {
@@ -164,8 +164,8 @@ impl Mkey {
     }
 }
 
-/// Key to which no memory belongs: an access through a piece of it causes a page fault, for which
-/// the driver replaces the piece.
+/// Key without memory: an access through a piece of it causes a page fault, and the driver replaces
+/// the piece.
 ///
 /// # References
 /// Linux `drivers/infiniband/hw/mlx5/odp.c`, `populate_klm`
@@ -174,9 +174,8 @@ pub(crate) const NULL_MKEY: u32 = 0x200;
 /// Page sizes, log2.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
-/// Returns the number of pages that the range of a context needs, after a check of their alignment.
-/// A key without a length is as long as its list: such are the parts of a region that is all
-/// memory.
+/// Returns the number of pages needed for the range of a context, after a check of their alignment.
+/// A key without a length is as long as its list, like the parts of a region for all memory.
 ///
 /// # Errors
 /// The violation as text.
@@ -214,17 +213,17 @@ impl Mkeys {
         self.entries.get_mut(&index)
     }
 
-    /// Returns the keys to which other keys may refer.
+    /// Returns the keys that other keys may refer to.
     pub(crate) fn targets(&self) -> Targets {
         self.targets.clone()
     }
 
-    /// Returns whether the last failed access met a page that is not present, and forgets it.
+    /// Returns and clears whether the last failed access met an absent page.
     pub(crate) fn take_absent(&self) -> bool {
         self.targets.take_absent()
     }
 
-    /// Returns whether a key opens a part of this area of device memory.
+    /// Returns whether a key opens part of this area of device memory.
     pub(crate) fn uses_memic(&self, start: u64, len: u64) -> bool {
         let keys = self.entries.values().filter(|key| key.mode == AccessMode::Memic);
         keys.map(|key| mkc::START_ADDR.get(&key.context)).any(|at| (start..start + len).contains(&at))
@@ -309,8 +308,9 @@ pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
 }
 
 impl<B: Bus> Function<B> {
-    /// Returns the key that reads as zeros and discards what is written, for the queue pairs of all
-    /// protection domains and for their peers (`--use-null-mr` of perftest passes it to the peer).
+    /// Returns the dump-fill key, which reads as zeros and discards writes. It is valid for queue
+    /// pairs of all protection domains and for their peers (perftest's `--use-null-mr` passes it to
+    /// the peer).
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.
@@ -327,7 +327,7 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Returns an element of these bytes, which can be read as long as their owner keeps them.
+    /// Returns an element of these bytes, readable as long as their owner keeps them.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.
@@ -346,13 +346,13 @@ impl<B: Bus> Function<B> {
         Ok(Sge { addr: inlined.add(bytes), length, lkey })
     }
 
-    /// Updates the engine's region from context and list of the key: domain, range, access rights,
+    /// Updates the engine's region from the key's context and list: domain, range, access rights,
     /// variant, and whether the key is free.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] if the key is not a region or its protection domain does not
     /// exist; [`Refused::Busy`] while a window is bound to it; [`Refused::Invalid`] if the list
-    /// does not cover the range. The region is unchanged then.
+    /// does not cover the range. In these cases the region stays unchanged.
     pub(crate) fn remap(&mut self, index: u32) -> Result<u32, Refused> {
         let key =
             self.core.mkeys.get(index).filter(|key| key.kind == Kind::Region).ok_or(Refused::NoSuchObject)?;
@@ -364,7 +364,7 @@ impl<B: Bus> Function<B> {
             None if free => Mapping::Nothing,
             None => return Err(Refused::Invalid("the list does not cover the range")),
         };
-        // Unchanged attributes are left out: the engine does not move a region that has windows.
+        // Unchanged attributes are omitted, because the engine does not move a region with windows.
         let before = self.engine.mr_by_index(index).map(|(_, attr)| attr).ok_or(Refused::NoSuchObject)?;
         let same = (before.iova, before.length) == (attr.iova, attr.length);
         let change = MrChange {
@@ -379,7 +379,8 @@ impl<B: Bus> Function<B> {
         let key = self.engine.update_mr(index << 8, change)?;
         let targets = &self.core.mkeys.targets;
         if free || matches!(mode, AccessMode::Pieces | AccessMode::Fixed) {
-            // Pieces of pieces are not offered (max_indirection): a chain of them could be endless.
+            // Pieces of pieces are not offered (max_indirection), because a chain of them could be
+            // endless.
             targets.remove(index);
         } else {
             let (readable, writable) = (mkc::LR.is_set(&context), mkc::LW.is_set(&context));
@@ -389,8 +390,8 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Takes a key's list away from all other users, so that it can change in place, until the key
-    /// is mapped again.
+    /// Takes a key's list away from all other users until the key is mapped again, so that the list
+    /// can change in place.
     ///
     /// # Errors
     /// As [`Function::remap`].

@@ -1,4 +1,4 @@
-//! Locations of the bytes of keys, at the boundaries of pages and pieces.
+//! Locations of a key's bytes, at the boundaries of pages and pieces.
 
 use roce::engine::{Fault, Memory};
 
@@ -36,7 +36,7 @@ fn piece(len: u32, key: u32, addr: u64) -> Vec<u8> {
 
 #[test]
 fn an_address_is_found_in_the_page_that_its_low_bits_and_the_start_say() {
-    // 0x20 bytes, of which 0x10 are in the first page.
+    // 0x20 bytes, 0x10 of them in the first page.
     let key = key(context(1, 0xdead_0ff0, 0x20, 12), 1, &words(&[0x8000 | 3, 0x3000 | 3]));
     let mapping = key.mapping().unwrap();
     assert_eq!(mapping.locate(0, READ), Ok((Place::Guest(0x8ff0), 0x10)));
@@ -117,7 +117,7 @@ fn pieces_of_nothing_of_pieces_and_beyond_a_key_open_nothing() {
     }
 }
 
-/// Returns whether a piece allows a target to be read, written, and changed atomically.
+/// Returns whether a piece allows reading, writing and atomically changing a target.
 fn opens(memory: &mut Translated<PlainBus>, key: u32) -> (bool, bool, bool) {
     let region = pieces(&piece(8, key, 0x5000));
     (

@@ -1,11 +1,11 @@
 //! [`Mapping`] locates the bytes of a memory key. [`Translated`] gives the transport engine access
 //! to them.
 //!
-//! The engine checks the key that a work request or a peer names. This file checks the keys to
-//! which that key refers, at each access: a key that was destroyed, changed or invalidated gives no
-//! access. [`Targets`] holds these keys, and whether an access failed because a page is absent.
+//! The engine checks the key named by a work request or a peer. This file checks the keys behind
+//! that key at each access: a destroyed, changed or invalidated key gives no access. [`Targets`]
+//! holds these keys, and whether an access failed because of an absent page.
 //!
-//! Invariant: targets are valid keys without pieces, so that no chain of keys exists.
+//! Invariant: targets are valid keys without pieces, so chains of keys cannot exist.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,15 +61,15 @@ pub(crate) enum Place {
 /// The reason why a byte is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
-    /// The key has no such byte, or does not allow the access.
+    /// The key has no such byte or does not allow the access.
     Outside,
     /// The page is not present.
     Absent,
 }
 
 impl Mapping {
-    /// Returns the place of a byte and the number of contiguous bytes there. [`Translated`] does so
-    /// for pieces.
+    /// Returns the place of a byte and the number of contiguous bytes there. For pieces,
+    /// [`Translated`] does this.
     pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match self {
             Self::Physical(base) => {
@@ -100,7 +100,7 @@ impl Mapping {
     }
 }
 
-/// A key to which other keys may refer, in its current state.
+/// The current state of a key that other keys may refer to.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) key: u32,
@@ -112,11 +112,11 @@ pub(super) struct Target {
     pub(super) mapping: Mapping,
 }
 
-/// Keys to which other keys may refer, by index.
+/// Keys that other keys may refer to, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
     entries: Arc<Mutex<BTreeMap<u32, Target>>>,
-    /// Whether the last access met a page that is not present.
+    /// Whether the last access met an absent page.
     absent: Arc<AtomicBool>,
 }
 
@@ -137,8 +137,8 @@ impl Targets {
         self.absent.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns the mapping and position of `len` bytes of a key, if the key has this domain and
-    /// allows the access, and the number of bytes to its end.
+    /// Returns the mapping and position of `len` bytes of a key, and the number of bytes to its
+    /// end, if the key has this domain and allows the access.
     fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Result<(Mapping, u64, u64), Miss> {
         if key == NULL_MKEY {
             return Err(Miss::Absent);
@@ -153,7 +153,7 @@ impl Targets {
     }
 }
 
-/// Access rights that an access needs.
+/// Required access rights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     read: bool,
@@ -199,7 +199,7 @@ impl<B: Bus> Translated<B> {
         }
     }
 
-    /// As [`locate`](Self::locate); remembers whether the page is not present.
+    /// As [`locate`](Self::locate), but records whether the page is absent.
     fn find(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Fault> {
         let found = self.locate(region, at, need);
         self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);

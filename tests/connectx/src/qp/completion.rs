@@ -30,7 +30,7 @@ mod kind {
 const GRH_IN_BUFFER: u32 = 1;
 /// Partition key of the default partition.
 const DEFAULT_PKEY: u32 = 0xffff;
-/// Syndrome of a queue that overran.
+/// Syndrome of an overrun queue.
 const OVERRUN: u32 = 1;
 /// Kinds of objects that an event's number refers to.
 const OF_QP: u32 = 0;
@@ -59,7 +59,7 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
 }
 
 /// Returns the engine's status for an injected syndrome. Unknown syndromes map to a general error,
-/// and so does a flush, which is not a failure of its own.
+/// as does a flush, which does not count as a failure.
 pub(crate) fn status(code: u8) -> Status {
     use Status::*;
     let known = [
@@ -78,7 +78,7 @@ pub(crate) fn status(code: u8) -> Status {
     known.into_iter().find(|status| syndrome(*status).0 == code).unwrap_or(General)
 }
 
-/// Returns the number that identifies a send to the engine, and that its completion carries.
+/// Returns the number that identifies a send in the engine and in its completion.
 pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
     u64::from(opcode) << 16 | u64::from(index)
 }
@@ -102,7 +102,7 @@ fn of_wr_id(wr_id: u64) -> (u16, u8) {
 }
 
 impl<B: Bus> Core<B> {
-    /// Writes the completion of a send that the engine did not execute.
+    /// Writes the completion of a send not executed by the engine.
     pub(super) fn send_completion(
         &mut self,
         qpn: u32,
@@ -129,10 +129,11 @@ impl<B: Bus> Core<B> {
         self.complete(CqId(qp.send_cqn), &completion)
     }
 
-    /// Puts a completion queue into error: it accepts no more completions, and sends one event.
+    /// Moves a completion queue to the error state: it rejects further completions and sends one
+    /// event.
     pub(crate) fn cq_error(&mut self, cqn: u32) {
-        // Completions of an open block were accepted before. If they cannot be written, the queue
-        // is in error anyway.
+        // Completions of an open block were accepted earlier. A failure to write them changes
+        // nothing, because the queue enters the error state anyway.
         let _ = self.close(cqn);
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         if std::mem::replace(&mut cq.in_error, true) {

@@ -3,17 +3,17 @@
 //! ```text
 //! value  0: none   1: small fence   2: fence   3: strong ordering   4: small fence and fence
 //! ```
-//! After a small fence, a work request starts with the key as the one before it left it. A fence
-//! (2) waits only for reads and atomics.
+//! After a small fence, a work request uses the key as left by the one before it. A fence (2) waits
+//! only for reads and atomics.
 //!
 //! libmlx5 carries a small fence from a bind or an invalidation to the next work request, also
-//! across doorbells, and writes 4 there if the program asks for a fence. The Linux driver does the
-//! same after a registration, but not after an invalidation; a registration after a registration
-//! has strong ordering. On the driver's own queue pair, every UMR has a small fence.
+//! across doorbells. If the program requests a fence there, it writes 4. The Linux driver does the
+//! same after a registration, but not after an invalidation; two registrations in a row have strong
+//! ordering. On the driver's own queue pair, every UMR has a small fence.
 //!
 //! The first work request after a RESET has no predecessor. Programs that write work requests
-//! themselves (`mlx5dv_wr_raw_wqe`) choose the fence, too. `ibv_post_send` of libmlx5 loses the
-//! fence if it rejects the next work request while it writes its segments.
+//! themselves (`mlx5dv_wr_raw_wqe`) also choose the fence. libmlx5's `ibv_post_send` loses the
+//! fence if it rejects the next work request while writing its segments.
 //!
 //! # References
 //! rdma-core `fm_cache`; Linux `wr.c` (`next_fence`, `umr_fence`), `umr.c` (`mlx5r_umr_post_send`)
@@ -25,8 +25,8 @@ use crate::layout::mkey::mkc;
 use crate::layout::wqe::{ctrl, umr_ctrl};
 
 impl SendRun {
-    /// Records the next work request. Returns whether it lacks the fence that the one before it
-    /// requires.
+    /// Records the next work request. Returns whether it lacks the fence required by the one before
+    /// it.
     pub(super) fn lacks_fence(&mut self, wqe: &[u8]) -> bool {
         let needed = std::mem::replace(&mut self.after_umr, needs_fence(wqe));
         needed && !matches!(ctrl::FM.get32(wqe), 1 | 3 | 4)

@@ -1,4 +1,4 @@
-//! Tag matching: list operations of command queue pairs, messages that match, and rendezvous.
+//! Tag matching: list operations of command queue pairs, matching messages, and rendezvous.
 //!
 //! | message | expected | unexpected |
 //! |---|---|---|
@@ -9,16 +9,16 @@
 //! | without a tag | | `NO_TAG` |
 //!
 //! The data of an expected message go into the buffer of its tag, without the header. An unexpected
-//! message takes a receive, which gets all of it. The device sends the request of a rendezvous back
-//! as finished. It leaves the rendezvous to software where the buffer is too short, or the queue
-//! pair has a send queue of its own: the buffer then gets the request.
+//! message goes into a receive, header included. The device returns a rendezvous request to its
+//! sender to mark the end. It leaves the rendezvous to software if the buffer is too short or the
+//! queue pair has a send queue; the request then goes into the buffer.
 //!
 //! A message that matched and fails (its data do not fit, a key is wrong, its queue pair leaves)
-//! completes as `CANCELED`: the sources define no other completion that names an entry and a
-//! failure. That they mean this case is inferred.
+//! completes as `CANCELED`, the only documented completion with an entry and a failure. Its use for
+//! this case is inferred.
 //!
-//! Completions of tag matching never hold payload, whatever the queue pair asked for: it would
-//! replace the header in the first bytes.
+//! Completions of tag matching never hold payload, even if the queue pair requested it, because it
+//! would replace the header in the first bytes.
 //!
 //! # References
 //! rdma-core `Documentation/tag_matching.md`; `providers/mlx5/cq.c` (`handle_tag_matching`)
@@ -36,13 +36,13 @@ use crate::layout::cqe::{cqe, tm_cqe};
 use crate::layout::wqe::{ctrl, data, tag_matching};
 use crate::tags::{Consumed, HEADER, Message, REMOTE, Remote, Transfer, operation};
 
-/// Marks the number of a receive that belongs to an entry.
+/// Marks the number of a receive for an entry.
 pub(crate) const TAGGED: u64 = 1 << 32;
-/// Marks the numbers of the device's own sends: a read for an entry, and the end of a rendezvous.
+/// Marks the numbers of the device's sends: a read for an entry, and the end of a rendezvous.
 const READING: u64 = 1 << 33;
 const FINISHING: u64 = 1 << 34;
 
-/// Sends of its own that a queue pair without a send queue may have in the engine.
+/// Maximum number of the device's sends in the engine, for a queue pair without a send queue.
 pub(crate) const OWN_SENDS: u32 = 64;
 
 /// Bytes of the message that ends a rendezvous.
@@ -51,7 +51,7 @@ pub(crate) const FINISHED_LEN: u32 = (HEADER + REMOTE) as u32;
 /// Application of these completions.
 const TAG_MATCHING: u32 = 1;
 
-/// Opcode of a completion that belongs to no packet.
+/// Opcode of a completion without a packet.
 const NO_PACKET: u32 = 6;
 
 /// Operations in completions.
@@ -72,7 +72,7 @@ mod done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListChange {
     kind: Kind,
-    /// Whether a completion is asked for.
+    /// Whether a completion is requested.
     completes: bool,
     /// Number of unexpected messages that software has handled.
     handled: Option<u16>,
@@ -85,7 +85,7 @@ enum Kind {
     Remove { index: u16 },
 }
 
-/// Kind of an arriving message that takes a receive.
+/// Kind of an arriving message in a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arriving {
     Unexpected,
@@ -109,10 +109,10 @@ enum Step {
 /// Decodes the segments after the control segment.
 ///
 /// # Errors
-/// The work request has undefined bits, or another length than its operation.
+/// The work request has undefined bits or the wrong length for its operation.
 pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     let wrong = |what: String| Mistake::of(Rule::WqeTagMatching, what);
-    // The segment says whether a completion is asked for; the rest of the control segment is 0.
+    // The segment requests the completion; the rest of the control segment is 0.
     if [ctrl::FM, ctrl::CE, ctrl::SE, ctrl::IMM].iter().any(|field| field.is_set(bytes)) {
         return Err(wrong("fence, completion, solicited or immediate bits of its control segment".into()));
     }
@@ -144,7 +144,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     })
 }
 
-/// Returns the buffer of an entry: one element, or a terminator.
+/// Returns the buffer of an entry: one element or a terminator.
 fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
     let (length, lkey) = (data::BYTE_COUNT.get32(element), data::LKEY.get32(element));
     let addr = data::ADDRESS.get(element);
@@ -157,7 +157,7 @@ fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Executes a list operation. Returns its completion, if it asked for one, and its queue.
+    /// Executes a list operation. Returns its completion, if requested, and its queue.
     ///
     /// # Errors
     /// The list has no such index, or it is in use.
@@ -210,8 +210,8 @@ impl<B: Bus> Core<B> {
         self.srqs.get(&srqn)?.tags.as_ref().map(|_| srqn)
     }
 
-    /// Finds the entry of a message that begins to arrive. Without one, the message is counted as
-    /// unexpected if a receive can take it.
+    /// Finds the entry for a message whose first packet has arrived. Without an entry, counts the
+    /// message as unexpected if a receive is available.
     pub(super) fn find_entry(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
         let (qpn, srqn) = (first.qpn.0, first.srq.0);
         let message = Message::read(first.payload, first.whole);
@@ -250,7 +250,7 @@ impl<B: Bus> Core<B> {
         Some(Matched { wr_id: TAGGED | u64::from(index), sges: count, header: skipped })
     }
 
-    /// Reports a match whose data have not arrived.
+    /// Reports a match before its data have arrived.
     fn tell_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
         let mut entry = [0; 64];
         tm_cqe::TMH.of_mut(&mut entry).copy_from_slice(header);
@@ -258,7 +258,7 @@ impl<B: Bus> Core<B> {
         let _ = self.tell(srqn, qpn, done::CONSUMED, index, entry, false);
     }
 
-    /// Reports the failure of a message that consumed an entry, and frees the entry.
+    /// Reports the failure of a message with an entry, and frees the entry.
     fn cancel(&mut self, srqn: u32, index: u16) -> Result<(), CqFull> {
         let tags = self.srqs.get_mut(&srqn).and_then(|srq| srq.tags.as_mut());
         let Some(ended) = tags.and_then(|tags| tags.end(index)) else { return Ok(()) };
@@ -268,8 +268,8 @@ impl<B: Bus> Core<B> {
         self.tell(srqn, ended.qpn, done::CANCELED, index, entry, true)
     }
 
-    /// Writes a completion of an entry to the queue's completion queue, which is in error if it has
-    /// no room.
+    /// Writes a completion of an entry to the queue's completion queue, which enters the error
+    /// state if it has no room.
     fn tell(
         &mut self,
         srqn: u32,
@@ -288,12 +288,12 @@ impl<B: Bus> Core<B> {
         self.write_cqe(cqn, &mut entry, &[], solicited).inspect_err(|_| self.cq_error(cqn))
     }
 
-    /// Handles a completion of the engine that concerns an entry or a send of the device. `None`:
-    /// it concerns neither.
+    /// Handles a completion of the engine for an entry or a send of the device; `None` if it is for
+    /// neither.
     pub(super) fn of_entry(&mut self, completion: &Completion) -> Option<Result<(), CqFull>> {
         let qpn = completion.qpn.0;
         if completion.wr_id & FINISHING != 0 {
-            // The queue pair has failed, and its peer does not learn that the rendezvous ended.
+            // The queue pair has failed, so its peer gets no end of the rendezvous.
             return Some(Ok(()));
         }
         if completion.wr_id & (TAGGED | READING) == 0 {
@@ -332,7 +332,7 @@ impl<B: Bus> Core<B> {
         Some(self.tell(srqn, qpn, operation, index, entry, completion.solicited))
     }
 
-    /// Completes the fields of a completion of a receive that a message without an entry took.
+    /// Fills in the completion of a receive used by a message without an entry.
     pub(super) fn of_receive(&mut self, qpn: u32, entry: &mut [u8; 64]) {
         match self.qps.get_mut(&qpn).and_then(|qp| qp.run.recv.arriving.take()) {
             Some(Arriving::Unexpected) => of_tags(entry, done::UNEXPECTED, 0),
@@ -353,7 +353,7 @@ impl<B: Bus> Core<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Passes the device's own sends to the engine, as far as their queue pairs can send.
+    /// Passes the device's sends to the engine, as far as their queue pairs can send.
     pub(super) fn send_own(&mut self) {
         let mut later = std::collections::VecDeque::new();
         while let Some(send) = self.core.attention.own_sends.pop_front() {
@@ -403,7 +403,7 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns the message that ends a rendezvous: the headers of its request, with another operation.
+/// Returns the message that ends a rendezvous: the headers of its request with another operation.
 fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     let mut message = [0; HEADER + REMOTE];
     message[..HEADER].copy_from_slice(header);
@@ -412,7 +412,7 @@ fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     message
 }
 
-/// Fills the fields that all completions of tag matching have.
+/// Fills the fields common to all completions of tag matching.
 fn of_tags(entry: &mut [u8; 64], operation: u32, index: u16) {
     tm_cqe::APP.set(entry, TAG_MATCHING);
     tm_cqe::APP_OP.set(entry, operation);

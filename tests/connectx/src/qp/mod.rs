@@ -5,8 +5,8 @@
 //!   doorbell record:  receive head  │ send head
 //! ```
 //!
-//! The engine holds the state, sequence numbers and attributes that matter to the transport. The
-//! context here holds the values that the driver wrote, and QUERY_QP updates it from the engine.
+//! The engine holds the state, sequence numbers and transport attributes. The context here holds
+//! the values written by the driver, and QUERY_QP updates it from the engine.
 //!
 //! | module | contents |
 //! |---|---|
@@ -15,14 +15,14 @@
 //! | `udav` | address vectors of datagrams |
 //! | `umr` | changes of memory keys and windows by work requests |
 //! | `fence` | fences between a UMR and the work request after it |
-//! | `posted` | compares requests that end with what was posted |
+//! | `posted` | compares finished requests with their posted form |
 //! | `rq` | fetches receives, from a queue pair's own queue and from shared ones |
 //! | `recv_signature` | checksums of receives |
-//! | `matching` | tag matching: list operations, messages that match, rendezvous |
+//! | `matching` | tag matching: list operations, matching messages, rendezvous |
 //! | `completion` | completions and events from the transport engine |
 //!
-//! These modules decode guest memory, and the engine executes the work requests. Work requests that
-//! the engine does not implement (NOP, UMR of a memory key) or that are broken wait in
+//! These modules decode guest memory, and the engine executes the work requests. Invalid work
+//! requests and those not implemented in the engine (NOP, UMR of a memory key) wait in
 //! [`SendRun::waiting`] until all earlier ones have ended.
 
 pub(crate) mod completion;
@@ -53,16 +53,16 @@ use crate::function::pages::Pages;
 pub(crate) struct Qp {
     pub(crate) qpn: u32,
     pub(crate) service: Service,
-    /// Context, as QUERY_QP returns it.
+    /// Context, as returned by QUERY_QP.
     pub(crate) context: [u8; 0xe8],
     /// Receive queue, followed by the send queue.
     pub(crate) pages: Pages,
-    /// Guest-physical address of the heads of both queues, receive first; `None` without an own
-    /// queue.
+    /// Guest-physical address of the heads of both queues, receive first; `None` if the queue pair
+    /// has neither queue.
     pub(crate) doorbell_record: Option<u64>,
     /// UAR page for its doorbells.
     pub(crate) uar: u32,
-    /// Value that its completions carry.
+    /// Value reported in its completions.
     pub(crate) user_index: u32,
     pub(crate) send_cqn: u32,
     pub(crate) recv_cqn: u32,
@@ -73,13 +73,13 @@ pub(crate) struct Qp {
     pub(crate) own_pd: bool,
     pub(crate) sq: Option<SendShape>,
     pub(crate) rq: Receives,
-    /// Payload bytes that completions hold: of sends, of receives.
+    /// Payload bytes held in completions: of sends, of receives.
     pub(crate) scatter_to_cqe: (u32, u32),
     /// Whether work requests carry signatures.
     pub(crate) signature: bool,
-    /// Whether the device executes rendezvous of messages that match, with sends of its own.
+    /// Whether the device executes rendezvous of matching messages with its own sends.
     pub(crate) offloads_rendezvous: bool,
-    /// Options of its connection: those of the device, then those that the driver has set.
+    /// Connection options: first the device's, then the driver's selection.
     pub(crate) ece: u32,
     /// Progress of its queues; a new queue pair starts with the default.
     pub(crate) run: Run,
@@ -95,29 +95,29 @@ pub(crate) struct Run {
 /// Progress of a send queue. Positions count basic blocks and have 16 bits.
 #[derive(Debug, Default)]
 pub(crate) struct SendRun {
-    /// End of the last work request that a doorbell announced.
+    /// End of the last work request announced by a doorbell.
     pub(crate) rung: u16,
     /// Next work request to fetch.
     pub(crate) fetched: u16,
     /// Oldest work request that has not ended.
     pub(crate) done: u16,
-    /// Work requests that the engine holds, oldest first.
+    /// Work requests in the engine, oldest first.
     pub(crate) held: VecDeque<HeldSend>,
     /// Announced work requests that have not ended.
     pub(crate) posted: Posted,
-    /// Work request that executes when the engine holds none.
+    /// Work request to execute once the engine holds none.
     pub(crate) waiting: Option<Waiting>,
-    /// Half of a BlueFlame register that the last doorbell used.
+    /// Half of a BlueFlame register used by the last doorbell.
     pub(crate) half: Option<u32>,
     /// Injected syndrome and vendor syndrome for the next error completion other than a flush.
     pub(crate) forced: Option<(u8, u8)>,
     /// Whether the next work request needs a fence, because it follows a UMR.
     pub(crate) after_umr: bool,
-    /// Whether the ring was inconsistent; then nothing is fetched until a reset.
+    /// Whether the ring was inconsistent. If so, nothing is fetched until a reset.
     pub(crate) broken: bool,
 }
 
-/// A work request that the engine holds.
+/// A work request in the engine.
 #[derive(Debug)]
 pub(crate) struct HeldSend {
     pub(crate) blocks: u16,
@@ -125,7 +125,7 @@ pub(crate) struct HeldSend {
     pub(crate) _inlined: Option<Arc<[u8]>>,
 }
 
-/// A work request that the model executes itself.
+/// A work request executed by the model itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Number for the engine, see [`completion::wr_id`].
@@ -144,9 +144,9 @@ pub(crate) struct RecvRun {
     pub(crate) done: u16,
     /// Fetched receives that have not ended.
     pub(crate) posted: Posted,
-    /// Shared receive queue of the last receive, where requests name one.
+    /// Shared receive queue of the last receive, if requests name one.
     pub(crate) taken_from: Option<u32>,
-    /// Kind of the message in progress, where the shared receive queue matches tags.
+    /// Kind of the message in progress, if the shared receive queue matches tags.
     pub(crate) arriving: Option<matching::Arriving>,
     /// As [`SendRun::forced`].
     pub(crate) forced: Option<(u8, u8)>,
@@ -154,7 +154,7 @@ pub(crate) struct RecvRun {
     pub(crate) broken: bool,
     /// First bytes of the buffer at RST2INIT.
     pub(crate) first: [u8; 16],
-    /// Whether a peer was told that no receive is posted.
+    /// Whether a peer has received "receiver not ready".
     pub(crate) not_ready: bool,
 }
 
@@ -165,17 +165,17 @@ pub(crate) struct Attention {
     pub(crate) runnable: BTreeSet<u32>,
     /// Queue pairs in error, whose new work requests are flushed.
     pub(crate) flushing: BTreeSet<u32>,
-    /// Time of the next check of those, and the interval since the last one.
+    /// Time of the next check of the flushing ones, and the interval since the last check.
     pub(crate) next_look: Option<Time>,
     pub(crate) pause: u64,
     /// Queue pair whose packet is being handled.
     pub(crate) receiver: Option<u32>,
-    /// Sends of the device that the engine does not have yet.
+    /// Sends of the device that have not been passed to the engine.
     pub(crate) own_sends: VecDeque<matching::OwnSend>,
 }
 
 impl Attention {
-    /// Forgets a queue pair that was destroyed or restarts.
+    /// Removes a queue pair that is destroyed or restarts.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.runnable.remove(&qpn);
         self.flushing.remove(&qpn);
@@ -186,7 +186,7 @@ impl Attention {
 pub(crate) const MAX_DS: usize = 63;
 
 impl Qp {
-    /// Returns the capacity of the engine's queue pair: all that fits the rings.
+    /// Returns the capacity of the engine's queue pair: everything that fits the rings.
     pub(crate) fn cap(&self) -> QpCap {
         let mut cap = QpCap::default();
         if let Some(shape) = &self.sq {
@@ -236,7 +236,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Returns whether the service has a peer, rather than an address for each send.
+    /// Returns whether the service has a fixed peer instead of an address for each send.
     pub(crate) fn is_connected(self) -> bool {
         matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
     }
@@ -263,7 +263,7 @@ pub(crate) enum Receives {
     Own(ReceiveShape),
     /// A shared receive queue or a receive memory pool.
     Shared(u32),
-    /// The XRC shared receive queue that a request names.
+    /// The XRC shared receive queue named by a request.
     Named,
     /// None.
     None,
@@ -289,7 +289,8 @@ impl SendShape {
         BASIC_BLOCK << self.log_size
     }
 
-    /// Copies bytes from the queue, from the block at this position, across the end of the queue.
+    /// Copies bytes from the queue, from the block at this position on, wrapping at the end of the
+    /// queue.
     pub(crate) fn read<B: Bus>(
         &self,
         pages: &Pages,

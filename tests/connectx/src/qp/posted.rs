@@ -1,28 +1,31 @@
-//! [`Posted`]: requests as the device first saw them, compared with the queue when they end.
+//! [`Posted`]: copies of requests as the device first saw them, compared with the queue when they
+//! end.
 //!
 //! A request belongs to the device from the doorbell, or from the doorbell record of a receive,
-//! until its completion. The model copies it at the start and compares it at the end, before it
-//! writes the completion, because the driver may then use the place again.
+//! until its completion. The model copies it at the start and compares it at the end. It compares
+//! before writing the completion, because the driver may then reuse the place.
 //!
 //! | queue | copied | compared | bytes |
 //! |---|---|---|---|
-//! | send | at the doorbell, all that it announces | when it ends, signalled or not | all units |
+//! | send | at the doorbell, everything announced | when it ends, signalled or not | all units |
 //! | receive | when the record is read | when it ends | the list, with its terminator |
 //! | shared | when the record is read | when it completes | the link, and the list as above |
 //!
-//! Bytes that a driver leaves from an older request count, because nothing writes them either. Not
-//! compared are requests of a queue pair that is reset or destroyed, which never end; requests of
-//! an inconsistent ring, whose positions are unknown; and all requests after a fatal error of the
-//! device, because the driver then completes them itself.
+//! Bytes that a driver leaves from an older request count, because nothing writes them either.
+//! Three kinds of requests are not compared: requests of a queue pair that is reset or destroyed,
+//! because they never end; requests of an inconsistent ring, because their positions are unknown;
+//! and all requests after a fatal error of the device, because the driver then completes them
+//! itself.
 //!
-//! Not detected: a store after the doorbell into a send that completes before the doorbell returns,
-//! and a store after the doorbell record into a receive before the model reads the record.
+//! Two late stores are not detected: a store after the doorbell into a send that completes before
+//! the doorbell returns, and a store after the doorbell record into a receive before the model
+//! reads the record.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_wq_overflow`), `cq.c` (`handle_good_req`), `srq.c`
 //! (`mlx5_free_srq_wqe`); Linux `drivers/infiniband/hw/mlx5/wr.c` (`mlx5r_wq_overflow`), `srq.c`
-//! (`mlx5_ib_free_srq_wqe`): a place is used again after the completion of its request or, if that
-//! has none, of a later one.
+//! (`mlx5_ib_free_srq_wqe`): a place is reused after the completion of its request or, without one,
+//! of a later request.
 
 use std::collections::VecDeque;
 
@@ -33,12 +36,12 @@ use crate::function::Core;
 use crate::layout::dword;
 use crate::layout::wqe::ctrl;
 
-/// Copies of the requests of one queue that have not ended, oldest first.
+/// Copies of a queue's unfinished requests, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Posted(VecDeque<(u16, Vec<u8>)>);
 
 impl Posted {
-    /// Adds the request at a position, which lies after those of all others.
+    /// Adds the request at a position after all others.
     pub(crate) fn push(&mut self, at: u16, bytes: Vec<u8>) {
         self.0.push_back((at, bytes));
     }
@@ -50,7 +53,7 @@ impl Posted {
         self.0.get(place.ok()?).map(|(_, bytes)| &bytes[..])
     }
 
-    /// Removes the oldest request, if it begins before `end`.
+    /// Removes the oldest request if it begins before `end`.
     fn pop_before(&mut self, end: u16) -> Option<(u16, Vec<u8>)> {
         // A queue has at most 2^15 positions.
         let at = self.0.front()?.0;
@@ -59,8 +62,8 @@ impl Posted {
 }
 
 impl<B: Bus> Core<B> {
-    /// Copies the work requests that a doorbell announced. One of impossible length hides the
-    /// position of the next and ends the copying.
+    /// Copies the work requests announced by a doorbell. If a length is impossible, the next
+    /// position is unknown and copying stops.
     pub(super) fn announce(&mut self, qpn: u32, from: u16, to: u16) {
         let mut at = from;
         // Each iteration advances by at least one block.
@@ -76,7 +79,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the sends that begin before `end`, which have ended.
+    /// Compares the sends that begin before `end`; they have ended.
     pub(super) fn compare_sends(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.send.posted.pop_before(end) {
@@ -91,7 +94,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the receives of an own queue that lie before `end`, which have ended.
+    /// Compares the receives of an own queue before `end`; they have ended.
     pub(super) fn compare_receives(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.recv.posted.pop_before(end) {
@@ -107,7 +110,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Removes an entry of a shared receive queue, which completes, and compares it.
+    /// Removes and compares an entry of a shared receive queue when it completes.
     pub(super) fn compare_entry(&mut self, srqn: u32, entry: u16) {
         let Some(srq) = self.srqs.get_mut(&srqn) else { return };
         let Some(before) = srq.run.outstanding.remove(&entry) else { return };
@@ -123,7 +126,7 @@ impl<B: Bus> Core<B> {
 }
 
 impl Qp {
-    /// Drops all copies: the positions of the requests are not known any more.
+    /// Drops all copies, because the positions of the requests are no longer known.
     pub(super) fn forget_posted(&mut self) {
         self.run.send.posted = Posted::default();
         self.run.recv.posted = Posted::default();

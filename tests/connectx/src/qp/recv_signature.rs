@@ -1,9 +1,9 @@
-//! Checksums of receives, which a queue pair with `wq_signature` has in an extra first segment.
+//! Checksums of receives, in an extra first segment if a queue pair has `wq_signature`.
 //!
 //! ```text
 //! checksum = !(segment with checksum 0 ^ elements ^ queue pair number ^ index)     byte by byte
 //! ```
-//! libmlx5 is the only provider that writes them, and the model accepts all that it writes:
+//! libmlx5 is the only provider that writes them. The model accepts all of its forms:
 //! - Every receive of one call carries the index of the call's first one.
 //! - The sum covers as many elements as the program passed. It covers the terminator if one of them
 //!   had no length, because such an element is not written.
@@ -17,12 +17,12 @@ use crate::layout::wqe::{data, recv_signature};
 /// Bytes of the segment.
 pub(super) const SIZE: usize = recv_signature::SIZE;
 
-/// Checks the checksums of receives that are fetched together.
+/// Checks the checksums of receives fetched together.
 #[derive(Debug)]
 pub(super) struct Checksums {
     /// Sum of the queue pair number's bytes.
     number: u8,
-    /// Sums of the indices that the last receive may have carried.
+    /// Sums of the possible indexes of the last receive.
     last: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     const QPN: u32 = 0x12_3456;
 
-    /// Returns a receive of 64 bytes, as libmlx5 writes it for a call that begins at `first`, of
+    /// Returns a receive of 64 bytes, as written by libmlx5 for a call that begins at `first`, of
     /// elements with these lengths.
     fn signed(first: u16, lengths: &[u32]) -> [u8; 64] {
         let mut receive = [0; 64];

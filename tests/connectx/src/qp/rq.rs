@@ -1,9 +1,9 @@
 //! Fetches receives: from a queue pair's own queue, which is a ring, and from shared ones, which
 //! are linked lists.
 //!
-//! No doorbell announces a receive: the driver advances a counter in the doorbell record. The model
-//! reads it before it handles a packet, and periodically for queue pairs in error, whose receives
-//! it flushes.
+//! Receives have no doorbell: the driver advances a counter in the doorbell record. The model reads
+//! it before it handles a packet, and periodically for queue pairs in error, to flush their
+//! receives.
 //!
 //! | element | meaning |
 //! |---|---|
@@ -11,12 +11,11 @@
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
 //! | `length == 0`, another key | 2 GiB: a provider omits such elements of a program |
 //!
-//! libmlx5 omits them from a queue pair's own receives, but not from shared ones, so only the
-//! former break a rule ([`Rule::RecvLength`]).
+//! libmlx5 omits them from a queue pair's own receives but not from shared ones, so only the former
+//! break a rule ([`Rule::RecvLength`]).
 //!
-//! A list of zeros means 2 GiB at a key that does not exist: a device accepts the receive, and a
-//! message into it fails. The model treats every list without a proper end in this way
-//! ([`UNREADABLE`]).
+//! A list of zeros means 2 GiB at a nonexistent key: a device accepts the receive, and a message
+//! into it fails. The model treats every list without a proper end in this way ([`UNREADABLE`]).
 //!
 //! # References
 //! PRM, "receive WQE", "shared receive queue", "data segment"; rdma-core `providers/mlx5/qp.c`
@@ -90,7 +89,7 @@ impl<B: Bus> Function<B> {
         let stride = 1u64 << shape.log_stride;
         let mut bytes = vec![0; stride as usize];
         let mut checksums = shape.signature.then(|| Checksums::new(qpn));
-        // At most as many as there are slots.
+        // At most as many iterations as there are slots.
         while at != head {
             let slot = u64::from(at) & u64::from(slots - 1);
             let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
@@ -139,7 +138,8 @@ impl<B: Bus> Function<B> {
         }
         self.core.log.trace.line(|| format::record(Queue::Shared, srqn, head.into()));
         let mut bytes = vec![0; usize::try_from(stride).unwrap_or_default()];
-        // Each entry can be posted only once at a time: the list is followed at most once around.
+        // Each entry can be posted only once at a time, so the list is followed at most once
+        // around.
         while at != head {
             let Some(srq) = self.core.srqs.get_mut(&srqn) else { return };
             let entry = srq.run.next;
@@ -236,7 +236,7 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Remembers the start of a queue pair's receives when it leaves RESET.
+    /// Records the start of a queue pair's receives when it leaves RESET.
     pub(crate) fn remember_receives(&mut self, qpn: u32) {
         let first = self.first_receive(qpn);
         if let (Some(qp), Some(first)) = (self.qps.get_mut(&qpn), first) {
@@ -244,10 +244,10 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Notes receives that were placed in the buffer, and never announced by the doorbell record,
-    /// although a peer was told that none is posted. The queue pair is about to leave its state.
+    /// Notes receives that were placed in the buffer but never announced by the doorbell record,
+    /// although a peer received "receiver not ready". The queue pair is about to leave its state.
     ///
-    /// A program that was killed between the two stores of its provider leaves the same traces.
+    /// A program killed between the two stores of its provider leaves the same traces.
     pub(crate) fn note_unannounced(&mut self, qpn: u32) {
         let Some(first) = self.first_receive(qpn) else { return };
         let Some(qp) = self.qps.get(&qpn).filter(|qp| qp.run.recv.not_ready) else { return };
@@ -269,7 +269,7 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Returns the bytes of a receive to the end of its list, which starts at `begin`.
+/// Returns the bytes of a receive up to the end of its list, which starts at `begin`.
 fn used(bytes: &[u8], begin: usize) -> Vec<u8> {
     let mut elements = bytes.get(begin..).unwrap_or_default().chunks_exact(data::SIZE);
     let end = elements.position(is_terminator).map_or(bytes.len(), |last| begin + (last + 1) * data::SIZE);

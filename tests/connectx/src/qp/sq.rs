@@ -1,4 +1,4 @@
-//! Fetches work requests from send queues, in order, and passes them to the engine.
+//! Fetches work requests from send queues in order and passes them to the engine.
 //!
 //! ```text
 //!        done              fetched              rung
@@ -31,12 +31,12 @@ use crate::trace::format::{self, Queue};
 
 impl<B: Bus> Function<B> {
     /// Handles a doorbell of a send queue: the first 8 bytes of the last posted work request.
-    /// `blue_flame` is that whole work request, which then replaces the one in the queue.
+    /// `blue_flame` is that whole work request, and replaces the one in the queue.
     ///
     /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
     ///
-    /// Returns the announced work requests; `None` if nothing was rung. Rings an Ethernet send
-    /// queue if the number belongs to one.
+    /// Returns the announced work requests, or `None` if nothing was rung. If the number belongs to
+    /// an Ethernet send queue, rings that queue.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
@@ -84,7 +84,7 @@ impl<B: Bus> Function<B> {
             self.collapse(qpn);
             return None;
         }
-        // Doorbell and record disagree: the model cannot choose one, and rings nothing.
+        // Doorbell and record disagree. The model cannot choose one and rings nothing.
         if told != meant {
             let late = told < meant && meant <= 1 << shape.log_size;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellOrder };
@@ -120,9 +120,9 @@ impl<B: Bus> Function<B> {
         self.core.posted(record.checked_add(4)?)
     }
 
-    /// Fetches and executes as many work requests as possible now.
+    /// Fetches and executes as many work requests as possible.
     fn advance(&mut self, qpn: u32, blue_flame: Option<(u16, &[u8])>) {
-        // Each iteration fetches at least one block, and at most 2^16 count.
+        // Each iteration fetches at least one block, and the count is at most 2^16.
         loop {
             self.run_waiting(qpn);
             let Some(qp) = self.core.qps.get(&qpn) else { break };
@@ -136,7 +136,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Continues send queues that waited for work requests to end.
+    /// Continues send queues that were waiting for work requests to end.
     pub(crate) fn settle(&mut self) {
         self.send_own();
         while let Some(qpn) = self.core.attention.runnable.pop_first() {
@@ -144,7 +144,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Continues or flushes waiting work requests, after a command has changed the queue pair's
+    /// Continues or flushes waiting work requests after a command has changed the queue pair's
     /// state.
     pub(crate) fn state_changed(&mut self, qpn: u32) {
         self.core.attention.runnable.insert(qpn);
@@ -214,7 +214,7 @@ impl<B: Bus> Function<B> {
         let parsed = match mistake {
             Some(mistake) => Err(mistake),
             None if flushes => {
-                // It is flushed, even if it is invalid.
+                // Even an invalid request is flushed.
                 self.hand_over(qpn, number, blocks, true, Work::Local(Local::Fail(Status::Flushed)));
                 return;
             }
@@ -272,20 +272,20 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Makes inline bytes in front of elements the first element, and returns them.
+    /// Turns inline bytes in front of elements into the first element. Returns the bytes.
     fn inline_element(&mut self, bytes: &mut Bytes) -> Option<Arc<[u8]>> {
         let Bytes::Elements { before, sges } = bytes else { return None };
         if before.is_empty() {
             return None;
         }
         let inlined = Arc::<[u8]>::from(std::mem::take(before));
-        // Without a key no element has the bytes, and the send fails.
+        // Without a key the bytes have no element, and the send fails.
         sges.insert(0, self.inlined(&inlined).unwrap_or(UNREADABLE));
         Some(inlined)
     }
 
     pub(super) fn post(&mut self, qpn: u32, held: HeldSend, wr: &SendWr<'_>) -> Result<(), PostRefused> {
-        // In the error state it ends within the call.
+        // In the error state the request ends within the call.
         if let Some(qp) = self.core.qps.get_mut(&qpn) {
             qp.run.send.held.push_back(held);
         }
@@ -297,7 +297,7 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Executes the waiting work request, if all earlier ones have ended.
+    /// Executes the waiting work request if all earlier ones have ended.
     fn run_waiting(&mut self, qpn: u32) {
         let state = self.state(qpn);
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
@@ -334,7 +334,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request of the model with success.
+    /// Ends a work request executed by the model, with success.
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
@@ -357,8 +357,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request, and its queue pair, with an error: the engine fails a send in its
-    /// place.
+    /// Ends a work request and its queue pair with an error: the engine fails a send in its place.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
             Some(Service::Ud | Service::Qp0 | Service::Qp1) => {
@@ -375,7 +374,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Puts a queue pair whose ring is inconsistent into error, and sends the event.
+    /// Moves a queue pair with an inconsistent ring to the error state and sends the event.
     pub(crate) fn collapse(&mut self, qpn: u32) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.broken = true;
@@ -392,8 +391,8 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the work request at a position, of at most `left` blocks, across the end of the queue.
-    /// `instead` is what was stored through BlueFlame.
+    /// Reads the work request at a position, of at most `left` blocks, wrapping at the end of the
+    /// queue. `instead` is its copy stored through BlueFlame.
     pub(super) fn wqe(
         &self,
         qpn: u32,
@@ -425,7 +424,7 @@ impl<B: Bus> Core<B> {
         Ok(bytes)
     }
 
-    /// Flushes new receives of a queue pair in error, which no doorbell announces.
+    /// Flushes new receives of a queue pair in error, because receives have no doorbell.
     pub(super) fn watch(&mut self, qpn: u32) {
         if self.attention.flushing.insert(qpn) {
             self.attention.pause = super::rq::SHORTEST_PAUSE;

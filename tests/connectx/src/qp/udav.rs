@@ -14,11 +14,11 @@ use crate::port::{Port, PortKind};
 /// Bytes of an address vector.
 pub(crate) const SIZE: usize = datagram::SIZE;
 
-/// Returns the destination that an address vector describes.
+/// Returns the destination described by an address vector.
 ///
 /// # Errors
-/// The vector does not have the extended form, or names an address that the port does not have
-/// (which a program may cause).
+/// The vector lacks the extended form, or names an address missing from the port (which a program
+/// may cause).
 pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, Mistake> {
     if !datagram::EXTENDED.is_set(vector) {
         return Err(Mistake::of(Rule::WqeAddressVector, "the compact form"));
@@ -145,7 +145,7 @@ mod tests {
         assert!(destination(&port, &vector).is_err(), "no such address");
     }
 
-    /// Returns whether the changed vector breaks the rule; the good one breaks none.
+    /// Returns whether the changed vector breaks the rule; the original breaks none.
     fn broken(port: &Port, good: &[u8; SIZE], change: impl FnOnce(&mut [u8; SIZE])) -> bool {
         assert!(destination(port, good).is_ok());
         let mut vector = *good;

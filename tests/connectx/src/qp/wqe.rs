@@ -5,9 +5,9 @@
 //!       └─ (UD) address vector ────────┴─ (RDMA) remote address ─ (atomic) operands ─ data …
 //! data: inline bytes, elements of memory keys, or one inline segment in front of elements
 //! ```
-//! Two kinds of mistakes are distinct: a [`Mistake`] with a rule is something that a provider must
-//! never write; one without a rule is something that a program can ask a correct provider for, and
-//! that hardware completes with an error.
+//! There are two kinds of [`Mistake`]. With a rule, the mistake is something a provider must never
+//! write. Without one, a program can request it from a correct provider, and hardware completes it
+//! with an error.
 //!
 //! # References
 //! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`; UCX
@@ -37,7 +37,7 @@ pub(crate) mod opcode {
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
-/// Completion modes: a completion only of errors, or always.
+/// Completion modes: only after errors, or always.
 ///
 /// # References
 /// rdma-core `mlx5dv.h` (`MLX5_WQE_CTRL_CQ_UPDATE`); Linux `include/linux/mlx5/qp.h`
@@ -67,7 +67,7 @@ pub(crate) enum Work {
     Local(Local),
 }
 
-/// Work request that the engine does not implement.
+/// Work request not implemented in the engine.
 #[derive(Debug)]
 pub(crate) enum Local {
     /// Only completes.
@@ -78,7 +78,7 @@ pub(crate) enum Local {
     List(ListChange),
     /// Ends with an error.
     Fail(Status),
-    /// Ends with an error that a test injected.
+    /// Ends with an injected error.
     Forced { syndrome: u8, vendor: u8 },
 }
 
@@ -135,7 +135,7 @@ impl Ctrl {
     /// Parses the first 16 bytes.
     ///
     /// # Errors
-    /// An undefined bit is set; no other field can then be trusted.
+    /// An undefined bit is set, so no other field can be trusted.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Mistake> {
         if let Some((offset, bits)) = ctrl::TABLE.reserved(bytes) {
             return Err(Mistake::of(
@@ -241,7 +241,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     if let SendOp::CompareSwap { addr, .. } | SendOp::FetchAdd { addr, .. } = op
         && addr % 8 != 0
     {
-        // The peer would respond so.
+        // The peer would give this response.
         return Err(Mistake::program(Status::RemoteInvalidRequest));
     }
     let flags =
@@ -286,7 +286,7 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
             let operands = rest.take(atomic::SIZE)?;
             let swap_add = atomic::SWAP_ADD.get(operands);
             if ctrl.opcode == opcode::FETCH_ADD {
-                // The word to compare is not written in this case: it may hold bytes of an older
+                // In this case nothing writes the word to compare: it may hold bytes of an older
                 // work request.
                 SendOp::FetchAdd { addr, rkey, add: swap_add }
             } else {
@@ -296,7 +296,7 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     })
 }
 
-/// The segments that have not been decoded yet.
+/// The segments not decoded so far.
 struct Segments<'a> {
     rest: &'a [u8],
 }
@@ -329,7 +329,7 @@ impl<'a> Segments<'a> {
             }
             let length = data::BYTE_COUNT.get32(segment);
             if length == 0 {
-                // The device would take this as 2 GiB.
+                // The device would read this as 2 GiB.
                 return Err(Mistake::of(Rule::WqeSize, "an element of length 0"));
             }
             elements.push(Sge { addr: data::ADDRESS.get(segment), length, lkey: data::LKEY.get32(segment) });

@@ -1,13 +1,13 @@
 //! [`compare`]: finds the first difference between two traces.
 //!
 //! Fields fall into three classes:
-//! - omitted: fields without meaning, or whose meaning another field carries: raw bytes of a
-//!   decoded line, operands that the driver did not write, addresses;
-//! - mapped: handles (numbers and keys of objects, UAR pages). One object of the first trace must
-//!   be one object of the second, throughout;
+//! - omitted: fields without meaning, or with a meaning also carried by another field (raw bytes of
+//!   a decoded line, operands that the driver did not write, addresses);
+//! - mapped: handles (numbers and keys of objects, UAR pages), each of which must correspond to one
+//!   handle of the other trace throughout;
 //! - compared: all others.
 //!
-//! Addresses are omitted rather than mapped, because a buffer often has another address in the next
+//! Addresses are omitted instead of mapped, because a buffer often has another address in the next
 //! run; its key is mapped.
 
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Finds the first difference between two traces. `None`: there is none.
+/// Finds the first difference between two traces; `None` if they match.
 pub fn compare(first: &[Entry], second: &[Entry]) -> Option<Difference> {
     let mut handles = Handles::default();
     let mut place = 0;
@@ -98,12 +98,12 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
     None
 }
 
-/// Returns the compared fields of a line; fields with a joint meaning are combined.
+/// Returns the compared fields of a line. Fields with a joint meaning are combined.
 pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
     let mut fields = entry.fields.clone();
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match entry.kind.as_str() {
-        // An event queue may have old entries: the index of an event depends on earlier activity.
+        // An event queue may hold old entries: the index of an event depends on earlier activity.
         "eqe" => fields.retain(|(key, _)| key != "index"),
         "store" if entry.get("eqn").is_some() => fields.retain(|(key, _)| key != "index"),
         // The half of a register is a handle; the offset in it is not.
@@ -116,7 +116,7 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
                 fields.push(("at".into(), format!("{:#x}", offset & 0xff)));
             }
         }
-        // The number that a command returns is a handle of the created object's class.
+        // The number returned by a command is a handle of the created object's class.
         "command" => {
             if let Some(out) = fields.iter_mut().find(|(key, _)| key == "out") {
                 let name = entry.get("name").unwrap_or_default();
@@ -160,7 +160,7 @@ pub(super) fn kind_of(key: &str) -> Kind {
         "log_page_size" | "log_wq_pg_sz" | "list" | "translations_octword_size" => Kind::Meaningless,
         // A counter of the driver.
         "mkey_7_0" => Kind::Meaningless,
-        // Send and receive queues have numbers of the same range, and work requests and completions
+        // Send and receive queues have numbers of the same range. Work requests and completions
         // name both in the same fields.
         "qpn" | "input_qpn" | "remote_qpn" | "dqpn" | "rqpn" | "qpn_rqn_sqn" | "qp" | "deth_sqpn" | "sqn"
         | "rqn" | "sq" | "rq" | "inline_rqn" => Kind::Handle("queue pair"),

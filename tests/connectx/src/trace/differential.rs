@@ -1,18 +1,18 @@
-//! [`compare`]: compares the traces of one program on two libraries, of which each opened the
-//! device for itself.
+//! [`compare`]: compares the traces of one program on two libraries, each of which opened the
+//! device separately.
 //!
-//! Both traces are brought into one form, whose lines must be equal:
-//! - only objects that the program created count, and the activity of their queues; keys of the
+//! Both traces are translated into one form, and the resulting lines must be equal:
+//! - only objects created by the program count, with the activity of their queues; keys of the
 //!   kernel's cache do not;
 //! - the number of an object, a key or a register becomes its place in the order of first use;
-//! - of a ring, the half of the register is compared with that of the register's last ring since a
-//!   queue pair of its page was created;
-//! - addresses of data are compared, because the program has its data at fixed addresses; those of
-//!   queues and doorbell records are not;
+//! - for a ring, the half of the register is compared with the half of the register's last ring
+//!   since a queue pair of its page was created;
+//! - addresses of data are compared, because the program has its data at fixed addresses; addresses
+//!   of queues and doorbell records are not;
 //! - a completion names a shared receive by the order in which the device took it, a tag by the
-//!   order in which it was added, and a queue by the order of creation;
-//! - bytes that the driver did not write are left out: libmlx5 leaves the immediate of requests
-//!   without one, and the context of a key that it invalidates, as earlier requests left them.
+//!   order of addition, and a queue by the order of creation;
+//! - bytes that the driver did not write are omitted: libmlx5 leaves stale values in the immediate
+//!   of requests without one, and in the context of a key that it invalidates.
 //!
 //! Invariant: every other difference has an entry in [`COMMANDS`] or [`FIELDS`].
 
@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use super::compare::{Kind, fields, is_fixed, kind_of};
 use super::parse::Entry;
 
-/// Commands that may differ, by the beginning of their names, and the reason.
+/// Commands that may differ, by the beginning of their names, with the reason.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("QUERY_", "the libraries read the device's attributes at other times"),
     ("ACCESS_REG", "the kernel reads a port's speed whenever a library asks for attributes"),
@@ -104,7 +104,7 @@ fn text(lines: &[(usize, String)], place: usize) -> Option<&str> {
     lines.get(place).map(|(_, text)| text.as_str())
 }
 
-/// Returns the fields of a line that another one lacks.
+/// Returns the fields of a line that are missing in another one.
 fn rest<'a>(line: &'a str, other: &str) -> Vec<&'a str> {
     line.split(' ').filter(|field| !other.split(' ').any(|known| known == *field)).collect()
 }
@@ -115,33 +115,33 @@ fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
     section.iter().filter_map(|entry| Some((entry.line, form.line(entry)?))).collect()
 }
 
-/// The state of the translation of a section.
+/// The state of a section's translation.
 #[derive(Default)]
 struct Form {
     /// Names of handles.
     names: HashMap<(usize, &'static str, String), usize>,
     /// Number of names of a class.
     counts: HashMap<&'static str, usize>,
-    /// Handles of objects that were created in the section.
+    /// Handles of objects created in the section.
     own: HashSet<(usize, &'static str, String)>,
-    /// Queues in the order of creation, by the index that their completions have.
+    /// Queues in the order of creation, by the index in their completions.
     users: HashMap<(usize, u64), usize>,
-    /// Number of queues that were created.
+    /// Number of created queues.
     created: usize,
     /// Shared receives in the order in which the device took them, by their entries.
     receives: HashMap<(usize, u64), usize>,
-    /// Number of shared receives that the device took.
+    /// Number of shared receives taken by the device.
     taken: usize,
-    /// Tags in the order in which they were added, by their indexes.
+    /// Tags in the order of addition, by their indexes.
     tags: HashMap<(usize, u64), usize>,
-    /// The index of the next tag, and the number of tags that were added.
+    /// The index of the next tag, and the number of added tags.
     next_tag: (u64, usize),
     /// The half of a register's last ring.
     registers: HashMap<(usize, u64, u64), u64>,
 }
 
 impl Form {
-    /// Returns the compared form of a line. `None`: the line does not count.
+    /// Returns the compared form of a line; `None` if the line does not count.
     fn line(&mut self, entry: &Entry) -> Option<String> {
         match entry.kind.as_str() {
             "command" => self.command(entry),
@@ -152,7 +152,7 @@ impl Form {
             "record" | "eqe" => {
                 self.owned(entry, &["qpn", "srqn", "cqn", "qpn_rqn_sqn"]).then(|| self.fields(entry))
             }
-            // A broken rule is a difference between libraries, unless both break it.
+            // A broken rule is a difference between libraries unless both break it.
             "complaint" => Some(self.fields(entry)),
             _ => None,
         }
@@ -187,10 +187,10 @@ impl Form {
             _ => None,
         };
         if let Some(uar) = uar.and_then(number) {
-            // With a register that an earlier queue pair had, libmlx5 goes on with the other half,
-            // and this project starts with the first.
+            // On a register of an earlier queue pair, libmlx5 continues with the other half, and
+            // this project starts with the first.
             self.registers.retain(|(function, page, _), _| (*function, *page) != (entry.function, uar));
-            // Which of the page's free registers it takes is the library's choice.
+            // The library may choose any of the page's free registers.
             let page = format!("{uar:#x}+");
             self.names.retain(|(function, class, handle), _| {
                 (*function, *class) != (entry.function, "register") || !handle.starts_with(&page)
@@ -199,7 +199,7 @@ impl Form {
         Some(self.fields(&entry))
     }
 
-    /// Translates a completion, whose queue has an index of the library's choice.
+    /// Translates a completion. The library chooses its queue's index.
     fn cqe(&mut self, entry: &Entry) -> String {
         let value = |key: &str| entry.get(key).and_then(number).unwrap_or(0);
         let (function, user, slot) = (entry.function, value("srqn_user_index"), value("wqe_counter"));
@@ -237,7 +237,7 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Returns whether the first of the keys that the line has names an object of the section.
+    /// Returns whether the first of `keys` in the line names an object of the section.
     fn owned(&self, entry: &Entry, keys: &[&str]) -> bool {
         let found = keys.iter().find_map(|key| Some((key, entry.get(key)?)));
         found.is_some_and(|(key, value)| match kind_of(key) {
@@ -256,8 +256,8 @@ impl Form {
         let place = (function, uar, register);
         let size = entry.get("size").unwrap_or_default();
         if entry.get("qpn").is_none() {
-            // Words of a BlueFlame store behind the first one. Their contents are the request's,
-            // which the model checks, and then stale.
+            // Words of a BlueFlame store behind the first one. They hold the request, which the
+            // model checks, and then stale bytes.
             let turn = turn(Some(*self.registers.get(&place)?), half);
             let name = self.name(function, "register", &format!("{uar:#x}+{register:#x}"));
             return Some(format!("{function} store register={name} {turn} at={at:#x} size={size}"));
@@ -288,7 +288,7 @@ impl Form {
             // The request has no list.
             entry.fields.retain(|(key, _)| !["list_bytes", "address"].contains(&key.as_str()));
         } else if entry.get("name") == Some("UMR") {
-            // The key that the request makes of a window's old one.
+            // The new key that the request gives to a window.
             let key = entry.get("ctrl.imm").and_then(number).unwrap_or(0) & !0xff
                 | entry.get("mkey.mkey_7_0").and_then(number).unwrap_or(0);
             entry.fields.push(("new.rkey".into(), format!("{key:#x}")));
@@ -304,7 +304,7 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Translates an operation on a tag list. A library chooses the index of each tag, one in
+    /// Translates an operation on a tag list. A library chooses the index of each tag one tag in
     /// advance.
     fn tag_operation(&mut self, entry: &mut Entry) {
         let function = entry.function;
@@ -372,14 +372,14 @@ impl Form {
 }
 
 /// Returns whether a command creates a key for the kernel's cache of keys without memory, which
-/// newer kernels register all memory with: whether the cache has a key of the right size depends on
-/// earlier runs. Requests of the kernel give such a key its memory.
+/// newer kernels use to register all memory. Whether the cache has a key of the right size depends
+/// on earlier runs. Requests of the kernel give such a key its memory.
 fn is_cached(entry: &Entry) -> bool {
     let is = |key: &str, value| entry.get(&format!("in.memory_key_mkey_entry.{key}")) == Some(value);
     entry.get("name") == Some("CREATE_MKEY") && is("free", "0x1") && is("access_mode_1_0", "0x1")
 }
 
-/// Operations on a tag list that name a tag.
+/// Operations on a tag list with a tag.
 const APPEND: &str = "0x1";
 const REMOVE: &str = "0x2";
 
@@ -388,14 +388,14 @@ const UNEXPECTED: u64 = 0x3;
 const NO_TAG: u64 = 0x4;
 const NOOP: u64 = 0x7;
 
-/// Commands that create a queue whose completions have an index of the library's choice.
+/// Commands that create a queue; the library chooses the index in its completions.
 const QUEUES: &[&str] =
     &["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ", "CREATE_XRQ", "CREATE_SQ", "CREATE_RQ"];
 
-/// The fields of a key's context that an invalidation writes: its mask has no others.
+/// The fields of a key's context written by an invalidation: its mask has no others.
 const INVALIDATED: &[&str] = &["mkey.free", "mkey.qpn"];
 
-/// The fields of a key's context that a bind writes.
+/// The fields of a key's context written by a bind.
 const BOUND: &[&str] = &[
     "mkey.a",
     "mkey.free",
@@ -410,13 +410,13 @@ const BOUND: &[&str] = &[
     "mkey.start_addr",
 ];
 
-/// Returns whether a field is the address of data rather than of a queue.
+/// Returns whether a field is the address of data, not of a queue.
 fn is_data_address(entry: &Entry, key: &str) -> bool {
     let is_request = matches!(entry.kind.as_str(), "wqe" | "receive");
     is_request && (key.ends_with(".address") || key.ends_with(".va") || key.ends_with(".start_addr"))
 }
 
-/// Returns the comparison of a register's half with that of its last ring.
+/// Compares a register's half with the half of its last ring.
 fn turn(last: Option<u64>, half: u64) -> &'static str {
     match last {
         None => "half=first",
@@ -425,7 +425,7 @@ fn turn(last: Option<u64>, half: u64) -> &'static str {
     }
 }
 
-/// Splits the hexadecimal bytes of a list with one element: length, key, address, and the rest.
+/// Splits the hexadecimal bytes of a list with one element: length, key, address and the rest.
 fn element(hex: &str) -> Option<[String; 4]> {
     let part = |range: std::ops::Range<usize>| u64::from_str_radix(hex.get(range)?, 16).ok();
     let (count, mkey, va) = (part(0..8)?, part(8..16)?, part(16..32)?);

@@ -7,7 +7,7 @@
 //! | `store` | a store into a UAR page |
 //! | `wqe` | a send: its segments |
 //! | `receive` | a receive: its scatter list |
-//! | `cqe`, `eqe` | an entry that the device wrote |
+//! | `cqe`, `eqe` | an entry written by the device |
 //! | `complaint` | a broken rule |
 //! | `mark` | a mark of the user |
 //!
@@ -76,7 +76,7 @@ pub fn record(queue: Queue, number: u32, value: u32) -> String {
     format!("record queue={queue} {key}={number:#x} value={value:#x}")
 }
 
-/// Formats a store into a UAR page and its meaning.
+/// Formats a store into a UAR page, with its meaning.
 pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     let mut line = format!("store uar={uar:#x} offset={offset:#x} size={:#x}", bytes.len());
     match (offset, bytes.len()) {
@@ -142,7 +142,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             if !wqe::eth::INSERT_VLAN.is_set(head)
                 && let len @ 1.. = inlined.saturating_sub(2)
             {
-                // The segment itself holds the first two bytes; those behind the header are stale.
+                // The segment itself holds the first two bytes; bytes behind the header are stale.
                 let header = take(len.next_multiple_of(16));
                 let _ = write!(line, " header={}", hex(header.get(..len).unwrap_or(header)));
             }
@@ -225,8 +225,8 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
-/// Formats a completion of a block, as if it were not compressed, with its place and the size of
-/// the block.
+/// Formats a completion of a block in its uncompressed form, with its place and the size of the
+/// block.
 pub fn compressed(cqn: u32, index: u32, entry: &[u8], place: usize, count: u32) -> String {
     cqe(cqn, index, entry, 0) + &format!(" block_place={place:#x} block_size={count:#x}")
 }
@@ -256,7 +256,7 @@ pub fn complaint(rule: Rule, what: &str) -> String {
     format!("complaint rule={rule:?} what={what:?}")
 }
 
-/// Formats a mark, which begins a section of the trace.
+/// Formats a mark, the start of a section of the trace.
 pub fn mark(text: &str) -> String {
     format!("mark text={text:?}")
 }
@@ -310,7 +310,7 @@ fn data(line: &mut String, mut rest: &[u8]) {
     }
 }
 
-/// Access mode of a memory key that consists of pieces of others.
+/// Access mode of a memory key made of pieces of other keys.
 const ACCESS_MODE_KLM: u64 = 2;
 
 /// Appends every nonzero row of a table and of the tables of its parts.

@@ -7,11 +7,11 @@
 //! | [`compare`] | compares two traces |
 //! | [`differential`] | compares the traces of one program on two libraries |
 //!
-//! A line consists of the function's number, the kind of line, and `key=value` pairs:
+//! A line consists of the function's number, the kind of line and `key=value` pairs:
 //! ```text
 //! 0 record queue=sq qpn=0x7 value=0x3
 //! ```
-//! No line contains a time, so that runs with the same activity have the same lines.
+//! Lines contain no times, so runs with the same activity have the same lines.
 //!
 //! Invariant: a line is formatted only if the trace is on.
 
@@ -37,12 +37,11 @@ pub struct Trace {
 /// The shared destination.
 struct Sink {
     writer: Box<dyn Write + Send>,
-    /// The file that the writer writes, if it is one.
+    /// The file behind the writer, if there is one.
     path: Option<PathBuf>,
     /// Bytes written.
     len: u64,
-    /// The last section of each name: its first byte, and the byte after it unless it has not
-    /// ended.
+    /// The last section of each name: its first byte, and the byte after it once it has ended.
     sections: HashMap<String, (u64, Option<u64>)>,
     /// The section that has not ended.
     last: Option<String>,
@@ -102,7 +101,7 @@ impl Trace {
         }
     }
 
-    /// Writes a mark, which begins a section.
+    /// Writes a mark, the start of a section.
     pub fn mark(&mut self, text: &str) {
         let Some(to) = &self.to else { return };
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,8 +116,8 @@ impl Trace {
         to.sections.insert(text.to_owned(), (begin, None));
     }
 
-    /// Returns the lines from the last mark with this text to the next mark, or to the end. `None`:
-    /// no such mark exists, or the trace is not written to a file.
+    /// Returns the lines from the last mark with this text to the next mark or the end. `None` if
+    /// no such mark exists or the trace is not written to a file.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -61,7 +61,7 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
         .collect()
 }
 
-/// Returns the lines from a mark with this text to the next mark. `None`: no such mark exists.
+/// Returns the lines from a mark with this text to the next mark; `None` if no such mark exists.
 pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
     let is_mark = |entry: &Entry| entry.kind == "mark";
     let start = entries.iter().position(|entry| is_mark(entry) && entry.get("text") == Some(mark))? + 1;
@@ -93,7 +93,7 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
     Ok(Entry { line: 0, function, kind: kind.to_owned(), fields })
 }
 
-/// Returns the text before the closing quote, and the rest of the line. Only escaped quotes and
+/// Returns the text before the closing quote and the rest of the line. Only escaped quotes and
 /// backslashes are unescaped.
 fn unquote(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();

@@ -1,4 +1,4 @@
-//! [`MappedBus`]: the guest's memory and interrupt vectors, as a client configures them.
+//! [`MappedBus`]: the guest's memory and interrupt vectors, as configured by a client.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::bus::{Bus, BusFault};
 use crate::function::VECTORS;
 
 /// Memory and interrupts of one function, empty until a client provides them. All clones access the
-/// same.
+/// same memory and interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct MappedBus(Rc<Shared>);
 
@@ -58,7 +58,7 @@ impl MappedBus {
     /// Unmaps all mappings within a range, possibly none.
     ///
     /// # Errors
-    /// The range cuts a mapping; nothing is unmapped then.
+    /// The range cuts a mapping; in this case nothing is unmapped.
     pub(super) fn unmap(&self, address: u64, len: u64) -> Result<(), Errno> {
         let end = address.checked_add(len).ok_or(Errno::INVAL)?;
         let mut memory = self.0.memory.borrow_mut();
@@ -82,8 +82,8 @@ impl MappedBus {
         self.0.memory.borrow_mut().clear();
     }
 
-    /// Sets the eventfd that a vector signals; `None` removes it. A vector that does not exist is
-    /// ignored.
+    /// Sets the eventfd signalled by a vector, or removes it with `None`. Ignores nonexistent
+    /// vectors.
     pub(super) fn set_vector(&self, vector: usize, event: Option<OwnedFd>) {
         if let Some(entry) = self.0.vectors.borrow_mut().get_mut(vector) {
             *entry = event;
@@ -91,7 +91,7 @@ impl MappedBus {
     }
 
     /// Calls `each` for every part of a range in ascending order, with the part's mapping, its
-    /// offset there, and its position in the range.
+    /// offset there and its position in the range.
     fn pieces<T>(
         &self,
         address: u64,
@@ -113,7 +113,7 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Checks that the whole range is writable memory, so that no part of it is written otherwise.
+    /// Checks that the whole range is writable memory, so that a failed write changes nothing.
     fn ensure_writable(&self, address: u64, len: usize) -> Result<(), BusFault> {
         self.pieces(address, len, |mapping, _, _| mapping.is_writable().then_some(()))
     }
@@ -161,7 +161,8 @@ impl Bus for MappedBus {
     }
 }
 
-/// Maximum number of mappings, enough for a machine with many regions; it bounds a hostile client.
+/// Maximum number of mappings: enough for a machine with many regions, but a bound for a hostile
+/// client.
 const MAPPINGS: usize = 4096;
 
 #[cfg(test)]

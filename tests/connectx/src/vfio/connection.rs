@@ -1,9 +1,9 @@
 //! [`Connection`]: a client of one function, message by message.
 //!
-//! Invariant: no call blocks. An incomplete message is kept here, and so is an answer for which the
-//! socket has no room; the next message is read after the answer has been sent.
+//! Invariant: no call blocks. The connection keeps incomplete messages, and responses that do not
+//! fit into the socket. It reads the next message after the response has been sent.
 //!
-//! Invariant: every message of a client is answered, if necessary with an error, or the connection
+//! Invariant: every message from a client gets a response, if necessary an error, or the connection
 //! ends.
 
 use std::io::IoSliceMut;
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     message: Vec<u8>,
     wanted: usize,
     files: Vec<OwnedFd>,
-    /// Answers, and how much of them was sent.
+    /// Pending responses, and the number of bytes already sent.
     out: Vec<u8>,
     sent: usize,
 }
@@ -71,19 +71,19 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// Returns whether the client waits for room in the socket rather than for a message.
+    /// Returns whether the connection waits for room in the socket instead of for a message.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Sends pending answers, or reads and answers at most one message.
+    /// Sends pending responses, or reads and executes at most one message.
     ///
     /// # Errors
     /// The connection is over.
     pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         if !self.is_full() {
             // A header, then its body. Files arrive with the first byte of a message and thus
-            // belong to the one being read.
+            // belong to this message.
             if !self.fill()? {
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Reads from the socket. Returns whether all wanted bytes have arrived.
+    /// Reads from the socket. Returns whether all expected bytes have arrived.
     fn fill(&mut self) -> Result<bool, Ended> {
         while self.message.len() < self.wanted {
             let start = self.message.len();
@@ -214,8 +214,8 @@ impl Connection {
         let flags = body.u32(4)?;
         let (offset, address, len) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
         match files {
-            // Memory that cannot be mapped, such as a ROM: the client offers to copy it, which the
-            // model does not use. For the function it does not exist.
+            // Memory that cannot be mapped, such as a ROM: the client offers to copy it, but the
+            // model does not use this. For the function the memory does not exist.
             [] => {}
             [file] => self.bus.map(file, offset, address, len, flags & dma::WRITE != 0)?,
             _ => return Err(Errno::INVAL),
@@ -236,7 +236,7 @@ impl Connection {
         let (flags, index, start, count) = (body.u32(4)?, body.u32(8)?, body.u32(12)?, body.u32(16)?);
         let none = flags & irqs::DATA_NONE != 0;
         if index != pci::MSIX {
-            // Other kinds of interrupts do not exist, and can therefore be disabled.
+            // Other kinds of interrupts do not exist, so a request to disable them succeeds.
             return if index < pci::INTERRUPTS && none && count == 0 {
                 Ok(Vec::new())
             } else {

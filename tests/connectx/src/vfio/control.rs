@@ -1,6 +1,6 @@
 //! [`Control`]: a client that injects faults, line by line.
 //!
-//! The client sends a line of the fault language and receives lines, the last of which begins with
+//! The client sends a line of the fault language and receives lines; the last one begins with
 //! `ok` or `error`.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,12 +35,12 @@ impl Control {
         self.stream.as_fd()
     }
 
-    /// Returns whether the client waits for room in the socket rather than for a line.
+    /// Returns whether this side waits for room in the socket instead of for a line.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Sends pending answers, or reads and answers lines.
+    /// Sends pending replies, or reads and executes lines.
     ///
     /// # Errors
     /// [`Gone`] if the client must be dropped.

@@ -3,26 +3,26 @@
 //! Invariant: bytes are copied, never borrowed, because the guest's processors write the same
 //! memory at the same time.
 //!
-//! Invariant: a value that is aligned to its size, 4 or 8 bytes, is accessed at once, so that
-//! indexes and owner bits are never torn.
+//! Invariant: an aligned value of 4 or 8 bytes is accessed at once, so that indexes and owner bits
+//! are never torn.
 //!
 //! # Ordering
-//! An acquire fence follows each read: entries that a doorbell record counts are read no older than
-//! the record. [`Mapping::publish`] issues a release fence before the last 4 bytes: an observer of
-//! those observes all earlier writes.
+//! An acquire fence follows each read, so entries counted by a doorbell record are read no older
+//! than the record. [`Mapping::publish`] issues a release fence before the last 4 bytes: an
+//! observer of these observes all earlier writes.
 //!
 //! # Safety
 //! This is the only file of the crate with unsafe code. Its proof rests on these facts:
-//! - a `Mapping` owns its range of addresses from `mmap` to its drop, and hands out no pointer and
-//!   no reference;
-//! - every access is within `len`, which is checked in [`Mapping::piece`] for every public method;
+//! - a `Mapping` owns its range of addresses from `mmap` to its drop, and hands out neither
+//!   pointers nor references;
+//! - every access is within `len`, which [`Mapping::piece`] checks for every public method;
 //! - the memory is accessed only by atomic operations, because others write it at the same time.
-//!   Those are other processes or a guest: in this process only one thread accesses it, so that
-//!   accesses of different sizes do not race.
+//!   These are other processes or a guest: in this process only one thread accesses it, so accesses
+//!   of different sizes do not race.
 //!
-//! One case remains: the file's size is checked when it is mapped, and a client that shrinks its
-//! file afterwards kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are
-//! sealed against it. The end of a client does no harm, because the mapping keeps the file alive.
+//! One case remains: the file's size is checked when it is mapped, and a client that later shrinks
+//! its file kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are sealed
+//! against it. The end of a client does no harm, because the mapping keeps the file alive.
 
 #![allow(unsafe_code)]
 
@@ -56,8 +56,7 @@ impl Mapping {
         }
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
-        // SAFETY: the kernel chooses the address, so that nothing that is mapped already is
-        // replaced.
+        // SAFETY: the kernel chooses the address, so no existing mapping is replaced.
         let base =
             unsafe { rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
@@ -74,7 +73,7 @@ impl Mapping {
         self.writable
     }
 
-    /// Copies bytes out. `None`: the range exceeds the mapping.
+    /// Copies bytes out; `None` if the range exceeds the mapping.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         let place = self.piece(at, into.len())?;
         let mut done = 0;
@@ -87,7 +86,7 @@ impl Mapping {
         Some(())
     }
 
-    /// Copies bytes in. `None`: the range exceeds the mapping.
+    /// Copies bytes in; `None` if the range exceeds the mapping.
     pub(super) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         let place = self.piece(at, from.len()).filter(|_| self.writable)?;
         let mut done = 0;
@@ -108,15 +107,15 @@ impl Mapping {
         self.write(at + first.len(), last)
     }
 
-    /// Stores `swap` in the 8 bytes at `at` if they equal `compare`, and returns their previous
-    /// value. `None`: they exceed the mapping or are not aligned.
+    /// Stores `swap` in the 8 bytes at `at` if they equal `compare`. Returns their previous value,
+    /// or `None` if they exceed the mapping or are not aligned.
     pub(super) fn compare_swap(&self, at: usize, compare: u64, swap: u64) -> Option<u64> {
         let (Ok(old) | Err(old)) =
             self.word(at)?.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst);
         Some(old)
     }
 
-    /// Adds to the 8 bytes at `at` and returns their previous value. `None`: they exceed the
+    /// Adds to the 8 bytes at `at`. Returns their previous value, or `None` if they exceed the
     /// mapping or are not aligned.
     pub(super) fn fetch_add(&self, at: usize, add: u64) -> Option<u64> {
         Some(self.word(at)?.fetch_add(add, Ordering::SeqCst))
@@ -129,26 +128,26 @@ impl Mapping {
         Some(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
     }
 
-    /// Returns the address of `len` bytes at `at`. `None`: they exceed the mapping.
+    /// Returns the address of `len` bytes at `at`; `None` if they exceed the mapping.
     fn piece(&self, at: usize, len: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(len)?;
-        // SAFETY: `at` is not above `len`, so that the pointer stays in the mapping or at its end;
-        // `len` fits an isize.
+        // SAFETY: `at` is not above `len`, so the pointer stays in the mapping or at its end; `len`
+        // fits an isize.
         (end <= self.len).then(|| unsafe { self.base.add(at) })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range came from mmap in `new`, and nothing points into it: no method hands
-        // out what outlives a call.
+        // SAFETY: the range came from mmap in `new`, and nothing points into it, because no method
+        // returns a value that outlives a call and refers to it.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
 
-/// Copies the largest aligned unit that fits out of mapped memory, and returns its size. `into` is
-/// not empty, and as many bytes are mapped at `from` (callers have that from `piece`).
+/// Copies the largest aligned unit that fits out of mapped memory and returns its size. `into` is
+/// not empty, and `from` has as many mapped bytes (guaranteed to callers by `piece`).
 fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     match into.len() {
         8.. if from.cast::<u64>().is_aligned() => {

@@ -9,8 +9,8 @@
 //! | `bus` | guest memory and interrupts |
 //! | `mapping` | mapped memory, the only unsafe code |
 //!
-//! One thread serves everything: a client waits for the answer at every doorbell, so another thread
-//! would gain nothing, and no locks are needed.
+//! One thread serves everything. A client waits for the response at every doorbell, so another
+//! thread would gain nothing, and no locks are needed.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`
@@ -32,13 +32,13 @@ use crate::fabric::Fabric;
 
 /// The device behind the sockets.
 pub trait Device {
-    /// Reads from a BAR of a function. The range lies within it.
+    /// Reads from a BAR of a function. The range lies in the BAR.
     fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time);
-    /// Writes to a BAR of a function. The range lies within it.
+    /// Writes to a BAR of a function. The range lies in the BAR.
     fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time);
-    /// Reads from the configuration space of a function. The range lies within it.
+    /// Reads from the configuration space of a function. The range lies in it.
     fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]);
-    /// Writes to the configuration space of a function. The range lies within it.
+    /// Writes to the configuration space of a function. The range lies in it.
     fn config_write(&mut self, function: usize, offset: u64, from: &[u8]);
     /// Resets a function to its state after power-on.
     fn reset(&mut self, function: usize);
@@ -46,7 +46,7 @@ pub trait Device {
     fn expire(&mut self, now: Time);
     /// Returns the time of the next [`expire`](Self::expire).
     fn deadline(&self) -> Option<Time>;
-    /// Executes a line of the fault language. Returns the answer: lines, the last of which begins
+    /// Executes a line of the fault language. Returns the reply in lines; the last one begins
     /// with `ok` or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
 }

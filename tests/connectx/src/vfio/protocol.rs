@@ -1,7 +1,7 @@
 //! Messages of the vfio-user protocol: numbers, header, bodies as bytes.
 //!
-//! A message is a header of 16 bytes and a body. Numbers are in the machine's byte order, because
-//! both sides run on it. Received bodies may be longer than the known fields.
+//! A message is a header of 16 bytes and a body. Numbers are in native byte order, because both
+//! sides run on one machine. Received bodies may be longer than the known fields.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`; Linux `include/uapi/linux/vfio.h` for requests and
@@ -23,7 +23,7 @@ pub(super) mod command {
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
-/// Regions and interrupts of a PCI device, which have fixed numbers.
+/// Regions and interrupts of a PCI device, with their fixed numbers.
 pub(super) mod pci {
     /// BARs 0 to 5, ROM, configuration space, VGA.
     pub(crate) const REGIONS: u32 = 9;
@@ -84,8 +84,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses a header. `None`: the message is not a request or has an impossible length, and the
-    /// stream cannot be read further.
+    /// Parses a header. `None` if the message is not a request or has an impossible length; the
+    /// stream is then unreadable.
     pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
         let body = Body(bytes);
         let size = usize::try_from(body.u32(4).ok()?).ok()?;
@@ -94,12 +94,12 @@ impl Header {
         (flags & TYPE_MASK == 0 && (HEADER..=MAX_MESSAGE).contains(&size)).then_some(header)
     }
 
-    /// Returns whether the client waits for an answer.
+    /// Returns whether the client expects a response.
     pub(super) fn wants_reply(&self) -> bool {
         self.flags & NO_REPLY == 0
     }
 
-    /// Appends the answer to `out`.
+    /// Appends the response to `out`.
     pub(super) fn reply(&self, answer: Result<Vec<u8>, Errno>, out: &mut Vec<u8>) {
         let (flags, error, body) = match answer {
             Ok(body) => (REPLY, 0, body),
@@ -140,7 +140,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Returns a body of 4-byte numbers, the usual form of answers.
+/// Returns a body of 4-byte numbers, the usual form of responses.
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! listening ── the client connects ──► connected ── it closes ──► ended      each function
 //! ```
-//! It ends when the last client has disconnected. A function serves one client: QEMU ends with its
-//! guest. Clients of the control socket come and go.
+//! The loop ends when the last client has disconnected. A function serves one client, because QEMU
+//! ends with its guest. Clients of the control socket come and go.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,8 +42,8 @@ enum Client {
 const CONTROLS: usize = 16;
 
 impl Server {
-    /// Listens at a path for each function, whose client provides memory and interrupts, and at one
-    /// for the control.
+    /// Listens on one path for each function, whose client provides memory and interrupts, and on
+    /// another one for the control.
     ///
     /// # Errors
     /// Any error of binding a socket, notably `AddrInUse` if the path exists; the message names the
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Waits until a socket is ready or the deadline has come.
+    /// Waits until a socket is ready or the deadline has passed.
     fn wait(&self, deadline: Option<Time>) -> io::Result<Ready> {
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
         let events = |full: bool| if full { PollFlags::OUT } else { PollFlags::IN };

@@ -1,4 +1,4 @@
-//! The server with a client in the same process, over a device that does a little of everything.
+//! The server with a client in the same process, over a small test device.
 
 use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -21,8 +21,8 @@ use crate::bus::Bus as _;
 /// Deadline, far beyond the server's time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A store of an address to BAR 0 adds 1 to the memory there and raises vector 2; a store to BAR 2
-/// sets a timer; BAR 0 at 8 reads how often it expired.
+/// A store of an address to BAR 0 adds 1 to the memory there and raises vector 2. A store to BAR 2
+/// sets a timer. BAR 0 at 8 reads the number of its expirations.
 struct Probe {
     buses: Vec<MappedBus>,
     config: [u8; 4096],
@@ -85,7 +85,7 @@ impl Device for Probe {
     }
 }
 
-/// A server in a thread, and its paths.
+/// A server on a thread, and its paths.
 struct Running {
     directory: PathBuf,
     thread: Option<JoinHandle<std::io::Result<u32>>>,
@@ -173,7 +173,7 @@ impl Client {
         sendmsg(&self.stream, &[IoSlice::new(message)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// Returns the answer's body, or the error.
+    /// Returns the response's body or the error.
     fn answer(&mut self) -> Result<Vec<u8>, i32> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header).unwrap();
@@ -232,7 +232,7 @@ fn memory(len: u64) -> OwnedFd {
     file
 }
 
-/// Returns how often the event was raised, after the first time.
+/// Returns the number of times the event was raised, after the first.
 fn raised(event: &OwnedFd) -> u64 {
     let limit = Timespec::try_from(PATIENCE).unwrap();
     let ready = poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&limit)).unwrap();
@@ -342,7 +342,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
     client.set_irqs([20, 1 | 32, 2, 0, 0], &[]).unwrap();
     client.set_irqs([20, 1 | 32, 2, 0, 8], &[]).unwrap();
     assert!(rustix::io::read(&events[0], &mut count).is_err());
-    // Objects that do not exist.
+    // Nonexistent objects.
     for wrong in
         [[20, 4 | 32, 2, 7, 2], [20, 4 | 32, 2, u32::MAX, 2], [20, 4 | 32, 9, 0, 1], [20, 32, 2, 0, 1]]
     {
@@ -483,7 +483,7 @@ fn a_line_of_the_control_socket_is_answered_in_lines() {
         lines.by_ref().take(4).collect::<Vec<_>>(),
         ["you said", "ok port down", "you said", "ok list"]
     );
-    // A client that never ends its line is ignored.
+    // A client whose line never ends is ignored.
     let endless = UnixStream::connect(running.path("control")).unwrap();
     endless.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = (&endless).write_all(&[b'x'; 5000]);

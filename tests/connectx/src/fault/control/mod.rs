@@ -10,7 +10,7 @@ use crate::function::Function;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
-    /// Executes a line of the fault language. Returns the reply in lines, the last of which begins
+    /// Executes a line of the fault language. Returns the reply in lines; the last one begins
     /// with `ok` or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {

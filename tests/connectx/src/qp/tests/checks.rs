@@ -29,7 +29,7 @@ fn checks_that_drivers_do_not_request_are_reported() {
             let umr = lender(memory.key, memory.va, PAGE);
             umr.control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, memory.key, &[])
         },
-        // A queue pair that is checked for new rights.
+        // A change with a check of the queue pair.
         |bed, one, memory, _| {
             let umr = Umr::new(1 << 17).context(mkc::LR, 1).control(umr_ctrl::CHECK_QPN, 1);
             umr.wqe(bed, one, memory.key, &[])

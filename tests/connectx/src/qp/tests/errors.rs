@@ -1,4 +1,4 @@
-//! Errors that hardware reports in a completion: mistakes of a program and of its peer. None causes
+//! Errors reported by hardware in a completion: mistakes of a program and of its peer. None causes
 //! a complaint.
 
 use super::sends::bed;
@@ -139,7 +139,7 @@ fn a_peer_without_receives_is_asked_again_and_then_given_up() {
     let wqe = bed.send(&one, b"late");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq), []);
-    // A receive posted meanwhile is found without a doorbell.
+    // A receive posted in the meantime is found without a doorbell.
     bed.post_recv(&mut two, &[]);
     let memory = bed.memory(0, 1);
     bed.poke(0, two.buffer, &list(&[(memory.va, 8, memory.key)], 4));
@@ -167,7 +167,7 @@ fn in_the_error_state_everything_that_is_posted_is_flushed_in_its_turn() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
     bed.name(&two, 0x507);
     assert_eq!(bed.drain(&mut cq), [(14, 0), (14, 1)]);
-    // No doorbell announces a receive: the model looks for it.
+    // Receives have no doorbell: the model looks for it.
     bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
     bed.pass(2_000_000);
     let entry = bed.poll(&mut cq).unwrap();
@@ -232,7 +232,7 @@ fn a_syndrome_and_the_engines_status_are_each_others() {
     for code in [0x01, 0x02, 0x04, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22] {
         assert_eq!(syndrome(status(code)).0, code);
     }
-    // A flush is not a failure of its own.
+    // A flush does not count as a failure.
     assert_eq!(status(0x05), roce::engine::Status::General);
 }
 

@@ -4,7 +4,7 @@ use super::umr::{FREE, Umr, bed, fast_key, lend};
 use super::windows::{Change, window};
 use super::*;
 
-/// Posts a change of a key and, with this fence mode, a work request after it; by one doorbell or
+/// Posts a change of a key and, with this fence mode, a work request after it, by one doorbell or
 /// two. Returns the broken rules.
 fn behind(change: impl FnOnce(&mut Bed, &Pair, &Memory) -> Vec<u8>, fence: u32, together: bool) -> Vec<Rule> {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
@@ -72,7 +72,7 @@ fn the_linux_drivers_invalidation_needs_no_fence_after_it() {
 fn only_the_next_work_request_needs_a_fence() {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     for fence in [0u32, 1] {
-        // A change after a change needs one, too.
+        // A change after a change also needs one.
         let mut wqe = bind(&mut bed, &one, &memory);
         ctrl::FM.set(&mut wqe, fence);
         bed.post(&mut one, &wqe);

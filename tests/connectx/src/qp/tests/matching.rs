@@ -23,13 +23,13 @@ const CANCELED: u32 = 0xc;
 const EAGER: u8 = 3;
 const RENDEZVOUS: u8 = 1;
 
-/// A sender, a receiver whose shared receive queue has a tag list, and the queue pair that changes
-/// the list.
+/// A sender, a receiver with a tag list in its shared receive queue, and the queue pair that
+/// changes the list.
 struct Tags {
     bed: Bed,
-    /// Of the sender.
+    /// The sender's completions.
     sends: Cq,
-    /// Of the list.
+    /// The list's completions.
     cq: Cq,
     sender: Pair,
     receiver: Pair,
@@ -128,7 +128,7 @@ impl Tags {
         bed.post(commands, wqe);
     }
 
-    /// Appends a tag whose buffer has `length` bytes at an offset of the memory.
+    /// Appends a tag with a buffer of `length` bytes at an offset of the memory.
     fn append(&mut self, next: u16, tag: u64, offset: u64, length: u32) -> [u8; 64] {
         let fields = [
             (tag_matching::OPCODE, 1),
@@ -151,7 +151,7 @@ impl Tags {
         self.next()
     }
 
-    /// Reports how many unexpected messages were handled.
+    /// Reports the number of handled unexpected messages.
     fn sync(&mut self, count: u16) -> [u8; 64] {
         let fields = [
             (tag_matching::CQE_REQ, 1),
@@ -163,7 +163,7 @@ impl Tags {
         self.next()
     }
 
-    /// Sends a message of `len` bytes, of which the first 16 are the header.
+    /// Sends a message of `len` bytes, including a header of 16 bytes.
     fn message(&mut self, operation: u8, tag: u64, len: u32) {
         let mut bytes = vec![0; len as usize];
         bytes.iter_mut().enumerate().for_each(|(n, byte)| *byte = n as u8);
@@ -172,7 +172,7 @@ impl Tags {
         self.raw(&bytes);
     }
 
-    /// Asks for a rendezvous of `length` bytes of the source.
+    /// Requests a rendezvous of `length` bytes of the source.
     fn request(&mut self, tag: u64, length: u32, rkey: u32) {
         let header = [&[RENDEZVOUS, 0, 0, 0, 0, 0, 0, 9][..], &tag.to_be_bytes()].concat();
         let source = (self.memory.va + SOURCE).to_be_bytes();
@@ -188,7 +188,7 @@ impl Tags {
         bed.post(sender, &wqe);
     }
 
-    /// Returns the next completion of the list, which there is.
+    /// Returns the next completion of the list, which must exist.
     #[track_caller]
     fn next(&mut self) -> [u8; 64] {
         let Self { bed, cq, .. } = self;
@@ -277,7 +277,7 @@ fn a_message_that_matches_no_tag_takes_a_receive_with_its_header() {
 fn an_unexpected_message_counts_once_although_it_waits_for_a_receive() {
     let mut tags = Tags::new();
     tags.message(EAGER, 8, 20);
-    // The peer asks a second time, and does not give up.
+    // The peer sends its request again and does not give up.
     tags.bed.pass(1_000_000);
     assert!(tags.is_quiet());
     tags.receives(1);

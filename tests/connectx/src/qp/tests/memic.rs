@@ -40,7 +40,7 @@ fn messages_leave_from_device_memory_and_arrive_in_it() {
         let received = bed.poll(&mut cq).unwrap();
         assert_eq!(cqe::BYTE_CNT.get(&received), 16);
         assert_eq!(&bed.peek::<16>(0, memory.address), b"from the device!");
-        // The second receive takes an empty message; the third lies in device memory.
+        // The second receive is for an empty message; the third lies in device memory.
         let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
         bed.post(&mut one, &wqe);
         bed.post_recv(&mut two, &[(0x100, 4, key), (memory.va + 0x1000, 4, memory.key)]);

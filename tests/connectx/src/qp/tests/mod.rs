@@ -1,7 +1,7 @@
 //! The data path on plain memory: work requests in, completions out.
 //!
-//! [`Bed`] is one or two connected functions and their driver's memory. It executes right and wrong
-//! requests alike.
+//! [`Bed`] is one or two connected functions and their driver's memory. It executes both right and
+//! wrong requests.
 
 mod checks;
 mod errors;
@@ -47,7 +47,7 @@ pub(crate) struct Bed {
     pub(crate) now: Time,
 }
 
-/// A completion queue from its driver's side.
+/// A completion queue, from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Cq {
     pub(crate) function: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Cq {
     pub(crate) sequence: u32,
 }
 
-/// A queue pair from its driver's side.
+/// A queue pair, from its driver's side.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) function: usize,
@@ -193,7 +193,7 @@ impl Bed {
         self.fabric.bar_write(function, BAR0, offset, bytes, self.now);
     }
 
-    /// Advances time, with a stop at each deadline.
+    /// Advances time, stopping at each deadline.
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         let end = self.now + nanoseconds;
         for _ in 0..10_000 {
@@ -206,7 +206,7 @@ impl Bed {
         self.fabric.expire(end);
     }
 
-    /// Returns the rules that were broken since the last call.
+    /// Returns the rules broken since the last call.
     pub(crate) fn rules(&mut self) -> Vec<Rule> {
         self.fabric.take_complaints().iter().map(|complaint| complaint.rule).collect()
     }
@@ -262,7 +262,7 @@ impl Bed {
         Cq { function, cqn, buffer, log_size, entry_size, record, consumer: 0, sequence: 0 }
     }
 
-    /// Returns and consumes the next completion.
+    /// Consumes and returns the next completion.
     pub(crate) fn poll(&mut self, cq: &mut Cq) -> Option<[u8; 64]> {
         let entry = self.glance(cq)?;
         cq.consumer = (cq.consumer + 1) & 0xff_ffff;
@@ -278,7 +278,7 @@ impl Bed {
         (cqe::OPCODE.get(&entry) != 15 && cqe::OWNER.get32(&entry) == turn).then_some(entry)
     }
 
-    /// Consumes all completions and returns them as [`brief`] does.
+    /// Consumes all completions and returns each as [`brief`] does.
     pub(crate) fn drain(&mut self, cq: &mut Cq) -> Vec<(u32, u32)> {
         std::iter::from_fn(|| self.poll(cq)).map(|entry| brief(&entry)).collect()
     }
@@ -445,7 +445,7 @@ impl Bed {
         (one, two)
     }
 
-    /// Executes a command that only names the queue pair: to the error state (0x507), to RESET
+    /// Executes a command whose only parameter is the pair: to the error state (0x507), to RESET
     /// (0x50a), destruction (0x501).
     #[track_caller]
     pub(crate) fn name(&mut self, pair: &Pair, opcode: u16) {
@@ -506,8 +506,8 @@ impl Bed {
         Memory { key: index << 8 | 0x42, va, address }
     }
 
-    /// Places a work request into the queue without a doorbell, at the right position, whatever
-    /// index it carries.
+    /// Places a work request into the queue without a doorbell, at the right position even if its
+    /// index is wrong.
     pub(crate) fn put(&mut self, pair: &mut Pair, wqe: &[u8]) {
         let begin = u64::from(pair.recv_slots) * pair.stride;
         let ring = u64::from(pair.blocks) * 64;

@@ -1,4 +1,4 @@
-//! Page faults: work requests that meet pages which are not present.
+//! Page faults: work requests that meet absent pages.
 
 use super::umr::Umr;
 use super::windows::{Change, window};
@@ -10,14 +10,14 @@ use crate::layout::wqe::{klm, umr_ctrl};
 use crate::mkey::NULL_MKEY;
 
 const PAGE_FAULT: u32 = 0x0c;
-/// Event of a responder whose memory cannot be reached.
+/// Event of a responder with inaccessible memory.
 const WQ_ERROR: u32 = 0x05;
 const PROTECTION_ERROR: (u32, u32) = (SEND_ERROR, 0x04);
 const REMOTE_ERROR: (u32, u32) = (SEND_ERROR, 0x14);
 const ABSENT: u64 = 0;
 const READABLE: u64 = 1;
 const PRESENT: u64 = 3;
-/// Enough for a peer to repeat a request.
+/// Nanoseconds: enough for a peer to repeat a request.
 const REPEAT: u64 = 2_000_000;
 
 /// Two connected queue pairs with memory whose pages come and go, and a queue pair that brings
@@ -29,13 +29,13 @@ struct Paged {
     two: Pair,
     umr: Pair,
     umr_cq: Cq,
-    /// Two pages, of which none is present.
+    /// Two pages, both absent.
     memory: Memory,
-    /// Two pages that are.
+    /// Two pages, both present.
     pinned: Memory,
 }
 
-/// A fault, as its event describes it.
+/// A fault as described by its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     sub_type: u32,
@@ -63,7 +63,7 @@ impl Paged {
         Self { bed, cq, one, two, umr, umr_cq, memory, pinned }
     }
 
-    /// Changes the rights of both pages, as the driver does by a UMR.
+    /// Changes the rights of both pages by a UMR, like the driver.
     #[track_caller]
     fn bring(&mut self, rights: [u64; 2]) {
         let mut list = [0; 64];
@@ -81,7 +81,7 @@ impl Paged {
         assert_eq!(self.bed.rules(), []);
     }
 
-    /// Returns the next event, which is a page fault.
+    /// Returns the next event, which must be a page fault.
     fn fault(&mut self) -> Option<Seen> {
         let host = &mut self.bed.hosts[0];
         let bus = host.bus.clone();
@@ -122,7 +122,7 @@ impl Paged {
         self.bed.post_recv(&mut self.two, &[(memory.va, length, memory.key)]);
     }
 
-    /// Posts a request that names `remote`, with local bytes in `local`.
+    /// Posts a request to `remote`, with local bytes in `local`.
     fn post_remote(&mut self, opcode: u8, remote: Memory, local: Memory, length: u32) {
         let wqe = self.bed.begin(&self.one, opcode).remote(remote.va, remote.key);
         let wqe = if opcode == opcode::FETCH_ADD { wqe.operands(5, 0) } else { wqe };
@@ -180,7 +180,8 @@ fn a_send_waits_for_its_pages_and_those_behind_it_for_the_send() {
     paged.post_recv(pinned, 0x2000);
     let nop = paged.bed.nop(&paged.one);
     paged.bed.post(&mut paged.one, &nop);
-    // The doorbell of a NOP may be the first half of a BlueFlame store, which the model waits for.
+    // The doorbell of a NOP may be the first half of a BlueFlame store, so the model waits for the
+    // rest.
     paged.bed.pass(50_000_000);
     assert_eq!(paged.bed.drain(&mut paged.cq), [(SUCCESS, 0)]);
     paged.post_send(memory, 0x1100);
@@ -190,7 +191,7 @@ fn a_send_waits_for_its_pages_and_those_behind_it_for_the_send() {
     assert_eq!(wqe_page_fault::WQE_INDEX.get(&fault.data), 1);
     assert_eq!(wqe_page_fault::BYTES_COMMITTED.get(&fault.data), 0);
     assert_eq!((paged.fault(), paged.outcomes()), (None, vec![]));
-    // The first page alone: the next fault says how much was sent.
+    // The first page alone: the next fault reports how much was sent.
     paged.bring([PRESENT, ABSENT]);
     paged.resume(fault, false);
     let fault = paged.fault().unwrap();
@@ -380,7 +381,7 @@ fn a_fault_through_a_window_leads_to_the_memory_that_the_window_shows() {
 fn a_range_of_fixed_pieces_faults_where_the_null_key_is() {
     let mut paged = Paged::with(&Shape::default(), [PRESENT; 2]);
     let (memory, pinned) = (paged.memory, paged.pinned);
-    // Two pieces of a page each: the second page of the memory, and nothing.
+    // Two pieces of a page each: the second page of the memory, and none.
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 4u32);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);

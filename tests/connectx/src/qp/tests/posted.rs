@@ -1,5 +1,5 @@
-//! Requests stay as they were posted until they complete: on send queues and receive queues. Shared
-//! ones are in `receives`.
+//! Requests must stay as posted until they complete, on send queues and receive queues. `receives`
+//! tests shared receive queues.
 
 use std::io::Read;
 
@@ -17,7 +17,7 @@ fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     (bed, cq, one, two, memory)
 }
 
-/// Returns the address of a byte of the work request that begins at this position.
+/// Returns the address of a byte of the work request at this position.
 fn place(pair: &Pair, at: u16, byte: u64) -> u64 {
     let ring = u64::from(pair.blocks) * 64;
     pair.buffer + u64::from(pair.recv_slots) * pair.stride + (u64::from(at) * 64 + byte) % ring
@@ -33,7 +33,7 @@ fn flip(bed: &Bed, address: u64) {
     bed.poke(0, address, &[!byte]);
 }
 
-/// Posts a receive for the send that waits, and lets it end.
+/// Posts a receive for the waiting send and lets it end.
 fn release(bed: &mut Bed, two: &mut Pair, memory: &Memory) {
     bed.post_recv(two, &[(memory.va, 0x400, memory.key)]);
     bed.pass(1_000_000_000);
@@ -45,7 +45,7 @@ fn quiet(bed: &Bed, one: &Pair, memory: &Memory) -> Wqe {
 
 #[test]
 fn any_byte_of_a_send_that_changes_is_reported_wherever_the_queue_ends() {
-    // 17 units, which leave 48 bytes of the fifth block.
+    // 17 units: 48 bytes of the fifth block stay unused.
     let message: Vec<u8> = (0..250).collect();
     const LEN: u64 = 17 * 16;
     for start in 0..BLOCKS {
@@ -129,7 +129,7 @@ fn every_request_that_a_doorbell_announces_is_copied_at_the_doorbell() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed();
     let first = bed.send(&one, b"x");
     bed.put(&mut one, &first);
-    // Executed after the first has ended, and with it the third.
+    // Executed after the first has ended, and the third with it.
     let second = bed.nop(&one);
     bed.put(&mut one, &second);
     let third = quiet(&bed, &one, &memory).inline(b"as posted").done();
@@ -197,7 +197,7 @@ fn nothing_is_compared_after_a_fatal_error_of_the_device() {
 
 #[test]
 fn a_receive_that_changes_is_reported_wherever_the_queue_ends() {
-    // The element, the terminator, and bytes behind it, which are not used.
+    // The element, the terminator, and unused bytes behind it.
     for (byte, changed) in [(0, true), (15, true), (16, true), (31, true), (32, false), (63, false)] {
         for start in 0..6u16 {
             let (mut bed, mut cq, mut one, mut two, memory) = bed();
@@ -209,7 +209,7 @@ fn a_receive_that_changes_is_reported_wherever_the_queue_ends() {
                 bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
                 send(&mut bed, &mut one);
             }
-            // The model reads both with the packet that takes the first.
+            // The model reads both with the packet for the first.
             bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
             bed.post_recv(&mut two, &[(memory.va + 0x100, 8, memory.key)]);
             send(&mut bed, &mut one);
@@ -229,7 +229,7 @@ fn a_terminator_that_comes_late_is_reported() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed();
     let element = (memory.va, 8, memory.key);
     bed.post_recv(&mut two, &[element]);
-    // The list of an older receive fills the place.
+    // An older receive's list fills the place.
     bed.post_recv(&mut two, &[element; 4]);
     for late in [false, true] {
         if late {

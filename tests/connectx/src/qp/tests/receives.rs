@@ -11,7 +11,7 @@ const SRQ_LIMIT_EVENT: u32 = 0x14;
 const SRQ_BROKEN_EVENT: u32 = 0x12;
 const LAST_WQE_EVENT: u32 = 0x13;
 
-/// A shared receive queue from its driver's side: 8 entries of 64 bytes.
+/// A shared receive queue, from its driver's side: 8 entries of 64 bytes.
 struct Shared {
     number: u32,
     buffer: u64,
@@ -132,7 +132,7 @@ fn entries_that_completed_may_be_linked_again_in_any_order() {
     for turn in 0..70_000u32 {
         sent(&mut bed, &mut a);
         let (_, entry) = brief(&bed.poll(&mut cq).unwrap());
-        // As older providers do: a freed entry is appended after the last free one.
+        // Like older providers: a freed entry is appended after the last free one.
         shared.link(&bed, tail, entry as u16);
         tail = entry as u16;
         shared.post(&bed, &memory, 0);
@@ -178,7 +178,7 @@ fn a_queue_pair_in_error_leaves_the_shared_receives_to_others() {
 
 #[test]
 fn an_entry_that_changes_before_it_completes_is_reported() {
-    // The link, the element, the terminator, and bytes behind it, which are not used.
+    // The link, the element, the terminator, and unused bytes behind it.
     let bytes = [(2, true), (3, true), (16, true), (31, true), (32, true), (47, true), (48, false)];
     for (byte, changed) in bytes {
         for entry in [1u16, 7, 8] {
@@ -234,7 +234,7 @@ fn links_that_make_no_sense_are_refused() {
         sent(&mut bed, &mut a);
         assert_eq!(bed.rules(), [Rule::SrqLink]);
         assert_eq!(bed.events(0).first(), Some(&SRQ_BROKEN_EVENT));
-        // Entries before the mistake are used, and none after it.
+        // Entries before the mistake are used, later ones are not.
         bed.drain(&mut cq);
         bed.poke(0, shared.record, &u32::to_be_bytes(posts + 1));
         sent(&mut bed, &mut a);
@@ -270,7 +270,7 @@ fn a_counter_that_runs_around_the_queue_is_refused() {
 
 #[test]
 fn receives_that_no_doorbell_record_announces_to_a_peer_that_asks_are_noted() {
-    // Placed in the buffer, announced, asked for; the number of notes.
+    // Placed in the buffer, announced, requested by a peer; the number of notes.
     for (placed, announced, asked, noted) in
         [(true, false, true, 1), (false, false, true, 0), (true, true, true, 0), (true, false, false, 0)]
     {

@@ -4,7 +4,7 @@
 use super::sends::bed;
 use super::*;
 
-/// Posts a broken request to a new pair. Returns the broken rules and the completions that follow.
+/// Posts a broken request to a new pair. Returns the broken rules and the resulting completions.
 fn broken(
     service: u32,
     make: impl FnOnce(&Bed, &Pair, &Pair, &Memory) -> Vec<u8>,
@@ -397,7 +397,7 @@ fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() 
 
 #[test]
 fn an_element_of_length_0_in_a_receive_takes_the_rest_of_a_message_and_is_complained_of() {
-    // Memory that continues behind the element, and memory that ends too early.
+    // Memory that extends beyond the element, and memory that ends too early.
     for (room, kinds) in [(0x100, [2, SUCCESS]), (4, [RECV_ERROR, SEND_ERROR])] {
         let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
         for _ in 0..2 {

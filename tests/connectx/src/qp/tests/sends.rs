@@ -73,7 +73,7 @@ fn the_dump_fill_key_reads_as_zeros_and_discards_writes_also_of_peers() {
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq), [(SEND, 0)]);
     assert_eq!(&bed.peek::<8>(0, memory.address), b"\0\0\0\0efgh");
-    // The second receive takes the next message. The third discards the middle of its message.
+    // The second receive is for the next message. The third discards the middle of its message.
     let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
     bed.post(&mut one, &wqe);
     let (first, last) = ((memory.va + 0x1000, 2, memory.key), (memory.va + 0x1002, 9, memory.key));

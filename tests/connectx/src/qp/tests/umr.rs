@@ -3,7 +3,7 @@
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// Mask bits that the kernel selects to open a key.
+/// Mask bits selected by the kernel to open a key.
 const LEND: u64 = 1 | 1 << 1 | 1 << 6 | 1 << 8 | 1 << 13 | 0x1f << 17 | 1 << 23 | 1 << 29;
 pub(super) const FREE: u64 = 1 << 29;
 pub(super) const KEY: u64 = 1 << 13;
@@ -187,11 +187,11 @@ fn rights_and_domain_of_registered_memory_change() {
 fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
     type Make = fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>;
     let cases: [Make; 3] = [
-        // Free where it must not be.
+        // A check for a valid key, which is free here.
         |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
-        // Valid where it must be free.
+        // A check for a free key, which is valid here.
         |bed, one, memory, _| Umr::new(0).control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]),
-        // A key that does not exist.
+        // A nonexistent key.
         |bed, one, _, _| Umr::new(0).wqe(bed, one, 0x00ab_cd00, &[]),
     ];
     for make in cases {
@@ -322,7 +322,7 @@ fn a_umr_that_breaks_a_rule_is_refused() {
         // Valid without pages.
         (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),
         (Rule::WqeSize, |bed, one, key| Umr::new(0).wqe(bed, one, key, &[0; 32])),
-        // A list that is longer or shorter than announced, inline and in memory.
+        // A list longer or shorter than announced, inline and in memory.
         (Rule::WqeUmr, |bed, one, key| {
             lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 3).wqe(bed, one, key, &[0; 64])
         }),
@@ -340,7 +340,7 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = Umr::new(FREE).context(mkc::FREE, 1).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[0; 64])
         }),
-        // Another domain, as only the kernel's queue pair may select it.
+        // Another domain, which only the kernel's queue pair may select.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(1 << 7).context(mkc::PD, bed.pds[0].into()).wqe(bed, one, key, &[])
         }),
@@ -368,7 +368,7 @@ fn fields_that_the_mask_leaves_out_keep_their_values() {
     };
     let (key, before, context) = state(&bed);
     let change = |mask, value| Umr { context: [value; mkc::SIZE], ..Umr::new(mask) };
-    // Length, addresses, rights, domain, number and queue pair differ, and are bytes of no meaning.
+    // Length, addresses, rights, domain, number and queue pair differ, and are meaningless bytes.
     for value in [0xff, 0] {
         let wqe = change(1 << 17, value).context(mkc::LR, 1).wqe(&bed, &one, memory.key, &[]);
         bed.post(&mut one, &wqe);

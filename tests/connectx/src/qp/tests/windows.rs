@@ -1,4 +1,4 @@
-//! Binds and unbinds of windows, whose bytes are those of libmlx5, and what differs from them.
+//! Binds and unbinds of windows: libmlx5's bytes, and deviations from them.
 
 use super::umr::{ACCESS_ERROR, BIND_ERROR, FREE, KEY, QPN, Umr, bed, outcome, write};
 use super::*;
@@ -29,7 +29,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Fills the context with bytes of older work requests, as far as `mask` leaves it out.
+    /// Fills the context with bytes of older work requests, except for fields selected by `mask`.
     fn new(mask: u64, two: bool, owner: u32, key: u32) -> Self {
         let umr =
             Umr { context: [0xa5; mkc::SIZE], ..Umr::new(mask | FREE | KEY | if two { QPN } else { 0 }) };
@@ -38,7 +38,7 @@ impl Change {
         Self { umr, list: Vec::new() }
     }
 
-    /// Returns a bind under a new key that lets peers read and write.
+    /// Returns a bind under a new key, with read and write rights for peers.
     pub(super) fn bind(
         pair: &Pair,
         new: u32,
@@ -57,7 +57,7 @@ impl Change {
         Self { umr, list }
     }
 
-    /// Returns an unbind; of type 2, the local invalidation.
+    /// Returns an unbind; for type 2, the local invalidation.
     pub(super) fn unbind(new: u32, two: bool) -> Self {
         let Self { umr, list } = Self::new(0, two, 0xff_ffff, new);
         Self { umr: umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1), list }
@@ -83,8 +83,8 @@ impl Change {
 #[test]
 fn a_window_gives_access_to_its_piece_until_it_is_unbound() {
     for two in [false, true] {
-        // Only peers of the queue pair that bound a window of type 2 may use it: here the second
-        // one's.
+        // A window of type 2 is valid only for peers of the queue pair that bound it: here the
+        // second one's.
         let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
         let key = window(&mut bed, two);
         let bind = Change::bind(&other, key | 5, two, (&memory, 0x2000, 0x100)).wqe(&bed, &other, key);
@@ -111,7 +111,7 @@ fn a_window_of_a_piece_that_its_region_does_not_have_is_a_bind_error() {
     assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
 }
 
-/// Posts a bind, or an unbind after a correct bind, with this change. Returns the broken rules and
+/// Posts a bind, or an unbind after a correct bind, with this change. Returns the broken rules, and
 /// opcode and syndrome of its completion.
 fn posted(two: bool, binds: bool, change: impl FnOnce(&mut Change)) -> (Vec<Rule>, (u32, u32)) {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
@@ -183,7 +183,7 @@ fn a_window_of_type_2_is_rejected_with_another_queue_pair_than_its_own() {
         let made = posted(true, binds, |change| mkc::QPN.set(&mut change.umr.context, owner));
         assert_eq!(made, refused());
     }
-    // The mask leaves the field out.
+    // The mask omits the field.
     for binds in [true, false] {
         assert_eq!(posted(false, binds, |change| mkc::QPN.set(&mut change.umr.context, 0x77u32)), PASSES);
     }
@@ -251,7 +251,7 @@ fn checks_flags_and_padding_that_libmlx5_does_not_write_are_reported() {
 
 #[test]
 fn a_program_that_confuses_the_types_of_windows_breaks_no_rule() {
-    // `ibv_wr_bind_mw` and `IBV_WR_LOCAL_INV` take every window as one of type 2.
+    // `ibv_wr_bind_mw` and `IBV_WR_LOCAL_INV` treat every window as type 2.
     let bind = |change: &mut Change| {
         change.set_mask(change.mask() | QPN);
         change.control(umr_ctrl::CHECK_FREE, 1);

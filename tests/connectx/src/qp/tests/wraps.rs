@@ -1,9 +1,9 @@
-//! Rings and counters where they wrap.
+//! Wrapping rings and counters.
 
 use super::sends::bed;
 use super::*;
 
-/// Returns an inline message, long enough that the end of every queue lies in it.
+/// Returns an inline message, long enough to span the end of every queue.
 fn message(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + salt) as u8).collect()
 }

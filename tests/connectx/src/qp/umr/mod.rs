@@ -1,14 +1,14 @@
-//! UMR: work requests that change memory keys and windows.
+//! UMR: work requests to change memory keys and windows.
 //!
 //! ```text
 //! ctrl (its immediate: the key) ─ UMR control ─ key context ─┬─ inline list, padded to 64 bytes
 //!                                                            ├─ element that points to the list
 //!                                                            └─ nothing
 //! ```
-//! A mask selects the fields of the context that change; all others keep their values, whatever the
-//! context holds: drivers leave bytes of older work requests there. The engine executes the changes
-//! of windows ([`window`]). The model itself changes a memory key, once all earlier work requests
-//! have ended.
+//! A mask selects the fields of the context to change. All others keep their values and their bytes
+//! in the context are ignored, because drivers leave bytes of older work requests there. The engine
+//! executes changes of windows ([`window`]). The model itself changes a memory key, once all
+//! earlier work requests have ended.
 //!
 //! # References
 //! PRM, "UMR"; Linux `drivers/infiniband/hw/mlx5/umr.c`, `wr.c`; rdma-core `set_bind_wr`
@@ -30,11 +30,11 @@ use crate::mkey::{self, AccessMode, OCTWORD};
 /// A change of a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Umr {
-    /// The key; its variant remains unless the mask selects it.
+    /// The key; its variant stays unless the mask selects it.
     pub(crate) key: u32,
     check: Check,
-    /// Whether the key must belong to the queue pair, or to all, before the change. A key that is
-    /// not a window belongs to all: rdma-core's tests invalidate one with this check.
+    /// Whether the key must belong to this queue pair, or to all, before the change. A key other
+    /// than a window belongs to all: rdma-core's tests invalidate one with this check.
     check_qpn: bool,
     /// Whether the control segment declares an inline list.
     is_inline: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Umr {
     /// Selects the parts of the context that change.
     mask: u64,
     context: [u8; mkc::SIZE],
-    /// First octword of the list that changes.
+    /// First octword of the list to change.
     offset: usize,
     list: List,
 }
@@ -88,7 +88,7 @@ const KEY: u32 = 13;
 const QPN: u32 = 14;
 pub(super) const FREE: u32 = 29;
 
-/// Queue pair number in the context of a key that all queue pairs may use.
+/// Queue pair number in the context of a key for all queue pairs.
 const ANY_QP: u32 = 0xff_ffff;
 
 /// Decodes a UMR from the segments behind the control segment.
@@ -109,8 +109,8 @@ pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work
     if mask & !known != 0 {
         return Err(broken(format!("mask bits {:#x}", mask & !known)));
     }
-    // Only the driver's own queue pair moves keys between domains: any other would let a program
-    // enter the domains of other programs.
+    // Only the driver's own queue pair moves keys between domains: any other could give a program
+    // access to the domains of other programs.
     if mask >> PD & 1 != 0 && service != Service::RegUmr {
         return Err(broken("the protection domain in the mask".into()));
     }
@@ -207,8 +207,8 @@ impl Umr {
 }
 
 impl<B: Bus> Function<B> {
-    /// Changes a memory key for a work request of this queue pair, whose earlier work requests have
-    /// all ended.
+    /// Changes a memory key for a work request of this queue pair. All its earlier work requests
+    /// have ended.
     ///
     /// # Errors
     /// The completion status of the work request. A broken rule has been reported.
@@ -243,7 +243,7 @@ impl<B: Bus> Function<B> {
             return refused;
         }
         let mut context = before;
-        // Only the engine knows of local and remote invalidations.
+        // Only the engine knows local and remote invalidations.
         mkc::FREE.set(&mut context, u32::from(!is_valid));
         for (_, fields) in MASK.iter().filter(|(bit, _)| umr.changes(*bit)) {
             for field in *fields {
@@ -263,7 +263,7 @@ impl<B: Bus> Function<B> {
             );
             return refused;
         }
-        // The driver takes memory back from the users of windows, too.
+        // The driver also revokes memory from the users of windows.
         if any_domain && umr.frees() {
             self.engine.unbind_windows(index);
         }
@@ -281,7 +281,7 @@ impl<B: Bus> Function<B> {
     /// Sets a key's context and these entries of its list, or leaves the key unchanged.
     ///
     /// # Errors
-    /// The reason; as text if a rule was broken.
+    /// The reason, as text if a rule was broken.
     fn put(
         &mut self,
         index: u32,

@@ -7,9 +7,10 @@
 //! unbind, type 1   key, free                                        -              -
 //! unbind, type 2   key, free, queue pair                            queue pair     -
 //! ```
-//! A bind whose mask leaves one of these fields out would keep the field of an older bind, so the
-//! model rejects it. Missing or additional checks are only reported: a device executes the request
-//! without them. The list is one unit of 64 bytes, which starts with the piece, at offset 0.
+//! A bind whose mask omits one of these fields would keep the field of an older bind, so the model
+//! rejects it. Missing or additional checks are only reported, because a device executes the
+//! request without them. The list is one unit of 64 bytes, which starts with the piece, at offset
+//! 0.
 //!
 //! Invariant: a request of type 2 on a window of type 1 causes no complaint, because
 //! `ibv_wr_bind_mw` and `IBV_WR_LOCAL_INV` write one for every window.
@@ -31,16 +32,16 @@ use crate::qp::wqe::{Bytes, Ctrl, Local, Mistake, Work};
 /// Mask bits of every change.
 const ALWAYS: u64 = 1 << KEY | 1 << FREE;
 
-/// Mask bits of a bind: length, start address, the right to write locally, remote rights.
+/// Mask bits of a bind: length, start address, local write right, remote rights.
 const BIND: u64 = ALWAYS | 1 | 1 << 6 | 0xf << 18;
 
-/// Mask bits that a change may have besides: the right to read locally.
+/// Additional mask bits that a change may have: the local read right.
 const HARMLESS: u64 = 1 << 17;
 
 impl<B: Bus> Function<B> {
     /// Converts a UMR of a window to an operation of the engine.
     ///
-    /// # Errors
+    /// The change is invalid for a window.
     /// The change is not valid for a window.
     pub(in crate::qp) fn of_window(&mut self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
         let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
@@ -58,10 +59,10 @@ impl<B: Bus> Function<B> {
 }
 
 impl Umr {
-    /// Returns the operation of a window of this kind, for a work request of this queue pair.
+    /// Returns the operation on a window of this kind, for a work request of this queue pair.
     ///
     /// # Errors
-    /// The change is not valid for the window.
+    /// The change is invalid for the window.
     fn window(&self, kind: MwType, qpn: u32) -> Result<SendOp, Mistake> {
         let broken = |what: String| Err(Mistake::of(Rule::WqeUmr, what));
         let names_qp = self.changes(QPN);
@@ -125,7 +126,7 @@ impl Umr {
             return broken(format!("a window of {length} bytes on a piece of {piece}"));
         }
         let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
-        // The engine lets every region be bound; a window has access rights of its own.
+        // The engine lets every region be bound; a window has separate access rights.
         let mut access = mkey::access(&self.context);
         access.0 &= !Access::MW_BIND.0;
         if start == 0 && addr != 0 {
@@ -137,14 +138,14 @@ impl Umr {
         Ok(SendOp::Bind { window: self.key, new_rkey: self.new_rkey(), lkey, addr, length, access })
     }
 
-    /// Returns what differs from the form in which libmlx5 writes this change of a window.
+    /// Returns the difference from libmlx5's form of this change of a window.
     fn odd_form(&self, kind: MwType) -> Option<String> {
         let two = kind == MwType::Two;
         let check = if two && self.opens() { Check::Free } else { Check::Nothing };
         if self.check != check {
             return Some(format!("checks {:?} instead of {check:?}", self.check));
         }
-        // `IBV_WR_LOCAL_INV` names and checks the queue pair on windows of type 1, too.
+        // `IBV_WR_LOCAL_INV` also names and checks the queue pair on windows of type 1.
         let check_qpn = self.frees() && self.changes(QPN);
         if self.check_qpn != check_qpn {
             let how = if check_qpn { "does not check" } else { "checks" };
