@@ -42,7 +42,7 @@ pub trait Bus: Clone + fmt::Debug {
     /// As [`compare_swap`](Self::compare_swap).
     fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
 
-    /// Raises an MSI-X vector, or nothing if the guest has not set it up.
+    /// Raises an MSI-X vector. Has no effect if the guest has not set it up.
     fn raise(&self, vector: u16);
 }
 

@@ -117,7 +117,7 @@ fn xserver(options: &Options, console: &mut Console) -> Result<(), i32> {
 fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     let hints = hints(options, QpType::XRC_SEND, false);
     let (channel, found) = start(options.server.as_deref(), &options.port, &hints, console)?;
-    // C's program sends inline without requesting it; a device may otherwise reserve no room.
+    // C's program sends inline without requesting room, but a device may reserve none by default.
     let cap = if options.xrc { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..BOTH } } else { BOTH };
     let mut end =
         Endpoint::resolve(channel, &found, cap).or_else(|error| failed("rdma_create_ep", &error, console))?;

@@ -95,7 +95,7 @@ pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     }
     let is_reject = matches!(event.kind, EventKind::Rejected(_));
     let errno = if is_reject { Errno::CONNREFUSED } else { Errno::from_raw(status.saturating_abs()) };
-    // Some event kinds are failures here, but not in the library, if their status is an error.
+    // Some kinds that the library accepts are failures here if their status is an error.
     let error = event.ok().err().unwrap_or_else(|| Error::new("get_cm_event", "", errno));
     Err(Error { errno, ..error })
 }

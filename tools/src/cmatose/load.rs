@@ -16,9 +16,9 @@ use crate::pingpong::endpoint::{Buffer, Message, RECV_WRID, SEND_WRID, To};
 /// The number of messages and their length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// `-C`.
+    /// The number of messages (`-C`).
     pub count: i32,
-    /// `-S`.
+    /// The length of a message (`-S`), in bytes.
     pub size: i32,
 }
 

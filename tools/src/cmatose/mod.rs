@@ -142,7 +142,7 @@ fn allocate<N>(
     Ok(nodes)
 }
 
-/// Reports the failure that an event carries and returns its status as the step's number. As in C,
+/// Reports the failure that an event carries and returns its status as the step's result. As in C,
 /// status 0 lets the program continue.
 fn failed(name: &str, event: Event, console: &mut Console) -> Result {
     let status = event.status.0;

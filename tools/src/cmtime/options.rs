@@ -49,7 +49,7 @@ pub struct Options {
     pub peers: u32,
     /// The controller's port.
     pub port: OsString,
-    /// The first number for nonexistent queue pairs.
+    /// The first queue pair number for a run without queue pairs.
     pub base_qpn: u32,
     /// The number of retries of resolution.
     pub retries: i32,

@@ -13,7 +13,7 @@ pub enum Step {
     FullConnect,
     /// Creating the id.
     CreateId,
-    /// Binding it to an address.
+    /// Binding the id to an address.
     Bind,
     /// Resolving the address of the peer.
     ResolveAddr,
@@ -94,7 +94,7 @@ impl Step {
 }
 
 /// The start and end times of the steps of a connection or a run, in microseconds of a
-/// clock that starts at 1. 0 means the step did not happen.
+/// clock that starts at 1; 0 means the step did not happen.
 #[derive(Debug, Default)]
 pub struct Times([(AtomicU64, AtomicU64); Step::COUNT]);
 

@@ -21,13 +21,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the client, for a server that has read its "done". Offers to keep the connection.
+    /// Returns the peer of a server whose client sent "done". Offers to keep the connection.
     pub(super) fn of_client(mut stream: TcpStream) -> Self {
         let keeps = stream.write_all(STAY).is_ok() && says_stay(&mut stream);
         Self::with(keeps.then_some(stream))
     }
 
-    /// Returns the server, for a client that has written "done". C's client closes the connection.
+    /// Returns the peer of a client that sent "done", at which point C's client disconnects.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
         Self::with(keeps.then_some(stream))
@@ -72,8 +72,8 @@ fn says_stay(stream: &mut TcpStream) -> bool {
     read.is_ok() && &said == STAY
 }
 
-/// The time that remains after the other side's end. Within it, the packets that its device sent
-/// are polled, and a request that it will never acknowledge fails with the device's reason.
+/// The time to wait after the other side has ended: enough to poll the packets that its device
+/// sent, and for an unacknowledged request to fail with the device's reason.
 pub const GRACE: Duration = Duration::from_secs(3);
 
 /// The reason reported when the peer is gone.

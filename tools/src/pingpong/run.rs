@@ -32,7 +32,7 @@ struct Game<'a> {
     /// With `--verify`: the number of this side's next message. The numbers between belong to the
     /// peer's messages.
     verify: Option<u32>,
-    /// With `-t`.
+    /// The statistics of `-t`.
     stamps: Option<Stamps>,
 }
 

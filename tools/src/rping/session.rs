@@ -115,7 +115,7 @@ pub struct Session<'a> {
     posts: usize,
     /// Whether completions are handled; as with C's thread, this ends with the first failure.
     completes: bool,
-    /// The client's last announced memory.
+    /// The memory most recently announced by the client.
     pub(super) remote: RdmaInfo,
 }
 

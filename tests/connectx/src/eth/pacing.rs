@@ -1,8 +1,8 @@
 //! [`Rates`]: the rates of send queues ("packet pacing").
 //!
-//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue in, or on
-//! its way to, the ready state; a reset queue has none. A queue with a rate takes a work request
-//! once the bits of the earlier ones have had their time on the wire.
+//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue that is or
+//! becomes ready; a reset queue has none. A queue with a rate takes a work request once the bits of
+//! the earlier ones have had their time on the wire.
 //!
 //! Pacing is coarse: a work request leaves as a whole, even if it has many frames. The maximum
 //! burst and the typical packet size have no effect, although a device uses them to space frames.

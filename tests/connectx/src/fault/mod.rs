@@ -102,7 +102,7 @@ impl Faults {
         if consumes { self.completion(qpn, Side::Receive) } else { None }
     }
 
-    /// Returns a fault that could not be applied to the queue.
+    /// Puts back a fault that could not be applied to the queue.
     pub(crate) fn give_back(&mut self, fault: CompletionFault) {
         self.completions.insert(0, fault);
     }

@@ -75,7 +75,7 @@ impl Pci {
         self.writable[offset..offset + mask.len()].copy_from_slice(mask);
     }
 
-    /// Adds a 64-bit BAR. Address bits below its size are read-only, from which a driver computes
+    /// Adds a 64-bit BAR. Address bits below its size are read-only, so a driver can compute
     /// the size.
     fn bar(&mut self, offset: usize, size: u64, flags: u8) {
         self.fixed(offset, &[flags]);

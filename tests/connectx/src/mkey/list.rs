@@ -165,7 +165,7 @@ impl List {
         (self.bytes.len() / PAGE) as u64
     }
 
-    /// Returns an unaligned page for this page size, if there is one among the first `count`.
+    /// Returns a page, among the first `count`, that is not aligned to this page size.
     pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
         let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
         let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];

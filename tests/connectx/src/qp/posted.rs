@@ -11,7 +11,7 @@
 //! | receive | when the record is read | when it ends | the list, with its terminator |
 //! | shared | when the record is read | when it completes | the link, and the list as above |
 //!
-//! Bytes that a driver leaves from an older request count, because nothing writes them either.
+//! Stale bytes of an older request are also compared, because nothing writes them either.
 //! Three kinds of requests are not compared: requests of a queue pair that is reset or destroyed,
 //! because they never end; requests of an inconsistent ring, because their positions are unknown;
 //! and all requests after a fatal error of the device, because the driver then completes them

@@ -86,7 +86,7 @@ pub(crate) enum Local {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
     Elements {
-        /// Inline bytes in front of them.
+        /// Inline bytes in front of the elements.
         before: Vec<u8>,
         sges: Vec<Sge>,
     },

@@ -50,7 +50,7 @@ pub struct Run {
     completed: [AtomicUsize; Step::COUNT],
     with_qps: AtomicBool,
     next_qpn: AtomicU32,
-    /// The pause in place of a step of a queue pair that does not exist, in microseconds.
+    /// The pause in place of each step of a queue pair, if there are none, in microseconds.
     pause: AtomicU64,
     verbs: Mutex<Option<Arc<Verbs>>>,
     work: WorkQueue<(Work, usize)>,
@@ -242,7 +242,7 @@ impl Run {
         done
     }
 
-    /// Assigns a request to a connection and returns its index, or `None` for a request too many.
+    /// Assigns a request to a connection and returns its index, or `None` if there are too many.
     pub(super) fn take_request(&self, id: CmId) -> Option<usize> {
         let index = self.accepted.load(Ordering::Acquire);
         if index >= self.count() {

@@ -14,7 +14,6 @@
 //! C's `ibv_srq_pingpong` sends 256 addresses instead of one in each direction. C's programs close
 //! the connection after "done"; ours keep it if the other side does as well, so that each [`Peer`]
 //! detects the end of the other.
-//! each [`Peer`] sees the end of the other.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -25,7 +24,7 @@ use super::options::Program;
 use super::peer::Peer;
 use crate::console::{Console, Failed, describe};
 
-/// Sends our addresses to the server and receives the server's: the client's part. Addresses that
+/// The client's part: sends our addresses to the server and receives the server's. Addresses that
 /// the other side expects beyond ours are sent as zeros.
 ///
 /// # Errors

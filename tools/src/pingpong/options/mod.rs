@@ -200,9 +200,8 @@ impl Options {
         }
     }
 
-    /// Reports a value that is read as a different number than it looks like. Like C's programs,
-    /// the ping-pongs use the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same
-    /// numbers from both.
+    /// Reports a value whose number differs from its text. Like C's programs, the ping-pongs use
+    /// the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same numbers from both.
     fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
         let has_number = match option.val {
             b'p' | b'i' | b's' | b'm' | b'q' | b'r' | b'n' | b'l' | b'g' => true,

@@ -1,4 +1,4 @@
-//! Domains: rejections, and their end.
+//! Domains: rejections and destruction.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};

@@ -66,7 +66,7 @@ fn place(cq: &Cq, index: u32) -> u64 {
 }
 
 /// Reads completions like a driver that expands blocks, rewrites the owner bits and returns the
-/// entries. The second list has the size of each block at the block's first element.
+/// entries. The second list has the size of each block, and 1 for a plain entry.
 fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     let (mut entries, mut sizes) = (Vec::new(), Vec::new());
     while let Some(title) = bed.glance(cq) {

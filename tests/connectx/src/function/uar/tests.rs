@@ -304,7 +304,7 @@ const MAY_BREAK: &[Rule] = &[
     Rule::CqOverrun,
 ];
 
-/// Rules that this many random stores certainly break, because no code consumes events or
+/// Rules that so many random stores are certain to break, because no code consumes events or
 /// completions or keeps any order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,

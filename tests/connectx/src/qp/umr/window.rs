@@ -41,8 +41,8 @@ const HARMLESS: u64 = 1 << 17;
 impl<B: Bus> Function<B> {
     /// Converts a UMR of a window to an operation of the engine.
     ///
+    /// # Errors
     /// The change is invalid for a window.
-    /// The change is not valid for a window.
     pub(in crate::qp) fn of_window(&mut self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
         let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
         let Some(Kind::Window(kind)) = self.core.mkeys.get(umr.key >> 8).map(|key| key.kind) else {
