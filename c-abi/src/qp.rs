@@ -117,12 +117,19 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-/// Removes the completions of a queue pair that was reset or destroyed, as the C library does for
-/// hardware: a program that starts it again finds no completion of its former life.
+/// Removes the completions of a queue pair that was reset or destroyed, as libmlx5 does: a program
+/// that starts it again finds no completion of its former life.
+///
+/// Only for a provider that needs it, because a poller that has lost its processor may have the
+/// lock of the completion queue. rdma-core's driver for rxe takes no such lock, and leaves the
+/// completions.
 ///
 /// # Safety
 /// `qp` is live, and so are its completion queues.
 unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
+    if !P::PURGES {
+        return;
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);

@@ -213,6 +213,8 @@ pub enum Soft {}
 //   with the same receives, or changes nothing.
 // - 26: there are no work queues: their types are `Unsupported`, of which no value exists.
 unsafe impl Provider for Soft {
+    const PURGES: bool = true;
+
     type Context = Context;
     type Pd = Pd;
     type Mr = Mr;

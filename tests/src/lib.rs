@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
 //! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
+//! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
 //! | [`runner`] | cases, each in a process of its own with a deadline |
 //! | [`forked`] | functions in processes of their own |
 //! | [`process`] | commands with a deadline, servers |
@@ -33,6 +34,8 @@
 pub mod api_fuzz;
 #[cfg(feature = "suites")]
 pub mod arguments;
+#[cfg(feature = "suites")]
+pub mod beside_poller;
 #[cfg(feature = "suites")]
 pub mod cm_fabric;
 #[cfg(feature = "suites")]

@@ -14,11 +14,11 @@ use std::process::ExitCode;
 
 use verbs_tests::refuse;
 use verbs_tests::runner::{self, Form, Options, left_out};
-use verbs_tests::{arguments, compiled, suites, together};
+use verbs_tests::{arguments, beside_poller, compiled, suites, together};
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {
-        return compiled::main("guest", &[together::LIBRARY, arguments::PROGRAM]);
+        return compiled::main("guest", &[together::LIBRARY, arguments::PROGRAM, beside_poller::PROGRAM]);
     }
     let mut options = Options::default();
     let mut without_ioctls = false;

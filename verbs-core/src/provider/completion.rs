@@ -66,11 +66,11 @@ pub trait CqOps: Any + Debug + Send + Sync {
         CqWcFlags::STANDARD
     }
 
-    /// Removes the unpolled completions of a queue pair that was reset or destroyed, where the
-    /// provider can. The others stay in order.
+    /// Removes the unpolled completions of a queue pair that was reset or destroyed, if the
+    /// provider [does so](super::Provider::PURGES). The others stay in order.
     ///
-    /// A program that starts a queue pair again does not want the completions of its former life.
-    /// Those that stay can be polled as before.
+    /// The C library calls it for devices whose driver in rdma-core removes them. provider-mlx5
+    /// skips them while it polls, without a call. Those of rxe stay, as with rdma-core.
     fn purge(&mut self, qp_num: u32) {
         let _ = qp_num;
     }

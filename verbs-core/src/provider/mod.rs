@@ -261,6 +261,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
 /// relies on queue pair numbers only in number 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
+    /// Whether [`CqOps::purge`] removes completions. If not, a queue pair can be destroyed without
+    /// the poller's lock of its completion queues.
+    const PURGES: bool = false;
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;
     /// A protection domain.

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::arguments::{Device, same_on_both_libraries};
+use crate::beside_poller::waits_for_no_poller;
 use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::tools::{DEVICE, Maker, linked_dir, run};
@@ -35,7 +36,10 @@ pub fn cases() -> Vec<Case> {
     let arguments = Case::new(SUITE, "odd arguments have the same results on either library", || {
         same_on_both_libraries(Device::Rxe, DEVICE, true)
     });
-    [loaded, arguments]
+    let end = Case::new(SUITE, "the end of a queue pair waits for no poller on either library", || {
+        [Maker::Theirs, Maker::Linked].iter().try_for_each(|maker| waits_for_no_poller(maker, DEVICE))
+    });
+    [loaded, arguments, end]
         .into_iter()
         .chain(utils::cases())
         .chain(perftest::cases())

@@ -57,14 +57,20 @@ use std::path::PathBuf;
 
 use self::control::Control;
 use self::kernel_log::KernelLog;
-use crate::arguments;
 use crate::compiled::Program;
 use crate::runner::{Case, CaseResult, Form, Stop, fail};
 use crate::tools::link_theirs;
+use crate::{arguments, beside_poller};
 
 /// C programs that the suites compile.
-pub const PROGRAMS: [Program; 5] =
-    [arguments::PROGRAM, attributes::PROGRAM, compressed::PROGRAM, differential::PROGRAM, direct::PROGRAM];
+pub const PROGRAMS: [Program; 6] = [
+    arguments::PROGRAM,
+    beside_poller::PROGRAM,
+    attributes::PROGRAM,
+    compressed::PROGRAM,
+    differential::PROGRAM,
+    direct::PROGRAM,
+];
 
 /// Devices of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

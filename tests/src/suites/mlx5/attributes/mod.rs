@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::{Port, Setup, device};
 use crate::arguments::{Device, same_on_both_libraries};
+use crate::beside_poller::waits_for_no_poller;
 use crate::compiled::{Program, compiled};
 use crate::record::compare::{Difference, differences, unexplained};
 use crate::record::normal::{Step, steps};
@@ -45,6 +46,9 @@ pub fn cases(setup: Setup) -> Vec<Case> {
         // A separate suite, which guests with either kind of port run.
         Case::new("arguments", "the same results on either library", move || {
             same_on_both_libraries(Device::ConnectX, &device(0), setup.port == Port::Roce)
+        }),
+        Case::new("arguments", "the end of a queue pair waits for no poller", move || {
+            waits_for_no_poller(&Maker::Linked, &device(0))
         }),
     ]
     .into_iter()

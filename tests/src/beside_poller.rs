@@ -1,0 +1,29 @@
+//! The end of a queue pair beside a poller, `c-abi/tests/c/beside_poller.c`: the program resets and
+//! destroys a queue pair while a poller has the lock of its completion queue.
+//!
+//! rdma-core's driver for rxe takes no such lock. libmlx5 does, so the program would hang on it.
+
+use std::process::Command;
+
+use crate::compiled::{Program, compiled};
+use crate::runner::{CaseResult, fail};
+use crate::tools::{self, Maker};
+
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "beside_poller",
+    source: include_str!("../../c-abi/tests/c/beside_poller.c"),
+    options: &["-libverbs"],
+};
+
+/// Runs the program on a device.
+///
+/// # Errors
+/// A skip if a library is missing; a failure if a call waits or fails.
+pub fn waits_for_no_poller(maker: &Maker, device: &str) -> CaseResult {
+    let mut command = Command::new(compiled(&PROGRAM)?);
+    command.env("VERBS_TEST_DEVICE", device).env_remove("LD_LIBRARY_PATH");
+    maker.prepare(&mut command)?;
+    let ended = tools::run(&mut command)?;
+    if ended.status.success() { Ok(()) } else { fail(format_args!("{maker}: {}", ended.stderr)) }
+}
