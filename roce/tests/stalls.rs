@@ -408,7 +408,7 @@ fn acknowledgements_leave_between_requests_and_answers() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..HOSTILE_QPS {
         let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        // The attacker's acknowledgement is behind its answer; a write by the innocent is not.
+        // The attacker's acknowledgement waits for its answer; a write by the innocent does not.
         victim.arrive(ATTACKER, qpn, psn, Opcode::RC_RDMA_WRITE_ONLY, 8, 8);
     }
     let innocent = victim.innocent;

@@ -1,7 +1,7 @@
 //! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply
 //! per verb.
 //!
-//! The structs travel in a `write()` to `/dev/infiniband/uverbsN` behind an [`IbUverbsCmdHdr`]
+//! The structs travel in a `write()` to `/dev/infiniband/uverbsN` after an [`IbUverbsCmdHdr`]
 //! (and, for extended commands, an [`IbUverbsExCmdHdr`]), or inside the attributes of
 //! `UVERBS_METHOD_INVOKE_WRITE`. The newer ioctl methods share several replies. Driver data
 //! directly follows a struct. C has a flexible array there (`driver_data`), omitted here.
@@ -1186,7 +1186,7 @@ header! {
         pub events_reported: u32,
     }
 
-    /// A scatter/gather element behind the work requests in post commands.
+    /// A scatter/gather element after the work requests of a post command.
     pub struct IbUverbsSge = ib_uverbs_sge {
         /// User address of the first byte.
         pub addr: u64,

@@ -92,7 +92,7 @@ pub(crate) fn read_member<U: IntoBytes + Immutable, T: FromBytes>(union: &U) -> 
     }
 }
 
-/// Returns a union `U` with `member` at its start, zero behind it.
+/// Returns a union `U` with `member` at its start and zeros after it.
 #[inline(always)]
 pub(crate) fn write_member<U: FromBytes + IntoBytes, T: IntoBytes + Immutable>(member: &T) -> U {
     const { assert!(size_of::<T>() <= size_of::<U>()) }

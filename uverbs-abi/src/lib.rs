@@ -12,7 +12,7 @@
 //! | ids, `#define`s, enums without name | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
 //! | `union` | words with typed conversions by value, e.g. `RxeSendWrOp::from_rdma` |
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
-//! | flexible array member | left out: the data behind a struct is sent and read separately |
+//! | flexible array member | omitted: the data after a struct is sent and read separately |
 //!
 //! [`IbUverbsWc`]: ib_user_verbs::IbUverbsWc
 //! [`IbUverbsAllocPd`]: ib_user_verbs::IbUverbsAllocPd

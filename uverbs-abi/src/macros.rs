@@ -14,7 +14,7 @@
 //!
 //! Derives dominate the time to compile this crate. zerocopy's `FromBytes` alone, with four impls
 //! for each field, takes more than half of it, so a `request` lacks it. An input with an array of
-//! more than 32 elements is a `struct` nevertheless, because its `Default` comes from `FromBytes`.
+//! more than 32 elements is still a `struct`, because its `Default` comes from `FromBytes`.
 //! `KnownLayout` is only needed for borrowed views of bytes. No type derives it, because every user
 //! copies by value. Enums and flags have no zerocopy traits: their fields are integers, here as in
 //! C.

@@ -1,4 +1,4 @@
-//! `include/uapi/rdma/mlx5-abi.h`: data read and written by the mlx5 driver behind the common
+//! `include/uapi/rdma/mlx5-abi.h`: data read and written by the mlx5 driver after the common
 //! uverbs structs.
 
 use crate::ib_user_verbs::IbUverbsClockInfo;
@@ -43,7 +43,7 @@ header! {
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of unshared registers among these.
+        /// Number of registers not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
     }
 
@@ -62,7 +62,7 @@ header! {
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of unshared registers among these.
+        /// Number of registers not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,

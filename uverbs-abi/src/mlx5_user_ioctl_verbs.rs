@@ -22,7 +22,7 @@ header! {
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX = 6,
     }
 
-    /// Change of headers by a packet reformat action.
+    /// Header change made by a packet reformat action.
     pub enum Mlx5IbUapiFlowActionPacketReformatType = mlx5_ib_uapi_flow_action_packet_reformat_type: u8 {
         MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2 = 0,
         MLX5_IB_UAPI_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TO_L2_TUNNEL = 1,

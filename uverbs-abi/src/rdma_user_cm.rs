@@ -60,7 +60,7 @@ header! {
         RDMA_PS_UDP = 0x0111,
     }
 
-    /// Start of every command. `in` and `out` are the sizes, in bytes, of the data behind it and of
+    /// Start of every command. `in` and `out` are the sizes, in bytes, of the data after it and of
     /// the reply buffer.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.

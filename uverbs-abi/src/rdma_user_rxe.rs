@@ -1,7 +1,7 @@
 //! `include/uapi/rdma/rdma_user_rxe.h`: Soft-RoCE (rdma_rxe), with the queues shared by the kernel
 //! and the provider.
 //!
-//! A queue is mapped memory starting with an [`RxeQueueBuf`]. The elements behind it are
+//! A queue is mapped memory starting with an [`RxeQueueBuf`]. The elements after it are
 //! [`RxeSendWqe`], [`RxeRecvWqe`] or, for a completion queue, `struct ib_uverbs_wc`. Each has a
 //! slot of `1 << log2_elem_size` bytes.
 
@@ -248,7 +248,7 @@ header! {
         pub ssn: u32,
         /// Kernel's; starts as 0.
         pub has_rd_atomic: u32,
-        /// The scatter/gather state, with the list or the inline data behind it.
+        /// The scatter/gather state, followed by the list or the inline data.
         pub dma: RxeDmaInfo,
     }
 
@@ -260,7 +260,7 @@ header! {
         pub reserved: u32,
         /// Zero.
         pub padding: u32,
-        /// The scatter/gather state, with the list behind it.
+        /// The scatter/gather state, followed by the list.
         pub dma: RxeDmaInfo,
     }
 

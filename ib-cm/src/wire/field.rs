@@ -60,7 +60,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// Returns the mask of a field in its bytes and the number of bits behind it.
+/// Returns the mask of a field in its bytes and the number of bits after it.
 #[inline(always)]
 fn place(first: usize, width: usize) -> (u128, u32) {
     let bits = (first % 8 + width).div_ceil(8) * 8;

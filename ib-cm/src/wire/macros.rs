@@ -75,7 +75,7 @@ macro_rules! layout {
     };
 }
 
-/// Declares [`layout!`] for a message, whose fields begin behind the MAD header.
+/// Declares [`layout!`] for a message, whose fields begin after the MAD header.
 macro_rules! message {
     ($name:literal, { $($fields:tt)* }) => {
         layout!($name, crate::wire::MAD_LEN, crate::wire::mad::LEN, { $($fields)* });

@@ -44,12 +44,12 @@ impl Fabric {
         Ok(Region { key, addr, length, buffer })
     }
 
-    /// Returns the bytes behind a registration.
+    /// Returns the bytes of a registration.
     pub fn bytes(&mut self, id: EndpointId, region: &Region) -> &[u8] {
         self.bytes_mut(id, region)
     }
 
-    /// Returns the bytes behind a registration, mutably.
+    /// Returns the bytes of a registration, mutably.
     pub fn bytes_mut(&mut self, id: EndpointId, region: &Region) -> &mut [u8] {
         self.endpoints[id.0].engine.memory().bytes_mut(region.buffer)
     }

@@ -32,7 +32,7 @@ pub struct Link {
     pub reorder_delay: u64,
     /// A bit of the packet flips. The receiver's ICRC check detects the error and drops the packet.
     pub corrupt: Chance,
-    /// Whether corrupted packets are delivered nevertheless, as if the ICRC were not checked. The
+    /// Whether corrupted packets are still delivered, as if the ICRC were not checked. The
     /// engine guarantees nothing about their contents but must survive them.
     pub undetected: bool,
     /// The times when the link is down. Packets leaving then are lost.

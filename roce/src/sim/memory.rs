@@ -55,7 +55,7 @@ pub struct Region {
     pub addr: u64,
     /// The length in bytes.
     pub length: u64,
-    /// The buffer behind it.
+    /// Its buffer.
     pub buffer: Buffer,
 }
 

@@ -62,7 +62,7 @@ pub const ICRC_LEN: usize = 4;
 pub enum Malformed {
     /// Shorter than the headers its opcode announces, plus the ICRC.
     Truncated,
-    /// The pad count exceeds the bytes behind the headers.
+    /// The pad count exceeds the bytes after the headers.
     Padding,
     /// A transport header version other than 0, whose headers have no known meaning.
     Version,

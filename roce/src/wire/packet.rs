@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`Packet`] reads bytes in place. [`Headers`] has all headers by value; an engine parses each
-//! received packet once. A sender emits the headers, copies the payload behind them and appends
+//! received packet once. A sender emits the headers, copies the payload after them and appends
 //! [`pad_for`] zero bytes and the [ICRC](super::icrc).
 //!
 //! # References

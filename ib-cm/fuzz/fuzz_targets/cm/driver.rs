@@ -1,4 +1,4 @@
-//! One communication manager with a program and peers that do whatever the bytes say. Connections
+//! One communication manager with a program and peers driven by the bytes. Connections
 //! in every state get messages from their peers and from strangers, correct and wrong ones.
 //!
 //! Afterwards everything is destroyed, and nothing may remain. No step may panic, send more than a

@@ -11,7 +11,7 @@ use crate::time::Time;
 use crate::wire::{MAD_LEN, Mad, Message, Method, apr, lap, mad};
 
 impl Cm {
-    /// Handles a MAD received on the local queue pair 1: the payload of the datagram. Bytes behind
+    /// Handles a MAD received on the local queue pair 1: the payload of the datagram. Bytes after
     /// it are ignored; a MAD of another class is dropped.
     ///
     /// # References

@@ -15,7 +15,7 @@ impl Cm {
         dreq: &dreq::Repr,
     ) -> Option<()> {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
-            // The connection does not exist (any more). The response lets the sender finish.
+            // The connection does not exist or no longer does. The response lets the sender finish.
             self.counters.duplicates += 1;
             self.answer_dreq(from, header, dreq);
             return Some(());
@@ -72,7 +72,7 @@ impl Cm {
         self.report(Event::Disconnecting { id, private_data });
     }
 
-    /// Responds to a DREQ without a connection, or without private data for it.
+    /// Sends an empty DREP in response to a DREQ, using only ids from the DREQ.
     fn answer_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
         let message = drep::Repr {
             local_comm_id: dreq.remote_comm_id,

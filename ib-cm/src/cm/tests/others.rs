@@ -74,7 +74,7 @@ fn what_is_not_of_the_class_is_dropped() {
     bob.no_event();
     bob.sends_nothing();
     assert_eq!(bob.cm.counters().dropped, 9);
-    // Bytes behind the message are ignored.
+    // Bytes after the message are ignored.
     bob.cm.input(bob.now, &from, &[&good[..], &[1, 2, 3]].concat());
     assert!(matches!(bob.event(), Event::Request(_)));
 }

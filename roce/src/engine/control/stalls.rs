@@ -8,7 +8,8 @@ impl<M: Memory> Engine<M> {
     /// Continues after a stall reported to [`Sink::postpone`]. The access is repeated and stalls
     /// again if its memory is still not present.
     ///
-    /// Receives, and memory named by a peer, need nothing: the peer repeats its request.
+    /// Stalls of receives and of memory named by a peer end by themselves: the peer repeats its
+    /// request.
     pub fn resume(&mut self, qpn: Qpn, stall: &Stall, now: Time, sink: &mut impl Sink) {
         self.objects.with(qpn.0, now, sink, |qp, _| match stall {
             Stall::Send { .. } | Stall::Response { .. } => qp.req.stalled = false,

@@ -94,7 +94,7 @@ impl Current {
 mod tests {
     use super::*;
 
-    /// A test sending 2 GiB would take too long. This function alone enforces the limit.
+    /// A test sending 2 GiB would take too long. Only `Taken::end` enforces the limit.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
         let taken = |received| Taken {

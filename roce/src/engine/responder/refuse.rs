@@ -25,7 +25,7 @@ pub(super) enum Refusal {
     ReceiveTooShort,
     /// The receive's elements name memory that may not be written.
     ReceiveForbidden,
-    /// The peer's key to invalidate cannot be invalidated. The message itself has arrived.
+    /// The key named by the peer cannot be invalidated. The message itself has arrived.
     NotInvalidated,
 }
 

@@ -70,7 +70,7 @@ pub struct Flow {
     pub dst_port: u16,
 }
 
-/// A flow prepared for computing ICRCs: the CRC state behind the IP and UDP header of an empty
+/// A flow prepared for computing ICRCs: the CRC state after the IP and UDP header of an empty
 /// packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icrc {

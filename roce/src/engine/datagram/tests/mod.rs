@@ -179,7 +179,7 @@ fn every_dropped_datagram_is_counted_by_its_reason() {
     (expected.total, expected.not_member) = (4, 1);
     assert_eq!(f.dropped(), expected);
 
-    // A member that drops the datagram is counted under the member's reason.
+    // A member that drops the datagram is counted under its own drop reason.
     f.host.engine.attach_mcast(f.qpn, group).unwrap();
     let wrong_group_key = Headers { deth: wrong_key.deth, ..to(MULTICAST_QPN) };
     f.host.arrive_from(&Arrival { local: group, ..arrival() }, &wrong_group_key, &[1; 4]);

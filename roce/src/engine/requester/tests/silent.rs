@@ -1,4 +1,4 @@
-//! Silent peers, and queue pairs connected to other peers beside them.
+//! Silent peers, alongside queue pairs connected to other peers.
 
 use super::*;
 
