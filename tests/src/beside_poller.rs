@@ -1,4 +1,4 @@
-//! The end of a queue pair beside a poller, `c-abi/tests/c/beside_poller.c`: the program resets and
+//! The end of a queue pair beside a poller, `tests/differential/beside_poller.c`: the program resets and
 //! destroys a queue pair while a poller has the lock of its completion queue.
 //!
 //! rdma-core's driver for rxe takes no such lock. libmlx5 does, so the program would hang on it.
@@ -12,7 +12,7 @@ use crate::tools::{self, Maker};
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "beside_poller",
-    source: include_str!("../../c-abi/tests/c/beside_poller.c"),
+    source: include_str!("../differential/beside_poller.c"),
     options: &["-libverbs"],
 };
 
