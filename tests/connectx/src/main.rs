@@ -110,7 +110,7 @@ fn run(args: &Args) -> io::Result<bool> {
     served.map(|()| kept)
 }
 
-/// Reports the broken rules and the notes. Returns whether there were no complaints.
+/// Reports the broken rules and the notes. Returns whether the run was free of complaints.
 fn report(fabric: &mut Fabric<MappedBus>, file: Option<File>) -> io::Result<bool> {
     let count = fabric.complaint_count();
     let notes = fabric.take_notes().into_iter().map(|note| format!("note: {note}"));

@@ -40,7 +40,7 @@ impl Unusable {
 /// Opens an event channel.
 ///
 /// # Errors
-/// There is no device, or the connection manager cannot be used.
+/// No device exists, or the connection manager cannot be used.
 pub fn open_event_channel() -> Result<EventChannel, Unusable> {
     let unusable = |errno, reasons| Err(Unusable { errno, reasons });
     match verbs::devices() {

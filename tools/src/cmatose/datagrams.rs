@@ -96,7 +96,7 @@ impl Datagrams {
     /// Posts the messages to the peer, with this queue pair's number as immediate data.
     ///
     /// # Errors
-    /// The queue rejects one, or there is no peer; the failure has been reported.
+    /// The queue rejects one, or the peer is unknown; the failure has been reported.
     pub fn post_sends(&mut self, load: Load, flags: SendFlags, console: &mut Console) -> Result {
         if self.message.is_none() {
             return Ok(());

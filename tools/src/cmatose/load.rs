@@ -61,8 +61,8 @@ impl Load {
         Ok(())
     }
 
-    /// Allocates the memory of the messages, behind a header of `header` bytes. Returns `None` if
-    /// there are no messages.
+    /// Allocates the memory of the messages, behind a header of `header` bytes. Returns `None`
+    /// without messages.
     ///
     /// # Errors
     /// There is not enough memory, or it cannot be registered; the failure has been reported.

@@ -371,7 +371,7 @@ impl Endpoint<Rts> {
     /// As [`Message::post_send`].
     ///
     /// # Panics
-    /// There is no queue pair with this index.
+    /// `index` is not below the number of queue pairs.
     #[inline]
     pub fn post_send(&mut self, index: usize) -> Result<(), PostError> {
         let to = match &self.peer {

@@ -27,7 +27,7 @@ impl Peer {
         Self::with(keeps.then_some(stream))
     }
 
-    /// Returns the peer of a client that sent "done", at which point C's client disconnects.
+    /// Returns the peer of a client that sent "done", where C's client disconnects.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
         Self::with(keeps.then_some(stream))

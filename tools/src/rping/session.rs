@@ -181,7 +181,7 @@ impl<'a> Session<'a> {
 
     /// Handles pending events, or waits until there is one.
     fn step(&mut self, timeout: Option<Duration>) -> Result<(), End> {
-        // Completions first: those of a finished ping precede the end of its connection.
+        // Completions first: a finished ping completes before its connection ends.
         if self.completes
             && let Some(objects) = &self.objects
         {

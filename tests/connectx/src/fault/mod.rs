@@ -118,7 +118,7 @@ impl Faults {
         self.holding.is_some_and(|events| events.contain(kind))
     }
 
-    /// Holds an event. Returns the oldest held event if there is no room.
+    /// Holds an event. If full, returns the oldest held event.
     #[must_use]
     pub(crate) fn hold(&mut self, event: HeldEvent) -> Option<HeldEvent> {
         self.held.push_back(event);

@@ -9,7 +9,7 @@
 //!   since a queue pair of its page was created;
 //! - addresses of data are compared, because the program has its data at fixed addresses; addresses
 //!   of queues and doorbell records are not;
-//! - a completion names a shared receive by the order in which the device took it, a tag by the
+//! - a completion names a shared receive by the order of the device's use, a tag by the
 //!   order of addition, and a queue by the order of creation;
 //! - bytes that the driver did not write are omitted: libmlx5 leaves stale values in the immediate
 //!   of requests without one, and in the context of a key that it invalidates.
@@ -128,7 +128,7 @@ struct Form {
     users: HashMap<(usize, u64), usize>,
     /// Number of created queues.
     created: usize,
-    /// Shared receives in the order in which the device took them, by their entries.
+    /// Shared receives in the order of the device's use, by their entries.
     receives: HashMap<(usize, u64), usize>,
     /// Number of shared receives taken by the device.
     taken: usize,
