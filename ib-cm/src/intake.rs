@@ -8,9 +8,10 @@
 //! A stranger's request costs the receiver far more than the sender: a connection, an event, an id.
 //! The receiver therefore empties its socket first, which is cheap, and then handles some of the
 //! requests. Source addresses take turns, one request at a time. When the intake is full, the
-//! source with the most requests loses its oldest one, so that a flood displaces itself. Senders
-//! repeat lost requests. Messages for existing connections do not wait, except behind a request of
-//! their source, because a peer's message that gives up a request must stay behind it.
+//! source with the most requests loses its oldest one, so that a flood displaces itself. Sources
+//! with equally many lose requests in turn. Senders repeat lost requests. Messages for existing
+//! connections do not wait, except behind a request of their source, because a peer's message that
+//! gives up a request must stay behind it.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};
@@ -56,10 +57,7 @@ impl Intake {
         if !is_request(mad) && self.waiting.count(&from.remote) == 0 {
             return false;
         }
-        if self.waiting.len() >= self.capacity
-            && let Some((greediest, _)) = self.waiting.greediest()
-        {
-            self.waiting.pop(&greediest);
+        if self.waiting.len() >= self.capacity && self.waiting.pop_greediest().is_some() {
             self.displaced += 1;
         }
         self.waiting.push(from.remote, (*from, *mad));
@@ -88,7 +86,7 @@ impl Intake {
 }
 
 /// Returns whether a datagram requests a connection or a service.
-fn is_request(bytes: &Mad) -> bool {
+pub fn is_request(bytes: &Mad) -> bool {
     mad::Packet::new_checked(bytes).is_ok_and(|header| {
         header.mgmt_class() == CLASS
             && header.method() == Method::SEND

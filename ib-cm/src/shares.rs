@@ -32,12 +32,20 @@ pub struct Shares<T> {
     by_count: BTreeSet<(usize, Gid)>,
     /// The source that had the last turn. The next one comes after it.
     last: Gid,
+    /// The source that was last taken from as the greediest.
+    last_greediest: Gid,
     len: usize,
 }
 
 impl<T> Default for Shares<T> {
     fn default() -> Self {
-        Self { sources: BTreeMap::new(), by_count: BTreeSet::new(), last: Gid::default(), len: 0 }
+        Self {
+            sources: BTreeMap::new(),
+            by_count: BTreeSet::new(),
+            last: Gid::default(),
+            last_greediest: Gid::default(),
+            len: 0,
+        }
     }
 }
 
@@ -95,6 +103,16 @@ impl<T> Shares<T> {
         let behind = self.sources.range((Excluded(self.last), Unbounded)).next();
         self.last = *behind.or_else(|| self.sources.first_key_value())?.0;
         self.change(self.last, VecDeque::pop_front)
+    }
+
+    /// Takes the oldest value of the source with the most. Of equal sources, the one behind that of
+    /// the last call: if the address decided, a flood could choose addresses that lose nothing.
+    pub fn pop_greediest(&mut self) -> Option<T> {
+        let (count, _) = *self.by_count.last()?;
+        let behind = self.by_count.range((Excluded((count, self.last_greediest)), Unbounded)).next();
+        let (_, source) = *behind.or_else(|| self.by_count.range((count, Gid::default())..).next())?;
+        self.last_greediest = source;
+        self.pop(&source)
     }
 
     /// Removes the first value of a source for which `is_it` returns true.
@@ -156,5 +174,19 @@ mod tests {
             [Some(1), Some(4), None]
         );
         assert!(shares.is_empty() && shares.greediest().is_none());
+    }
+
+    #[test]
+    fn equal_sources_lose_values_in_turn() {
+        let mut shares = Shares::default();
+        for source in [1, 2, 3] {
+            (0..3).for_each(|number| shares.push([source; 16], source * 10 + number));
+        }
+        let lost: Vec<_> = (0..7).filter_map(|_| shares.pop_greediest()).collect();
+        assert_eq!(lost, [10, 20, 30, 11, 21, 31, 12]);
+        // One that has more is before its turn.
+        (0..2).for_each(|number| shares.push(B, number));
+        assert_eq!((shares.count(&B), shares.pop_greediest()), (3, Some(22)));
+        assert_eq!(Shares::<u8>::default().pop_greediest(), None);
     }
 }

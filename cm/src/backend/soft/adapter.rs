@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
-use ib_cm::intake::Intake;
+use ib_cm::intake::{Intake, is_request};
 use ib_cm::time::Time;
 use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
 use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
@@ -156,19 +156,27 @@ impl Adapter {
         true
     }
 
-    /// Passes MADs that have arrived to the communication manager while the process exits. Returns
-    /// what [`send_at_exit`](Self::send_at_exit) does.
+    /// Passes MADs that have arrived to the communication manager while the process exits, except
+    /// requests, which strangers send without end and no program will read. Returns what
+    /// [`send_at_exit`](Self::send_at_exit) does.
     pub(super) fn receive_at_exit(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
-        // Strangers may send more meanwhile.
-        for _ in 0..ROUND {
+        let mut others = 0;
+        for _ in 0..RECEIVED {
+            if others == OTHERS {
+                break;
+            }
             let Some(received) = self.gsi.recv() else { break };
+            if is_request(&received.mad) {
+                continue;
+            }
             let from = Address {
                 qpn: received.from.qpn,
                 traffic_class: received.from.traffic_class,
                 ..Address::gsi(local, received.from.gid.0)
             };
             self.cm.input(now, &from, &received.mad);
+            others += 1;
         }
         self.send_at_exit()
     }
@@ -252,6 +260,25 @@ mod tests {
     #[test]
     fn a_flood_of_other_messages_is_handled_in_rounds() {
         is_handled_in_rounds(Message::from(rtu::Repr::default()), OTHERS);
+    }
+
+    #[test]
+    fn requests_of_strangers_keep_no_message_from_a_process_that_exits() {
+        let ((_keeps, port), (_keeps_too, stranger)) = (port(), port());
+        let mut adapter = Adapter::new(&port).unwrap();
+        let to = MadAddress::new(port.gid());
+        let stranger = stranger.take_gsi().unwrap();
+        let request = Message::from(req::Repr::default()).emit(1, 0);
+        let last = Message::from(rtu::Repr::default()).emit(1, 0);
+        for mad in [request; 2 * ROUND].iter().chain([&last]) {
+            while stranger.send(&to, mad).is_err() {}
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while adapter.cm.counters().received == 0 {
+            assert!(Instant::now() < deadline, "nothing was read");
+            adapter.receive_at_exit(Time(0));
+        }
+        assert_eq!(adapter.cm.counters().received, 1, "requests are read");
     }
 
     /// Sends messages of a stranger, of which a call handles `most`.

@@ -234,16 +234,12 @@ impl Passive {
         }
     }
 
-    /// Handles an event of a request's id. Returns the outcome that it is for one that waits, or
-    /// that the program has accepted.
+    /// Handles an event of a request's id. Returns the outcome that it is for one that the program
+    /// has accepted. A request that waits has no events: channels drop those of its id until it is
+    /// accepted.
     pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
         let key = event.id;
-        let Some(Pending { stage, .. }) = self.pending.get_mut(&key) else {
-            self.waits.get(&key)?;
-            let outcome = outcome(event)?;
-            self.end_wait(key);
-            return Some((key, outcome));
-        };
+        let Pending { stage, .. } = self.pending.get_mut(&key)?;
         let outcome = outcome(event)?;
         match stage {
             Stage::SettingUp(Some(Outcome::Failed(_))) => None,
