@@ -38,6 +38,27 @@
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
 //!
+//! # What libmlx5 has and this provider does not
+//!
+//! - **Completions of version 0**, as drivers before Linux 4.5 and old firmware write them:
+//!   `open_device` fails and names both. The tested kernels begin at 5.10, where every ConnectX-4
+//!   and later device has version 1.
+//! - **`IGNORE_OVERRUN`**: `create_cq` fails with `EOPNOTSUPP`. The device would overwrite an entry
+//!   while it is read. The completion could then name a request that has not ended, and the program
+//!   would get memory back that the device still writes.
+//! - **`source_qpn`**: `create_qp_ex` fails with `EOPNOTSUPP`. It is for IPoIB in user space, on
+//!   InfiniBand devices that offload IPoIB. libmlx5 posts to such a queue pair in a format of its
+//!   own, which no test here could judge: the model does not offer the offload.
+//! - **Reposting after a page fault** (vendor syndrome 0x93 of a shared receive queue): the receive
+//!   ends with `REM_ABORT_ERR`, [`vendor_err_text`] names the cause, and the program may post it
+//!   again. libmlx5 posts it again by itself, under a lock that each post takes as well; here
+//!   pollers and the thread that posts have no lock in common.
+//! - **Sends with invalidate on UC**: `post_send` refuses them. IBTA has no such packet (volume 1,
+//!   table 38).
+//! - **The state SQD**: the Linux driver has no transition to it, so that libmlx5 cannot enter it
+//!   either. The conformance cases that need it are skipped, also the one in which SQD takes reads
+//!   away from a responder.
+//!
 //! # Safety
 //! The implementation of [`Provider`] makes promises about the device, argued at the impl.
 //!

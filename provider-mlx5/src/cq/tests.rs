@@ -3,12 +3,14 @@ mod runs;
 use std::sync::Arc;
 
 use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue as _};
-use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_core::types::{
+    PostReason, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcFlags, WcOpcode, WcStatus,
+};
 
 use super::cqe::cqe_opcode;
 use super::shared::widen;
 use super::{Queues, Receives, vendor_err_text};
-use crate::paper::{PaperCqe, PaperQp, PaperShape, QP_NUM, USER_INDEX};
+use crate::paper::{PaperCqe, PaperQp, PaperShape, PaperSrq, QP_NUM, USER_INDEX};
 use crate::record::{Kind, RecvRecord, SendRecord};
 
 fn to_rts(qp: &mut PaperQp) {
@@ -264,6 +266,33 @@ fn the_vendors_syndrome_of_a_page_fault_has_a_text_and_others_have_none() {
     assert_eq!(wc.status, WcStatus::REM_OP_ERR);
     assert!(vendor_err_text(wc.vendor_err).is_some_and(|text| text.contains("page fault")));
     assert_eq!([0, 0x81, 0x193, u32::MAX].map(vendor_err_text), [None; 4]);
+}
+
+#[test]
+fn a_receive_of_a_shared_queue_whose_memory_was_absent_ends_and_can_be_posted_again() {
+    let mut srq = PaperSrq::new(2, 2);
+    let shape = PaperShape::default();
+    // SAFETY: the test has one thread.
+    let mut qp = unsafe { PaperQp::of_srq(shape, &srq) };
+    for state in [QpState::INIT, QpState::RTR] {
+        qp.move_to(state);
+    }
+    let post = |srq: &mut PaperSrq| {
+        // SAFETY: a paper device accesses no memory of work requests.
+        unsafe { srq.queue.post_recv(&[RecvWr { wr_id: 7, sge: &[] }]) }
+    };
+    for (opcode, syndromes, status) in [
+        (cqe_opcode::RESP_ERR, [0x93, 0x22], WcStatus::REM_ABORT_ERR),
+        (cqe_opcode::RESP_SEND, [0, 0], WcStatus::SUCCESS),
+    ] {
+        post(&mut srq).unwrap();
+        assert_eq!(post(&mut srq).unwrap_err().reason, PostReason::QueueFull);
+        let wqe_counter = srq.device.take().unwrap();
+        srq.device.complete(wqe_counter);
+        qp.write(PaperCqe { opcode, wqe_counter, syndromes, ..PaperCqe::default() });
+        let ended: Vec<_> = all(&mut qp).iter().map(|wc| (wc.wr_id, wc.status, wc.vendor_err)).collect();
+        assert_eq!(ended, [(7, status, syndromes[0].into())]);
+    }
 }
 
 #[test]

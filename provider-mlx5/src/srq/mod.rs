@@ -22,9 +22,6 @@
 //! pair that ends with completions which were not polled keeps their entries until its completion
 //! queue is polled, or dropped; libmlx5 frees them at once, under the locks of both queues.
 //!
-//! A receive for whose memory the device had to wait (on-demand paging) ends with an error, where
-//! libmlx5 posts it again.
-//!
 //! The file `control` has [`Srq`], the kernel's object, and `tags` the tag list of the kind TM.
 //!
 //! # Safety
