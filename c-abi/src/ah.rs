@@ -15,7 +15,7 @@ use crate::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::context::{Provided, device_ops, verbs};
 use crate::convert::ah_attr_from_c;
 use crate::errno::{code, not_null, not_null_or_null, pointer};
-use crate::object::Object;
+use crate::object::{Object, check_handle, public};
 use crate::pd;
 use crate::shared::Shared;
 
@@ -27,6 +27,9 @@ pub(crate) struct Ah<P: Provider> {
 }
 
 pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
+
+/// The public handle of every address handle: providers do not publish the kernel's number.
+const HANDLE: u32 = 0;
 
 /// # Safety
 /// As the exported functions.
@@ -40,16 +43,19 @@ impl<P: Provider> AhVerbs for Provided<P> {
         // SAFETY: the domain is live.
         let (parent, context) = unsafe { (pd::of::<P>(pd, "create_ah")?, (*pd).context) };
         let ah = self.context().create_ah(&parent.pd, attr)?;
-        Ok(AhObject::<P>::boxed(ibv_ah { context, pd, handle: 0 }, Ah { av: *ah.av(), ah: Shared::new(ah) }))
+        Ok(AhObject::<P>::boxed(
+            ibv_ah { context, pd, handle: HANDLE },
+            Ah { av: *ah.av(), ah: Shared::new(ah) },
+        ))
     }
 
     unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int {
+        const VERB: &str = "destroy_ah";
         // SAFETY: the address handle is live.
         code(unsafe {
             let inner: &Ah<P> = AhObject::<P>::inner(ah);
-            inner
-                .ah
-                .destroy("destroy_ah", |ah| ah.destroy())
+            check_handle(public(&raw const (*ah).handle), HANDLE, VERB)
+                .and_then(|()| inner.ah.destroy(VERB, |ah| ah.destroy()))
                 .map(|()| drop(Box::from_raw(ah.cast::<AhObject<P>>())))
         })
     }

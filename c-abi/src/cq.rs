@@ -262,7 +262,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
 
     unsafe fn modify_cq(&self, cq: *mut ibv_cq, attr: &ibv_modify_cq_attr) -> Result<(), Error> {
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
-            // librxe lacks this call, whatever the mask.
+            // librxe does not implement this call, so the mask makes no difference there.
             let is_rxe = self.context().provider_name() == "rxe";
             return Err(refused("modify_cq", if is_rxe { Errno::OPNOTSUPP } else { Errno::INVAL }));
         }
@@ -381,7 +381,7 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
 /// `cq` is a live queue of the provider.
 pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue is live.
-    code(unsafe { of::<P>(cq) }.req_notify(solicited_only != 0))
+    code(unsafe { checked::<P>(cq, "req_notify_cq") }.and_then(|cq| cq.req_notify(solicited_only != 0)))
 }
 
 /// `ibv_create_cq(3)`.

@@ -30,6 +30,8 @@ use crate::shared::{Loan, Shared};
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
     pub(crate) pd: P::Pd,
+    /// The address of the context that the domain was made with, which the public struct names too.
+    context: usize,
     /// Whether what is made in it is used by one thread at a time.
     pub(crate) is_single_threaded: bool,
     /// Of a parent domain: cloned by each queue pair and shared receive queue in it. Providers
@@ -42,15 +44,18 @@ impl<P: Provider> Destroy for Pd<P> {
         if self.users.as_ref().is_some_and(|users| Arc::strong_count(users) > 1) {
             return Err((self, refused("dealloc_pd", Errno::BUSY)));
         }
-        let Self { pd, is_single_threaded, users } = self;
-        pd.destroy().map_err(|(pd, error)| (Self { pd, is_single_threaded, users }, error))
+        let Self { pd, context, is_single_threaded, users } = self;
+        pd.destroy().map_err(|(pd, error)| (Self { pd, context, is_single_threaded, users }, error))
     }
 }
 
 pub(crate) type PdObject<P> = Object<ibv_pd, Shared<Pd<P>>>;
 type TdObject<P> = Object<ibv_td, Shared<<P as Provider>::Td>>;
 
-/// Returns the provider's protection domain.
+/// Returns the provider's protection domain, if the public struct has its own context and handle.
+///
+/// # Errors
+/// `ENOENT` for another context or handle: the kernel finds no domain there either.
 ///
 /// # Safety
 /// `pd` is a live domain of the provider.
@@ -62,6 +67,9 @@ pub(crate) unsafe fn of<'a, P: Provider>(
     unsafe {
         let inner = PdObject::<P>::lend(pd, verb)?;
         check_handle(public(&raw const (*pd).handle), inner.pd.handle(), verb)?;
+        if public(&raw const (*pd).context).addr() != inner.context {
+            return Err(refused(verb, Errno::NOENT));
+        }
         Ok(inner)
     }
 }
@@ -85,7 +93,9 @@ impl<P: Provider> PdVerbs for Provided<P> {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().alloc_pd()?;
         let c = ibv_pd { context, handle: pd.handle() };
-        Ok(PdObject::<P>::boxed(c, Shared::new(Pd { pd, is_single_threaded: false, users: None })))
+        let context = context.addr();
+        let inner = Pd { pd, context, is_single_threaded: false, users: None };
+        Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
     }
 
     unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> c_int {
@@ -103,7 +113,9 @@ impl<P: Provider> PdVerbs for Provided<P> {
     unsafe fn import_pd(&self, context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().import_pd(handle)?;
         let c = ibv_pd { context, handle: pd.handle() };
-        Ok(PdObject::<P>::boxed(c, Shared::new(Pd { pd, is_single_threaded: false, users: None })))
+        let context = context.addr();
+        let inner = Pd { pd, context, is_single_threaded: false, users: None };
+        Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
     }
 
     unsafe fn alloc_td(&self, context: *mut ibv_context) -> Result<*mut ibv_td, Error> {
@@ -146,8 +158,8 @@ impl<P: Provider> PdVerbs for Provided<P> {
         })?;
         let c = ibv_pd { context, handle: pd.handle() };
         let is_single_threaded = td.is_some();
-        let object =
-            PdObject::<P>::boxed(c, Shared::new(Pd { pd, is_single_threaded, users: Some(Arc::default()) }));
+        let inner = Pd { pd, context: context.addr(), is_single_threaded, users: Some(Arc::default()) };
+        let object = PdObject::<P>::boxed(c, Shared::new(inner));
         if let Some(callbacks) = callbacks {
             callbacks.pd.store(object, Ordering::Release);
         }

@@ -27,6 +27,20 @@
 		}                                                                                  \
 	} while (0)
 
+/* A domain belongs to the context that made it. */
+static void a_domain_of_another_context_is_not_found(struct ibv_context *context)
+{
+	struct ibv_context *other = ibv_open_device(context->device);
+	CHECK(other != NULL);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	CHECK(pd != NULL);
+	pd->context = other;
+	IS(ibv_dealloc_pd(pd), ENOENT);
+	pd->context = context;
+	IS(ibv_dealloc_pd(pd), 0);
+	IS(ibv_close_device(other), 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_context *context = open_device();
@@ -39,6 +53,9 @@ int main(int argc, char **argv)
 		CHECK(srq != NULL);
 		struct ibv_mw *mw = ibv_alloc_mw(side.pd, IBV_MW_TYPE_1);
 		CHECK(mw != NULL);
+		struct ibv_ah_attr path = own_path(context);
+		struct ibv_ah *ah = ibv_create_ah(side.pd, &path);
+		CHECK(ah != NULL);
 
 		IS_NULL_WITH_ANOTHER_HANDLE(side.pd, ibv_create_qp(side.pd, &init));
 		IS_NULL_WITH_ANOTHER_HANDLE(side.pd, ibv_create_srq(side.pd, &srq_init));
@@ -52,17 +69,21 @@ int main(int argc, char **argv)
 		FAILS_WITH_ANOTHER_HANDLE(side.qp, ibv_query_qp(side.qp, &attr, IBV_QP_STATE, &init));
 		FAILS_WITH_ANOTHER_HANDLE(side.qp, ibv_destroy_qp(side.qp));
 		FAILS_WITH_ANOTHER_HANDLE(side.cq, ibv_resize_cq(side.cq, 300));
+		FAILS_WITH_ANOTHER_HANDLE(side.cq, ibv_req_notify_cq(side.cq, 0));
 		FAILS_WITH_ANOTHER_HANDLE(side.cq, ibv_destroy_cq(side.cq));
 		FAILS_WITH_ANOTHER_HANDLE(srq, ibv_query_srq(srq, &srq_init.attr));
 		FAILS_WITH_ANOTHER_HANDLE(srq, ibv_modify_srq(srq, &srq_init.attr, IBV_SRQ_LIMIT));
 		FAILS_WITH_ANOTHER_HANDLE(srq, ibv_destroy_srq(srq));
 		FAILS_WITH_ANOTHER_HANDLE(side.mr, ibv_dereg_mr(side.mr));
 		FAILS_WITH_ANOTHER_HANDLE(mw, ibv_dealloc_mw(mw));
+		FAILS_WITH_ANOTHER_HANDLE(ah, ibv_destroy_ah(ah));
 		FAILS_WITH_ANOTHER_HANDLE(side.pd, ibv_dealloc_pd(side.pd));
+		a_domain_of_another_context_is_not_found(context);
 
 		/* All are as they were. */
 		to_init(side.qp);
 		connect_qp(side.qp, side.qp->qp_num);
+		IS(ibv_destroy_ah(ah), 0);
 		IS(ibv_dealloc_mw(mw), 0);
 		IS(ibv_destroy_srq(srq), 0);
 		destroy_side(&side);
