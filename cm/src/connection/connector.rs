@@ -210,7 +210,10 @@ impl Connector<'_> {
         let is_reached =
             |address: &SocketAddr| self.source.is_none_or(|source| source.is_ipv4() == address.is_ipv4());
         let addresses: Vec<_> = addresses.into_iter().filter(is_reached).collect();
-        if addresses.is_empty() { Err(super::no_address()) } else { Ok(addresses) }
+        match self.source {
+            Some(source) if addresses.is_empty() => Err(super::no_address_for(source.ip())),
+            _ => Ok(addresses),
+        }
     }
 
     /// Makes the id of an attempt, and begins to resolve the address.
@@ -265,4 +268,19 @@ fn next_event(channel: &EventChannel, deadline: Option<Instant>) -> Result<Optio
 /// Returns the error of an inconsistency between the states and their driver.
 fn internal(reason: &str) -> Error {
     Error::new("connect", "", Errno::IO).because(Cause::Other { reason: reason.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_of_the_other_family_is_named_instead_of_the_destination_alone() {
+        let source = Some("[2001:db8::5]:0".parse().unwrap());
+        let error = Connector { source, ..Connector::default() }.connect("192.0.2.1:7471").unwrap_err();
+        assert_eq!(error.step, ConnectStep::Lookup);
+        let text = "getaddrinfo: the destination has no IPv6 address, and the source 2001:db8::5 reaches no other \
+                    (ENOENT)";
+        assert_eq!(error.to_string(), text);
+    }
 }

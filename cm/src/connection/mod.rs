@@ -41,7 +41,7 @@ mod passive;
 mod resources;
 mod wait;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use verbs::state::{Errored, Rts};
@@ -131,6 +131,13 @@ impl<T> Connection<T> {
 fn lookup(name: impl ToAddresses) -> Result<Vec<SocketAddr>> {
     let addresses = name.to_addresses()?;
     if addresses.is_empty() { Err(no_address()) } else { Ok(addresses) }
+}
+
+/// Returns the error for a source that no address of the destination can be reached from.
+fn no_address_for(source: IpAddr) -> Error {
+    let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
+    let reason = format!("the destination has no {family} address, and the source {source} reaches no other");
+    Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason: reason.into() })
 }
 
 fn no_address() -> Error {

@@ -128,6 +128,11 @@ impl<P: Provider> Qp<Reset, P> {
     ) -> Result<Self> {
         const VERB: &str = "create_qp";
         let registry = pd.context().registry();
+        if init.qp_type == QpType::XRC_RECV {
+            let reason = "an XRC target belongs to an XRC domain: create it by Xrcd::create_target";
+            let cause = Cause::Other { reason: reason.into() };
+            return Err(registry.error(VERB, Errno::INVAL).because(cause));
+        }
         let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
         let srq = init.srq.as_ref().map(|srq| srq.core(registry)).transpose()?;
         let table = init.rss.as_ref().map(|rss| rss.open(registry, VERB)).transpose()?;

@@ -275,6 +275,15 @@ fn connect_names_the_steps_of_a_type_that_it_does_not_connect() {
 }
 
 #[test]
+fn an_xrc_target_in_a_protection_domain_names_the_call_that_creates_it() {
+    let s = Setup::new();
+    let error = s.pd.create_qp(&QpInit::new(QpType::XRC_RECV, &s.cq)).unwrap_err();
+    let text =
+        "create_qp on {}: an XRC target belongs to an XRC domain: create it by Xrcd::create_target (EINVAL)";
+    assert_eq!(error.to_string(), s.of_device(text));
+}
+
+#[test]
 fn a_file_that_is_no_device_is_not_imported_and_gets_no_advice_about_soft_devices() {
     let file = std::fs::File::open("/dev/null").unwrap();
     let error = verbs::import_device(file.into()).unwrap_err();

@@ -31,7 +31,8 @@ pub struct Misc {
 /// Finds the device of a kind, such as `rdma_cm`.
 ///
 /// # Errors
-/// `ENOENT` if the kernel has no such device (its module is not loaded), or hides it.
+/// - `ENOENT` if the kernel has no such device (its module is not loaded), or hides it.
+/// - `EMFILE`, `ENFILE` or `EACCES` if the file of sysfs cannot be opened.
 pub fn misc(kind: &str) -> Result<Misc, Errno> {
     let roots = Roots::system();
     match NetlinkSocket::open() {
@@ -46,7 +47,7 @@ pub fn misc(kind: &str) -> Result<Misc, Errno> {
 /// As [`misc`].
 #[doc(hidden)]
 pub fn misc_at(roots: &Roots, netlink: Option<&mut dyn Wire>, kind: &str) -> Result<Misc, Errno> {
-    netlink.and_then(|wire| by_netlink(wire, kind)).or_else(|| by_sysfs(roots, kind)).ok_or(Errno::NOENT)
+    netlink.and_then(|wire| by_netlink(wire, kind)).map_or_else(|| by_sysfs(roots, kind), Ok)
 }
 
 fn by_netlink(wire: &mut dyn Wire, kind: &str) -> Option<Misc> {
@@ -55,9 +56,10 @@ fn by_netlink(wire: &mut dyn Wire, kind: &str) -> Option<Misc> {
     Some(Misc { dev, name: path_component(&reported.name?)?, abi_version })
 }
 
-fn by_sysfs(roots: &Roots, kind: &str) -> Option<Misc> {
-    let directory = roots.sysfs.join("class/misc").join(path_component(kind.as_bytes())?);
-    let dev = DevNum::from_sysfs(str::from_utf8(&sysfs::read(&directory.join("dev")).ok()?).ok()?)?;
-    let abi_version = sysfs::read_number(&directory.join("abi_version"))?;
-    Some(Misc { dev, name: kind.to_owned(), abi_version })
+fn by_sysfs(roots: &Roots, kind: &str) -> Result<Misc, Errno> {
+    let directory = roots.sysfs.join("class/misc").join(path_component(kind.as_bytes()).ok_or(Errno::NOENT)?);
+    let content = sysfs::read(&directory.join("dev"))?;
+    let dev = str::from_utf8(&content).ok().and_then(DevNum::from_sysfs).ok_or(Errno::NOENT)?;
+    let abi_version = sysfs::read_number(&directory.join("abi_version")).ok_or(Errno::NOENT)?;
+    Ok(Misc { dev, name: kind.to_owned(), abi_version })
 }

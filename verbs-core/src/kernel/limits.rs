@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, DeviceCapFlags, QpAttr, QpAttrMask,
-    QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, DeviceCapFlags, Gid, QpAttr,
+    QpAttrMask, QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
 };
 use crate::{Cause, Errno, Error, explain, transition};
 
@@ -66,7 +66,14 @@ impl KernelContext {
                     return error.because(Cause::Access { access: lacking });
                 }
                 let Ok(attr) = self.query_device() else { return error };
-                limit(error, "length", length, 0, attr.max_mr_size)
+                let error = limit(error, "length", length, 0, attr.max_mr_size);
+                // The device has the right, and not for this memory.
+                if error.cause == Cause::Unknown && access.contains(AccessFlags::FLUSH_PERSISTENT) {
+                    let reason =
+                        "FLUSH_PERSISTENT is a right to persistent memory, and this memory is not".into();
+                    return error.because(Cause::Other { reason });
+                }
+                error
             }
             Errno::OPNOTSUPP => {
                 let access = access - EVERY_DEVICE - AccessFlags::OPTIONAL_RANGE;
@@ -285,6 +292,9 @@ impl KernelContext {
         let port_num = attr.port_num;
         let cause = match attr.grh {
             Some(grh) => match self.query_gid_entry(port_num, grh.sgid_index) {
+                Ok(Some(entry)) if is_of_another_family(entry.gid, grh.dgid) => {
+                    Cause::Unreachable { from: entry.gid, to: grh.dgid }
+                }
                 Ok(Some(_)) => Cause::Unknown,
                 Ok(None) => Cause::Gid { port_num, index: grh.sgid_index, table_len: 0 },
                 Err(gid) => gid.cause,
@@ -303,9 +313,16 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel could not reach the destination of a path.
+/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT`: it waited for
+/// the destination's Ethernet address.
 fn is_unreachable(error: &Error) -> bool {
-    error.cause == Cause::Unknown && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH)
+    error.cause == Cause::Unknown
+        && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT)
+}
+
+/// Returns whether one address is an IPv4 address and the other is not.
+fn is_of_another_family(from: Gid, to: Gid) -> bool {
+    from.address().is_ipv4() != to.address().is_ipv4()
 }
 
 /// The access rights that every driver accepts, without a capability flag.

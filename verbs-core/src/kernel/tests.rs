@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
+use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use zerocopy::IntoBytes;
 
@@ -13,7 +13,7 @@ use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
 use crate::channel::{DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, DmahAttr, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, DmahAttr, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap,
     QpInitAttr, QpState, QpType,
 };
 use crate::{Cause, Errno, Error};
@@ -219,6 +219,39 @@ fn a_path_without_a_grh_on_an_ethernet_port_is_named() {
     assert_eq!(error.to_string(), format!("modify_qp on rxe0: {text}"));
     let error = context.explain_path(invalid("create_ah"), &attr.ah_attr);
     assert_eq!(error.to_string(), format!("create_ah on rxe0: {text}"));
+}
+
+#[test]
+fn a_destination_that_the_kernel_did_not_reach_is_named_beside_the_source() {
+    for (errno, dgid, text) in [
+        (Errno::TIMEDOUT, "::ffff:10.9.9.77", "10.9.9.77 is not reached from 10.9.9.1: there is no route"),
+        (Errno::NETUNREACH, "::ffff:192.0.2.1", "192.0.2.1 is not reached from 10.9.9.1: there is no route"),
+        (
+            Errno::INVAL,
+            "2001:db8::9",
+            "2001:db8::9 is not reached from 10.9.9.1, which is of another address family",
+        ),
+    ] {
+        let dgid = dgid.parse().unwrap();
+        let path = AhAttr {
+            port_num: 1,
+            grh: Some(GlobalRoute { dgid, ..GlobalRoute::default() }),
+            ..AhAttr::default()
+        };
+        let own: Gid = "::ffff:10.9.9.1".parse().unwrap();
+        let entry = || {
+            let mut entry = IbUverbsGidEntry { port_num: 1, gid_type: 2, ..Default::default() };
+            entry.gid.as_mut_bytes().copy_from_slice(&own.0);
+            Expect::anything(Reply::outputs([entry.as_bytes()]))
+        };
+        let (context, scripted) = context(0);
+        scripted.expect([entry(), entry()]);
+        let error = context.explain_path(Error::new("create_ah", "rxe0", errno), &path);
+        assert!(error.to_string().starts_with(&format!("create_ah on rxe0: {text}")), "{error}");
+        let (failed, attr) = (Error::new("modify_qp", "rxe0", errno), to_rtr(path));
+        let error = context.explain_modify_qp(failed, QpType::RC, QpState::INIT, &attr, TO_RTR);
+        assert!(error.to_string().starts_with(&format!("modify_qp on rxe0: {text}")), "{error}");
+    }
 }
 
 #[test]

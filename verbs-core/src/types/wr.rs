@@ -545,6 +545,10 @@ impl fmt::Display for PostReason {
                 "the device is not there: it is the parent's if this process was forked after it was opened, and gone \
                  otherwise; open it again",
             ),
+            Self::Doorbell(Errno::ACCESS) => f.write_str(
+                "the doorbell failed: this process was forked after the device was opened, or has changed its rights \
+                 since: open it again (EACCES)",
+            ),
             Self::Doorbell(errno) => write!(f, "the doorbell failed: {errno}"),
         }
     }
@@ -618,6 +622,11 @@ mod tests {
         let text = PostReason::Doorbell(Errno::NODEV).to_string();
         assert!(text.contains("forked") && text.contains("gone"), "{text}");
         assert_eq!(PostReason::Doorbell(Errno::IO).to_string(), "the doorbell failed: EIO");
+        let text = PostReason::Doorbell(Errno::ACCESS).to_string();
+        assert!(
+            text.contains("forked") && text.contains("open it again") && text.ends_with("(EACCES)"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -49,3 +49,11 @@ fn a_kernel_without_a_connection_manager_has_no_such_file() {
     files.write("sys/class/misc/rdma_cm/dev", "10:125:3\n");
     assert_eq!(misc_at(&files.roots, None, "rdma_cm"), Err(Errno::NOENT));
 }
+
+#[test]
+fn a_file_of_sysfs_that_cannot_be_opened_is_not_reported_as_missing() {
+    let files = Files::none();
+    files.write("sys/class/misc/plain", "");
+    // The path leads through a file, which is the errno that needs neither rights nor limits.
+    assert_eq!(misc_at(&files.roots, None, "plain"), Err(Errno::NOTDIR));
+}
