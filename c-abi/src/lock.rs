@@ -382,7 +382,7 @@ mod tests {
         lock.until_waiting(1);
         // SAFETY: the lock was taken above.
         unsafe { lock.unlock() };
-        // The poller, with its next poll, whatever the scheduling.
+        // However the threads are scheduled, the poller's next poll comes second.
         lock.with(|order| order.push("polls")).unwrap();
         waiting.join().unwrap().unwrap();
         assert_eq!(lock.with(|order| order.clone()).unwrap(), ["waits", "polls"]);

@@ -2,11 +2,11 @@
 //! in rdma-core.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). These two are called by the C library's alternative names
-//! for them.
+//! (`c-abi/image/src/cancellation.rs`). It leaves these two because they are called by other names,
+//! `__read` and `__poll`.
 //!
-//! A cancelled thread does not run the destructors of its active calls. So a wait holds no lock,
-//! and any value that must end with the thread is [kept](keeping) by the thread in the meantime.
+//! Cancelling a thread does not run the destructors of its active calls. Therefore a wait holds no
+//! lock, and the thread [keeps](keeping) each value that must be dropped when it ends.
 //!
 //! # Safety
 //! The functions are `read(2)` and `poll(2)`. They unwind if the thread is cancelled.

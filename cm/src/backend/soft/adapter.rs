@@ -38,7 +38,8 @@ pub(super) struct Adapter {
     pub(super) users: usize,
     /// An interface had the address when the adapter was made.
     pub(super) has_address: bool,
-    /// The end of an adapter without users whose connections are being released.
+    /// The time at which an adapter without users ends, although peers have not confirmed the
+    /// release of its connections.
     pub(super) ends_at: Option<Time>,
     /// The time at which their requests for release are sent again.
     pub(super) repeats_at: Option<Time>,
