@@ -22,8 +22,8 @@ use crate::support::{
 use crate::users;
 
 /// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
-/// one with a port: `listen` and `local` (without, on any), `connect`, `vanish`, `exit`,
-/// `occupied`, `squat`, `leave`, `move`.
+/// one with a port: `listen`, `local` and `third` (without, on any), `connect`, `vanish`,
+/// `exit`, `occupied`, `squat`, `haunt`, `leave`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -83,7 +83,9 @@ fn a_part() {
     match (role, port) {
         (Some("listen"), port) => listen((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into()),
         (Some("local"), port) => listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into()),
-        (Some("squat"), Some(port)) => users::squat(port),
+        (Some("third"), port) => listen((users::THIRD, port.unwrap_or(0)).into()),
+        (Some("squat"), Some(port)) => users::squat(port, words.next().is_some()),
+        (Some("haunt"), Some(port)) => users::haunt(port),
         (Some("leave"), Some(port)) => leave(port),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),

@@ -1,9 +1,9 @@
 //! Names of listeners taken by another user of the machine, without this library's checks.
 
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::ChildStdout;
 
@@ -14,8 +14,11 @@ use rdmacm::{EventChannel, EventKind, PortSpace};
 use crate::process::{Process, command_on, line, send};
 use crate::support::{Host, next, resolved};
 
-/// Addresses of this machine; the third belongs to no device.
-const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 3, 2, 1)];
+/// An address of this machine that belongs to no device.
+pub(crate) const THIRD: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
+
+/// Addresses of this machine.
+const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, THIRD];
 
 /// Returns [`ADDRESSES`], and one of an interface to the network if this machine has any.
 fn addresses() -> Vec<Ipv4Addr> {
@@ -32,15 +35,24 @@ fn with_outer(names: &str) -> String {
     outer.iter().fold(names.to_owned(), |names, ip| format!("{names} {ip}"))
 }
 
+/// Returns the name of a listener.
+fn name(ip: Ipv4Addr, port: u16) -> String {
+    format!("verbs-soft/cm/2/{:x}/{port}/{ip}", PortSpace::TCP.0)
+}
+
+fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
+    UnixAddress::from_abstract_name(name).unwrap()
+}
+
 /// A process that a test starts, not a test itself: takes all free names of a port, and replies
-/// that nothing listens.
-pub(crate) fn squat(port: u16) {
-    let mut taken = Vec::new();
+/// that nothing listens. It may also claim to have devices at these addresses.
+pub(crate) fn squat(port: u16, has_devices: bool) {
+    let (mut taken, mut devices) = (Vec::new(), Vec::new());
     for ip in addresses() {
-        let name = format!("verbs-soft/cm/2/{:x}/{port}/{ip}", PortSpace::TCP.0);
-        let Ok(name) = UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()) else {
-            continue;
-        };
+        let Ok(name) = UnixListener::bind_addr(&unix(name(ip, port))) else { continue };
+        if has_devices {
+            devices.extend(UnixListener::bind_addr(&unix(format!("verbs-soft/cm/2/device/{ip}"))));
+        }
         taken.push(ip.to_string());
         std::thread::spawn(move || {
             for client in name.incoming() {
@@ -52,9 +64,28 @@ pub(crate) fn squat(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
+/// A process that a test starts, not a test itself: asks a listener for its token, and takes the
+/// token's name when the listener has ended.
+pub(crate) fn haunt(port: u16) {
+    let listener = name(Ipv4Addr::LOCALHOST, port);
+    let mut answer = Vec::new();
+    UnixStream::connect_addr(&unix(&listener)).unwrap().read_to_end(&mut answer).unwrap();
+    let token = u64::from_ne_bytes(*answer.last_chunk().unwrap());
+    println!("\nknows");
+    io::stdin().read_line(&mut String::new()).unwrap();
+    let _taken = UnixDatagram::bind_addr(&unix(format!("{listener}/{token:016x}"))).unwrap();
+    println!("\nhaunts");
+    io::stdin().read_line(&mut String::new()).unwrap();
+}
+
 /// Starts a part as a user.
 fn start_as(user: u32, part: &str) -> (Process, BufReader<ChildStdout>) {
-    let mut command = command_on("auto", part);
+    start_as_on(user, "auto", part)
+}
+
+/// Starts a part as a user, with a device on an address.
+fn start_as_on(user: u32, device: &str, part: &str) -> (Process, BufReader<ChildStdout>) {
+    let mut command = command_on(device, part);
     let mut process = command.uid(user).gid(user).spawn().expect("this program starts as another user");
     let output = process.stdout.take().unwrap();
     (Process(process), BufReader::new(output))
@@ -80,18 +111,24 @@ fn may_be_others(test: &str) -> bool {
 /// Connects to a service that a user runs while another one holds all names of its port that are
 /// free.
 #[track_caller]
-fn connect_beside(service: (u32, &str), squatter: u32, taken: &str, to: Ipv4Addr) {
-    let (mut process, mut output) = start_as(service.0, service.1);
+fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str, to: Ipv4Addr) {
+    let (process, mut output) = start_as_on(service.0, service.1, service.2);
     let port = line(&mut output, "listening ").parse().unwrap();
-    let (_squatter, mut its_output) = start_as(squatter, &format!("squat {port}"));
+    let (_squatter, mut its_output) = start_as(squatter.0, &format!("squat {port} {}", squatter.1));
     assert_eq!(line(&mut its_output, "squats"), taken);
+    be_served(process, output, (to, port));
+}
+
+/// Connects to a service, which ends with the connection.
+#[track_caller]
+fn be_served(mut service: Process, mut output: BufReader<ChildStdout>, to: (Ipv4Addr, u16)) {
     let channel = EventChannel::new().unwrap();
-    let id = resolved(&channel, PortSpace::TCP, (to, port));
+    let id = resolved(&channel, PortSpace::TCP, to);
     let _objects = send(&channel, &id);
     line(&mut output, "received");
     id.disconnect().unwrap();
     assert!(matches!(next(&channel).kind, EventKind::Disconnected));
-    assert!(process.0.wait().unwrap().success());
+    assert!(service.0.wait().unwrap().success());
 }
 
 #[test]
@@ -102,7 +139,7 @@ fn another_user_takes_no_client_of_a_listener_on_all_addresses() {
     let _host = Host::new();
     for (service, squatter) in [(0, 1000), (1000, 1001)] {
         for to in addresses() {
-            connect_beside((service, "listen"), squatter, &with_outer("127.3.2.1"), to);
+            connect_beside((service, "auto", "listen"), (squatter, ""), &with_outer("127.3.2.1"), to);
         }
     }
 }
@@ -115,7 +152,7 @@ fn another_user_takes_no_client_of_a_listener_on_the_loopback_address() {
     let _host = Host::new();
     for (service, squatter) in [(0, 1000), (1000, 1001)] {
         let taken = with_outer("0.0.0.0 127.3.2.1");
-        connect_beside((service, "local"), squatter, &taken, Ipv4Addr::LOCALHOST);
+        connect_beside((service, "auto", "local"), (squatter, ""), &taken, Ipv4Addr::LOCALHOST);
     }
 }
 
@@ -128,4 +165,91 @@ fn a_port_of_one_user_is_in_use_for_another() {
     let port = line(&mut output, "listening ");
     let (mut second, _output) = start_as(1001, &format!("occupied {port}"));
     assert!(second.0.wait().unwrap().success());
+}
+
+/// Returns the address of a device of another process, for one of the tests.
+fn named(number: u8) -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 90 + number, high, low).to_string()
+}
+
+#[test]
+fn another_user_takes_no_client_of_a_listener_on_all_addresses_with_a_named_device() {
+    const TEST: &str =
+        "users::another_user_takes_no_client_of_a_listener_on_all_addresses_with_a_named_device";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let (_host, named) = (Host::new(), named(1));
+    for (service, squatter) in [(0, 1000), (1000, 1001)] {
+        for to in ADDRESSES {
+            let service = (service, named.as_str(), "listen");
+            connect_beside(service, (squatter, ""), &with_outer("127.3.2.1"), to);
+        }
+    }
+}
+
+#[test]
+fn another_user_with_a_device_takes_no_client_of_a_listener_of_root_on_all_addresses() {
+    const TEST: &str =
+        "users::another_user_with_a_device_takes_no_client_of_a_listener_of_root_on_all_addresses";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let (_host, named) = (Host::new(), named(2));
+    for device in ["auto", &named] {
+        for to in addresses() {
+            let service = (0, device, "listen");
+            connect_beside(service, (1000, "devices"), &with_outer("127.3.2.1"), to);
+        }
+    }
+}
+
+#[test]
+fn a_loopback_port_of_one_user_is_in_use_for_all_addresses_of_another() {
+    if !may_be_others("users::a_loopback_port_of_one_user_is_in_use_for_all_addresses_of_another") {
+        return;
+    }
+    let (_service, mut output) = start_as(1000, "local");
+    let port = line(&mut output, "listening ");
+    for user in [0, 1001] {
+        let (mut second, _output) = start_as_on(user, &named(3), &format!("occupied {port}"));
+        assert!(second.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_listener_of_root_comes_before_one_of_another_user_that_has_answered_before() {
+    const TEST: &str = "users::a_listener_of_root_comes_before_one_of_another_user_that_has_answered_before";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let _host = Host::new();
+    let (_other, mut its_output) = start_as(1000, "third");
+    let port = line(&mut its_output, "listening ").parse().unwrap();
+    let channel = EventChannel::new().unwrap();
+    let _known = resolved(&channel, PortSpace::TCP, (THIRD, port));
+    let (service, mut output) = start_as(0, &format!("listen {port}"));
+    line(&mut output, "listening");
+    be_served(service, output, (THIRD, port));
+}
+
+#[test]
+fn a_listener_that_starts_again_has_its_clients_though_another_user_has_its_last_token() {
+    const TEST: &str =
+        "users::a_listener_that_starts_again_has_its_clients_though_another_user_has_its_last_token";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let _host = Host::new();
+    let (first, mut output) = start_as(0, "listen");
+    let port: u16 = line(&mut output, "listening ").parse().unwrap();
+    let (mut haunts, mut its_output) = start_as(1000, &format!("haunt {port}"));
+    line(&mut its_output, "knows");
+    be_served(first, output, (Ipv4Addr::LOCALHOST, port));
+    haunts.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    line(&mut its_output, "haunts");
+    let (second, mut output) = start_as(0, &format!("listen {port}"));
+    line(&mut output, "listening");
+    be_served(second, output, (Ipv4Addr::LOCALHOST, port));
 }

@@ -7,8 +7,10 @@
 //!      └─► connect to the name ─► Pending ─► finish ─► keep
 //! ```
 //!
-//! Looking at a name is one `connect(2)` of a socket that is kept for it. A listener on the address
-//! itself comes before one on all addresses, whatever was known before: its name is tried first.
+//! Looking at a listener is one `send(2)` by a socket that is kept for it. A listener on the
+//! address itself comes before one on all addresses, whatever was known before: its name is tried
+//! first. One of another user is compared again each time, because another listener may now be on
+//! all addresses.
 //!
 //! # One question for all
 //! While a listener is asked, further resolutions wait for the same answer
@@ -18,21 +20,18 @@
 //!
 //! # Whose name
 //! Any user may bind a name. The name of a running listener cannot be taken, and a listener on all
-//! addresses also holds that of the loopback address. For the other addresses of 127.0.0.0/8, and
-//! those of devices, the client compares users (`Answers::is_preferred`).
+//! addresses also holds that of the loopback address, unless a process has its device there. For
+//! the other addresses of 127.0.0.0/8, and those of devices, the client compares users
+//! (`Answers::is_preferred`).
 //!
 //! | listener on the address | and one on all | chosen |
 //! |---|---|---|
 //! | of root or the client's user | any | the first |
 //! | of another user | none, or of the same user | the first |
-//! | of another user, at its device | of root or the client's user, on named devices | the first |
 //! | of another user | of root or the client's user | the second |
 //! | of another user, at its device | of a third user | the first |
-//! | of another user, at a loopback address | of a third user, on named devices | the first |
+//! | of another user, at a loopback address | of a third user, without that name | the first |
 //! | of another user | of a third user | the second |
-//!
-//! A named device has an address given by `VERBS_SOFT` or the program. A device by name has another
-//! address, which its clients have to ask for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +44,7 @@ use verbs_core::Errno;
 use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, device_name, is_reached, name, name_at, stream};
+use super::rendezvous::{Token, Watch, device_name, is_reached, name, name_at, stream};
 use super::resolve::{
     Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
@@ -54,8 +53,8 @@ use super::resolve::{
 #[derive(Debug, Default)]
 pub struct Answers {
     /// The answers by the listeners' names.
-    known: BTreeMap<String, Answer>,
-    /// The socket that looks at tokens' names.
+    known: BTreeMap<String, Known>,
+    /// The socket that looks at the names of devices.
     looking: Option<UnixDatagram>,
     /// A socket whose last name had no listener.
     asking: Option<OwnedFd>,
@@ -94,6 +93,15 @@ enum Seen {
     Asked(Lookup),
     Shared(Question),
     Nobody,
+}
+
+/// An answer that is kept while its listener exists.
+#[derive(Debug)]
+struct Known {
+    answer: Answer,
+    owner: Owner,
+    /// `None` in a process that was short of files: it looks at the token's name.
+    watch: Option<Watch>,
 }
 
 /// The answer of a listener.
@@ -165,12 +173,16 @@ impl Answers {
     /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
     /// devices.
     pub fn keep(&mut self, lookup: Lookup) -> bool {
-        let Some((name, answer)) = lookup.into_answer() else { return false };
+        let Some((name, answer, owner)) = lookup.into_answer() else { return false };
         let has_devices = !answer.addresses.is_empty();
+        let watch = match Watch::new(answer.token, &name) {
+            Ok(None) => return has_devices,
+            watch => watch.ok().flatten(),
+        };
         if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&name) {
             self.known.pop_first();
         }
-        self.known.insert(name, answer);
+        self.known.insert(name, Known { answer, owner, watch });
         has_devices
     }
 
@@ -225,33 +237,31 @@ impl Answers {
         for of in names_of(ip) {
             let name =
                 if of == ip { name_at(space, destination) } else { name(space, of, destination.port()) };
-            if let Some(answer) = self.known(&name) {
-                return Ok(Seen::Known(answer));
-            }
-            if self.unhurried.contains_key(&name) {
-                match self.unhurried_answer(&name) {
-                    Some(answer) => return Ok(Seen::Known(answer)),
-                    None if self.unhurried.contains_key(&name) => return Ok(Seen::AtDevice),
-                    // It has ended, and another one may listen.
-                    None => {}
+            self.collect(&name);
+            let seen = match (self.known(&name), self.unhurried.get(&name)) {
+                (Some((answer, owner)), _) => Some((Seen::Known(answer), owner)),
+                (None, Some(lookup)) => lookup.owner().map(|owner| (Seen::AtDevice, owner)),
+                // It is not known, or has ended, and another one may listen.
+                (None, None) => None,
+            };
+            if let Some((seen, owner)) = seen {
+                if of == ip && !self.is_preferred(space, owner, destination)? {
+                    continue;
                 }
+                return Ok(seen);
             }
             if self.asked.get(&name).is_some_and(|question| question.strong_count() > 0) {
                 return Ok(Seen::Shared(Question(name)));
             }
             let Some(stream) = self.ask(&name)? else { continue };
-            let mut is_at_device = false;
-            if of == ip {
-                let owner = Owner::of(&stream)?;
-                is_at_device = self.has_process_device(owner, destination);
-                if !self.is_preferred(space, owner, destination, is_at_device)? {
-                    continue;
-                }
+            let owner = Owner::of(&stream)?;
+            if of == ip && !self.is_preferred(space, owner, destination)? {
+                continue;
             }
-            let lookup = Lookup::new(stream, name.clone(), source, destination);
+            let lookup = Lookup::new(stream, owner, name.clone(), source, destination);
             self.asked.retain(|_, question| question.strong_count() > 0);
             self.asked.insert(name.clone(), lookup.shared());
-            if is_at_device && self.unhurried.len() < MAX_KNOWN {
+            if of == ip && self.has_room() && self.has_process_device(owner, destination) {
                 self.unhurried.insert(name, lookup);
                 return Ok(Seen::AtDevice);
             }
@@ -260,16 +270,25 @@ impl Answers {
         Ok(Seen::Nobody)
     }
 
-    /// Returns an answer that no resolution waits for, if it has arrived, and keeps it. The
-    /// question of a listener that has ended is dropped.
-    fn unhurried_answer(&mut self, name: &str) -> Option<Answer> {
-        let lookup = self.unhurried.get_mut(name)?;
-        if matches!(lookup.finish(), Ok(None)) {
-            return None;
+    /// Keeps the answer to a question that no resolution waits for, if it has arrived. The question
+    /// of a listener that has ended is dropped.
+    fn collect(&mut self, name: &str) {
+        let Some(lookup) = self.unhurried.get_mut(name) else { return };
+        if !matches!(lookup.finish(), Ok(None))
+            && let Some(lookup) = self.unhurried.remove(name)
+        {
+            self.keep(lookup);
         }
-        let lookup = self.unhurried.remove(name)?;
-        self.keep(lookup);
-        self.known(name)
+    }
+
+    /// Returns whether another question fits that no resolution waits for. If there are too many,
+    /// the answers that have arrived are kept.
+    fn has_room(&mut self) -> bool {
+        if self.unhurried.len() >= MAX_KNOWN {
+            let names: Vec<_> = self.unhurried.keys().cloned().collect();
+            names.iter().for_each(|name| self.collect(name));
+        }
+        self.unhurried.len() < MAX_KNOWN
     }
 
     /// Returns whether the process of a listener has the device at the destination.
@@ -287,13 +306,7 @@ impl Answers {
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    fn is_preferred(
-        &mut self,
-        space: u16,
-        listener: Owner,
-        destination: SocketAddr,
-        is_at_device: bool,
-    ) -> Result<bool, Errno> {
+    fn is_preferred(&mut self, space: u16, listener: Owner, destination: SocketAddr) -> Result<bool, Errno> {
         if listener.is_trusted() {
             return Ok(true);
         }
@@ -302,15 +315,16 @@ impl Answers {
         if of_all.is_user_of(listener) {
             return Ok(true);
         }
-        // A listener on all addresses that clients find only by name holds this name, too.
+        if of_all.is_trusted() {
+            return Ok(false);
+        }
+        if self.has_process_device(listener, destination) {
+            return Ok(true);
+        }
+        // A listener on all addresses holds this name, too. Elsewhere, a listener on the address
+        // itself has the device there.
         let of_loopback = self.owner(&name(space, loopback_of(ip), port))?;
-        let is_by_name = of_loopback.is_some_and(|owner| owner.is_user_of(of_all));
-        Ok(if of_all.is_trusted() {
-            is_at_device && !is_by_name
-        } else {
-            // Elsewhere, a listener on the address itself has the device there.
-            is_at_device || !is_by_name && ip.is_loopback()
-        })
+        Ok(ip.is_loopback() && !of_loopback.is_some_and(|owner| owner.is_user_of(of_all)))
     }
 
     /// Returns the owner of a name, if a process has it.
@@ -327,18 +341,19 @@ impl Answers {
         self.exists(&process.name, process.token)
     }
 
-    /// Returns what the listener with a name has answered, if it still exists.
-    fn known(&mut self, name: &str) -> Option<Answer> {
-        let answer = self.known.get(name)?.clone();
-        if self.exists(name, answer.token) {
-            return Some(answer);
+    /// Returns what the listener with a name has answered, and its owner, if it still exists.
+    fn known(&mut self, name: &str) -> Option<(Answer, Owner)> {
+        let Known { answer, owner, watch } = self.known.get(name)?;
+        let (seen, token) = ((answer.clone(), *owner), answer.token);
+        let exists = watch.as_ref().map(Watch::exists).unwrap_or_else(|| self.exists(name, token));
+        if !exists {
+            self.known.remove(name);
         }
-        self.known.remove(name);
-        None
+        exists.then_some(seen)
     }
 
-    /// Returns whether the listener with a name and a token exists, or whether nothing can be seen
-    /// of it: a process that is short of files keeps to what it knows.
+    /// Returns whether the name of a token exists, or whether nothing can be seen of it: a process
+    /// that is short of files keeps to what it knows.
     fn exists(&mut self, name: &str, token: Token) -> bool {
         let socket = match self.looking.take() {
             Some(socket) => socket,

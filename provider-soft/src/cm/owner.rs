@@ -1,6 +1,7 @@
 //! [`Owner`]: the process behind a name, as the kernel knows it.
 
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
@@ -27,7 +28,7 @@ impl Owner {
     /// Returns whether it is root, or this process's user: both could end this process as well.
     pub(super) fn is_trusted(self) -> bool {
         let own = geteuid().as_raw();
-        self.uid == 0 || self.uid == own && own != NOBODY
+        self.uid == 0 || self.uid == own && own != nobody()
     }
 
     /// Returns whether two names certainly belong to the same process.
@@ -37,12 +38,24 @@ impl Owner {
 
     /// Returns whether two names belong to the same user.
     pub(super) fn is_user_of(self, other: Self) -> bool {
-        self.uid == other.uid && self.uid != NOBODY
+        self.uid == other.uid && self.uid != nobody()
     }
 }
 
-/// The number of all users without one in a user namespace (`overflowuid`).
-const NOBODY: u32 = 65534;
+/// Returns the number that stands for all users without one in this user namespace.
+///
+/// # References
+/// `proc_sys_kernel(5)` (`overflowuid`)
+fn nobody() -> u32 {
+    static NOBODY: OnceLock<u32> = OnceLock::new();
+    *NOBODY.get_or_init(|| {
+        let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+        said.ok().and_then(|number| number.trim().parse().ok()).unwrap_or(OVERFLOW_UID)
+    })
+}
+
+/// The kernel's default of that number (`DEFAULT_OVERFLOWUID`), where it cannot be read.
+const OVERFLOW_UID: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -53,8 +66,8 @@ mod tests {
         let own = geteuid().as_raw();
         let owner = |pid, uid| Owner { pid, uid };
         assert!(owner(7, 0).is_trusted() && owner(0, own).is_trusted());
-        assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, NOBODY).is_trusted());
-        assert!(owner(7, 5).is_user_of(owner(8, 5)) && !owner(7, NOBODY).is_user_of(owner(7, NOBODY)));
+        assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, nobody()).is_trusted());
+        assert!(owner(7, 5).is_user_of(owner(8, 5)) && !owner(7, nobody()).is_user_of(owner(7, nobody())));
         assert!(owner(7, 5).is_process_of(owner(7, 5)) && !owner(7, 5).is_process_of(owner(8, 5)));
         assert!(!owner(0, 5).is_process_of(owner(0, 5)), "of another PID namespace");
     }

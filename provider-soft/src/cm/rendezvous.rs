@@ -11,23 +11,26 @@
 //!   client:    connect to \0verbs-soft/cm/2/106/7174/127.0.0.1, then to the one above
 //!              read the addresses of the listener's devices: their number as a byte, then GIDs,
 //!              then the token
-//!              later: connect a datagram socket to the token's name
+//!              connect a datagram socket to the token's name
+//!              later: send by it; the error says whether the listener's is still open
 //! ```
 //!
-//! The token, 64 random bits, is that of one listener. While its name exists, the answer holds: a
-//! client asks each listener once ([`Answers`](super::Answers)), and then looks at the name, which
-//! costs the listener nothing. The token's name has the listener's in it: the token of a listener
-//! under another name, which any client may have learned, says nothing about this one.
+//! The token, 64 random bits, is that of one listener. While the socket with its name exists, the
+//! answer holds: a client asks each listener once ([`Answers`](super::Answers)), connects a
+//! datagram socket to the token's, and looks at it by sending, which fails and costs the listener
+//! nothing. The token's name has the listener's in it: the token of a listener under another name,
+//! which any client may have learned, says nothing about this one.
 //!
-//! Any process of the namespace can take a name, as it can take a TCP port; also a token's, once
-//! its listener has ended, for clients that know the answer. Clients use only addresses of this
-//! machine from an answer, and connect to them with the checks of the protocol.
+//! Any process of the namespace can take a name, as it can take a TCP port. A token's is worth
+//! nothing once its listener has ended, because the sockets of clients stay with the listener's.
+//! Clients use only addresses of this machine from an answer, and connect to them with the checks
+//! of the protocol.
 //!
 //! # References
 //! `unix(7)` (abstract socket addresses)
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
@@ -35,6 +38,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
 use verbs_core::Errno;
 
+use super::owner::Owner;
 use super::port::Port;
 use super::resolve::{loopback_of, unspecified_of};
 use crate::io::address::gid_of;
@@ -95,10 +99,25 @@ impl Listening {
     /// already has its own name. Otherwise any user of the machine could take it, and would get the
     /// clients of the address.
     ///
+    /// Returns `None` if the name belongs to root, to this process's user or to a process with a
+    /// device at the loopback address, and clients of this listener need no name, because its
+    /// `ports` were requested by number.
+    ///
     /// # Errors
-    /// As [`bind`](Self::bind), `EADDRINUSE` in each case.
-    pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Self, Errno> {
-        Self::take(name_at(space, address), Token::draw()?, ports)
+    /// As [`bind`](Self::bind), `EADDRINUSE` in all other cases.
+    pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
+        let name = name_at(space, address);
+        match Self::take(name.clone(), Token::draw()?, ports) {
+            Err(Errno::ADDRINUSE) if ports.iter().all(|port| !port.is_auto()) => {
+                let device = device_name(address.ip(), 0);
+                let [holder, device] = [owner(&name)?, owner(&device)?];
+                let is_rightful = holder.is_none_or(|holder| {
+                    holder.is_trusted() || device.is_some_and(|device| device.is_process_of(holder))
+                });
+                if is_rightful { Ok(None) } else { Err(Errno::ADDRINUSE) }
+            }
+            taken => taken.map(Some),
+        }
     }
 
     /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
@@ -180,6 +199,16 @@ fn exists(name: String) -> Result<bool, Errno> {
     }
 }
 
+/// Returns the process that has a name.
+///
+/// # Errors
+/// `EAGAIN`: thousands of clients wait for its answer; any other errno of `socket(2)`, notably
+/// `EMFILE`.
+fn owner(name: &str) -> Result<Option<Owner>, Errno> {
+    let stream = stream()?;
+    is_reached(&stream, name)?.then(|| Owner::of(&stream)).transpose()
+}
+
 /// Returns a socket of a client.
 ///
 /// # Errors
@@ -205,6 +234,8 @@ pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
 /// Returns an answer, and the socket with its token's name, while which exists the answer is true.
 fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
+    // A datagram for it fails as long as it is open, and otherwise: `Watch` tells these apart.
+    alive.shutdown(Shutdown::Read).map_err(errno)?;
     let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
     Ok((alive, answer_of(addresses, token).into()))
 }
@@ -248,6 +279,33 @@ impl Token {
     fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
         UnixAddress::from_abstract_name(format!("{listener}/{number:016x}"))
+    }
+}
+
+/// The socket with a token's name, which a client keeps in view.
+///
+/// Looking at the name again would not be enough: another process may take the name when its
+/// listener has ended. A connected socket stays with the socket that had the name, whose end it
+/// shows.
+#[derive(Debug)]
+pub(super) struct Watch(UnixDatagram);
+
+impl Watch {
+    /// Finds the socket that has a token's name now. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// Any errno of `socket(2)`, notably `EMFILE`.
+    pub(super) fn new(token: Token, listener: &str) -> Result<Option<Self>, Errno> {
+        let socket = UnixDatagram::unbound().map_err(errno)?;
+        Ok(token.is_seen(listener, &socket).then_some(Self(socket)))
+    }
+
+    /// Returns whether the socket still exists.
+    pub(super) fn exists(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        // `EPIPE` says that it receives nothing.
+        let said = send(self.0.as_raw_fd(), &[], flags);
+        !matches!(said, Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOTCONN))
     }
 }
 

@@ -24,6 +24,7 @@ use verbs_core::types::Mtu;
 use verbs_core::{Errno, neighbour};
 
 use super::answers::{Answer, Answers};
+use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{MAX_ADDRESSES, Token};
 use crate::io::address::address_of;
@@ -86,6 +87,7 @@ enum To {
 #[derive(Debug)]
 struct Listener {
     stream: UnixStream,
+    owner: Owner,
     name: String,
     answer: Vec<u8>,
     source: Option<IpAddr>,
@@ -116,12 +118,13 @@ pub fn resolve(space: u16, source: Option<IpAddr>, destination: SocketAddr) -> R
 impl Lookup {
     pub(super) fn new(
         stream: UnixStream,
+        owner: Owner,
         name: String,
         source: Option<IpAddr>,
         destination: SocketAddr,
     ) -> Self {
         let (answer, shared) = (Vec::new(), Arc::new(()));
-        Self(To::Listener(Listener { stream, name, answer, source, destination, shared }))
+        Self(To::Listener(Listener { stream, owner, name, answer, source, destination, shared }))
     }
 
     /// Asks for the next hop of a route to another machine. Returns `None` if there is nothing to
@@ -145,10 +148,18 @@ impl Lookup {
         }
     }
 
-    /// Returns the name that was asked and the answer, if there is one.
-    pub(super) fn into_answer(self) -> Option<(String, Answer)> {
+    /// Returns the name that was asked, the answer, if there is one, and its owner.
+    pub(super) fn into_answer(self) -> Option<(String, Answer, Owner)> {
         let To::Listener(listener) = self.0 else { return None };
-        Some((listener.name, parse(&listener.answer)?))
+        Some((listener.name, parse(&listener.answer)?, listener.owner))
+    }
+
+    /// Returns the owner of the listener that is asked.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        match &self.0 {
+            To::Listener(listener) => Some(listener.owner),
+            To::Neighbour(..) => None,
+        }
     }
 
     /// Returns the question to a listener. The next hop of a route has none.

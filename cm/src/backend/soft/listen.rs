@@ -116,21 +116,26 @@ impl State {
             !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| its == address))
         };
         names.retain(|(address, _)| is_new(address));
-        // If clients find it only by name, no other user may hold the name of the loopback address.
-        let is_by_name = is_any && ports.iter().any(Port::is_auto);
-        let loopback = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_by_name);
-        let loopback: Vec<_> = loopback
-            .map(|any| SocketAddr::new(loopback_of(any.ip()), any.port()))
-            .filter(|address| is_new(address) && !names.iter().any(|(its, _)| its == address))
+        // No other user may hold the name of the loopback address.
+        let unspecified = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_any);
+        let loopback: Vec<_> = unspecified
+            .map(|any| (any, SocketAddr::new(loopback_of(any.ip()), any.port())))
+            .filter(|(_, address)| is_new(address) && !names.iter().any(|(its, _)| its == address))
             .collect();
         for (address, ports) in names {
             if let Some(name) = Listening::bind(space.0, address, ports)? {
                 self.keep_name(key, address, name)?;
             }
         }
-        for address in loopback {
-            let name = Listening::bind_loopback(space.0, address, ports)?;
-            self.keep_name(key, address, name)?;
+        for (any, address) in loopback {
+            // Of two listeners on all addresses, the first has both names.
+            let listener = self.id(key)?.listener.as_ref();
+            if !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| *its == any)) {
+                continue;
+            }
+            if let Some(name) = Listening::bind_loopback(space.0, address, ports)? {
+                self.keep_name(key, address, name)?;
+            }
         }
         Ok(())
     }
@@ -176,11 +181,10 @@ impl State {
         let (Some(listener), Some(local)) = (&mut id.listener, local) else { return };
         let ports: Vec<_> = ports.iter().filter(|port| is_of(port, local, af_only)).cloned().collect();
         let mut gone = Vec::new();
-        let is_by_name = ports.iter().any(Port::is_auto);
         listener.names.retain(|(address, number)| {
             let ip = address.ip();
             let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
-            let is_of_all = ip.is_unspecified() || is_by_name && ip == loopback_of(ip) && own.is_none();
+            let is_of_all = ip.is_unspecified() || ip == loopback_of(ip) && own.is_none();
             if is_of_all && let Some(name) = self.names.get_mut(number) {
                 // Without a descriptor it answers as before.
                 let _ = name.set_ports(&ports);
