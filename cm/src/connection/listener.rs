@@ -59,7 +59,9 @@ pub struct ListenerInit {
     pub backlog: u32,
     /// The number of requests that the program has taken, and whose connections are not established
     /// yet; at least 1. Further ones wait until there is a place, as many as the backlog and for as
-    /// long as [`establish_timeout`](Self::establish_timeout); the listener rejects what is beyond.
+    /// long as [`establish_timeout`](Self::establish_timeout). Those beyond fail here with
+    /// `EAGAIN`. On soft devices their peers get no reply and send them again; the kernel rejects
+    /// them.
     /// By default, as many as take half of the files that the process may open
     /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
     ///
@@ -461,6 +463,8 @@ impl<T> Listener<T> {
                         }
                         Place::None => {
                             drop(state);
+                            // Under a flood, a client of a greedy address comes in later.
+                            request.id.forget();
                             Some(too_many(&request.id))
                         }
                     }

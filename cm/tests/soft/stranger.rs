@@ -320,6 +320,50 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
 }
 
 #[test]
+fn a_request_beyond_all_places_of_a_listener_has_no_answer_and_may_come_again() {
+    let [host, other] = [(); 2].map(|()| Host::new());
+    let init = ListenerInit { max_pending: 1, backlog: 4, ..ListenerInit::default() };
+    let listener = Listener::bind_with(host.at(0), &init, |request| {
+        let end = End::of(&request.id);
+        request.id.accept(end.qp(&request.id), &ConnParam::default())?;
+        Ok(Some(end))
+    })
+    .unwrap();
+    let (stranger, to) = (gsi(&other), listener.local_addr());
+    let ask = |number| {
+        let request =
+            req::Repr { local_comm_id: number, local_qpn: number, ..request_of(&other, to, Mtu::B1024) };
+        // A full queue drops requests as a network does.
+        let _ = stranger.send(&MadAddress::new(to.ip().into()), &Message::from(request).emit(1, 0));
+    };
+    std::thread::scope(|scope| {
+        let fails = scope.spawn(|| listener.next_incoming(PATIENCE).unwrap());
+        let mut number = 1000;
+        while !fails.is_finished() {
+            ask(number);
+            number += 1;
+            std::thread::yield_now();
+        }
+        let Some(Incoming::Failed { error, .. }) = fails.join().unwrap() else { panic!("no places left") };
+        assert_eq!(error.errno, Errno::AGAIN, "{error}");
+    });
+    // The reply to this one is the last.
+    let request =
+        req::Repr { service_id: ServiceId::ip(WireSpace::TCP, 1), ..request_of(&other, to, Mtu::B1024) };
+    while stranger.send(&MadAddress::new(to.ip().into()), &Message::from(request).emit(1, 0)).is_err() {}
+    loop {
+        match receive(&stranger) {
+            Message::Rep(_) => {}
+            Message::Rej(rejected) => {
+                assert_eq!((rejected.reason, rejected.remote_comm_id), (Reason::INVALID_SERVICE_ID, 7));
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_client_of_a_datagram_service_is_heard_beside_requests_of_another_address() {
     let [host, other, third] = [(); 3].map(|()| Host::new());
     let server = Server::on(host.at(0), PortSpace::UDP, 4);
