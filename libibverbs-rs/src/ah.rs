@@ -1,4 +1,4 @@
-//! [`Ah`]: the path of datagrams, including the path back to the sender of one.
+//! [`Ah`]: the path of datagrams, including the path back to a sender.
 
 use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
@@ -9,15 +9,14 @@ use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 use crate::{Context, Pd};
 
-/// An address handle: the resolved path to a peer. A work request copies the parts that it needs.
+/// An address handle: the resolved path to a peer. A work request copies the parts it needs.
 ///
-/// Keep it until the completions of the datagrams sent with it were polled. Some devices use it
-/// until then, and fail the send once it is destroyed.
+/// Keep it until the datagrams sent with it have completed: some devices use it until then and fail
+/// the send if it is destroyed.
 ///
-/// On Ethernet, the kernel or the provider looks up the MAC address of the next hop while it
-/// creates the address handle, by routes and neighbours. C's providers that build address vectors
-/// in user memory need `ibv_resolve_eth_l2_from_gid` for that; this library has no such provider,
-/// and programs never need the MAC address.
+/// On Ethernet, the kernel or the provider resolves the MAC address of the next hop when it creates
+/// the address handle. Some providers in C build address vectors in user memory and need
+/// `ibv_resolve_eth_l2_from_gid`; this library has none, so programs never need the MAC address.
 ///
 /// # References
 /// `ibv_create_ah(3)`
@@ -33,7 +32,7 @@ impl<P: Provider> Ah<P> {
         Self { handle: KernelHandle::new(raw, pd) }
     }
 
-    /// Returns the address vector that a work request carries.
+    /// Returns the address vector carried by work requests.
     pub fn av(&self) -> &Av {
         self.handle.get().av()
     }
@@ -48,11 +47,12 @@ impl<P: Provider> Ah<P> {
         self.handle.get()
     }
 
-    /// Destroys it. Dropping does the same, and leaks a handle that the kernel refuses to destroy.
+    /// Destroys the handle. Dropping does the same and leaks a handle the kernel refuses to
+    /// destroy.
     ///
     /// # Errors
-    /// The handle, and any errno that the kernel returns; notably `EBUSY` while the device still
-    /// sends datagrams that use it.
+    /// The handle, and any errno the kernel returns; notably `EBUSY` while the device still sends
+    /// datagrams with it.
     ///
     /// # References
     /// `ibv_destroy_ah(3)`
@@ -63,18 +63,17 @@ impl<P: Provider> Ah<P> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Returns the path back to the sender of a datagram that arrived at `port_num`.
+    /// Returns the path back to the sender of a datagram received at `port_num`.
     ///
-    /// `wc` is the completion of its receive, `received` the memory of the receive, whose first
-    /// bytes hold the GRH. On InfiniBand a datagram may have no GRH: `received` is ignored where
-    /// the completion lacks [`WcFlags::GRH`].
+    /// `wc` is the completion of its receive. `received` is the receive's memory, which starts with
+    /// the GRH. On InfiniBand a datagram may have no GRH: `received` is ignored if the completion
+    /// lacks [`WcFlags::GRH`].
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than
-    ///   [`Grh::LEN`](crate::Grh::LEN) bytes, or bytes that
-    ///   hold no header.
-    /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) for a datagram whose
-    ///   destination is no GID of the port, such as a multicast group.
+    ///   [`Grh::LEN`](crate::Grh::LEN) bytes or an invalid header.
+    /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) if the datagram's destination
+    ///   is not a GID of the port, such as a multicast group.
     /// - As [`gid_table`](Self::gid_table).
     ///
     /// # References

@@ -1,4 +1,4 @@
-//! [`Buf`]: registered memory that this process owns and posts to queues.
+//! [`Buf`]: registered memory, owned by this process and posted to queues.
 //!
 //! ```text
 //!       alloc_buf, register                post_send_buf, post_recv_buf
@@ -11,12 +11,12 @@
 //!
 //! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner
 //! of a `Buf` is the only code that reads or writes its bytes. While the device may access them,
-//! the `Buf` is inside a table in flight, a [`FrozenBuf`] or an [`Exposed`](crate::Exposed), and
-//! these do not give it out.
+//! the `Buf` is inside a table in flight, a [`FrozenBuf`] or an [`Exposed`](crate::Exposed), where
+//! no code can reach it.
 //!
 //! # Safety
-//! The unsafe code here registers memory and makes slices of it, which the invariant above
-//! justifies. Numbers in brackets are those of the contract of [`Provider`].
+//! The unsafe code here registers memory and makes slices of it, justified by the invariant above.
+//! Numbers in brackets refer to the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -40,12 +40,12 @@ use crate::registry::{Child, Registry};
 use crate::stable::StableMemory;
 use crate::{FrozenBuf, HandleError};
 
-/// Registered memory that this process owns: a piece of an allocation, or all of it.
+/// Registered memory owned by this process: all or a piece of an allocation.
 ///
 /// The device may read and write it while it is in flight; peers cannot access it. Made by
-/// [`Pd::alloc_buf`], or from memory of the program by [`Pd::register`].
+/// [`Pd::alloc_buf`], or by [`Pd::register`] from the program's memory.
 ///
-/// A queue owns what was posted to it, so that nothing else reads or writes it meanwhile:
+/// A queue owns posted memory, so no other code reads or writes it meanwhile:
 ///
 /// ```compile_fail,E0382
 /// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, mut buf: verbs::Buf) {
@@ -66,7 +66,7 @@ struct Region {
     lkey: u32,
     pd: PdId,
     devices: Arc<Registry>,
-    /// Set if the device, and the owner of a piece, may write the memory.
+    /// Set if the device and the owner of a piece may write the memory.
     is_writable: bool,
     registration: Box<dyn Registration>,
 }
@@ -78,10 +78,10 @@ unsafe impl Send for Region {}
 // SAFETY: as above; shared access to a region reads only its numbers.
 unsafe impl Sync for Region {}
 
-/// A provider's memory region and its memory. The trait hides the provider, so that all tables in
-/// flight have one type.
+/// A provider's memory region and its memory. The trait hides the provider, so all tables in flight
+/// have one type.
 trait Registration: Send {
-    /// Deregisters the region, and returns the memory.
+    /// Deregisters the region and returns the memory.
     #[allow(clippy::type_complexity)]
     fn deregister(self: Box<Self>) -> Result<Box<dyn Any + Send>, (Box<dyn Registration>, Error)>;
 
@@ -92,7 +92,7 @@ trait Registration: Send {
     fn memory_name(&self) -> &'static str;
 }
 
-/// Memory, and a share of the protection domain that it is registered in.
+/// Memory and a share of its protection domain.
 struct Registered<M> {
     // Released first, while the memory is mapped.
     _excluded: Excluded,
@@ -204,15 +204,15 @@ impl Buf {
         self.start().as_ptr().expose_provenance() as u64
     }
 
-    /// Returns the key for work requests of this process. It covers the whole allocation.
+    /// Returns the key for work requests of this process. The key covers the whole allocation.
     pub fn lkey(&self) -> u32 {
         self.region.lkey
     }
 
-    /// Splits the piece in two: this one keeps the bytes before `at`, and the returned one has
-    /// those from `at` on.
+    /// Splits the piece in two: this one keeps the bytes before `at`, the returned one starts at
+    /// `at`.
     ///
-    /// Both belong to the same registration, and can be in different queues at the same time.
+    /// Both share a registration and can be in different queues at the same time.
     ///
     /// # Panics
     /// If `at` lies beyond the end.
@@ -237,29 +237,29 @@ impl Buf {
         Ok(())
     }
 
-    /// Makes the memory read-only and cheap to clone, so that it can be sent to many peers at once.
+    /// Makes the memory read-only and cheap to clone, for sending to many peers at once.
     pub fn freeze(self) -> FrozenBuf {
         FrozenBuf::new(self)
     }
 
     /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks
-    /// memory that the kernel refuses to deregister.
+    /// memory the kernel refuses to deregister.
     ///
     /// # Errors
     /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "ibv_free_buf")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
         self.deregister().map(drop)
     }
 
-    /// Deregisters memory that was [registered](Pd::register), and returns it.
+    /// Deregisters memory [registered](Pd::register) in place and returns it.
     ///
     /// # Errors
     /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live;
-    /// `EINVAL` with [`Cause::Other`] if the memory is not of the type `M`; any other errno that
-    /// the kernel returns.
+    /// `EINVAL` with [`Cause::Other`] if the memory is not of the type `M`; any other errno the
+    /// kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
@@ -279,7 +279,7 @@ impl Buf {
         Ok(*memory.downcast().expect("the type was just compared"))
     }
 
-    /// Deregisters the region, and returns the memory.
+    /// Deregisters the region and returns the memory.
     fn deregister(self) -> Result<Box<dyn Any + Send>, HandleError<Self>> {
         let Self { region, offset, len } = self;
         let region = match Arc::try_unwrap(region) {
@@ -316,7 +316,7 @@ impl Buf {
     }
 }
 
-/// Zeroed pages that this library allocated.
+/// Zeroed pages allocated by this library.
 struct Allocated {
     map: MmapMut,
     len: usize,

@@ -1,12 +1,12 @@
-//! [`CompChannel`]: the file at which completion queues signal new completions.
+//! [`CompChannel`]: the file through which completion queues signal new completions.
 //!
 //! In C, an event is a pointer to its queue, so destroying a completion queue waits until the
 //! program has acknowledged all its events. Here an event is an id that becomes stale: the kernel
-//! discards a queue's unread events when it destroys the queue, and an event that was read before
-//! names no queue any more. So there is nothing to acknowledge.
+//! discards a queue's unread events when it destroys the queue, and events read before that name no
+//! queue any more. There is nothing to acknowledge.
 //!
-//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None` when there is no
-//! event, [`wait`](CompChannel::wait) waits for one.
+//! The file never blocks: [`next_event`](CompChannel::next_event) returns `None` if there is no
+//! event, and [`wait`](CompChannel::wait) waits for one.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,13 +23,12 @@ use verbs_core::{Cause, Errno, Result};
 use crate::registry::{Child, CqId, Registry};
 use crate::{Context, HandleError};
 
-/// A file at which completion queues signal new completions, after
-/// [`Cq::req_notify`](crate::Cq::req_notify) armed them. One channel serves any number of queues of
-/// its device.
+/// A file through which armed completion queues ([`Cq::req_notify`](crate::Cq::req_notify)) signal
+/// new completions. One channel serves any number of queues of its device.
 ///
-/// A queue raises one event for each time that it is armed. A loop that misses no completion arms
-/// the queue first and polls it until it is empty afterwards ([`Cq::arm`](crate::Cq::arm) does
-/// both), then waits for an event, and does the same with the queue that the event names:
+/// A queue raises one event each time it is armed. To miss no completion, arm the queue first and
+/// then poll it until it is empty ([`Cq::arm`](crate::Cq::arm) does both). Then wait for an event
+/// and repeat this for the queue it names:
 #[cfg_attr(feature = "soft", doc = "```")]
 #[cfg_attr(not(feature = "soft"), doc = "```ignore")]
 /// use std::collections::HashMap;
@@ -106,10 +105,10 @@ impl CompChannel {
         Ok(Self { inner: Arc::new(Inner { file, registry, _context: context }) })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits; [`wait`](Self::wait)
-    /// does.
+    /// Returns the next event; `None` if there is none now. It never waits, unlike
+    /// [`wait`](Self::wait).
     ///
-    /// Events of destroyed queues are skipped. Several threads may call it at the same time; each
+    /// Events of destroyed queues are skipped. Several threads may call this at the same time; each
     /// event goes to one of them.
     ///
     /// # Errors
@@ -129,8 +128,8 @@ impl CompChannel {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout`, or without limit if that is `None`. Returns
-    /// `None` after the timeout.
+    /// Waits for the next event, without limit if `timeout` is `None`. Returns `None` after the
+    /// timeout.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
@@ -139,7 +138,8 @@ impl CompChannel {
         wait(&self.inner.file, timeout, "get_cq_event", &self.inner.registry, || self.next_event())
     }
 
-    /// Closes the channel, if no completion queue uses it. Dropping closes it with its last queue.
+    /// Closes the channel if no completion queue uses it. A dropped channel is closed with its last
+    /// queue.
     ///
     /// # Errors
     /// The channel, and `EBUSY` with [`Cause::InUse`] while completion queues use it.
@@ -224,8 +224,8 @@ pub(crate) fn wait<T>(
         let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
         match ppoll(&mut fds, left.map(TimeSpec::from_duration), None) {
             Ok(0) if left.is_some_and(|left| left.is_zero()) => return Ok(None),
-            // The file of a removed device. Reading it is `EIO` since Linux 6.4, but `EAGAIN` on
-            // older kernels without that fix, so that this loop would spin.
+            // The file of a removed device. Reading it returns `EIO` since Linux 6.4 but `EAGAIN`
+            // on older kernels, where this loop would spin.
             Ok(_) if fds[0].revents().is_some_and(|ready| ready == PollFlags::POLLERR) => {
                 // An event may have arrived between the last look and the removal.
                 let event = next()?;
@@ -252,7 +252,7 @@ mod tests {
 
     use super::*;
 
-    /// The end of a pipe that `ppoll` reports with `POLLERR` alone, as the file of a removed
+    /// The end of a pipe, reported by `ppoll` with `POLLERR` alone like the file of a removed
     /// device.
     fn broken() -> File {
         let (reader, writer) = pipe().unwrap();

@@ -1,4 +1,4 @@
-//! [`Context`]: an open device, its queries, and the objects that are made from it.
+//! [`Context`]: an open device, its queries, and the objects made from it.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -37,8 +37,8 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(Box<P::Context>),
-    /// The context behind an erased one, made by `downcast`: clones and children of that one live
-    /// on.
+    /// The context behind an erased one, made by `downcast`; the erased one's clones and children
+    /// live on.
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
@@ -84,8 +84,8 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the meaning of the [`vendor_err`](crate::Wc::vendor_err) of a failed completion of
-    /// this device; `None` for a number whose meaning is not public, which most are. The
-    /// [`status`](crate::Wc::status) has the kind of the failure in any case.
+    /// this device; `None` if it is not public, as for most. The [`status`](crate::Wc::status)
+    /// always has the kind of failure.
     ///
     /// ```no_run
     /// # fn f(context: verbs::Context, mut cq: verbs::Cq) {
@@ -101,7 +101,7 @@ impl<P: Provider> Context<P> {
         self.raw().vendor_err_text(vendor_err)
     }
 
-    /// Returns the number of completion vectors, which [`CqInit::comp_vector`] selects from.
+    /// Returns the number of completion vectors to select from with [`CqInit::comp_vector`].
     pub fn num_comp_vectors(&self) -> u32 {
         self.raw().device().num_comp_vectors()
     }
@@ -109,7 +109,7 @@ impl<P: Provider> Context<P> {
     /// Queries the device's limits and capabilities.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_query_device(3)`
@@ -131,10 +131,10 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device_ex()
     }
 
-    /// Returns the accesses that this device supports for peers. Use it for
+    /// Returns the peer accesses supported by this device. Use it for
     /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
-    /// permit everything that the device has; [`RemoteAccess::all`] includes rights that most
-    /// devices refuse.
+    /// permit everything the device supports; [`RemoteAccess::all`] includes rights refused by most
+    /// devices.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -167,8 +167,8 @@ impl<P: Provider> Context<P> {
     /// Queries the state and the attributes of a port, counted from 1.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with the range of those that
-    /// do; otherwise as [`query_device`](Self::query_device).
+    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with the valid range;
+    /// otherwise as [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -177,12 +177,12 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_port(port_num)
     }
 
-    /// Returns the time on the device's clock, which is the clock of
+    /// Returns the time on the device's clock, which also stamps
     /// [`Completion::completion_ts`](crate::Completion::completion_ts). It ticks with
     /// [`hca_core_clock`](DeviceAttrEx::hca_core_clock) kHz.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no clock that programs can read (rxe).
+    /// `EOPNOTSUPP` if the device has no readable clock (rxe).
     ///
     /// # References
     /// `ibv_query_rt_values_ex(3)`
@@ -191,12 +191,12 @@ impl<P: Provider> Context<P> {
         self.raw().query_rt_values()
     }
 
-    /// Queries the effective speed of a port, in units of 100 Mbit/s. Where the kernel does not
-    /// report it, it is the number of lanes times the speed of a lane.
+    /// Queries the effective speed of a port, in units of 100 Mbit/s. If the kernel does not report
+    /// it, the result is the number of lanes times the speed of a lane.
     ///
     /// # Errors
-    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed that this library
-    /// does not know.
+    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed unknown to this
+    /// library.
     ///
     /// # References
     /// `ibv_query_port_speed(3)`
@@ -245,16 +245,16 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_gid_table()
     }
 
-    /// Returns the GID that most programs want to send from. Its index changes with the host's
-    /// network configuration, so a fixed index is seldom right.
+    /// Returns the source GID that suits most programs. Do not use a fixed index instead, because
+    /// indexes change with the host's network configuration.
     ///
     /// RoCE v2 comes before InfiniBand and RoCE v1; within a protocol, a routable IPv4 address
     /// comes before a global IPv6 address, and link-local addresses and loopback come last. Among
     /// equals the lower index wins.
     ///
     /// # Errors
-    /// `ENODATA` with [`Cause::Gid`] where the port has no GID; as [`query_port`](Self::query_port)
-    /// where the port does not exist.
+    /// `ENODATA` with [`Cause::Gid`] if the port has no GID; as [`query_port`](Self::query_port) if
+    /// the port does not exist.
     pub fn find_gid(&self, port_num: u8) -> Result<GidEntry> {
         let mut best = gid::Best::default();
         self.raw().device().visit_gids(port_num, &mut |entry| best.offer(entry))?;
@@ -279,12 +279,12 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_pkey(port_num, index)
     }
 
-    /// Returns the index of a partition key in a port's table. A key of the table that differs in
-    /// the top bit alone, which is the kind of membership, is another key.
+    /// Returns the index of a partition key in a port's table. A key that differs only in the top
+    /// bit, the kind of membership, does not match.
     ///
     /// # Errors
-    /// `ENODATA` if the table does not have the key; otherwise as
-    /// [`query_pkey`](Self::query_pkey) and [`query_port`](Self::query_port).
+    /// `ENODATA` if the table lacks the key; otherwise as [`query_pkey`](Self::query_pkey) and
+    /// [`query_port`](Self::query_port).
     ///
     /// # References
     /// `ibv_get_pkey_index(3)`
@@ -298,12 +298,10 @@ impl<P: Provider> Context<P> {
         Err(self.error("get_pkey_index", Errno::NODATA))
     }
 
-    /// Allocates a protection domain, in which memory regions, queue pairs and address handles are
-    /// made.
+    /// Allocates a protection domain for memory regions, queue pairs and address handles.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENOMEM` where the device has no protection
-    /// domain left.
+    /// Any errno the kernel returns; notably `ENOMEM` if the device has no protection domain left.
     ///
     /// # References
     /// `ibv_alloc_pd(3)`
@@ -312,12 +310,12 @@ impl<P: Provider> Context<P> {
         Pd::alloc(self)
     }
 
-    /// Returns a protection domain that another owner of the same context allocated, by its handle.
+    /// Returns a protection domain allocated by another owner of the same context, by its handle.
     /// Dropping it deallocates nothing.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none. A number that no domain has is an error of the
-    /// objects that are made in it.
+    /// `EOPNOTSUPP` if the provider imports none. An invalid handle is reported only when an object
+    /// is created in the domain.
     ///
     /// # References
     /// `ibv_import_pd(3)`
@@ -327,13 +325,13 @@ impl<P: Provider> Context<P> {
         Pd::import(self, handle)
     }
 
-    /// Returns a copy of the device file's descriptor, for another process or library that shares
-    /// this context ([`import_device`](crate::import_device)). The kernel's driver must share
-    /// contexts too; rxe's does not, so that importing its file fails.
+    /// Returns a copy of the device file's descriptor, for sharing this context with another
+    /// process or library ([`import_device`](crate::import_device)). The kernel's driver must
+    /// support that; rxe's does not, and importing its file fails.
     ///
     /// # Safety
-    /// The descriptor is the right to command the context: whatever gets it destroys and changes
-    /// only objects that it made itself, and imports the others.
+    /// The descriptor gives full command of the context. Its receiver must destroy and change only
+    /// objects it made itself; it imports the others.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
@@ -347,11 +345,10 @@ impl<P: Provider> Context<P> {
         unsafe { self.raw().export_device() }
     }
 
-    /// Creates a completion channel: a file at which completion queues signal new completions.
+    /// Creates a completion channel: a file through which completion queues signal new completions.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EMFILE` where the process has no descriptor
-    /// left.
+    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
     ///
     /// # References
     /// `ibv_create_comp_channel(3)`
@@ -364,15 +361,14 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
-    ///   [`max_cqe`](DeviceAttr::max_cqe), or a completion vector that the device does not have.
-    /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for fields that the device's completions do not
-    ///   have, and `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for a flag that it does not
-    ///   have.
+    ///   [`max_cqe`](DeviceAttr::max_cqe), or a completion vector the device lacks.
+    /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for completion fields the device lacks;
+    ///   `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for an unsupported flag.
     /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of
     ///   another open device.
-    /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is no parent domain;
-    ///   `EOPNOTSUPP` if the provider has none, as rxe.
-    /// - Any other errno that the kernel returns; notably `ENOMEM`.
+    /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is an ordinary domain;
+    ///   `EOPNOTSUPP` if the provider, such as rxe, has no parent domains.
+    /// - Any other errno the kernel returns; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_cq(3)`
@@ -382,12 +378,12 @@ impl<P: Provider> Context<P> {
         Cq::create(self, init)
     }
 
-    /// Opens an XRC domain: one of its own, or that of a file.
+    /// Opens an XRC domain: a private one, or one identified by a file.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
     /// [`create`](XrcdInit::create), `EINVAL` for one with a domain and with
-    /// [`exclusive`](XrcdInit::exclusive); any other errno that the kernel returns.
+    /// [`exclusive`](XrcdInit::exclusive); any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_open_xrcd(3)`
@@ -396,12 +392,11 @@ impl<P: Provider> Context<P> {
         Xrcd::open(self, init)
     }
 
-    /// Opens a stream of the device's asynchronous events. Where a program has several streams,
-    /// each event goes to one of them.
+    /// Opens a stream of the device's asynchronous events. If a program has several streams, each
+    /// event goes to one of them.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EMFILE` where the process has no descriptor
-    /// left.
+    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
     ///
     /// # References
     /// `ibv_get_async_event(3)`
@@ -410,12 +405,11 @@ impl<P: Provider> Context<P> {
         AsyncEvents::open(self)
     }
 
-    /// Closes the device, if this is its last handle and no object made from it is left. Dropping a
-    /// handle closes the device later, with its last object.
+    /// Closes the device if this is its last handle and no object made from it is left. Otherwise
+    /// the device closes with its last handle and object.
     ///
     /// # Errors
-    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects that are
-    /// left.
+    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects left.
     ///
     /// # References
     /// `ibv_close_device(3)`
@@ -463,8 +457,7 @@ impl Context<Erased> {
         Self::from_box(opened)
     }
 
-    /// Returns the same open device with its provider named, so that its objects need no indirect
-    /// calls.
+    /// Returns the same open device with its provider named. Its objects need no indirect calls.
     ///
     /// # Errors
     /// The handle, when the device belongs to another provider.

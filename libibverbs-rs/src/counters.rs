@@ -1,4 +1,4 @@
-//! [`Counters`] of flow rules, and [`CompCntr`], a counter of completions.
+//! [`Counters`] of flow rules and [`CompCntr`], a counter of completions.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::registry::{Child, Registry};
 use crate::shared::Shared;
 use crate::{Context, Flow, HandleError, Qp};
 
-/// A set of counters, which flow rules use by [`ActionCount`](crate::FlowSpec::ActionCount).
+/// A set of counters for flow rules, named by [`ActionCount`](crate::FlowSpec::ActionCount).
 ///
 /// Neither rxe nor soft devices have counters.
 ///
@@ -30,8 +30,7 @@ impl<P: Provider> Context<P> {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none; any other errno that the kernel
-    /// returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, has none; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_create_counters(3)`
@@ -43,7 +42,7 @@ impl<P: Provider> Context<P> {
         Ok(Counters { shared: Shared::new(raw, context, self.registry()) })
     }
 
-    /// Queries the completion counters that the device offers.
+    /// Queries the device's completion counters.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device, or the kernel, has none; otherwise as
@@ -60,8 +59,8 @@ impl<P: Provider> Context<P> {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none of the kind; any other errno that the
-    /// kernel returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, has none of the kind; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_create_comp_cntr(3)`
@@ -75,11 +74,11 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Counters<P> {
-    /// Adds a counter to the set: of the rules that name the set from now on, or with `flow` of a
-    /// rule that exists. Reading returns its value at `attr.index`.
+    /// Adds a counter to the set, for rules that will use the set or, with `flow`, for an existing
+    /// rule. Reading returns its value at `attr.index`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` from a device that does not count the quantity, or not of a rule that exists;
+    /// `EOPNOTSUPP` if the device does not count the quantity, or not for an existing rule;
     /// `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a rule of another open device.
     ///
     /// # References
@@ -96,8 +95,8 @@ impl<P: Provider> Counters<P> {
     /// Reads the values of the counters, by their index.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno
-    /// that the kernel returns.
+    /// `EINVAL` for fewer values than counters or a set without rules; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_read_counters(3)`
@@ -119,11 +118,11 @@ impl<P: Provider> Counters<P> {
         self.shared.user_in(registry, verb, "set of counters")
     }
 
-    /// Destroys the set. Dropping does the same, once no rule uses it.
+    /// Destroys the set. A dropped set is destroyed once no rule uses it.
     ///
     /// # Errors
     /// The set: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while rules use it; any other
-    /// errno that the kernel returns.
+    /// errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_counters(3)`
@@ -146,11 +145,11 @@ impl Counters<Erased> {
     }
 }
 
-/// A counter of completions: one value for those that succeeded, one for those that failed. Queue
-/// pairs count in it without a completion queue being polled.
+/// A counter of completions: one value for successful ones and one for failed ones. It counts
+/// without polling of a completion queue.
 ///
-/// Queue pairs keep the counters that they count in: a counter that is dropped before is destroyed
-/// with its last queue pair. Neither rxe nor soft devices have completion counters.
+/// Queue pairs keep their counters alive: a dropped counter is destroyed with its last queue pair.
+/// Neither rxe nor soft devices have completion counters.
 ///
 /// # References
 /// `ibv_create_comp_cntr(3)`
@@ -165,9 +164,9 @@ impl<P: Provider> CompCntr<P> {
     /// Lets a queue pair count operations in it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for operations that the device cannot count; `EINVAL` with
+    /// `EOPNOTSUPP` for operations the device cannot count; `EINVAL` with
     /// [`Cause::Foreign`](crate::Cause::Foreign) for a queue pair of another open device; any other
-    /// errno that the kernel returns.
+    /// errno the kernel returns.
     ///
     /// # References
     /// `ibv_qp_attach_comp_cntr(3)`
@@ -186,7 +185,7 @@ impl<P: Provider> CompCntr<P> {
     /// Sets the number of successful completions.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
     ///
     /// # References
     /// `ibv_set_comp_cntr(3)`
@@ -234,7 +233,7 @@ impl<P: Provider> CompCntr<P> {
     /// Reads the number of successful completions.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_read_comp_cntr(3)`
@@ -260,12 +259,12 @@ impl<P: Provider> CompCntr<P> {
         self.shared.get()
     }
 
-    /// Destroys the counter. Dropping does the same, once no queue pair counts in it, and leaks a
-    /// counter that the kernel refuses to destroy.
+    /// Destroys the counter. A dropped counter is destroyed once no queue pair counts in it, and
+    /// leaked if the kernel refuses.
     ///
     /// # Errors
     /// The counter: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a queue pair counts in
-    /// it; any other errno that the kernel returns.
+    /// it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_comp_cntr(3)`

@@ -1,9 +1,8 @@
 //! [`Cq`]: the queue of completions of work requests; [`CqHandle`] names it to queue pairs.
 //!
-//! A program may drop a completion queue before the queue pairs that use it, but the kernel refuses
-//! to destroy it before them. So its destruction is deferred: the dropped `Cq` leaves the
-//! provider's queue in the state that it shares with the queue pairs, and the last of these
-//! destroys it.
+//! A program may drop a completion queue before its queue pairs, but the kernel refuses to destroy
+//! it before them. So destruction is deferred: the dropped `Cq` leaves the provider's queue in the
+//! state it shares with the queue pairs. The last of them destroys it.
 //!
 //! ```text
 //! Cq ── handle ─► the provider's queue       Cq dropped: the queue moves to `deferred`
@@ -37,28 +36,28 @@ use crate::{CompChannel, Context, HandleError, Invalidated, Pd, Window, comp_cha
 #[doc(alias = "ibv_cq_init_attr_mask")]
 #[derive(Debug)]
 pub struct CqInit<'a, P: Provider = Erased> {
-    /// The least number of completions that fit; the device may round up.
+    /// The least number of completions to hold; the device may round up.
     pub cqe: u32,
-    /// The channel at which it signals new completions.
+    /// The channel that it signals for new completions.
     pub channel: Option<&'a CompChannel>,
-    /// The completion vector (interrupt) that signals it, below [`Context::num_comp_vectors`].
+    /// The completion vector (interrupt) of its events, below [`Context::num_comp_vectors`].
     pub comp_vector: u32,
     /// The properties of the queue. An overrun is an error unless
     /// [`IGNORE_OVERRUN`](CqFlags::IGNORE_OVERRUN) is set; see [`Cq`].
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_FLAGS")]
     pub flags: CqFlags,
-    /// The optional fields that completions must have, such as
+    /// The optional fields of its completions, such as
     /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`] reads them.
     pub wc_flags: CqWcFlags,
     /// The parent domain ([`Pd::alloc_parent_domain`]) whose allocator allocates the memory of the
-    /// queue. The queue keeps it alive. Its thread domain makes the queue single-threaded, which
-    /// every queue is: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
+    /// queue. The queue keeps it alive. A thread domain's promise of a single thread holds for
+    /// every queue already: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub parent_domain: Option<&'a Pd<P>>,
 }
 
 impl<P: Provider> CqInit<'_, P> {
-    /// Returns the attributes of a queue for `cqe` completions that signals no channel.
+    /// Returns the attributes of a queue for `cqe` completions without a channel.
     pub const fn new(cqe: u32) -> Self {
         Self {
             cqe,
@@ -82,21 +81,21 @@ impl<P: Provider> Copy for CqInit<'_, P> {}
 /// A completion queue, which holds the completions of finished work requests. The poller owns it:
 /// `&mut` is the lock.
 ///
-/// There are three ways to poll. [`poll`](Self::poll) lends completions, and reads only the fields
-/// that the program uses; [`poll_one`](Self::poll_one) returns one by value, with its memory;
-/// [`poll_into`](Self::poll_into) copies many. Each returns the memory of requests that safe code
-/// posted, without the queue pair.
+/// There are three ways to poll. [`poll`](Self::poll) lends completions and reads only the fields
+/// the program uses; [`poll_one`](Self::poll_one) returns one by value, with its memory;
+/// [`poll_into`](Self::poll_into) copies many. Each returns the memory of safe requests without the
+/// queue pair.
 ///
 /// # Overrun
 /// A queue that is full loses the next completion. The device raises
 /// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the
-/// event comes once for each queue, the queue pair of the lost completion goes to the error state,
-/// and other queue pairs go on. rxe raises the event for each lost completion, and moves the queue
-/// pair to the error state only if the completion is of a receive. Completions in the queue stay,
-/// and it can be polled, resized and used as before. The memory of a request whose completion was
-/// lost returns when its queue pair is reset or closed, or, for a send, when a later send of the
-/// queue completes. With [`CqFlags::IGNORE_OVERRUN`], where the device has it, the completion is
-/// lost silently, and the queue pair goes on.
+/// event comes once for each queue. The queue pair of the lost completion goes to the error state;
+/// others go on. rxe raises the event for each lost completion and moves the queue pair to the
+/// error state only for a receive. Completions in the queue stay. The queue can be polled, resized
+/// and used as before. The memory of a request whose completion was lost returns when its queue
+/// pair is reset or closed, or, for a send, when a later send of the queue completes. With
+/// [`CqFlags::IGNORE_OVERRUN`], on devices that offer it, the completion is lost silently and the
+/// queue pair goes on.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
@@ -112,8 +111,8 @@ pub struct Cq<P: Provider = Erased> {
 /// A name of a completion queue, for creating queue pairs on it while another thread polls it.
 /// Cheap to clone.
 ///
-/// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: after the
-/// [`Cq`] was closed or dropped, no queue pair can be created on it.
+/// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: no queue pair
+/// can be created on a closed or dropped [`Cq`].
 ///
 /// ```no_run
 /// # fn f(pd: verbs::Pd, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
@@ -125,7 +124,7 @@ pub struct Cq<P: Provider = Erased> {
 /// # }
 /// ```
 ///
-/// A queue that was closed has no more handles:
+/// A closed queue has no more handles:
 ///
 /// ```compile_fail,E0382
 /// # fn f(cq: verbs::Cq) {
@@ -139,7 +138,7 @@ pub struct CqHandle<P: Provider = Erased> {
     shared: Arc<Shared>,
 }
 
-/// The state that a completion queue, its handles and its queue pairs share.
+/// The state shared by a completion queue, its handles and its queue pairs.
 #[derive(Debug)]
 struct Shared {
     id: CqId,
@@ -157,7 +156,7 @@ struct Lifecycle {
     qps: BTreeMap<u32, u8>,
     /// Set when the poller has closed or dropped the queue.
     is_closed: bool,
-    /// The queue, after the poller dropped it while queue pairs used it.
+    /// The queue, if the poller dropped it while queue pairs used it.
     deferred: Option<Box<dyn Any + Send>>,
 }
 
@@ -232,30 +231,29 @@ impl<P: Provider> Cq<P> {
         })
     }
 
-    /// Returns the id that events of this queue carry.
+    /// Returns the id of this queue in events.
     pub fn id(&self) -> CqId {
         self.shared.id
     }
 
-    /// Returns the number of completions that fit.
+    /// Returns the number of completions the queue holds.
     pub fn cqe(&self) -> u32 {
         self.handle.get().cqe()
     }
 
-    /// Returns the fields that its completions have: the
-    /// [`STANDARD`](CqWcFlags::STANDARD) ones, and those that it was created with.
+    /// Returns the fields of its completions: the [`STANDARD`](CqWcFlags::STANDARD) ones and those
+    /// requested at its creation.
     pub fn wc_flags(&self) -> CqWcFlags {
         self.handle.get().wc_flags()
     }
 
-    /// Returns whether a queue pair with this number that reports to this queue is alive.
+    /// Returns whether a live queue pair with this number reports to this queue.
     ///
-    /// One thread may create queue pairs on a queue that another one polls. The poller may then see
-    /// a completion of a queue pair that it has not been handed yet, or of one that was closed;
-    /// this call distinguishes them. A queue pair is alive from before its first completion until
-    /// its [`Qp`](crate::Qp), or both halves of it, are closed or dropped. After that, the device
-    /// may reuse its number, so a poller drops its record of a queue pair before the queue pair is
-    /// closed.
+    /// One thread may create queue pairs on a queue polled by another. The poller may then see a
+    /// completion of a queue pair it has not received yet, or of a closed one; this call
+    /// distinguishes them. A queue pair is alive from before its first completion until its
+    /// [`Qp`](crate::Qp) or both its halves are closed or dropped. After that, the device may reuse
+    /// its number, so a poller drops its record of a queue pair before the queue pair is closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, new: std::sync::mpsc::Receiver<verbs::RecvHalf>)
@@ -281,7 +279,7 @@ impl<P: Provider> Cq<P> {
         CqHandle { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Polls, and lends one completion after the other until there is none.
+    /// Polls, lending one completion after the other until there is none.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq) {
@@ -293,7 +291,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// A completion is read from the queue on demand, so that it cannot outlive the step:
+    /// A completion is read from the queue on demand, so it cannot outlive the step:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -323,11 +321,10 @@ impl<P: Provider> Cq<P> {
         Completions { raw: self.handle.get_mut(), routes: &mut self.routes, lent: false }
     }
 
-    /// Polls, and returns the next completion by value with the memory of its request; `None` when
-    /// there is none now.
+    /// Returns the next completion by value with the memory of its request; `None` if there is none
+    /// now.
     ///
-    /// The result borrows nothing, so that a method with `&mut self` can poll and process the
-    /// completion:
+    /// The result borrows nothing, so a method with `&mut self` can both poll and process:
     ///
     /// ```no_run
     /// # struct Server { cq: verbs::Cq }
@@ -357,12 +354,10 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned, invalidated, device: self.routes.device() })
     }
 
-    /// Polls without a pause until there is a completion, at most for `timeout`, and returns the
-    /// completion by value with the memory of its request. [`Completed::ok`] returns the error of a
-    /// request that failed.
+    /// Busy-polls for at most `timeout` and returns the next completion by value with the memory of
+    /// its request. [`Completed::ok`] returns the error of a failed request.
     ///
-    /// It keeps a processor busy. A program that waits for a long time arms the queue
-    /// ([`arm`](Self::arm)) and waits at the [`CompChannel`].
+    /// For long waits, arm the queue ([`arm`](Self::arm)) and wait at the [`CompChannel`] instead.
     ///
     /// # Errors
     /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout.
@@ -384,7 +379,7 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Polls, copies up to `wcs.len()` completions out, and returns their number.
+    /// Copies up to `wcs.len()` completions out and returns their number.
     /// [`reclaim`](Self::reclaim) returns the memory of their requests.
     ///
     /// # References
@@ -399,15 +394,13 @@ impl<P: Provider> Cq<P> {
         polled
     }
 
-    /// Returns the memory of a request whose completion was copied out of this queue, whether the
-    /// request succeeded or failed.
+    /// Returns the memory of a request, successful or failed, whose completion was copied out.
     ///
-    /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
-    /// pair that was closed or reset since. A [`Wc`] is plain data that any code can fill in. The
-    /// queue uses only its `wr_id`, which it looks up among the completions that it copied out and
-    /// whose memory was not reclaimed. For the same reason, a [`Window`] that returns this way does
-    /// not know how its request ended, and can only be closed: poll with [`poll`](Self::poll) or
-    /// [`poll_one`](Self::poll_one) for windows.
+    /// Returns `None` for a raw request, a reclaimed one, or one of a queue pair closed or reset
+    /// since. A [`Wc`] is plain data that any code can fill in. The queue uses only its `wr_id`,
+    /// which it looks up among the copied completions with unreclaimed memory. For the same reason,
+    /// a [`Window`] returned this way has lost its request's outcome and can only be closed: poll
+    /// with [`poll`](Self::poll) or [`poll_one`](Self::poll_one) for windows.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)
@@ -418,24 +411,24 @@ impl<P: Provider> Cq<P> {
     /// failed ones.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_req_notify_cq(3)`
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         let queue = self.handle.get_mut();
-        // Nothing is lent any more, also where a view of completions was forgotten.
+        // Ends the loan even if a view of completions was leaked.
         queue.finish();
         queue.req_notify(solicited_only)
     }
 
-    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of a loop
-    /// that waits for events and misses no completion.
+    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of an event
+    /// loop that misses no completion.
     ///
-    /// A completion that arrives before the request is among those that the result lends, and a
-    /// later one raises the event. So the program may wait after the result has lent `None`; in
-    /// the opposite order, a completion between the last poll and the request would wake no thread.
+    /// The result lends every completion that arrived before the request; a later one raises the
+    /// event. So the program may wait once the result has lent `None`. In the opposite order, a
+    /// completion between the last poll and the request would wake no thread.
     ///
     /// ```no_run
     /// # fn f(channel: verbs::CompChannel, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
@@ -462,17 +455,17 @@ impl<P: Provider> Cq<P> {
         Ok(self.poll())
     }
 
-    /// Resizes the queue to at least `cqe` completions. Completions that were not polled stay in
-    /// the queue, in order; events and memory in flight stay as they are.
+    /// Resizes the queue to at least `cqe` completions. Unpolled completions stay in the queue, in
+    /// order; events and memory in flight are unaffected.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0, beyond the device's
     ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or below the number of completions in the queue.
     ///   The queue is as before.
     /// - `EOPNOTSUPP` if the device resizes no queues.
-    /// - Any other errno that the kernel returns; notably `ENOMEM`. On rxe it may mean that the
-    ///   kernel has resized the queue and the process could not map it: then the queue is empty
-    ///   until another call succeeds, which returns the completions.
+    /// - Any other errno the kernel returns; notably `ENOMEM`. On rxe it may mean that the process
+    ///   could not map the resized queue: the queue is then empty until another call succeeds,
+    ///   which restores the completions.
     ///
     /// # References
     /// `ibv_resize_cq(3)`
@@ -483,13 +476,12 @@ impl<P: Provider> Cq<P> {
 
     /// Changes the moderation of the queue's events: fewer events for many completions.
     ///
-    /// A queue that is armed keeps waiting as before; the new numbers apply from the next request
-    /// on.
+    /// An armed queue keeps its old moderation until the next request.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device moderates no events (rxe); `EINVAL` with [`Cause::Limit`] for
-    /// numbers beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno that the
-    /// kernel returns.
+    /// numbers beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_modify_cq(3)`
@@ -498,7 +490,7 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().modify(moderation).map_err(|error| self.named(error))
     }
 
-    /// Adds the device's name to an error of a provider that does not have the verb.
+    /// Adds the device's name to an error of a provider without the verb.
     fn named(&self, error: Error) -> Error {
         if error.device.is_empty() {
             return self.shared.registry.error(error.verb, error.errno).because(error.cause);
@@ -511,10 +503,11 @@ impl<P: Provider> Cq<P> {
         self.handle.get()
     }
 
-    /// Destroys the queue, if no queue pair uses it. Dropping destroys it with its last queue pair.
+    /// Destroys the queue if no queue pair uses it. A dropped queue is destroyed with its last
+    /// queue pair.
     ///
     /// # Errors
-    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno that the
+    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
     /// kernel returns.
     ///
     /// # References
@@ -546,8 +539,8 @@ impl Cq<Erased> {
     /// Returns the same queue with its provider named.
     ///
     /// # Errors
-    /// The queue, when it belongs to another provider or holds completions that were fetched and
-    /// not polled yet: poll it empty first.
+    /// The queue, when it belongs to another provider or holds fetched but unpolled completions:
+    /// poll it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, HandleError<Self>> {
         let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else {
             return Err(HandleError::of_another_provider(self));
@@ -585,7 +578,7 @@ impl<P: Provider> Drop for Cq<P> {
 }
 
 impl<P: Provider> CqHandle<P> {
-    /// Returns the id that events of the queue carry.
+    /// Returns the id of the queue in events.
     pub fn id(&self) -> CqId {
         self.shared.id
     }
@@ -598,12 +591,12 @@ impl<P: Provider> CqHandle<P> {
         &self.shared.directory
     }
 
-    /// Returns the share of a queue pair, or of an XRC shared receive queue, of the queue, on the
-    /// device of `registry`.
+    /// Returns a share of the queue for a queue pair or an XRC shared receive queue on the device
+    /// of `registry`.
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
-    /// for a queue that was closed or dropped.
+    /// for a closed or dropped queue.
     pub(crate) fn share(&self, registry: &Arc<Registry>, verb: &'static str) -> Result<CqUse> {
         if !Arc::ptr_eq(&self.shared.registry, registry) {
             return Err(registry.foreign(verb, "completion queue"));
@@ -659,7 +652,7 @@ impl Shared {
 }
 
 impl CqUse {
-    /// Records the number of the queue pair that this share belongs to.
+    /// Records the number of this share's queue pair.
     pub(crate) fn of_qp(&mut self, qp_num: u32) {
         self.qp_num = Some(qp_num);
         *self.shared.lifecycle().qps.entry(qp_num).or_default() += 1;
@@ -686,15 +679,15 @@ impl Drop for CqUse {
     }
 }
 
-/// Returns the key that a completion says was invalidated. The completion is the one that was lent,
-/// or its copy before any other code had it.
+/// Returns the key that a completion reports as invalidated. The completion is a lent one, or a
+/// copy that no other code has had.
 #[inline]
 fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
     let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;
     is_invalidation.then(|| Invalidated::new(wc.imm_data, wc.qp_num, routes.directory()))
 }
 
-/// The number of polls of [`Cq::poll_within`] between two readings of the clock.
+/// The number of polls in [`Cq::poll_within`] between two readings of the clock.
 const POLLS_A_LOOK: u32 = 64;
 
 /// A poll in progress. Dropping it returns the slots of the lent completions to the device.
@@ -707,7 +700,7 @@ pub struct Completions<'q, P: Provider = Erased> {
 }
 
 impl<P: Provider> Completions<'_, P> {
-    /// Lends the next completion; `None` when there is none now.
+    /// Lends the next completion; `None` if there is none now.
     #[doc(alias = "ibv_next_poll")]
     #[allow(clippy::should_implement_trait)]
     #[inline(always)]
@@ -727,8 +720,8 @@ impl<P: Provider> Drop for Completions<'_, P> {
     }
 }
 
-/// A completion, read from the queue on demand. It proves that its work request has ended, because
-/// only polling makes one: see numbers 5 to 7 of [`Provider`]'s contract.
+/// A completion, read from the queue on demand. Only polling makes one, so it proves that its work
+/// request has ended: see numbers 5 to 7 of [`Provider`]'s contract.
 ///
 /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`, `vendor_err` and
 /// the timestamps are valid.
@@ -765,17 +758,17 @@ macro_rules! completion {
 for_each_completion_field!(with_optional_fields);
 
 impl<P: Provider> Completion<'_, P> {
-    /// Returns the memory of the request, whether it succeeded or failed.
+    /// Returns the memory of the request, successful or failed.
     ///
-    /// Returns `None` for a raw request, for one that was reclaimed before, and for one of a queue
-    /// pair that was closed or reset since.
+    /// Returns `None` for a raw request, a reclaimed one, or one of a queue pair closed or reset
+    /// since.
     #[inline]
     pub fn reclaim(&mut self) -> Option<Returned> {
         self.routes.reclaim(self.raw.wr_id(), self.raw.status())
     }
 
-    /// Returns the key that the peer has invalidated with the message; `None` for any other
-    /// completion. [`Window::invalidated`](crate::Window::invalidated) takes it.
+    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass it
+    /// to [`Window::invalidated`](crate::Window::invalidated).
     pub fn invalidated(&self) -> Option<Invalidated> {
         invalidated(&self.copied(), self.routes)
     }
@@ -823,20 +816,20 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
 pub struct Completed {
     /// The completion.
     pub wc: Wc,
-    /// The memory of its request; `None` for a raw request, and for one of a queue pair that was
-    /// closed or reset before the poll.
+    /// The memory of its request; `None` for a raw request or one of a queue pair closed or reset
+    /// before the poll.
     pub returned: Option<Returned>,
     invalidated: Option<Invalidated>,
     device: &'static str,
 }
 
 impl Completed {
-    /// Returns the first buffer of a request that was posted with buffers.
+    /// Returns the first buffer of a request posted with buffers.
     ///
     /// # Errors
     /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or an
-    /// inline one, and for one of a queue pair that was closed or reset before the poll. Other
-    /// memory of the request is released; [`returned`](Self::returned) has it.
+    /// inline one, or one of a queue pair closed or reset before the poll. Other memory of the
+    /// request is released; [`returned`](Self::returned) holds all of it.
     pub fn into_buf(self) -> Result<crate::Buf> {
         let (wr_id, device) = (self.wc.wr_id, self.device);
         self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(device, wr_id, "buffer"))
@@ -845,20 +838,20 @@ impl Completed {
     /// Returns the window of a bind or a revocation.
     ///
     /// # Errors
-    /// `ENODATA` with [`Cause::NotReturned`] for another request, and for one of a queue pair that
-    /// was closed or reset before the poll.
+    /// `ENODATA` with [`Cause::NotReturned`] for any other request, or one of a queue pair closed
+    /// or reset before the poll.
     pub fn into_window(self) -> Result<Window> {
         let (wr_id, device) = (self.wc.wr_id, self.device);
         self.returned.and_then(Returned::into_window).ok_or_else(|| not_returned(device, wr_id, "window"))
     }
 
-    /// Returns the key that the peer has invalidated with the message; `None` for any other
-    /// completion. [`Window::invalidated`](crate::Window::invalidated) takes it.
+    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass it
+    /// to [`Window::invalidated`](crate::Window::invalidated).
     pub const fn invalidated(&self) -> Option<&Invalidated> {
         self.invalidated.as_ref()
     }
 
-    /// Converts a failed completion into an error, and releases its memory.
+    /// Converts a failed completion into an error and releases its memory.
     ///
     /// # Errors
     /// [`WcError`] with the status and the request, if the status is not success.

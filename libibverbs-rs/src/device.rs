@@ -1,5 +1,5 @@
-//! [`DeviceList`] and [`Device`]: the devices that can be opened, their drivers, and the devices
-//! that were left out, with the reasons.
+//! [`DeviceList`] and [`Device`]: the usable devices, their drivers, and the skipped devices with
+//! the reasons.
 
 use std::fmt;
 use std::fs::File;
@@ -16,12 +16,12 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::Context;
 
-/// Lists the RDMA devices of this machine that a provider drives.
+/// Lists the RDMA devices of this machine that have a provider.
 ///
 /// A machine without RDMA yields an empty list, not an error.
 ///
 /// # Errors
-/// - [`Cause::File`] with the errno of reading sysfs, where netlink could not list the devices.
+/// - [`Cause::File`] with the errno of reading sysfs, if netlink could not list the devices.
 /// - `ENOSYS` for an unknown uverbs ABI, with both versions.
 ///
 /// # References
@@ -31,17 +31,16 @@ pub fn devices() -> Result<DeviceList> {
     DeviceList::with_drivers(&[])
 }
 
-/// Shares the context of a device's file that another process or library opened and sent
+/// Shares the context of a device file opened and sent by another process or library
 /// ([`Context::export_device`]). Objects of the other owner are imported by their handles
 /// ([`Context::import_pd`]).
 ///
-/// The descriptor is taken over. It proves itself by its device number, so that any other file is
-/// refused.
+/// Takes over the descriptor. Its device number identifies it, so any other file is rejected.
 ///
 /// # Errors
-/// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts, as rxe's does not.
-/// - `ENODEV` with [`Cause::Other`] for a file that does not belong to a device of the list.
-/// - As [`devices`]; any other errno that the kernel returns.
+/// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts; rxe's does not.
+/// - `ENODEV` with [`Cause::Other`] for a file of no listed device.
+/// - As [`devices`]; any other errno the kernel returns.
 ///
 /// # References
 /// `ibv_import_device(3)`
@@ -69,7 +68,7 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
     }
 }
 
-/// Adds a provider for this process. It takes part in all lists made from now on.
+/// Adds a provider for this process, for all lists made from now on.
 ///
 /// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
 /// here in their order, then the built-in ones.
@@ -77,7 +76,7 @@ pub fn register(driver: Driver) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
 }
 
-/// The devices that can be opened, and those that were left out.
+/// The usable devices and the skipped ones.
 #[doc(alias = "ibv_get_device_list")]
 #[doc(alias = "ibv_free_device_list")]
 #[derive(Clone, Debug)]
@@ -89,7 +88,7 @@ pub struct DeviceList {
 }
 
 impl DeviceList {
-    /// Lists devices as [`devices`] does, with providers that come before all others.
+    /// Lists devices as [`devices`] does, with providers tried before all others.
     ///
     /// # Errors
     /// As [`devices`].
@@ -97,8 +96,8 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// Makes the list from devices that were found in another way than [`devices`] finds them. The
-    /// devices that providers bring by themselves ([`Driver::devices`]) follow.
+    /// Makes the list from devices found in another way than by [`devices`]. The providers' own
+    /// devices ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
         all.extend_from_slice(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner));
@@ -123,8 +122,8 @@ impl DeviceList {
         list
     }
 
-    /// Adds a device unless the list has it: a driver that is both named in the call and built in
-    /// brings its devices twice.
+    /// Adds a device unless the list has it: a driver both named in the call and built in brings
+    /// its devices twice.
     fn add_brought(&mut self, driver: Driver, brought: Result<DeviceInfo, Skipped>) {
         match brought {
             Ok(info) if self.devices.iter().any(|device| device.info == info) => {}
@@ -134,8 +133,8 @@ impl DeviceList {
         }
     }
 
-    /// Adds a device to the end, such as one that a provider made for this program. Does nothing if
-    /// the list has the device already.
+    /// Appends a device, such as one that a provider made for this program, unless the list has it
+    /// already.
     pub fn push(&mut self, device: Device) {
         self.add_brought(device.driver, Ok(device.info));
     }
@@ -143,8 +142,8 @@ impl DeviceList {
     /// Returns the device with this name.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`], which lists the devices that can be opened, and those
-    /// that were left out with the reasons.
+    /// `ENODEV` with [`Cause::NoDevice`], which lists the usable devices, and the skipped ones with
+    /// the reasons.
     pub fn find(&self, name: &str) -> Result<Device> {
         self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
     }
@@ -152,13 +151,13 @@ impl DeviceList {
     /// Returns the first device.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`] for an empty list, with the reasons why devices were left
-    /// out.
+    /// `ENODEV` with [`Cause::NoDevice`] for an empty list, with the reasons why devices were
+    /// skipped.
     pub fn first(&self) -> Result<Device> {
         self.devices.first().cloned().ok_or_else(|| self.no_device(""))
     }
 
-    /// Returns the devices that were found and left out, with the reasons.
+    /// Returns the devices found but skipped, with the reasons.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
@@ -173,7 +172,7 @@ impl DeviceList {
         self.netlink_error.as_ref()
     }
 
-    /// Returns the number of devices that can be opened.
+    /// Returns the number of usable devices.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
@@ -183,7 +182,7 @@ impl DeviceList {
         self.devices.is_empty()
     }
 
-    /// Iterates over the devices: the kernel's in its order, then those that providers bring.
+    /// Iterates over the devices: the kernel's in its order, then the providers' own.
     pub fn iter(&self) -> std::slice::Iter<'_, Device> {
         self.devices.iter()
     }
@@ -261,7 +260,7 @@ impl Device {
         self.info.transport_type()
     }
 
-    /// Returns everything that discovery found out about it.
+    /// Returns everything found out by discovery.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -278,7 +277,7 @@ impl Device {
     ///   `ENXIO` if the file is missing, or the device was removed since the list was made.
     /// - `ENODEV` with [`Cause::Forked`] for a `soft` device of the parent process, in a forked
     ///   child.
-    /// - Any errno that the kernel returns for the first commands; notably `ENOMEM` and `EMFILE`.
+    /// - Any errno the kernel returns for the first commands, notably `ENOMEM` and `EMFILE`.
     ///
     /// # References
     /// `ibv_open_device(3)`
@@ -290,8 +289,8 @@ impl Device {
     /// Opens the device with its provider named, so that its objects need no indirect calls.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or with an ABI that this
-    /// one does not know; otherwise as [`open`](Self::open).
+    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider or with an ABI unknown to
+    /// this one; otherwise as [`open`](Self::open).
     #[doc(alias = "ibv_open_device")]
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
@@ -320,7 +319,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Returns the first driver that the device belongs to and that knows its ABI.
+/// Returns the first driver that matches the device and supports its ABI.
 ///
 /// # Errors
 /// The reason why there is none.

@@ -1,4 +1,4 @@
-//! [`Dm`] and [`Dmah`]: memory of the device, and hints for its accesses to memory.
+//! [`Dm`] and [`Dmah`]: memory of the device and hints for its accesses to memory.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use verbs_core::types::{DmAttr, DmahAttr};
 use crate::shared::Shared;
 use crate::{Context, HandleError};
 
-/// Memory of the device, which programs reach by copies, and work requests by a region:
+/// Memory of the device. Programs access it by copies, work requests by a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).
 ///
 /// ```
@@ -46,8 +46,7 @@ impl<P: Provider> Dm<P> {
         self.raw().length()
     }
 
-    /// Returns the kernel's handle, for another owner of the same context
-    /// ([`Context::import_dm`]).
+    /// Returns the kernel's handle for another owner of the same context ([`Context::import_dm`]).
     #[doc(alias = "IBV_DM_MASK_HANDLE")]
     #[doc(alias = "ibv_dm_mask")]
     pub fn handle(&self) -> u32 {
@@ -57,9 +56,9 @@ impl<P: Provider> Dm<P> {
     /// Copies bytes into it from `offset` on. ConnectX and soft devices copy multiples of 4 bytes.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside of it, or for an
-    /// offset or length that the device cannot copy; `ENODEV` in a forked child for memory that
-    /// its parent allocated on a soft device.
+    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or an
+    /// offset or length the device cannot copy; `ENODEV` in a forked child for memory its parent
+    /// allocated on a soft device.
     ///
     /// # References
     /// `ibv_memcpy_to_dm(3)`
@@ -81,11 +80,11 @@ impl<P: Provider> Dm<P> {
         self.raw().copy_from(offset, bytes)
     }
 
-    /// Exports it as a dma-buf, which another device can register.
+    /// Exports the memory as a dma-buf for registration on another device.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno that the kernel
-    /// returns, notably `EMFILE`.
+    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno the kernel returns,
+    /// notably `EMFILE`.
     ///
     /// # References
     /// `ibv_dm_export_dmabuf_fd(3)`
@@ -99,12 +98,12 @@ impl<P: Provider> Dm<P> {
         self.shared.get()
     }
 
-    /// Frees it. Dropping does the same, and leaks memory that the kernel refuses to free.
-    /// Imported memory is only forgotten.
+    /// Frees the memory. Dropping does the same and leaks memory the kernel refuses to free.
+    /// Imported memory is not freed.
     ///
     /// # Errors
     /// The memory: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region covers it; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_free_dm(3)`
@@ -128,7 +127,7 @@ impl Dm<Erased> {
     }
 }
 
-/// A DMA handle: hints for the device's accesses to a region that is registered with it
+/// A DMA handle: hints for the device's accesses to a region registered with it
 /// ([`MrInit::dmah`](crate::MrInit::dmah)).
 ///
 /// # References
@@ -150,11 +149,11 @@ impl<P: Provider> Dmah<P> {
         self.shared.get()
     }
 
-    /// Frees it. Dropping does the same, and leaks a handle that the kernel refuses to free.
+    /// Frees the handle. Dropping does the same and leaks a handle the kernel refuses to free.
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region uses it; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_dmah(3)`
@@ -178,12 +177,12 @@ impl Dmah<Erased> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Allocates memory of the device. That of soft devices is zeroed.
+    /// Allocates memory of the device. Soft devices zero it.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none (as rxe); `EINVAL` and `ENOMEM` for more than
-    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), and for an alignment that the device does
-    /// not have; any other errno that the kernel returns.
+    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an alignment the device lacks; any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dm(3)`
@@ -192,11 +191,10 @@ impl<P: Provider> Context<P> {
         self.raw().alloc_dm(attr).map(|raw| self.dm(raw))
     }
 
-    /// Returns memory of the device that another owner of the same context allocated, by its
-    /// handle.
+    /// Returns device memory allocated by another owner of the same context, by its handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the provider imports none; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_import_dm(3)`
@@ -208,8 +206,8 @@ impl<P: Provider> Context<P> {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel (before 6.17) has none; `EINVAL` for a hint that
-    /// does not exist; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device or the kernel (before 6.17) has none; `EINVAL` for an unknown
+    /// hint; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dmah(3)`

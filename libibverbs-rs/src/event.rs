@@ -1,7 +1,7 @@
 //! [`AsyncEvents`]: the asynchronous events of a device.
 //!
-//! As with completion events there is nothing to acknowledge: an event names its object by an id
-//! that becomes stale when the object is destroyed.
+//! As with completion events there is nothing to acknowledge: an event names its object by an id,
+//! which becomes stale when the object is destroyed.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -38,13 +38,13 @@ pub struct AsyncEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// The object that the event concerns.
+    /// The object of the event.
     pub element: Element,
     /// The kind of event.
     pub event_type: AsyncEventType,
 }
 
-/// The object that an asynchronous event concerns.
+/// The object of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Element {
@@ -60,7 +60,7 @@ pub enum Element {
     Port(u8),
     /// The device as a whole.
     Device,
-    /// The object of an event type that this library does not know, by the kernel's number.
+    /// The object of an event type unknown to this library, by the kernel's number.
     Unknown(u64),
 }
 
@@ -74,8 +74,8 @@ impl AsyncEvents {
         Ok(Self { file, registry, _context: context })
     }
 
-    /// Returns the next event; `None` where there is none now. It never waits; [`wait`](Self::wait)
-    /// does.
+    /// Returns the next event; `None` if there is none now. It never waits, unlike
+    /// [`wait`](Self::wait).
     ///
     /// Events of destroyed objects are skipped.
     ///
@@ -98,8 +98,8 @@ impl AsyncEvents {
         Ok(None)
     }
 
-    /// Waits for the next event, at most for `timeout`, or without limit if that is `None`. Returns
-    /// `None` after the timeout.
+    /// Waits for the next event, without limit if `timeout` is `None`. Returns `None` after the
+    /// timeout.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
@@ -108,8 +108,8 @@ impl AsyncEvents {
         wait(&self.file, timeout, VERB, &self.registry, || self.next_event())
     }
 
-    /// Returns an iterator that waits for each event without limit. It ends only by an error, which
-    /// it returns.
+    /// Returns an iterator that waits for each event without limit. It ends only after returning an
+    /// error.
     ///
     /// ```no_run
     /// # fn f(context: verbs::Context) -> verbs::Result<()> {
@@ -123,12 +123,12 @@ impl AsyncEvents {
         self.until_error(|events| events.wait(None))
     }
 
-    /// Returns an iterator over the events that there are now. It never waits.
+    /// Returns an iterator over the pending events. It never waits.
     pub fn try_iter(&self) -> impl Iterator<Item = Result<AsyncEvent>> + '_ {
         self.until_error(Self::next_event)
     }
 
-    /// Calls `next` until there is no event, or up to the first error.
+    /// Calls `next` until events run out or one call fails.
     fn until_error<'a>(
         &'a self,
         next: impl Fn(&'a Self) -> Result<Option<AsyncEvent>> + 'a,
@@ -141,7 +141,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Returns the object with the kernel's number; `None` for one that was destroyed.
+    /// Returns the object with the kernel's number; `None` if it was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {
@@ -184,7 +184,7 @@ impl AsRawFd for AsyncEvents {
     }
 }
 
-/// The verb that the errors of this file name.
+/// The verb named by the errors of this file.
 const VERB: &str = "get_async_event";
 
 impl core::fmt::Display for AsyncEvent {

@@ -1,14 +1,14 @@
 //! [`Exposed`]: memory that peers may access.
 //!
-//! No `&[u8]` exists while memory is exposed, because a peer may write at any time. There are only
-//! atomic words, and copies of the bytes as they are found. A copy can be torn: it may mix bytes
-//! that two peers wrote, or hold half of a write; aligned words of 8 bytes are copied whole. The
-//! copies are relaxed atomic accesses, because a device may be another thread of this process
-//! (provider-soft), which accesses such memory in the same way: see [`verbs_core::exposed`].
+//! No `&[u8]` exists while memory is exposed, because a peer may write at any time. Programs access
+//! it by atomic words and by copies. A copy can be torn: it may mix bytes written by two peers or
+//! hold half of a write. Aligned words of 8 bytes are copied whole. The copies use relaxed atomic
+//! accesses, because a device may be another thread of this process (provider-soft), which accesses
+//! such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
 //! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets
-//! are those of the contract of [`Provider`].
+//! refer to the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -30,11 +30,10 @@ use crate::registry::Registry;
 use crate::{Buf, HandleError, Pd, RemoteMr};
 
 bitflags! {
-    /// The accesses that peers have to exposed memory.
+    /// The accesses of peers to exposed memory.
     ///
-    /// [`all`](Self::all) has the rights of all devices together, and most devices refuse some of
-    /// them; [`Context::remote_access`](crate::Context::remote_access) returns the rights of one
-    /// device.
+    /// [`all`](Self::all) contains the rights of all devices; most devices refuse some of them.
+    /// [`Context::remote_access`](crate::Context::remote_access) returns the rights of one device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
         /// RDMA reads.
@@ -55,25 +54,26 @@ bitflags! {
     }
 }
 
-/// The access flags that a queue pair needs for it: [`InitAttr::access`](crate::InitAttr::access).
+/// The access flags that a queue pair needs for this access:
+/// [`InitAttr::access`](crate::InitAttr::access).
 impl From<RemoteAccess> for AccessFlags {
     fn from(access: RemoteAccess) -> Self {
         Self::from_bits_retain(access.bits())
     }
 }
 
-/// Memory that peers may access with the rights it was exposed with, while any share of it lives.
-/// Made by [`Pd::expose`](crate::Pd::expose), or by
-/// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) for access that requests give and take.
-/// Cheap to clone.
+/// Memory that peers may access with the rights given when it was exposed, while any share of it
+/// lives. Made by [`Pd::expose`](crate::Pd::expose), or by
+/// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) for access granted and revoked by
+/// requests. Cheap to clone.
 ///
-/// Exactly the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not.
-/// The queue pair must allow the access too: [`ConnectAttr::access`](crate::ConnectAttr::access),
-/// or [`InitAttr::access`](crate::InitAttr::access).
+/// Only the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not. The
+/// queue pair must allow the access too: [`ConnectAttr::access`](crate::ConnectAttr::access), or
+/// [`InitAttr::access`](crate::InitAttr::access).
 ///
 /// Exposed memory can be posted as well, for sends, receives and RDMA reads.
 ///
-/// A peer may write it at any time, so that it cannot be borrowed as bytes:
+/// A peer may write it at any time, so it cannot be borrowed as bytes:
 ///
 /// ```compile_fail,E0308
 /// # fn f(exposed: &verbs::Exposed) {
@@ -93,15 +93,15 @@ struct Inner {
     pd: PdId,
     bytes: ExposedBytes,
     devices: Arc<Registry>,
-    /// Set if peers have access only through windows that are bound to the memory.
+    /// Set if peers have access only through bound windows.
     is_for_windows: bool,
-    /// Set if the device may still write for a binding that has ended.
+    /// Set if the device may still write for an ended binding.
     is_lingering: AtomicBool,
     registration: Mutex<Box<dyn Registration>>,
 }
 
-/// A provider's memory region over a buffer. The trait hides the provider, so that all tables in
-/// flight have one type.
+/// A provider's memory region over a buffer. The trait hides the provider, so all tables in flight
+/// have one type.
 trait Registration: Send {
     fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)>;
 }
@@ -120,7 +120,7 @@ impl Exposed {
         access: RemoteAccess,
     ) -> Result<Self, HandleError<Buf>> {
         // A region without remote rights is accessed by plain copies (number 13 of the contract),
-        // which would race with those of this type.
+        // which would race with the copies here.
         let access = access & RemoteAccess::all();
         if access.is_empty() {
             let reason = "memory is exposed with at least one right, such as READ, WRITE or ATOMIC".into();
@@ -173,13 +173,13 @@ impl Exposed {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the address, length and key with which peers access it. The key of memory that is
+    /// Returns the address, length and key that peers use to access it. The key of memory that is
     /// [exposed to windows](Pd::expose_to_windows) gives no access.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Returns its address, as used by peers and work requests.
+    /// Returns its address for peers and work requests.
     pub fn addr(&self) -> u64 {
         self.inner.addr
     }
@@ -227,8 +227,8 @@ impl Exposed {
     ///
     /// RDMA atomics of a peer are atomic with respect to accesses of this process if the device
     /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)). On soft devices they
-    /// always are, except in memory that the kernel accesses for the device
-    /// ([the guide](crate::guide::memory) says which that is).
+    /// always are, except in memory that the kernel accesses for the device: see [the
+    /// guide](crate::guide::memory).
     ///
     /// ```no_run
     /// # fn f(counters: &verbs::Exposed) -> Option<()> {
@@ -241,8 +241,8 @@ impl Exposed {
         self.inner.bytes.word(offset)
     }
 
-    /// Calls `each` with the bytes of a range in order, in pieces of at most 8 bytes. It makes no
-    /// copy of the whole range.
+    /// Calls `each` with the bytes of a range in order, in pieces of at most 8 bytes, without
+    /// copying the whole range.
     ///
     /// # Panics
     /// If the range lies outside the memory.
@@ -252,7 +252,7 @@ impl Exposed {
             within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len()));
         let end = offset + len;
         while offset < end {
-            // Ends at the next boundary of the words in which the memory is accessed.
+            // Ends at the next boundary of the words used for access.
             let aligned = 8 - (self.inner.addr as usize + offset) % 8;
             let len = aligned.min(end - offset);
             let mut piece = [0; 8];
@@ -262,20 +262,20 @@ impl Exposed {
         }
     }
 
-    /// Returns the bytes as plain memory, for as long as they are borrowed. Peers have no access to
-    /// them: the memory was [exposed to windows](Pd::expose_to_windows), and none is bound to it.
+    /// Returns the bytes as plain memory while they are borrowed. Peers have no access to them: the
+    /// memory was [exposed to windows](Pd::expose_to_windows) and none is bound to it.
     ///
-    /// Unlike [`unexpose`](Self::unexpose), it needs no system call, and the memory can be bound
+    /// Unlike [`unexpose`](Self::unexpose), it needs no system call and the memory can be bound
     /// again.
     ///
     /// # Errors
-    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live: those of
-    ///   windows that are bound, of requests in flight, and of the program.
-    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access by
-    ///   its own key.
-    /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if a binding has ended on a device that
-    ///   may still write for it, as rxe may after a revocation of this side: `unexpose` ends that.
-    ///   A peer's invalidation has no such effect.
+    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, held by bound
+    ///   windows, requests in flight or the program.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory accessible to peers by its
+    ///   own key.
+    /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if the device may still write for an
+    ///   ended binding, as rxe may after a local revocation: `unexpose` ends that. A peer's
+    ///   invalidation has no such effect.
     ///
     /// ```compile_fail,E0502
     /// # use verbs::{Exposed, Qp, Window, state::Rts};
@@ -318,23 +318,22 @@ impl Exposed {
         self.inner.is_for_windows
     }
 
-    /// Takes note that the device may still write for a binding that has ended.
+    /// Records that the device may still write for an ended binding.
     pub(crate) fn mark_lingering(&self) {
         self.inner.is_lingering.store(true, Ordering::Relaxed);
     }
 
-    /// Revokes the key, and returns the memory. Dropping the last share does the same and releases
+    /// Revokes the key and returns the memory. Dropping the last share revokes the key and releases
     /// the memory.
     ///
     /// # Errors
     /// The memory, which peers may still be able to access:
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
-    ///   those in flight and those of bound windows.
+    ///   shares in flight and of bound windows.
     /// - `ETIMEDOUT` on rxe if the kernel gave up waiting for its own references to the memory.
     ///   Every later call returns the same error, and dropping leaks the memory.
-    /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
-    ///   key.
+    /// - Any other errno the kernel returns; notably `EIO` if the device fails to destroy the key.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn unexpose(self) -> Result<Buf, HandleError<Self>> {
         let inner = match Arc::try_unwrap(self.inner) {

@@ -1,7 +1,7 @@
-//! [`Flow`]: a rule about which packets go to a queue pair; [`FlowAction`]: what the device does to
-//! them.
+//! [`Flow`]: a rule that steers packets to a queue pair; [`FlowAction`]: the device's processing of
+//! these packets.
 //!
-//! A rule keeps its queue pair, and the flow actions and the counters that it names.
+//! A rule keeps its queue pair, flow actions and counters alive.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::{Context, Counters, HandleError, Qp};
 
 /// A flow rule of a queue pair.
 ///
-/// It keeps its queue pair, because the kernel refuses to destroy a queue pair that has rules: one
-/// that is dropped before is destroyed with its last rule, and goes on receiving until then.
-/// Neither rxe nor soft devices have flow rules.
+/// It keeps its queue pair alive, because the kernel refuses to destroy a queue pair with rules: a
+/// dropped queue pair is destroyed with its last rule and keeps receiving until then. Neither rxe
+/// nor soft devices have flow rules.
 ///
 /// # References
 /// `ibv_create_flow(3)`
@@ -61,12 +61,12 @@ impl<P: Provider> Context<P> {
     /// ```
     ///
     /// # Errors
-    /// - `EOPNOTSUPP` if the device has no rules, or not with these specifications.
+    /// - `EOPNOTSUPP` if the device has no rules, or none with these specifications.
     /// - `EPERM` without `CAP_NET_RAW`.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a queue pair, flow action or
     ///   counters of another open device.
-    /// - Any other errno that the kernel returns; notably `EINVAL` for more than 10 specifications
-    ///   or headers in the wrong order.
+    /// - Any other errno the kernel returns; notably `EINVAL` for more than 10 specifications or
+    ///   headers in the wrong order.
     ///
     /// # References
     /// `ibv_create_flow(3)`
@@ -100,12 +100,12 @@ impl<P: Provider> Context<P> {
         Ok(Flow { handle: KernelHandle::new(raw, dependencies) })
     }
 
-    /// Creates a flow action that encrypts, or decrypts, ESP.
+    /// Creates a flow action that encrypts or decrypts ESP.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none, or not with these attributes: Linux
-    /// 5.10 has such actions for mlx5, Linux 6.1 and newer have none. Any other errno that the
-    /// kernel returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, has none, or none with these attributes: Linux
+    /// 5.10 has such actions for mlx5, Linux 6.1 and newer have none. Any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_create_flow_action(3)`
@@ -127,11 +127,10 @@ impl<P: Provider> Flow<P> {
         &self.handle.dependencies().registry
     }
 
-    /// Destroys the rule. Dropping does the same, and leaks a rule that the kernel refuses to
-    /// destroy.
+    /// Destroys the rule. Dropping does the same and leaks a rule the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The rule, and any errno that the kernel returns.
+    /// The rule, and any errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_flow(3)`
@@ -165,10 +164,10 @@ pub struct FlowAction<P: Provider = Erased> {
 }
 
 impl<P: Provider> FlowAction<P> {
-    /// Changes what the attributes of an ESP action name.
+    /// Changes the named attributes of an ESP action.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for attributes that cannot change; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_flow_action(3)`
@@ -190,11 +189,11 @@ impl<P: Provider> FlowAction<P> {
         self.shared.user_in(registry, verb, "flow action")
     }
 
-    /// Destroys the action. Dropping does the same, once no rule uses it.
+    /// Destroys the action. A dropped action is destroyed once no rule uses it.
     ///
     /// # Errors
     /// The action: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while rules use it; any other
-    /// errno that the kernel returns.
+    /// errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_flow_action(3)`

@@ -8,19 +8,18 @@ use verbs_core::{Cause, Errno, Error, Result};
 /// Protects registered memory from forks, where the kernel does not.
 ///
 /// Call it before the first region is registered. The environment variables `RDMAV_FORK_SAFE` and
-/// `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in huge pages is protected,
-/// whose page size is read from `/proc/self/smaps` for each region.
+/// `IBV_FORK_SAFE` do the same; `RDMAV_HUGEPAGES_SAFE` also protects memory in huge pages, whose
+/// size is read from `/proc/self/smaps` for each region.
 ///
-/// Whole pages are excluded, and the child receives SIGSEGV if it touches one. So the child calls
-/// only `exec(3)` or `_exit(2)`, and memory that is
-/// [registered in place](crate::Pd::register), or [in a scope](crate::Pd::scope), shares no page
-/// with memory that the child needs until then: a slice on the stack does.
-/// [`alloc_buf`](crate::Pd::alloc_buf) has pages of its own. Memory of soft devices and
-/// on-demand paged regions need no protection.
+/// Whole pages are excluded; the child receives SIGSEGV if it touches one. So the child may only
+/// call `exec(3)` or `_exit(2)`. Memory [registered in place](crate::Pd::register) or [in a
+/// scope](crate::Pd::scope) must not share a page with memory the child needs until then: a slice
+/// on the stack does. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages. Memory of soft
+/// devices and on-demand paged regions need no protection.
 ///
 /// # Errors
-/// `EINVAL` after memory was registered without protection; `ENOSYS` where the kernel cannot
-/// exclude pages.
+/// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude
+/// pages.
 ///
 /// # References
 /// `ibv_fork_init(3)`

@@ -1,4 +1,4 @@
-//! [`FrozenBuf`]: registered memory that is read-only and shared.
+//! [`FrozenBuf`]: registered memory, read-only and shared.
 
 use core::fmt;
 use core::ops::{Deref, RangeBounds};
@@ -8,13 +8,13 @@ use crate::registry::PdId;
 use crate::stable::StableBytes;
 use crate::{Buf, HandleError};
 
-/// Registered memory that is read-only and cheap to clone: one buffer for many simultaneous sends.
+/// Registered memory, read-only and cheap to clone: one buffer for many simultaneous sends.
 ///
 /// Made by [`Buf::freeze`], or from the program's own memory by
 /// [`Pd::register_bytes`](crate::Pd::register_bytes). The device only reads it; posting rejects
 /// receives and RDMA reads into it.
 ///
-/// No share of it can be written:
+/// Its shares cannot be written:
 ///
 /// ```compile_fail,E0596
 /// # fn f(mut frozen: verbs::FrozenBuf) {
@@ -34,7 +34,7 @@ impl FrozenBuf {
         Self { buf: Arc::new(buf), offset: 0, len }
     }
 
-    /// Returns its address, as used by work requests.
+    /// Returns its address for work requests.
     pub fn addr(&self) -> u64 {
         self.buf.addr() + self.offset as u64
     }
@@ -56,10 +56,10 @@ impl FrozenBuf {
         Self { buf: Arc::clone(&self.buf), offset: self.offset + offset, len }
     }
 
-    /// Returns the whole buffer that was frozen, if this is its last share.
+    /// Returns the original buffer if this is its last share.
     ///
     /// # Errors
-    /// This share, while others live, including those in flight, and for memory that was registered
+    /// This share, while others live, including those in flight, or if the memory was registered
     /// read-only.
     pub fn thaw(self) -> Result<Buf, HandleError<Self>> {
         if !self.buf.is_writable() {
@@ -72,7 +72,7 @@ impl FrozenBuf {
         })
     }
 
-    /// Deregisters memory that was [registered](crate::Pd::register_bytes), and returns it.
+    /// Deregisters memory [registered](crate::Pd::register_bytes) in place and returns it.
     ///
     /// # Errors
     /// This share:
@@ -80,8 +80,7 @@ impl FrozenBuf {
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while others live, including those in
     ///   flight.
     /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) if the memory is not of the type `M`.
-    /// - Any other errno that the kernel returns; notably `EIO` if the device fails to destroy the
-    ///   key.
+    /// - Any other errno the kernel returns; notably `EIO` if the device fails to destroy the key.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_memory<M: StableBytes>(self) -> Result<M, HandleError<Self>> {
         let Self { buf, offset, len } = self;

@@ -1,20 +1,20 @@
 //! The default entry of a GID table, for programs that do not select one:
 //! [`Context::find_gid`](crate::Context::find_gid).
 //!
-//! The order of the table follows the network configuration: the routable RoCE v2 address of a host
-//! has index 1 on one day and index 7 on the next, and a fixed index may select RoCE v1, or a
-//! link-local address that no peer can reach.
+//! The order of the table follows the network configuration: a host's routable RoCE v2 address may
+//! move from index 1 to index 7. A fixed index may then select RoCE v1 or an unreachable link-local
+//! address.
 
 use std::ops::ControlFlow;
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// The best of the entries of a port that were offered so far, in the order of their indices.
+/// The best of a port's entries so far, offered in index order.
 #[derive(Default)]
 pub(crate) struct Best(Option<GidEntry>);
 
 impl Best {
-    /// Takes the entry if it is better. Breaks where no later entry can be.
+    /// Takes the entry if it is better. Breaks if no later entry can be better.
     pub(crate) fn offer(&mut self, entry: GidEntry) -> ControlFlow<()> {
         if !entry.gid.is_zero() && self.0.is_none_or(|best| rank(&entry) < rank(&best)) {
             self.0 = Some(entry);
@@ -36,8 +36,8 @@ fn rank(entry: &GidEntry) -> (u8, u8) {
     (protocol(entry.gid_type), reach(&entry.gid))
 }
 
-/// Returns the rank of a protocol; 0 is the best. A port has either InfiniBand or RoCE, so that
-/// only the two versions of RoCE compete.
+/// Returns the rank of a protocol; 0 is the best. A port has either InfiniBand or RoCE, so only the
+/// two versions of RoCE compete.
 fn protocol(gid_type: GidType) -> u8 {
     match gid_type {
         GidType::ROCE_V2 => 0,
@@ -73,7 +73,7 @@ mod tests {
     const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const TEN: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 1);
 
-    /// Returns the index of the best entry, and how many entries were looked at.
+    /// Returns the index of the best entry and the number of entries examined.
     fn best(table: &[GidEntry]) -> (Option<u32>, usize) {
         let mut best = Best::default();
         let mut seen = 0;

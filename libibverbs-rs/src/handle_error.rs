@@ -1,4 +1,4 @@
-//! [`HandleError`]: the error of a call that consumes a handle, which returns the handle.
+//! [`HandleError`]: the error of a call that consumes a handle; it returns the handle.
 
 use core::fmt;
 
@@ -6,8 +6,8 @@ use verbs_core::{Cause, Errno, Error};
 
 /// The error of a call that consumes a handle: the reason, and the unchanged handle.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
-/// return these. The conversion drops the handle.
+/// It converts into [`Error`] and into [`std::io::Error`], so `?` works in functions returning
+/// these. The conversion drops the handle.
 ///
 /// ```no_run
 /// fn retire(qp: verbs::Qp<verbs::state::Rts>) -> Result<(), verbs::Error> {
@@ -24,13 +24,13 @@ pub struct HandleError<T> {
 }
 
 impl<T> HandleError<T> {
-    /// Returns the error of a call that is refused without asking the kernel.
+    /// Returns the error of a call rejected without a system call.
     pub(crate) fn refused(handle: T, verb: &'static str, reason: &str) -> Self {
         let error = Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() });
         Self { handle, error }
     }
 
-    /// Returns the error of naming a provider that the handle does not have.
+    /// Returns the error of naming another provider than the handle's.
     pub(crate) fn of_another_provider(handle: T) -> Self {
         Self::refused(handle, "downcast", "the handle belongs to another provider")
     }

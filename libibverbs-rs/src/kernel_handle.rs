@@ -1,8 +1,6 @@
-//! [`KernelHandle`]: a kernel object and its dependencies, which may be released only after it is
-//! destroyed.
+//! [`KernelHandle`]: a kernel object and the dependencies that must outlive it.
 //!
-//! Every handle of this crate contains one, so that this file alone decides the order in which
-//! objects are released:
+//! Every handle of this crate contains one, so this file alone decides the order of release:
 //!
 //! | event | the object | its dependencies |
 //! |---|---|---|
@@ -59,7 +57,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
         }
     }
 
-    /// Destroys the object, and returns its dependencies.
+    /// Destroys the object and returns its dependencies.
     ///
     /// # Errors
     /// The unchanged handle, and the errno of [`Destroy::destroy`]: the object may still exist.
@@ -94,7 +92,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
         }
     }
 
-    /// Moves everything out, and leaves an empty handle that does nothing when it is dropped.
+    /// Moves everything out, leaving an empty handle whose drop does nothing.
     pub(crate) const fn detach(&mut self) -> Self {
         Self(self.0.take())
     }
@@ -127,12 +125,11 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
     }
 }
 
-/// Sets a hook that is called for every object that cannot be destroyed when it is dropped. Such an
-/// object is leaked with its dependencies.
+/// Sets a hook for dropped objects that cannot be destroyed. Such an object is leaked with its
+/// dependencies.
 ///
-/// Dropping never panics and never prints. A program that wants to observe leaks sets the hook
-/// once; one that wants to handle them calls `close` on its handles. A new hook replaces the
-/// previous one.
+/// Dropping never panics and never prints. To observe leaks, set the hook once; to handle them,
+/// call `close` on the handles. A new hook replaces the previous one.
 ///
 /// ```
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
@@ -148,8 +145,7 @@ pub(crate) fn report_leak(error: &Error) {
     }
 }
 
-/// Panics. It is unreachable, because no handle is used after `close`, `try_map` or `detach`
-/// emptied it.
+/// Panics. Unreachable, because no handle is used after `close`, `try_map` or `detach` emptied it.
 #[cold]
 #[inline(never)]
 fn gone() -> ! {

@@ -1,9 +1,9 @@
 //! RDMA verbs in pure Rust, from the system call up: no C library is compiled or linked.
 //!
-//! RDMA lets programs exchange messages, and read and write each other's memory, without a system
-//! call or a copy for each message. This crate does what rdma-core's libibverbs and its providers
-//! do: it finds devices, opens them, creates their objects through the kernel's uverbs, and posts
-//! and polls in queues that it shares with the device.
+//! RDMA lets programs exchange messages and access each other's memory without a system call or a
+//! copy for each message. This crate does what rdma-core's libibverbs and its providers do: it
+//! finds and opens devices, creates their objects through the kernel's uverbs,
+//! and posts and polls in queues shared with the device.
 //!
 //! ```
 //! use std::time::Duration;
@@ -96,10 +96,10 @@
 //! A search of these pages for a C name finds its counterpart.
 //!
 //! # Ownership
-//! Handles of devices and protection domains are cheap to clone, and each object keeps the objects
-//! that it was made from alive: a program may drop handles in any order. Dropping a handle
-//! destroys its object if the kernel permits it, and otherwise leaks the object ([`on_leak`]);
-//! `close` returns the reason instead, with the handle ([`HandleError`]).
+//! Handles of devices and protection domains are cheap to clone. Each object keeps its parents
+//! alive, so a program may drop handles in any order. Dropping a handle destroys its object if the
+//! kernel permits it, and otherwise leaks the object ([`on_leak`]); `close` instead returns the
+//! reason and the handle ([`HandleError`]).
 //!
 //! Polling and posting take `&mut self`: exclusive access replaces the locks of libibverbs.
 //!
@@ -107,16 +107,16 @@
 //! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: they take addresses and keys, for any
 //!    scheme of ownership.
 //! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its
-//!    work request has ended, and polling returns it. The poller needs no queue pair for that, and
-//!    takes no lock.
-//! 3. [`Pd::scope`] is safe, too: it registers borrowed slices, as [`ScopedBuf`]s, and returns when
-//!    no request in flight names them.
+//!    work request has ended, then polling returns it. The poller needs neither the queue pair nor
+//!    a lock for that.
+//! 3. [`Pd::scope`] is safe, too: it registers borrowed slices as [`ScopedBuf`]s and returns when
+//!    no request in flight uses them.
 //!
 //! [`WrBatch`] builds requests by the calls of `ibv_wr_start`, at the first layer; [`SendBatch`]
 //! batches sends at the second.
 //!
-//! Peers can access only memory that was [exposed](Pd::expose), and exposed memory has no `&[u8]`.
-//! Access that a [`Window`] gives is taken away by a posted request, without deregistering.
+//! Peers can access only [exposed](Pd::expose) memory, which has no `&[u8]`. A posted request
+//! revokes the access of a [`Window`] without deregistering the memory.
 //!
 //! # Errors
 //! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence.
@@ -124,20 +124,19 @@
 //! [`PostBufError`]. Failed completions are [`WcError`]s. `?` converts each of them into [`Error`]
 //! and [`std::io::Error`].
 //!
-//! An `# Errors` section lists the errnos to expect. Each control verb can also fail with `EIO`
-//! once the device is gone, or where it fails the command ([`Cause`] says which), and with
-//! `ENOMEM`.
+//! An `# Errors` section lists the errnos to expect. Each control verb can also fail with `EIO` if
+//! the device is gone or fails the command ([`Cause`] says which), and with `ENOMEM`.
 //!
 //! # Providers
-//! A provider is the driver of one kind of device. Handles hide their provider, unless the program
-//! names it: [`Device::open_as`], or `downcast` on any handle, return `Context<Rxe>`,
-//! `Qp<Rts, Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code.
-//! The features `rxe` and `soft` of this crate build providers in; [`register`] and
+//! A provider is the driver of one kind of device. Handles hide their provider unless the program
+//! names it: [`Device::open_as`] and `downcast` on any handle return `Context<Rxe>`, `Qp<Rts,
+//! Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code. The
+//! features `rxe` and `soft` of this crate build providers in; [`register`] and
 //! [`DeviceList::with_drivers`] add others.
 //!
-//! A provider may bring devices of its own: `verbs::soft` is RoCE v2 over UDP sockets, on any
-//! machine and without special rights. The environment variable `VERBS_SOFT` adds such devices to
-//! the list of any program.
+//! A provider may bring its own devices: `verbs::soft` is RoCE v2 over UDP sockets, on any machine
+//! and without special rights. The environment variable `VERBS_SOFT` adds such devices to the list
+//! of any program.
 //!
 //! # Fork
 //! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`:
@@ -246,8 +245,8 @@ pub mod guide;
 #[cfg(feature = "soft")]
 pub mod soft;
 
-/// The provider's queues on paper, which a program could share between threads, are not
-/// re-exported.
+/// The provider's queues on paper are not re-exported, because a program could share them between
+/// threads.
 ///
 /// ```compile_fail
 /// use verbs::rxe::paper::PaperQueue;
@@ -259,7 +258,7 @@ pub mod soft;
 #[cfg(doctest)]
 struct Paper;
 
-/// The README's example is compiled with those of the documentation.
+/// Compiles the README's example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

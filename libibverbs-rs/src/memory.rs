@@ -9,7 +9,7 @@ use crate::registry::PdId;
 use crate::{Buf, Exposed, FrozenBuf, ScopedMemory, Window};
 pub(crate) use sealed::Registered;
 
-/// The memory of a request, which a completion or the end of its queue pair returns.
+/// The memory of a request, returned by its completion or the end of its queue pair.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Memory {
@@ -17,10 +17,10 @@ pub enum Memory {
     Buf(Buf),
     /// A share of a read-only buffer.
     Frozen(FrozenBuf),
-    /// A share of memory that peers may access.
+    /// A share of exposed memory.
     Exposed(Exposed),
-    /// A window whose bind or revocation was in flight. It holds a share of its memory, and no
-    /// memory of its own that could be posted.
+    /// A window whose bind or revocation was in flight. It holds a share of its memory but cannot
+    /// be posted as memory.
     Window(Window),
     /// Borrowed memory of a scope, which [`Scope::reclaim`](crate::Scope::reclaim) makes usable.
     Scoped(ScopedMemory),
@@ -41,8 +41,7 @@ impl Memory {
     }
 }
 
-/// Memory that safe code can post: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] for a mix of
-/// them.
+/// Memory for safe posting: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] for a mix of them.
 pub trait PostMemory: Registered + Into<Memory> {}
 
 /// Implements [`PostMemory`] for a kind of memory by its own `pd`, `len`, `addr` and `lkey`.
@@ -185,7 +184,8 @@ mod sealed {
         /// atomics.
         fn is_writable(&self) -> bool;
 
-        /// Returns whether peers and other threads may access it: no code reads it as plain bytes.
+        /// Returns whether peers and other threads may access it, so that no code may read plain
+        /// bytes.
         fn is_exposed(&self) -> bool;
 
         /// Returns the protection domain of its registration.

@@ -1,15 +1,15 @@
-//! The ConnectX provider, and what its devices offer beyond verbs.
+//! The ConnectX provider and its features beyond verbs.
 //!
 //! Programs that name the provider ([`Device::open_as`](crate::Device::open_as),
-//! [`Context::downcast`](crate::Context::downcast)) reach it by methods of the usual handles:
+//! [`Context::downcast`](crate::Context::downcast)) reach them by methods of the usual handles:
 //!
 //! - [`Context::create_cq_with`](crate::Context::create_cq_with): completion queues with entries of
 //!   128 bytes, or compressed ones;
-//! - [`Pd::create_qp_with`](crate::Pd::create_qp_with): queue pairs whose short data comes with
-//!   completions;
+//! - [`Pd::create_qp_with`](crate::Pd::create_qp_with): queue pairs whose completions contain short
+//!   data;
 //! - [`Qp::post_raw`](crate::Qp::post_raw), [`WrBatch::put_raw`](crate::WrBatch::put_raw),
 //!   [`SendBatch::put_raw`](crate::SendBatch::put_raw): requests in the device's own format;
-//! - `direct` of each handle: where its queues and registers lie ([`direct`]).
+//! - `direct` of each handle: the addresses of its queues and registers ([`direct`]).
 //!
 //! The page [`connectx`](crate::guide::connectx) of the guide shows them in use.
 
@@ -25,27 +25,27 @@ use crate::qp::state::{Reset, State};
 use crate::{CqInit, QpInit};
 use direct::{ContextDirect, CqDirect, DmDirect, PdDirect, QpDirect, SrqDirect, WqDirect};
 
-/// The options of a completion queue that only ConnectX has:
-/// `CqOptions { cqe_size: Some(128), ..CqOptions::default() }`.
+/// The completion queue options specific to ConnectX: `CqOptions { cqe_size: Some(128),
+/// ..CqOptions::default() }`.
 #[doc(alias = "mlx5dv_cq_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqOptions {
-    /// The size of an entry in bytes, 64 or 128; `None` for that of the environment variable
+    /// The size of an entry in bytes, 64 or 128; `None` selects the environment variable
     /// `MLX5_CQE_SIZE`, or 64.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
     pub cqe_size: Option<u32>,
-    /// The form of compressed completions, which save bandwidth of the bus; polling expands them.
-    /// Completions that were compressed together have the time of the first. `None` for none,
+    /// The form of compressed completions, which save bus bandwidth; polling expands them.
+    /// Completions compressed together have the timestamp of the first. `None` disables compression
     /// unless the environment variable `MLX5_ENABLE_CQE_COMPRESSION` is set.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
     pub compression: Option<CqeCompression>,
 }
 
-/// The options of a queue pair that only ConnectX has.
+/// The queue pair options specific to ConnectX.
 #[doc(alias = "mlx5dv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpOptions {
-    /// Whether the data of short receives, reads and atomics may come with completions. It has no
+    /// Whether completions may contain the data of short receives, reads and atomics. It has no
     /// effect on a queue pair with [`QpInit::rss`].
     #[doc(alias = "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE")]
     #[doc(alias = "MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE")]
@@ -56,9 +56,9 @@ impl crate::Context<Mlx5> {
     /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with options of ConnectX.
     ///
     /// # Errors
-    /// As [`create_cq`](Self::create_cq); `EINVAL` for another size of entries than 64 and 128;
-    /// `EOPNOTSUPP` for a form of compressed completions that the device does not offer, and for
-    /// entries of a size that it does not compress.
+    /// As [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 and 128;
+    /// `EOPNOTSUPP` for an unsupported form of compressed completions or an entry size the device
+    /// does not compress.
     ///
     /// # References
     /// `mlx5dv_create_cq(3)`
@@ -100,8 +100,8 @@ impl crate::Pd<Mlx5> {
     /// Describes the protection domain for [direct access](direct).
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the query of an imported domain's number; none for
-    /// another domain.
+    /// Any errno the kernel returns for the query of an imported domain's number; other domains
+    /// never fail.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`
@@ -112,8 +112,8 @@ impl crate::Pd<Mlx5> {
 }
 
 impl crate::Srq<Mlx5> {
-    /// Describes the queue for [direct access](direct). The entries without a receive are linked
-    /// from the head to the tail.
+    /// Describes the queue for [direct access](direct). The free entries are linked from the head
+    /// to the tail.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`
@@ -126,7 +126,7 @@ impl crate::Srq<Mlx5> {
     }
 }
 
-/// Defines `direct` for handles whose object of the provider describes itself.
+/// Defines `direct` for handles whose provider object describes itself.
 macro_rules! describes {
     ($([$($generics:tt)*] $handle:ty => $description:ident, $what:literal;)*) => {
         $(impl<$($generics)*> $handle {

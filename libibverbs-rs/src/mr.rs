@@ -1,8 +1,8 @@
-//! [`Mr`]: memory that the caller owns and the device knows; [`MrInit`] and [`MrChange`] make and
+//! [`Mr`]: caller-owned memory registered with the device; [`MrInit`] and [`MrChange`] make and
 //! change one.
 //!
 //! # Safety
-//! The unsafe code here is the change of a region, which relies on the promise of its caller.
+//! The unsafe code here changes a region and relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 use crate::{Context, Dmah, HandleError, Pd};
 
-/// A memory region: memory that the caller owns and the device knows, for raw posting.
+/// A memory region for raw posting: caller-owned memory registered with the device.
 /// [`Buf`](crate::Buf) is the safe alternative.
 ///
 /// # References
@@ -31,7 +31,7 @@ pub struct Mr<P: Provider = Erased> {
     place: Place<P>,
 }
 
-/// The range of a region, and the device that it can be changed on.
+/// The range of a region and the device that can change it.
 struct Place<P: Provider> {
     context: Context<P>,
     /// The address of the first byte in work requests, unless the region is zero-based.
@@ -44,7 +44,7 @@ struct Place<P: Provider> {
 pub(crate) struct Parents {
     excluded: Vec<Excluded>,
     pd: Child,
-    /// Device memory, a DMA handle, or the protection domain of a change that failed.
+    /// Device memory, a DMA handle, or the protection domain of a failed change.
     others: Vec<Child>,
 }
 
@@ -72,12 +72,12 @@ impl<P: Provider> Mr<P> {
         self.handle.get().lkey()
     }
 
-    /// Returns the key for peers. It gives them the remote rights of the region, if any.
+    /// Returns the key for peers. It grants the remote rights of the region, if any.
     pub fn rkey(&self) -> u32 {
         self.handle.get().rkey()
     }
 
-    /// Returns its first address, as used by work requests and peers: 0 with
+    /// Returns its first address for work requests and peers: 0 with
     /// [`ZERO_BASED`](AccessFlags::ZERO_BASED).
     pub fn addr(&self) -> u64 {
         if self.place.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.place.iova }
@@ -109,11 +109,11 @@ impl<P: Provider> Mr<P> {
         self.handle.get()
     }
 
-    /// Changes the region in place: its memory, its protection domain, its rights, or several of
-    /// them. Its keys may change.
+    /// Changes the region in place: its memory, protection domain, rights, or several of them. Its
+    /// keys may change.
     ///
-    /// After `Ok`, the device does not access old memory that the region no longer covers. A
-    /// request of a peer that had begun may finish with the old rights.
+    /// After `Ok`, the device does not access memory the region no longer covers. A peer's request
+    /// in progress may finish with the old rights.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -134,12 +134,12 @@ impl<P: Provider> Mr<P> {
     /// ```
     ///
     /// # Safety
-    /// As [`Pd::reg_mr`], for new memory, and for old memory with new rights. After an error that
-    /// leaves the region [unusable](RegionState::Unusable), the promise holds for the old and the
-    /// new memory until the region is deregistered.
+    /// As [`Pd::reg_mr`], for new memory, and for old memory with new rights. If an error leaves
+    /// the region [unusable](RegionState::Unusable), the promise holds for both old and new memory
+    /// until the region is deregistered.
     ///
     /// # Errors
-    /// The reason, and the [state](RegionState) of the region:
+    /// The reason and the [state](RegionState) of the region:
     ///
     /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes domain
     ///   and rights, on kernels later than Linux 6.4.
@@ -190,13 +190,13 @@ impl<P: Provider> Mr<P> {
         Ok(())
     }
 
-    /// Deregisters the region. Dropping does the same, and leaks a region that the kernel refuses
-    /// to deregister. An imported region is only forgotten.
+    /// Deregisters the region. Dropping does the same and leaks a region the kernel refuses to
+    /// deregister. An imported region is not deregistered.
     ///
     /// # Errors
-    /// The region, and any errno that the kernel returns; notably `EBUSY` while memory windows are
-    /// bound to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel
-    /// gave up waiting for its own references to the memory.
+    /// The region, and any errno the kernel returns; notably `EBUSY` while memory windows are bound
+    /// to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel gave up
+    /// waiting for its own references to the memory.
     ///
     /// # References
     /// `ibv_dereg_mr(3)`
@@ -270,7 +270,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
     }
 
     /// Sets the address of the first byte in work requests. The default is the address in this
-    /// process, and the offset in a dma-buf.
+    /// process, or the offset in a dma-buf.
     #[doc(alias = "IBV_REG_MR_MASK_IOVA")]
     pub fn iova(self, iova: u64) -> Self {
         Self { iova: Some(iova), ..self }
@@ -283,7 +283,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
     }
 }
 
-/// A change of a memory region, for [`Mr::rereg`]. What is not named stays as it is.
+/// A change of a memory region, for [`Mr::rereg`]. Unnamed attributes stay as they are.
 ///
 /// # References
 /// `ibv_rereg_mr(3)`
@@ -303,7 +303,7 @@ impl<'a, P: Provider> MrChange<'a, P> {
         Self { memory: None, iova: None, pd: None, access: None }
     }
 
-    /// Changes the memory to `length` bytes at `addr`, which work requests address by `addr` unless
+    /// Changes the memory to `length` bytes at `addr`. Work requests use `addr` too unless
     /// [`iova`](Self::iova) is set.
     #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
     pub fn memory(self, addr: *mut u8, length: usize) -> Self {
@@ -339,10 +339,10 @@ pub(crate) fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) 
     !access.contains(AccessFlags::ON_DEMAND) && context.raw().pins_memory()
 }
 
-/// Returns the offset and the length of a range that lies inside `len`.
+/// Returns the offset and length of a range inside `len`.
 ///
 /// # Errors
-/// The start and the end of a range that does not.
+/// The start and end of a range that is not inside.
 pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

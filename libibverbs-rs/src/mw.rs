@@ -9,17 +9,16 @@ use crate::registry::Child;
 
 /// A memory window, for raw posting. [`Window`](crate::Window) is the safe alternative.
 ///
-/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region that was registered
-/// with [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key, which
-/// [`inc_rkey`](crate::inc_rkey) returns. [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a
-/// peer's [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
+/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region registered with
+/// [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key from
+/// [`inc_rkey`](crate::inc_rkey). [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
+/// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
 ///
-/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects that programs avoid: it crashes if
-/// the key of an unbound window of type 2 is invalidated; it waits up to 50 s to destroy a queue
-/// pair for which windows of type 2 are still bound; it compares the addresses of peers with the
-/// region, not with the bound range; and a bind does not compare protection domains, so that
-/// another process of the device that guesses a key can bind a region with
-/// [`MW_BIND`](crate::AccessFlags::MW_BIND).
+/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects to avoid. It crashes if the key of
+/// an unbound window of type 2 is invalidated. It waits up to 50 s to destroy a queue pair with
+/// bound windows of type 2. It compares the addresses of peers with the region, not with the bound
+/// range. A bind does not compare protection domains: another process of the device that guesses a
+/// key can bind a region with [`MW_BIND`](crate::AccessFlags::MW_BIND).
 ///
 /// # References
 /// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`
@@ -34,7 +33,7 @@ impl<P: Provider> Mw<P> {
         Self { handle: KernelHandle::new(raw, pd) }
     }
 
-    /// Returns the key with which the window was allocated. Each bind changes its low 8 bits.
+    /// Returns the key assigned at allocation. Each bind changes its low 8 bits.
     pub fn rkey(&self) -> u32 {
         self.handle.get().rkey()
     }
@@ -49,12 +48,12 @@ impl<P: Provider> Mw<P> {
         self.handle.get()
     }
 
-    /// Deallocates the window, bound or not. Dropping does the same, and leaks a window that the
-    /// kernel refuses to deallocate.
+    /// Deallocates the window, bound or not. Dropping does the same and leaks a window the kernel
+    /// refuses to deallocate.
     ///
     /// # Errors
-    /// The window, and any errno that the kernel returns; notably `EIO` if the device fails to
-    /// destroy it.
+    /// The window, and any errno the kernel returns; notably `EIO` if the device fails to destroy
+    /// it.
     ///
     /// # References
     /// `ibv_dealloc_mw(3)`

@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Buf;
 
-/// A primitive number: every pattern of bits is a value of it.
+/// A primitive number for which every bit pattern is valid.
 ///
 /// Implemented for the integers, `f32` and `f64`.
 pub trait Number: Copy + sealed::Number {}
@@ -25,8 +25,8 @@ macro_rules! numbers {
 numbers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 }
 
 impl Buf {
-    /// Returns the bytes as numbers in the byte order of the machine. Bytes behind the last whole
-    /// number are left out.
+    /// Returns the bytes as numbers in the byte order of the machine. Bytes after the last whole
+    /// number are omitted.
     ///
     /// ```no_run
     /// # fn f(buf: &mut verbs::Buf) {
@@ -38,10 +38,10 @@ impl Buf {
     /// For structs, the crates `zerocopy` and `bytemuck` convert from the bytes, `&buf[..]`.
     ///
     /// # Panics
-    /// If the buffer does not start at a multiple of the number's alignment. One of
+    /// If the buffer does not start at a multiple of the number's alignment. A buffer of
     /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) starts at a page, one of
-    /// [`Pd::register`](crate::Pd::register) where the program's memory does, and a piece that
-    /// [`split_off`](Self::split_off) returns where the program split.
+    /// [`Pd::register`](crate::Pd::register) at the start of the program's memory, and a piece from
+    /// [`split_off`](Self::split_off) at the split.
     pub fn as_slice_of<T: Number>(&self) -> &[T] {
         let whole = self.len() / size_of::<T>();
         match <[T]>::ref_from_prefix_with_elems(self, whole) {
@@ -53,7 +53,7 @@ impl Buf {
     /// Returns the bytes as mutable numbers, as [`as_slice_of`](Self::as_slice_of) does.
     ///
     /// # Panics
-    /// As there.
+    /// As [`as_slice_of`](Self::as_slice_of).
     pub fn as_mut_slice_of<T: Number>(&mut self) -> &mut [T] {
         let whole = self.len() / size_of::<T>();
         if !self.as_ptr().addr().is_multiple_of(align_of::<T>()) {

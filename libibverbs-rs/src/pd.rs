@@ -1,8 +1,7 @@
-//! [`Pd`]: a protection domain, and the objects that are made in one.
+//! [`Pd`]: a protection domain and the creation of its objects.
 //!
 //! # Safety
-//! The unsafe code here is the raw registration of memory, which relies on the promise of its
-//! caller.
+//! The unsafe code here is the raw registration of memory, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -43,7 +42,7 @@ struct Inner<P: Provider> {
     users: Users,
 }
 
-/// Counts of the objects that keep a domain alive.
+/// Counts of the objects keeping a domain alive.
 #[derive(Default)]
 struct Users {
     ahs: Tally,
@@ -64,8 +63,8 @@ struct Parents {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Pd, Parents>),
-    /// The domain behind an erased one, made by `downcast`: clones and children of that one live
-    /// on.
+    /// The domain behind an erased one, made by `downcast`; the erased one's clones and children
+    /// live on.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -94,7 +93,7 @@ impl<P: Provider> Pd<P> {
         }
     }
 
-    /// Returns the open device that the domain belongs to.
+    /// Returns the open device of the domain.
     pub fn context(&self) -> &Context<P> {
         &self.inner.context
     }
@@ -118,9 +117,9 @@ impl<P: Provider> Pd<P> {
         self.raw().handle()
     }
 
-    /// Allocates a parent domain: the same protection domain, with a thread domain and an allocator
-    /// of queues for the objects that are made in it. Memory that is registered in either can be
-    /// used by the queue pairs of both. A completion queue is made in it by
+    /// Allocates a parent domain: the same protection domain, with a thread domain and a queue
+    /// allocator for the objects made in it. Queue pairs of both domains can use memory registered
+    /// in either. Completion queues join it by
     /// [`CqInit::parent_domain`](crate::CqInit::parent_domain).
     ///
     /// ```
@@ -140,8 +139,8 @@ impl<P: Provider> Pd<P> {
     /// ```
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none (as rxe), or cannot use the allocator (as soft
-    /// devices); `EINVAL` for a thread domain of another device.
+    /// `EOPNOTSUPP` if the provider has none (rxe), or cannot use the allocator (soft devices);
+    /// `EINVAL` for a thread domain of another device.
     ///
     /// # References
     /// `ibv_alloc_parent_domain(3)`
@@ -161,28 +160,28 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Safety
     /// While the region is registered, the device may read the bytes and, with
-    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE), write them: whenever a work request or, with
-    /// remote rights, a peer names them. The bytes must stay mapped, and every other access to them
-    /// must tolerate that. The bytes of an [on-demand paged](AccessFlags::ON_DEMAND) region need
-    /// not stay mapped; whatever is mapped at their addresses is accessed, and a request that finds
-    /// nothing fails. With the address 0 and `usize::MAX` bytes such a region covers all memory of
-    /// this process, and the same goes for every byte that a request or a peer names.
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE), write them: whenever a work request names them
+    /// or, with remote rights, a peer does. The bytes must stay mapped, and every other access to
+    /// them must tolerate this. The bytes of an [on-demand paged](AccessFlags::ON_DEMAND) region
+    /// need not stay mapped: the device accesses the current mapping at their addresses, and a
+    /// request to an unmapped address fails. With the address 0 and `usize::MAX` bytes such a
+    /// region covers all memory of this process, and the same rules apply to every byte named by a
+    /// request or a peer.
     ///
-    /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an
-    /// [on-demand paged](AccessFlags::ON_DEMAND) region, whatever the offset in the page: such a
-    /// region has its pages to itself there, and each packet begins at the start of one.
+    /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an [on-demand
+    /// paged](AccessFlags::ON_DEMAND) region, ignoring the offset in the page. There such a region
+    /// must not share its pages, and each packet must begin at the start of one.
     ///
     /// # Errors
     /// - `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small.
-    /// - `EFAULT` for memory that is not mapped, or is read-only and registered for writing; soft
-    ///   devices add [`Cause::Inaccessible`](crate::Cause::Inaccessible).
+    /// - `EFAULT` for unmapped memory, or read-only memory registered for writing; soft devices add
+    ///   [`Cause::Inaccessible`](crate::Cause::Inaccessible).
     /// - `EINVAL` with [`Cause::NeedsLocalWrite`](crate::Cause::NeedsLocalWrite) for remote writes
     ///   or atomics without local writes, and with [`Cause::Limit`](crate::Cause::Limit) for a
     ///   region longer than the device's [`max_mr_size`](crate::DeviceAttr::max_mr_size).
-    /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights that the
-    ///   device does not have, `EINVAL` for rights that no device has.
-    /// - Any other errno that the kernel returns; notably `ENOMEM` where the device has no region
-    ///   left.
+    /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights the device
+    ///   lacks; `EINVAL` for rights that no device has.
+    /// - Any other errno the kernel returns; notably `ENOMEM` if the device has no region left.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -226,7 +225,7 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
-    /// DMA handle that the device or the kernel (before 6.17) cannot use.
+    /// DMA handle unsupported by the device or the kernel (before 6.17).
     ///
     /// # References
     /// `ibv_reg_mr_ex(3)`
@@ -255,9 +254,9 @@ impl<P: Provider> Pd<P> {
     /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device registers no dma-bufs (as rxe and soft devices); `EINVAL` where
-    /// `offset` and `iova` have different offsets in their pages; any other errno that the kernel
-    /// returns, notably `EBADF` for a file that is no dma-buf.
+    /// `EOPNOTSUPP` if the device registers no dma-bufs (rxe and soft devices); `EINVAL` if
+    /// `offset` and `iova` have different offsets in their pages; any other errno the kernel
+    /// returns, notably `EBADF` for a file of another kind.
     ///
     /// # References
     /// `ibv_reg_dmabuf_mr(3)`
@@ -281,8 +280,8 @@ impl<P: Provider> Pd<P> {
     /// them from 0 on.
     ///
     /// # Errors
-    /// `EINVAL` for a range outside of the memory, or memory of another device; `EOPNOTSUPP` for
-    /// rights that the device does not have; any other errno that the kernel returns.
+    /// `EINVAL` for a range outside the memory, or memory of another device; `EOPNOTSUPP` for
+    /// rights the device lacks; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_reg_dm_mr(3)`
@@ -294,14 +293,14 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, 0, length, access))
     }
 
-    /// Allocates a null region: elements with its local key read as zeros, and what is written to
-    /// them is discarded, whatever address they have. Its key for peers gives no access; peers with
-    /// the local key read zeros, and what they write is discarded.
+    /// Allocates a null region: elements with its local key read as zeros and discard writes, at
+    /// any address. Its remote key gives peers no access; with the local key peers read zeros, and
+    /// their writes are discarded.
     ///
-    /// A receive that skips a part of a message has such an element in its list.
+    /// An element with its key lets a receive skip a part of a message.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none, as rxe; `ENOMEM` where the device has no region left.
+    /// `EOPNOTSUPP` if the device has none (rxe); `ENOMEM` if the device has no region left.
     ///
     /// # References
     /// `ibv_alloc_null_mr(3)`
@@ -312,12 +311,12 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, 0, usize::MAX, AccessFlags::LOCAL_WRITE))
     }
 
-    /// Returns a memory region that another owner of the same context registered, by its handle.
+    /// Returns a memory region registered by another owner of the same context, by its handle.
     /// Dropping it deregisters nothing.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) imports none; `ENOENT` for a handle
-    /// that no region has; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) imports none; `ENOENT` for an
+    /// invalid handle; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_import_mr(3)`
@@ -326,17 +325,17 @@ impl<P: Provider> Pd<P> {
         let (raw, attr) = self.context().raw().import_mr(self.raw(), handle)?;
         let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
         let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
-        // The rights are the other owner's alone to know.
+        // Only the other owner knows the rights.
         Ok(Mr::new(self, raw, parents, attr.iova, length, AccessFlags::empty()))
     }
 
     /// Advises the device about the pages of elements in on-demand paged regions of this domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17) or not this one;
-    /// `EINVAL` for a flag that it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for
-    /// elements outside of such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any
-    /// other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17) or not this kind;
+    /// `EINVAL` for a flag it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for elements
+    /// outside such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any other errno
+    /// the kernel returns.
     ///
     /// # References
     /// `ibv_advise_mr(3)`
@@ -345,15 +344,15 @@ impl<P: Provider> Pd<P> {
         self.context().raw().advise_mr(self.raw(), advice, flags, sges)
     }
 
-    /// Allocates page-aligned memory, zeroed and registered for local use, for safe posting.
+    /// Allocates zeroed, page-aligned memory registered for local use, for safe posting.
     ///
     /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices
     /// of confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
     ///
     /// # Errors
     /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
-    /// otherwise where the system has no memory or the device no region left; any other errno that
-    /// the kernel returns.
+    /// otherwise if the system has no memory or the device no region left; any other errno the
+    /// kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`, `ibv_alloc_buf(3)`
@@ -365,7 +364,7 @@ impl<P: Provider> Pd<P> {
         Buf::alloc(self, len)
     }
 
-    /// Registers memory of the program for local use, in place: no byte is copied.
+    /// Registers the program's memory for local use, in place and without copying.
     /// [`Buf::into_memory`] returns the memory.
     ///
     /// ```
@@ -383,7 +382,8 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// The memory: `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is
-    /// too small, or where the device has no region left; any other errno that the kernel returns.
+    /// too small, or without the cause if the device has no region left; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -410,8 +410,8 @@ impl<P: Provider> Pd<P> {
         unsafe { Buf::register_at(self, memory, base, len, AccessFlags::empty()) }.map(Buf::freeze)
     }
 
-    /// Lets peers access a piece of memory with the rights in `access` that the queue pair's own
-    /// access flags allow too.
+    /// Lets peers access a piece of memory. They have the rights in both `access` and the queue
+    /// pair's access flags.
     ///
     /// # Errors
     /// The piece: `EINVAL` for no right at all; otherwise as [`register`](Self::register).
@@ -420,8 +420,8 @@ impl<P: Provider> Pd<P> {
         Exposed::new(self, buf, access)
     }
 
-    /// Exposes a piece of memory to [`Window`]s that are bound to it, and to peers through no other
-    /// key. The memory is registered once for all bindings.
+    /// Exposes a piece of memory to peers only through bound [`Window`]s. The memory is registered
+    /// once for all bindings.
     ///
     /// # Errors
     /// The piece: as [`register`](Self::register).
@@ -435,7 +435,7 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device, or the kernel's driver, has no windows of the type (rxe before
-    /// Linux 6.1); any other errno that the kernel returns, notably `ENOMEM`.
+    /// Linux 6.1); any other errno the kernel returns, notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_alloc_mw(3)`
@@ -445,7 +445,7 @@ impl<P: Provider> Pd<P> {
         Ok(Mw::new(raw, self.child(&self.inner.users.mws)))
     }
 
-    /// Allocates a memory window that queue pairs of the domain bind to exposed memory.
+    /// Allocates a memory window that the domain's queue pairs bind to exposed memory.
     ///
     /// # Errors
     /// As [`alloc_mw`](Self::alloc_mw).
@@ -462,15 +462,15 @@ impl<P: Provider> Pd<P> {
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
     ///   limits.
-    /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type that the device does
-    ///   not have; `EINVAL` with the same cause for an unknown type number, and from some kernels.
+    /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type the device lacks;
+    ///   `EINVAL` with the same cause for an unknown type number, and from some kernels.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
     ///   receive queue or table of work queues of another open device, with
-    ///   [`Cause::Closed`](crate::Cause::Closed) for one that was closed or dropped.
+    ///   [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
-    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] that the device
-    ///   does not have, and for [`QpInit::rss`] if it has no tables of work queues.
-    /// - Any other errno that the kernel, or the system's random source, returns; notably `ENOMEM`.
+    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] the device lacks,
+    ///   and for [`QpInit::rss`] if it has no tables of work queues.
+    /// - Any other errno of the kernel or of the system's random source; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_qp(3)`
@@ -482,13 +482,12 @@ impl<P: Provider> Pd<P> {
 
     /// Creates a shared receive queue, for queue pairs of any protection domain.
     ///
-    /// The memory of its receives belongs to this domain. rxe accepts it only in queue pairs of the
-    /// same domain.
+    /// The memory of its receives belongs to this domain. On rxe, its queue pairs must too.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits;
-    /// `EOPNOTSUPP` for a device without shared receive queues; any other errno that the kernel
-    /// returns, notably `ENOMEM`.
+    /// `EOPNOTSUPP` for a device without shared receive queues; any other errno the kernel returns,
+    /// notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_srq(3)`
@@ -506,9 +505,9 @@ impl<P: Provider> Pd<P> {
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
     /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open
-    /// device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue that was
-    /// closed; `EOPNOTSUPP` for a device without tag matching, as rxe, soft devices and ConnectX
-    /// with RoCE ports are; any other errno that the kernel returns.
+    /// device, with [`Cause::Closed`](crate::Cause::Closed) for a closed completion queue;
+    /// `EOPNOTSUPP` for a device without tag matching (rxe, soft devices, ConnectX with RoCE
+    /// ports); any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_create_srq_ex(3)`
@@ -524,11 +523,11 @@ impl<P: Provider> Pd<P> {
     /// Creates an address handle: the path to a peer, for datagrams.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist or a
-    ///   GID index beyond 255, with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH
-    ///   on RoCE, with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table.
+    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port or a GID index
+    ///   beyond 255, with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE,
+    ///   with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table.
     /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
-    /// - Any other errno that the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
+    /// - Any other errno the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
     ///   destination without a route.
     ///
     /// # References
@@ -539,12 +538,12 @@ impl<P: Provider> Pd<P> {
         Ok(Ah::new(raw, self.child(&self.inner.users.ahs)))
     }
 
-    /// Deallocates the domain, if this is its last handle and no object made in it is left.
-    /// Dropping a handle deallocates the domain later, with its last object.
+    /// Deallocates the domain if this is its last handle and no object made in it is left.
+    /// Otherwise it is deallocated with its last handle and object.
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects that are left; any other errno that the kernel returns.
+    /// objects left; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_pd(3)`
@@ -572,7 +571,7 @@ impl<P: Provider> Pd<P> {
         Err(HandleError { handle, error })
     }
 
-    /// Registers memory, and returns the provider's memory region without a handle around it.
+    /// Registers memory and returns the provider's memory region without a handle around it.
     ///
     /// # Safety
     /// As [`reg_mr`](Self::reg_mr).
@@ -590,7 +589,7 @@ impl<P: Provider> Pd<P> {
         unsafe { self.context().raw().reg_mr(self.raw(), addr, length, iova, access) }
     }
 
-    /// Excludes the pages of a new region from forks, where that is needed.
+    /// Excludes the pages of a new region from forks if necessary.
     ///
     /// # Errors
     /// The errno of `madvise(2)`.
@@ -637,7 +636,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl Users {
-    /// Returns what keeps the domain alive besides one handle, as a plural noun.
+    /// Names the objects that keep the domain alive besides one handle, as a plural noun.
     fn name(&self) -> &'static str {
         let tallies = [
             (&self.qps, "queue pairs"),

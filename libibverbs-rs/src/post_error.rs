@@ -1,23 +1,23 @@
-//! [`PostBufError`]: the error of posting memory, which returns the memory.
+//! [`PostBufError`]: the error of posting memory; it returns the memory.
 
 use core::fmt;
 
 use verbs_core::types::PostReason;
 use verbs_core::{Cause, Errno, Error};
 
-/// The error of posting memory: the reason, and the memory.
+/// The error of posting memory: the reason and the memory.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
-/// return these. The conversion releases the memory.
+/// It converts into [`Error`] and into [`std::io::Error`], so `?` works in functions returning
+/// these. The conversion releases the memory.
 pub struct PostBufError<M> {
     /// The memory. `None` after [`PostReason::Doorbell`], because the request is in the queue
-    /// nevertheless, and its completion returns the memory.
+    /// nevertheless and its completion returns the memory.
     pub returned: Option<M>,
     /// The reason.
     pub reason: PostBufReason,
 }
 
-/// The reason for which memory was not posted.
+/// The reason why memory was not posted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostBufReason {
@@ -32,7 +32,7 @@ pub enum PostBufReason {
         /// The length of the memory in bytes.
         len: usize,
     },
-    /// The range is longer than the 4 GiB - 1 that a scatter/gather element can name.
+    /// The range is longer than a scatter/gather element's maximum, 4 GiB - 1.
     TooLong {
         /// The length of the range in bytes.
         len: usize,
@@ -41,11 +41,10 @@ pub enum PostBufReason {
     Foreign,
     /// The operation writes local memory, but the memory is read-only.
     ReadOnly,
-    /// The memory is exposed, so that its bytes may change while they are copied inline: post it
-    /// without `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
+    /// The memory is exposed, so its bytes may change while they are copied inline: post it without
+    /// `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
     InlineExposed,
-    /// A window was posted in the place of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds
-    /// it.
+    /// A window was posted instead of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds it.
     NotMemory,
     /// The memory was not exposed to windows:
     /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) does that.
@@ -54,14 +53,14 @@ pub enum PostBufReason {
     EmptyWindow,
     /// The window, of type 2, is bound: revoke that first.
     WindowBound,
-    /// The window is not bound, so that there is nothing to revoke.
+    /// The window is not bound, so there is nothing to revoke.
     WindowUnbound,
     /// The window, of type 2, is bound for another queue pair: revoke it there.
     WindowElsewhere,
-    /// The window cannot be used any more, because its last request failed, or ended with its queue
+    /// The window cannot be used any more, because its last request failed or ended with its queue
     /// pair: close it.
     WindowLost,
-    /// The table is full, although the queue is not: completions were polled and not reclaimed.
+    /// The table is full, although the queue is not: polled completions were not reclaimed.
     Unclaimed,
     /// The `wr_id` has its top bit set, which is reserved for this library.
     ReservedWrId {
@@ -71,7 +70,7 @@ pub enum PostBufReason {
 }
 
 impl PostBufReason {
-    /// Returns the errno that libibverbs returns for it.
+    /// Returns the errno that libibverbs returns.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Post(reason) => reason.errno(),

@@ -1,8 +1,7 @@
-//! [`Registry`]: the state that all objects of one open device share, and their ids in events.
+//! [`Registry`]: the state shared by all objects of one open device, and their ids in events.
 //!
-//! The kernel gets an id of slot and generation as the `user_handle` of every object that raises
-//! events, never a pointer: a late event, or a made-up number, finds no object. See
-//! [`verbs_core::slots`].
+//! The `user_handle` of every object that raises events is an id of slot and generation, never a
+//! pointer: a late event or a made-up number finds no object. See [`verbs_core::slots`].
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -61,8 +60,8 @@ impl fmt::Display for WqId {
     }
 }
 
-/// Returns a name that outlives the device, so that completion errors can carry it at no cost. A
-/// process keeps one for each different device name that it has opened.
+/// Returns a name that outlives the device, so completion errors carry it at no cost. A process
+/// keeps one for each distinct device name it has opened.
 fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,28 +73,28 @@ fn interned(name: &str) -> &'static str {
     name
 }
 
-/// An id that no other protection domain of any device has in the life of the process.
+/// The id of a protection domain, unique among all devices and for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Public only because a sealed trait of memory names it.
+// Public only because a sealed memory trait names it.
 #[allow(unreachable_pub)]
 pub struct PdId(u64);
 
 impl PdId {
-    /// Returns an id that no other protection domain has.
+    /// Returns a new unique id.
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// A parent of any type. It lives while this does.
+/// A share of a parent of any type.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
-/// The counter of an object's events that were read: that of some completion queues
+/// The counter of read events, which some completion queues have
 /// ([`CqOps::event_counter`](verbs_core::provider::CqOps::event_counter)).
 type Counter = Option<Arc<AtomicU32>>;
 
-/// The state that all objects of one open device share.
+/// The state shared by all objects of one open device.
 #[derive(Debug)]
 pub(crate) struct Registry {
     device: &'static str,
@@ -103,7 +102,7 @@ pub(crate) struct Registry {
     qps: Mutex<Slots<Counter>>,
     wqs: Mutex<Slots<Counter>>,
     srqs: Mutex<Slots<Counter>>,
-    /// The tables of memory in flight of shared receive queues.
+    /// The shared receive queues' tables of memory in flight.
     srq_directory: Arc<Directory>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
@@ -165,7 +164,7 @@ impl Registry {
         self.error(verb, Errno::INVAL).because(Cause::Foreign { what })
     }
 
-    /// Returns what keeps the device open besides one handle, as a plural noun.
+    /// Names the objects that keep the device open besides one handle, as a plural noun.
     pub(crate) fn users(&self) -> &'static str {
         let tallies = [
             (&self.pd_tally, "protection domains"),
@@ -199,7 +198,7 @@ impl Registry {
         self.table(Kind::Cq).get(id).map(|_| CqId(id))
     }
 
-    /// Returns the completion queue of an event that was read, and counts the event.
+    /// Returns the completion queue of a read event and counts the event.
     pub(crate) fn cq_event(&self, raw: u64) -> Option<CqId> {
         let id = SlotId(raw);
         if let Some(counter) = self.table(Kind::Cq).get(id)? {
@@ -234,7 +233,7 @@ impl Registry {
     }
 }
 
-/// The kind of object that an id names.
+/// The kind of object named by an id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Cq,
@@ -243,7 +242,7 @@ pub(crate) enum Kind {
     Srq,
 }
 
-/// An id that is live while this value is.
+/// An id, live while this value is.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: SlotId,
@@ -252,7 +251,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Counts the object's events from now on, before anybody is told of them.
+    /// Counts the object's events from now on, before they are returned.
     pub(crate) fn count_events(&self, counter: Arc<AtomicU32>) {
         if let Some(entry) = self.registry.table(self.kind).get_mut(self.id) {
             *entry = Some(counter);
@@ -269,7 +268,7 @@ impl Drop for Entry {
 /// A child's share of its parent.
 #[derive(Debug)]
 pub(crate) struct Child {
-    // Dropped first, so that a parent whose last share this is no longer counts it.
+    // Dropped first: when the last share drops its parent, the child is no longer counted.
     _tally: Tally,
     _parent: Parent,
 }

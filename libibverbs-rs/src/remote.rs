@@ -7,10 +7,9 @@ use core::str::FromStr;
 use verbs_core::types::{FlushPlacement, FlushSelectivity, ParseError, SendOp};
 use verbs_core::{Cause, Errno, Error};
 
-/// The address, length and key of memory that a peer exposed. RDMA operations on the memory need no
-/// more.
+/// The address, length and key of memory exposed by a peer, as RDMA operations need them.
 ///
-/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote), and sends it as bytes or as
+/// The peer makes it with [`Exposed::remote`](crate::Exposed::remote) and sends it as bytes or
 /// text:
 ///
 /// ```
@@ -76,8 +75,8 @@ impl RemoteMr {
         SendOp::RdmaWrite { remote_addr: self.addr, rkey: self.rkey }
     }
 
-    /// Returns an RDMA write as [`write`](Self::write) that also completes a receive of the peer
-    /// with 32 bits of immediate data.
+    /// Returns an RDMA write like [`write`](Self::write), which also completes a receive of the
+    /// peer with 32 bits of immediate data.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub const fn write_with_imm(&self, imm_data: u32) -> SendOp<'static> {
         SendOp::RdmaWriteWithImm { remote_addr: self.addr, rkey: self.rkey, imm_data }
@@ -103,8 +102,8 @@ impl RemoteMr {
         SendOp::AtomicWrite { remote_addr: self.addr, rkey: self.rkey, data }
     }
 
-    /// Returns a flush of these bytes, after which everything that this queue pair wrote to them
-    /// before is visible, or persistent, at the peer. It takes no local memory: see
+    /// Returns a flush of these bytes: it makes earlier writes of this queue pair visible or
+    /// persistent at the peer. It takes no local memory: see
     /// [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors
@@ -119,7 +118,7 @@ impl RemoteMr {
         Ok(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
     }
 
-    /// Returns a flush of the whole region that these bytes belong to.
+    /// Returns a flush of the whole region around these bytes.
     #[doc(alias = "IBV_WR_FLUSH")]
     pub const fn flush_region(&self, placement: FlushPlacement) -> SendOp<'static> {
         let (remote_addr, rkey, selectivity) = (self.addr, self.rkey, FlushSelectivity::MR);
@@ -136,9 +135,8 @@ impl RemoteMr {
         bytes
     }
 
-    /// Returns the region that a peer sent, from the bytes that [`to_bytes`](Self::to_bytes) wrote.
-    /// All bytes are valid, because the peer's device checks the address, length and key of each
-    /// operation.
+    /// Returns the region sent by a peer, from the bytes of [`to_bytes`](Self::to_bytes). All bytes
+    /// are valid, because the peer's device checks the address, length and key of each operation.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let number =
             |at: usize| bytes[at..at + 8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
@@ -155,7 +153,7 @@ impl fmt::Display for RemoteMr {
     }
 }
 
-/// Parses the text that `Display` writes.
+/// Parses the text written by `Display`.
 impl FromStr for RemoteMr {
     type Err = ParseError;
 
@@ -178,7 +176,7 @@ fn digits(text: &str) -> Option<&str> {
     digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)
 }
 
-/// Implements serde for a type as its text.
+/// Implements serde for a type by its text.
 #[cfg(feature = "serde")]
 macro_rules! serde_as_text {
     ($type:ty) => {

@@ -354,7 +354,7 @@ impl<P: Provider> Srq<P> {
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit or
     /// below the number of outstanding receives, and for a limit beyond the size; any other errno
-    /// that the kernel returns, notably `ENOMEM`. No receive has ended then.
+    /// the kernel returns, notably `ENOMEM`. No receive has ended then.
     ///
     /// # References
     /// `ibv_modify_srq(3)`
@@ -366,7 +366,7 @@ impl<P: Provider> Srq<P> {
     /// Queries the size and the limit; 0 stands for a limit that is not armed or was reached.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_query_srq(3)`
@@ -390,7 +390,7 @@ impl<P: Provider> Srq<P> {
     /// destroys it with its last queue pair.
     ///
     /// # Errors
-    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno that the
+    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
     /// kernel returns.
     ///
     /// # References

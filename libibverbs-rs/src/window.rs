@@ -303,14 +303,13 @@ impl Window {
     }
 
     /// Deallocates the window: peers have no access through it from then on. Dropping does the
-    /// same, and leaks a window that the kernel refuses to deallocate, with a share of its
-    /// memory.
+    /// same, and leaks a window the kernel refuses to deallocate, with a share of its memory.
     ///
     /// This revokes access on every queue pair and in every state.
     ///
     /// # Errors
-    /// The window, and any errno that the kernel returns; notably `EIO` if the device fails to
-    /// destroy it.
+    /// The window, and any errno the kernel returns; notably `EIO` if the device fails to destroy
+    /// it.
     ///
     /// # References
     /// `ibv_dealloc_mw(3)`
@@ -524,7 +523,7 @@ impl Cell {
     /// `Ok` means the same for both.
     ///
     /// # Errors
-    /// Any errno that the kernel returns, and `EIO` after the provider has panicked: the window may
+    /// Any errno the kernel returns, and `EIO` after the provider has panicked: the window may
     /// still exist.
     fn deallocate(&self) -> Result<()> {
         Self::deallocate_locked(self.lock())

@@ -77,7 +77,7 @@ impl<P: Provider> Pd<P> {
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another
     ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for one that was closed or
     ///   dropped.
-    /// - Any other errno that the kernel returns; notably `EINVAL` for a size beyond the device's
+    /// - Any other errno the kernel returns; notably `EINVAL` for a size beyond the device's
     ///   limits.
     ///
     /// # References
@@ -132,8 +132,8 @@ impl<P: Provider> Wq<P> {
     /// [`RDY`](WqState::RDY).
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist,
-    /// and `EOPNOTSUPP` for a property that cannot change.
+    /// Any errno the kernel returns; notably `EINVAL` for a transition that does not exist, and
+    /// `EOPNOTSUPP` for a property that cannot change.
     ///
     /// # References
     /// `ibv_modify_wq(3)`
@@ -171,7 +171,7 @@ impl<P: Provider> Wq<P> {
     ///
     /// # Errors
     /// The queue: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a table contains it; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_wq(3)`
@@ -289,7 +289,7 @@ impl<P: Provider> Context<P> {
     /// - `EOPNOTSUPP` if the device has none.
     /// - `EINVAL` for a number of entries that is not a power of 2, and with
     ///   [`Cause::Foreign`](crate::Cause::Foreign) for a work queue of another open device.
-    /// - Any other errno that the kernel returns.
+    /// - Any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_create_rwq_ind_table(3)`
@@ -320,11 +320,11 @@ impl<P: Provider> RwqIndTable<P> {
     }
 
     /// Destroys the table. Dropping does the same, once no queue pair uses it, and leaks a table
-    /// that the kernel refuses to destroy.
+    /// the kernel refuses to destroy.
     ///
     /// # Errors
     /// The table: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while queue pairs use it; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_rwq_ind_table(3)`

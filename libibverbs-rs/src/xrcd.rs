@@ -102,7 +102,7 @@ impl<P: Provider> Xrcd<P> {
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
     /// with [`Cause::Foreign`](crate::Cause::Foreign) for a protection domain or completion queue
     /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue
-    /// that was closed; any other errno that the kernel returns.
+    /// that was closed; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_create_srq_ex(3)`
@@ -137,7 +137,7 @@ impl<P: Provider> Xrcd<P> {
     ///
     /// # Errors
     /// `EINVAL` for a number that no target of the domain has, and for a target in another state;
-    /// any other errno that the kernel returns.
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_open_qp(3)`
@@ -156,7 +156,7 @@ impl<P: Provider> Xrcd<P> {
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects that are left; any other errno that the kernel returns.
+    /// objects that are left; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_close_xrcd(3)`

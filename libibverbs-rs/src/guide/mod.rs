@@ -1,8 +1,7 @@
 //! The manual: a page for each subject, in reading order.
 //!
-//! The documentation of an item states what that item does. These pages state which items to use
-//! together: the decisions that a program takes, their costs, the errors, and the guarantees of the
-//! library.
+//! An item's documentation describes the item alone. These pages show how items work together: the
+//! decisions a program makes and their costs, the errors, and the library's guarantees.
 //!
 //! | page | subject |
 //! |---|---|
@@ -11,7 +10,7 @@
 //! | [`completions`] | polling, waiting, the size of a completion queue |
 //! | [`events`] | asynchronous events of queues, ports and the device |
 //! | [`errors`] | failed calls, refused requests, failed requests |
-//! | [`threads`] | handles that threads share, and handles that they own |
+//! | [`threads`] | handles shared between threads, and handles owned by one |
 //! | [`fork`] | child processes |
 //! | [`unplug`] | a device that breaks or is removed |
 //! | [`testing`] | programs under test, without hardware |
@@ -22,7 +21,7 @@
 //!
 //! Each example runs on a soft device ([`testing`]), which every machine has. On another device,
 //! only the line that opens it differs: `verbs::devices()?.find("mlx5_0")?.open()?`. The examples
-//! of [`connectx`] are compiled, and need a ConnectX device to run.
+//! of [`connectx`] are only compiled, because they need a ConnectX device to run.
 
 // Links in the pages name items as a program does.
 #[cfg(doc)]

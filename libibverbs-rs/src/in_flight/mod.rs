@@ -1,9 +1,9 @@
-//! Memory that is in flight: posted by safe code, and not yet returned.
+//! Memory in flight: posted by safe code and not yet returned.
 //!
-//! Safe posting moves memory into the table of its queue, and gives its address to the device. Only
-//! a completion of that very work request moves the memory out again.
+//! Safe posting moves memory into its queue's table and gives its address to the device. Only a
+//! completion of the same work request moves it out again.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `table` | the slots of one queue: the poster inserts, pollers take, without a lock |
 //! | `routes` | from the number in a completion to the table; no number is assigned twice |
@@ -11,66 +11,61 @@
 //! | `sync` | the real atomics, or the model checker's |
 //!
 //! # Why this is sound
-//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; and
-//! while it may read those of a [`FrozenBuf`] or access those of an [`Exposed`], no safe code can
-//! get them as a `Buf`. Numbers in brackets are those of the contract of
-//! [`Provider`](verbs_core::provider::Provider), under Safety.
+//! The claim: while a device may write the bytes of a [`Buf`], no safe code holds that `Buf`; while
+//! it may read the bytes of a [`FrozenBuf`] or access the bytes of an [`Exposed`], no safe code can
+//! get them as a `Buf`. Numbers in brackets refer to the Safety section of
+//! [`Provider`](verbs_core::provider::Provider).
 //!
 //! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by
 //!    value. It is in the table before the provider is called. The poster takes it out again only
-//!    for `accepted: 0` or after a rollback, which mean that nothing was queued [1, 19]. If the
-//!    provider panics, the memory stays in the table. Inline data is not in flight: it is read
-//!    during the call, by plain reads [2], so that exposed memory is not posted inline.
+//!    for `accepted: 0` or after a rollback: nothing was queued [1, 19]. If the provider panics,
+//!    the memory stays in the table. Inline data is not in flight: plain reads copy it during the
+//!    call [2], so exposed memory cannot be posted inline.
 //! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
 //!    lent, or after its copy was handed out, which marks the slot. A provider lends a completion
-//!    only when its request has ended [5]. The completion queue that lends it is the one that this
-//!    queue reports to, and it lends only its own completions [7]: the poller's routes lead to the
-//!    tables of that completion queue. A [`Wc`](crate::Wc) whose fields the program made up finds a
-//!    marked slot or none. The completion is that of *this* request: no other request had its
-//!    number in the life of the completion queue (`routes`), and the number comes back as it was
-//!    posted [6]. So memory that was posted later cannot be named by a second look at the same
-//!    completion, nor by a completion that a destroyed queue pair left behind in the queue. This
-//!    argument does not need a request to complete only once. Raw posting, which is unsafe,
-//!    promises not to use these numbers, which have the top bit set.
+//!    only when its request has ended [5]. This queue reports to the completion queue that lends
+//!    it, which lends only its own completions [7]: the poller's routes lead to the tables of that
+//!    completion queue. A [`Wc`](crate::Wc) filled in by the program finds a marked slot or none.
+//!    The completion belongs to *this* request: no other request had its number in the life of the
+//!    completion queue (`routes`), and the provider returns the number unchanged [6]. So neither a
+//!    second look at the same completion nor one left behind by a destroyed queue pair can name
+//!    memory posted later. This argument does not need a request to complete only once. Raw
+//!    posting, which is unsafe, promises not to use these numbers, which have the top bit set.
 //! 3. *Out behind a completion.* A request that is not signalled is linked to the next signalled
-//!    one, and leaves the table with it, when both have ended [5].
+//!    one and leaves the table with it, when both have ended [5].
 //! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy` returned
 //!    `Ok`, or after `modify` to RESET did where the provider says that this ends requests. Its
 //!    requests have ended then [9, 14]. After another RESET the memory is kept until the queue pair
 //!    is destroyed. After an `Err` the table stays as it was. If the object cannot be destroyed, or
 //!    the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table. No
 //!    poster outlives its queue pair, because the halves keep the queue pair.
-//! 5. *Not at all.* `mem::forget` of the queue pair, or of its owner, also forgets its share of the
-//!    table, so that the table is never dropped [15]. Memory holds its allocation and its
-//!    registration, and these hold their protection domain, so nothing below the memory is released
-//!    earlier either.
-//! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of that
-//!    memory's own registration, and the device stays inside the element [3, 10]. The queue pair
-//!    belongs to the same protection domain, because on another device the same key could name
-//!    other memory.
-//! 7. *Not through peers.* The registration of a `Buf` has no remote rights, and so is closed to
-//!    peers [11]. An RDMA operation names remote memory by a key that its owner exposed
-//!    ([`Exposed`]), and no references to such memory exist, also when the owner is this process.
-//!    It becomes a `Buf` again only after deregistering [12], which needs its last share, so that
-//!    none is in flight. A request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is
-//!    only read.
-//! 8. *Nor through windows.* A window holds a share of the [`Exposed`] that it is bound to until
-//!    the binding has ended: see [`crate::window`].
-//! 9. *Through a shared receive queue.* Its table is in the directory of the open device, to which
-//!    every completion queue of that device has a route. A completion with a number of this
-//!    directory is that of the receive with this number: every queue pair and completion queue of
-//!    the device lends only completions of requests that were posted to its own queues or to a
-//!    shared receive queue of the same device [7, 24], raw posting does not use these numbers, and
-//!    the directory assigns none twice in the life of the open device, which outlives its
-//!    completion queues. The queue pair that takes the receive may belong to another protection
-//!    domain, because the device uses the keys in that of the shared receive queue [24], to which
-//!    the memory belongs. A receive that a queue pair took and lost by its reset or its end has no
-//!    completion: its memory stays in the table, which is drained after the shared receive queue
-//!    was destroyed [25], not earlier. Neither the end nor the reset of a queue pair takes anything
-//!    out of this table. Destroying the shared receive queue needs all queue pairs that use it to
-//!    be destroyed before, which hold shares of it; XRC targets hold none, and [25] covers what
-//!    they took. A poster that needs a larger table enters another one into the directory and
-//!    leaves the old one in its place, until the shared receive queue ends.
+//! 5. *Not at all.* `mem::forget` of the queue pair, or of its owner, also leaks its share of the
+//!    table, so the table is never dropped [15]. Memory holds its allocation and its registration,
+//!    which hold their protection domain, so nothing below the memory is released earlier either.
+//! 6. *Only its own bytes.* A scatter/gather element lies inside its memory, with the key of the
+//!    memory's registration. The device stays inside the element [3, 10]. The queue pair belongs to
+//!    the same protection domain, because on another device the same key could name other memory.
+//! 7. *Not through peers.* The registration of a `Buf` has no remote rights, so peers cannot access
+//!    it [11]. An RDMA operation names remote memory by a key that its owner exposed ([`Exposed`]).
+//!    No references to such memory exist, even if the owner is this process. It becomes a `Buf`
+//!    again only after deregistering [12], which needs the last share, so none is in flight. A
+//!    request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is only read.
+//! 8. *Nor through windows.* A window holds a share of its [`Exposed`] until the binding has ended:
+//!    see [`crate::window`].
+//! 9. *Through a shared receive queue.* Its table is in the open device's directory, and every
+//!    completion queue of the device has a route there. A completion with a number of this
+//!    directory belongs to the receive with this number, for three reasons. The device's queues
+//!    lend only completions of requests posted to their own queues or to a shared receive queue of
+//!    the same device [7, 24]. Raw posting does not use these numbers. The directory assigns none
+//!    twice in the life of the open device, which outlives its completion queues. The queue pair
+//!    that takes the receive may belong to another protection domain, because the device uses the
+//!    keys in the shared receive queue's domain [24], where the memory is registered. A receive
+//!    taken by a queue pair that was then reset or destroyed has no completion: its memory stays in
+//!    the table, which is drained only after the shared receive queue was destroyed [25]. Neither
+//!    the end nor the reset of a queue pair takes anything out of this table. The queue pairs that
+//!    use the shared receive queue hold shares of it and are destroyed first. XRC targets hold
+//!    none; [25] covers the receives they took. A poster that needs a larger table adds one to the
+//!    directory. The old one keeps its place until the shared receive queue ends.
 
 mod returned;
 mod routes;
@@ -106,24 +101,22 @@ struct Entry {
     before: Option<u64>,
 }
 
-/// A queue's share of its tables, for as long as its queue pair or shared receive queue lives.
+/// A queue's share of its tables, held while its queue pair or shared receive queue lives.
 ///
-/// It is dropped when that is destroyed: dropping releases the memory that is left, and removes the
-/// tables from the directory.
+/// Dropped once the queue is destroyed, which releases the remaining memory and removes the tables
+/// from the directory.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     tables: Arc<Tables>,
     directory: Arc<Directory>,
 }
 
-/// The tables of a queue: one, and for a shared receive queue that needed more slots the later
-/// ones.
+/// The tables of a queue: one, or several for a shared receive queue that has grown.
 type Tables = Mutex<Vec<Arc<Table<Entry>>>>;
 
 impl InFlight {
-    /// Returns the table of a queue for `max_wr` requests that reports to the completion queue of
-    /// `directory`, and its poster. Returns `None` if the completion queue has no place left for
-    /// another queue.
+    /// Returns the table, and its poster, of a queue for `max_wr` requests that reports to
+    /// `directory`'s completion queue; `None` if that has no place left for another queue.
     pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
         let (table, posts) = Table::new(max_wr);
         let table = Arc::new(table);
@@ -144,9 +137,8 @@ impl InFlight {
     }
 
     /// Returns the tables of a shared receive queue for `max_wr` receives on the device of
-    /// `directory`, as [`new`](Self::new) does. Its poster adds a table where all slots are taken:
-    /// receives that queue pairs have taken, and completions that were not polled, hold slots
-    /// beyond `max_wr`.
+    /// `directory`, as [`new`](Self::new) does. Its poster adds a table once all slots are taken:
+    /// receives taken by queue pairs and unpolled completions hold slots beyond `max_wr`.
     pub(crate) fn of_srq(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
         let (in_flight, mut poster) = Self::new(pd, directory, max_wr)?;
         poster.grows = Some(Arc::clone(&in_flight.tables));
@@ -179,7 +171,7 @@ pub(crate) struct Poster {
     posts: Posts,
     /// All tables of the queue, if a full one is followed by another.
     grows: Option<Arc<Tables>>,
-    /// The next number, and the end of the reserved ones.
+    /// The next number and the end of the reserved ones.
     next: u64,
     end: u64,
     /// The end of the numbers of this place in the directory.
@@ -190,13 +182,13 @@ pub(crate) struct Poster {
     scratch: Vec<Sge>,
 }
 
-/// A function that posts one request, from its number and its list.
+/// A function that posts one request, given its number and its list.
 pub(crate) trait Post: FnOnce(u64, &[Sge]) -> Result<(), PostError> {}
 
 impl<F: FnOnce(u64, &[Sge]) -> Result<(), PostError>> Post for F {}
 
 impl Poster {
-    /// Inserts memory into the table under a new number, and posts a range of it.
+    /// Inserts memory into the table under a new number and posts a range of it.
     ///
     /// # Errors
     /// The memory, unless only the doorbell failed, and the reason.
@@ -247,8 +239,7 @@ impl Poster {
         })
     }
 
-    /// Inserts a window into the table under a new number, and posts its request, which is
-    /// signalled.
+    /// Inserts a window into the table under a new number and posts its signalled request.
     ///
     /// # Errors
     /// The window, unless only the doorbell failed, and the reason.
@@ -284,7 +275,7 @@ impl Poster {
         self.unsignaled
     }
 
-    /// Forgets the unsignalled requests, because the queue pair was reset.
+    /// Discards the unsignalled requests, because the queue pair was reset.
     pub(crate) const fn reset(&mut self) {
         self.unsignaled = None;
     }
@@ -332,9 +323,8 @@ impl Poster {
         }
     }
 
-    /// Inserts an entry under a number that was never used before and whose slot is free. Skips the
-    /// numbers of taken slots. There are none if requests complete, and are reclaimed, in the order
-    /// in which they were posted.
+    /// Inserts an entry under an unused number whose slot is free. Skips the numbers of taken
+    /// slots; there are none if requests complete and are reclaimed in posting order.
     ///
     /// # Errors
     /// The entry, if all slots are taken and the table does not grow, or all numbers are used up.
@@ -378,8 +368,8 @@ impl Poster {
         Err(entry)
     }
 
-    /// Reserves the next block of numbers; in another place of the directory if those of this one
-    /// are used up. Returns whether there was one.
+    /// Reserves the next block of numbers, in another place of the directory if this one's are used
+    /// up. Returns whether a block was left.
     #[cold]
     fn reserve(&mut self) -> bool {
         if self.end == self.place_end {
@@ -392,12 +382,12 @@ impl Poster {
     }
 }
 
-/// The way in which a request uses its memory, and how the memory returns.
+/// A request's use of its memory, and how the memory returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     /// Set if the device writes the memory.
     pub(crate) writes: bool,
-    /// Set if the request is signalled, so that its memory returns with its own completion.
+    /// Set if the request is signalled, so its memory returns with its own completion.
     pub(crate) is_signaled: bool,
     /// Set if the bytes are copied into the queue when the request is posted.
     pub(crate) is_inline: bool,
@@ -418,7 +408,7 @@ impl Use {
     }
 }
 
-/// Returns whether an operation can carry inline data, which those that write local memory cannot.
+/// Returns whether an operation can carry inline data: it must not write local memory.
 pub(crate) const fn takes_inline(op: &SendOp<'_>) -> bool {
     match op {
         SendOp::Xrc { op, .. } => takes_inline(op),
@@ -447,7 +437,7 @@ pub(crate) const fn reads_back(op: &SendOp<'_>) -> bool {
     }
 }
 
-/// Returns whether an operation touches no local memory except that of its scatter/gather elements.
+/// Returns whether an operation touches no local memory except its scatter/gather elements.
 pub(crate) const fn is_postable(op: &SendOp<'_>, flags: SendFlags) -> bool {
     takes_inline(op) || reads_back(op) && !flags.contains(SendFlags::INLINE)
 }
@@ -475,7 +465,7 @@ mod tests {
         (directory, in_flight, poster)
     }
 
-    /// Leaves a poster as it is after all numbers of its place but two.
+    /// Puts a poster where two numbers of its place are left.
     fn use_up(poster: &mut Poster) {
         (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
         poster.table.set_reserved(poster.end);
@@ -498,7 +488,7 @@ mod tests {
             assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_none(), "{number:#x} twice");
         }
         drop((in_flight, poster));
-        // The place that is used up stays empty; the other one continues.
+        // The used-up place stays empty; the other one continues.
         let (_next, mut poster) = InFlight::new(PdId::next(), directory, 4).unwrap();
         let next = put(&mut poster).unwrap();
         assert!(!numbers.contains(&next) && next > numbers[3], "{next:#x}");

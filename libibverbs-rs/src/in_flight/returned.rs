@@ -9,15 +9,15 @@ use super::{Entry, Held, Routes, is_safe};
 use crate::memory::Memory;
 use crate::{Buf, Exposed, FrozenBuf, Window};
 
-/// The memory of a request that has ended, and of the unsignalled requests before it.
+/// The memory of an ended request and of the unsignalled requests before it.
 ///
-/// It is owned and can be sent to any thread. It iterates over the request's memory in the order of
-/// its list, then over that of the unsignalled sends before it, the last posted first. Dropping it
+/// Owned, and can be sent to any thread. Iterates over the request's memory in the order of its
+/// list, then over the memory of preceding unsignalled sends, last posted first. Dropping it
 /// releases the remaining memory.
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,
-    /// The table, and the number of the next unsignalled request.
+    /// The table and the number of the next unsignalled request.
     before: Option<(Arc<Table<Entry>>, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl Iterator for Returned {
                 return Some(memory);
             }
             let (table, number) = self.before.take()?;
-            // If the entry is gone, a completion of its own has returned it, and those before it.
+            // If the entry is gone, its own completion has returned it and those before it.
             let Entry { held, before } = table.take(number)?;
             self.pieces = held.into();
             self.before = before.map(|number| (table, number));
@@ -138,8 +138,8 @@ impl Routes {
         Some(returned)
     }
 
-    /// Takes out the memory of a request whose completion was copied out. Its status is not known,
-    /// because a program can change the copy.
+    /// Takes out the memory of a request whose completion was copied out. Its status is unknown,
+    /// because the program may have changed the copy.
     #[inline]
     pub(crate) fn reclaim_polled(&mut self, wr_id: u64) -> Option<Returned> {
         self.take(wr_id, Table::take_polled)
@@ -149,8 +149,7 @@ impl Routes {
     #[inline]
     pub(crate) fn mark(&mut self, wr_id: u64) {
         if is_safe(wr_id) {
-            // A number that is in no table belongs to a destroyed queue pair: there is no slot to
-            // mark.
+            // A number in no table belongs to a destroyed queue pair, which has no slots.
             let _ = self.find(wr_id, |table| table.mark(wr_id).then_some(()));
         }
     }

@@ -7,17 +7,17 @@
 //!   └────┴────┴────────┴─────────┴──────────────────┘
 //! ```
 //!
-//! The index is a place in a directory. The queues of queue pairs have places in the directory of
-//! their completion queue. Receives of a shared receive queue complete in any completion queue of
-//! the open device, so that shared receive queues have places in a directory of the open device,
-//! and their numbers have the bit `shared`. When a table leaves its place, the next table there
-//! continues after the sequence numbers that it used. A place whose sequence numbers are used up is
-//! never assigned again. So no number is assigned twice in the life of a directory: of a completion
-//! queue, or of an open device, which outlives all its completion queues.
+//! The index is a place in a directory. Queue pairs' queues have places in their completion queue's
+//! directory. Receives of a shared receive queue complete in any completion queue of the open
+//! device, so shared receive queues have places in the device's directory instead, and their
+//! numbers have the bit `shared`. When a table leaves its place, the next table there continues
+//! with unused sequence numbers. A place without unused sequence numbers is never assigned again.
+//! So no number is assigned twice in the life of a directory, which lasts as long as its completion
+//! queue or open device. The device outlives all its completion queues.
 //!
-//! A lock guards a directory; creating and destroying queue pairs and shared receive queues takes
-//! it. The poller keeps a copy, and reads the directory only if the copy has no table for a number
-//! and the directory has changed: once for each new queue.
+//! A lock guards a directory; it is taken to create and destroy queue pairs and shared receive
+//! queues. The poller keeps a copy. It reads the directory only if the copy has no table for a
+//! number and the directory has changed, which is once for each new queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,19 +31,19 @@ type Shared = Arc<Table<Entry>>;
 /// an open device.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// [`SHARED`] for that of an open device, or 0.
+    /// [`SHARED`] for the directory of an open device, otherwise 0.
     kind: u64,
     places: Mutex<Places>,
     /// The number of changes of the places.
     version: AtomicU64,
-    /// The number of windows that the poller took out of the tables.
+    /// The number of windows the poller took out of the tables.
     ticks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Places {
     places: Vec<Place>,
-    /// Places without a table, whose sequence numbers are not used up.
+    /// Places without a table that have sequence numbers left.
     free: Vec<u32>,
 }
 
@@ -60,8 +60,8 @@ impl Directory {
         Self { kind: SHARED, ..Self::default() }
     }
 
-    /// Assigns a place to a table, or another one after the sequence numbers of its place are used
-    /// up. Returns the first number that the table may use there; `None` if no place is left.
+    /// Assigns a place to a table, or another place if the first has no sequence numbers left.
+    /// Returns the first number that the table may use there; `None` if no place is left.
     pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
         let mut places = self.lock();
         let index = match places.free.pop() {
@@ -101,12 +101,12 @@ impl Directory {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Counts a window that the poller took out, and returns the count.
+    /// Counts a window taken out by the poller and returns the count.
     pub(crate) fn tick(&self) -> u64 {
         self.ticks.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the number of windows that the poller took out.
+    /// Returns the number of windows the poller took out.
     pub(crate) fn ticks(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
     }
@@ -116,8 +116,7 @@ impl Directory {
     }
 }
 
-/// The poller's copies of the directories: that of its completion queue, and that of the open
-/// device.
+/// The poller's copies of the directories of its completion queue and of the open device.
 #[derive(Debug)]
 pub(crate) struct Routes {
     own: Copied,
@@ -137,7 +136,7 @@ struct Copied {
 #[derive(Debug, Default)]
 struct Route {
     table: Option<Shared>,
-    /// The version of the directory that the copy is of.
+    /// The version of the copied directory.
     version: u64,
 }
 
@@ -166,8 +165,8 @@ impl Routes {
         &self.own.directory
     }
 
-    /// Calls `find` with the table that a number belongs to, as the copy knows it. If that returns
-    /// `None` and the copy is outdated, refreshes the copy and calls `find` again.
+    /// Calls `find` with the table of a number according to the copy. If that returns `None` and
+    /// the copy is outdated, refreshes the copy and calls `find` again.
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
         let copied = if number & SHARED == 0 { &mut self.own } else { &mut self.shared };
@@ -198,7 +197,7 @@ impl Copied {
         let (table, version) = {
             let places = self.directory.lock();
             let table = places.places.get(index)?.table.clone();
-            // The version does not change under the lock, so that the copy is of this version.
+            // The version does not change under the lock, so it is the copy's version.
             (table, self.directory.version.load(Ordering::Acquire))
         };
         if self.routes.len() <= index {
@@ -233,9 +232,9 @@ const fn base(kind: u64, index: u32) -> u64 {
     FLAG | kind | (index as u64) << SEQUENCE_BITS
 }
 
-/// The bit that is set in the number of every safe request, and of no raw one.
+/// The bit set in the number of every safe request and no raw one.
 const FLAG: u64 = 1 << 63;
-/// The bit that is set in the number of a receive of a shared receive queue.
+/// The bit set in the number of a receive of a shared receive queue.
 const SHARED: u64 = 1 << 61;
 /// The number of bits in a sequence number.
 const SEQUENCE_BITS: u32 = 40;

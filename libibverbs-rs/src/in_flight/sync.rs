@@ -1,5 +1,5 @@
-//! The primitives that two threads share: the real ones, or those of the model checker, which runs
-//! every interleaving.
+//! The primitives shared by two threads: the real ones, or the model checker's, which runs every
+//! interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package libibverbs-rs --lib` runs the models.
 

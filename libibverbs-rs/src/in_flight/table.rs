@@ -1,4 +1,4 @@
-//! [`Table`]: the memory of one queue's requests, which the poster inserts and the poller takes
+//! [`Table`]: the memory of one queue's requests. The poster inserts it and the poller takes it
 //! out.
 //!
 //! ```text
@@ -13,19 +13,19 @@
 //!
 //! | state | owner |
 //! |---|---|
-//! | `FREE` | the poster, of which a table has one: [`Table::insert`] takes `&mut` of a [`Posts`] |
+//! | `FREE` | the poster; a table has one: [`Table::insert`] takes `&mut` of a [`Posts`] |
 //! | a number, `POLLED` or not | no thread; the entry is initialised |
-//! | `EMPTYING` | the thread that moved the slot there by compare-and-exchange |
+//! | `EMPTYING` | the thread whose compare-and-exchange set it |
 //!
 //! The poster stores a number with release ordering after it wrote the entry; the thread that takes
 //! the entry acquires with its exchange. That thread stores `FREE` with release ordering after it
 //! moved the entry out; the poster loads with acquire ordering before it writes the next entry.
 //!
-//! Several pollers share the table of a shared receive queue: one for each completion queue in
-//! which its receives complete. The exchange gives each entry to one of them. A poller that was
-//! lent a completion has seen what the device wrote. One that takes a marked entry may not be the
-//! one that marked it; the mark is stored with release ordering and the exchange acquires it, so
-//! that what the device wrote is visible to both.
+//! Several pollers share the table of a shared receive queue: one for each completion queue where
+//! its receives complete. The exchange gives each entry to one of them. A poller that was lent a
+//! completion has seen the device's writes. A marked entry may be taken by another poller than the
+//! one that marked it: the mark is stored with release ordering and acquired by the exchange, so
+//! both see the device's writes.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -36,14 +36,13 @@ use super::sync::atomic::{AtomicU64, Ordering};
 
 /// The table of one queue. `T` is the content of a slot.
 pub(super) struct Table<T> {
-    /// The slots: a power of two, or none before the first request. The lowest bits of a number are
-    /// the index of its slot.
+    /// The slots: a power of two, or none before the first request. The lowest bits of a number
+    /// select its slot.
     slots: OnceLock<Box<[Slot<T>]>>,
     capacity: usize,
-    /// The end of the numbers that were reserved for the table.
+    /// The end of the numbers reserved for the table.
     reserved: AtomicU64,
-    /// The indexes under which the completion queue routes numbers to this table; the last is in
-    /// use.
+    /// The directory indexes whose numbers lead to this table; the last is in use.
     pub(super) indexes: Mutex<Vec<u32>>,
 }
 
@@ -63,8 +62,8 @@ unsafe impl<T: Send> Send for Table<T> {}
 pub(super) struct Posts(());
 
 impl<T> Table<T> {
-    /// Returns a table for more requests than `max_wr`, so that it is full only if completions were
-    /// not reclaimed, and the right to insert into it.
+    /// Returns a table and the right to insert into it. It holds more than `max_wr` requests, so it
+    /// is full only if completions were not reclaimed.
     pub(super) fn new(max_wr: u32) -> (Self, Posts) {
         let table = Self {
             slots: OnceLock::new(),
@@ -149,7 +148,7 @@ impl<T> Slot<T> {
         Self { state: AtomicU64::new(FREE), entry: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Moves the entry out if the slot is in this state, which is that of a number.
+    /// Moves the entry out if the slot is in this state, which holds a number.
     #[inline]
     fn empty(&self, state: u64) -> Option<T> {
         self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -181,12 +180,12 @@ impl<T> core::fmt::Debug for Table<T> {
 const FREE: u64 = 0;
 /// The state of a slot whose entry is being moved out.
 const EMPTYING: u64 = 1;
-/// The bit that is set in a slot's state after the completion was copied out, until the entry is
-/// reclaimed. It is never set in a number.
+/// The bit set in a slot's state from the copying of the completion until the entry is reclaimed.
+/// It is never set in a number.
 pub(super) const POLLED: u64 = 1 << 62;
 
-/// The interleavings of the threads that share a table. The model checker fails where two of them
-/// access an entry at a time.
+/// Runs all interleavings of threads sharing a table. The model checker fails if two of them access
+/// an entry at the same time.
 #[cfg(all(test, loom))]
 mod models {
     use loom::sync::Arc;
@@ -198,7 +197,7 @@ mod models {
 
     fn table() -> (Arc<Table<Box<u64>>>, Posts) {
         let (table, posts) = Table::new(1);
-        // Now: the model checker does not see that `OnceLock` orders what it holds.
+        // Initialised here, because the model checker does not see the ordering of `OnceLock`.
         table.slots.get_or_init(|| (0..table.capacity).map(|_| Slot::new()).collect());
         (Arc::new(table), posts)
     }
@@ -214,7 +213,7 @@ mod models {
 
     #[test]
     fn a_poller_takes_each_entry_once_while_its_slot_is_filled_again() {
-        // Two threads that wait for each other: every interleaving of three preemptions.
+        // Two threads wait for each other: every interleaving with three preemptions.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
@@ -242,7 +241,7 @@ mod models {
             let (table, mut posts) = table();
             (0..2).for_each(|number| insert(&table, &mut posts, number));
             let shared = Arc::clone(&table);
-            // Each poller has a completion of its own, and guesses the other's number.
+            // Each poller has its own completion and guesses the other's number.
             let other = thread::spawn(move || {
                 assert_eq!(*shared.take(FIRST + 1).unwrap(), 1);
                 assert!(shared.take_polled(FIRST).is_none(), "its completion was not copied out");
@@ -258,7 +257,7 @@ mod models {
         loom::model(|| {
             let (table, mut posts) = table();
             insert(&table, &mut posts, 0);
-            // The memory of the request, which the device writes before the completion.
+            // The request's memory, which the device writes before the completion.
             let bytes = Arc::new(loom::cell::UnsafeCell::new(0));
             let (shared, its) = (Arc::clone(&table), Arc::clone(&bytes));
             let marker = thread::spawn(move || {

@@ -44,7 +44,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a port that does not exist.
     /// - `ENODATA` with [`Cause::Gid`] if the port has no GID.
-    /// - Any other errno that the kernel returns; notably `EIO` once the device is gone.
+    /// - Any other errno the kernel returns; notably `EIO` once the device is gone.
     pub fn port(&self, port_num: u8) -> Result<Port> {
         let attr = self.query_port(port_num)?;
         let gid = self.find_gid(port_num)?;

@@ -285,7 +285,7 @@ impl<P: Provider> Qp<Reset, P> {
     ///
     /// # Errors
     /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or partition
-    /// key index that does not exist; any other errno that the kernel returns.
+    /// key index that does not exist; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -322,8 +322,8 @@ impl<P: Provider> Qp<Init, P> {
     ///   [`Cause::Mtu`](crate::Cause::Mtu) for an MTU that does not exist, with
     ///   [`Cause::Limit`](crate::Cause::Limit) for another value out of range.
     /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
-    /// - Any other errno that the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
-    ///   peer without a route.
+    /// - Any other errno the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a peer
+    ///   without a route.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -338,7 +338,7 @@ impl<P: Provider> Qp<Rtr, P> {
     ///
     /// # Errors
     /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a value out of
-    /// range; any other errno that the kernel returns.
+    /// range; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -392,7 +392,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Queries the attributes of the queue pair.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_query_qp(3)`
@@ -477,8 +477,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Moves the queue pair to the error state, in which its requests complete as flushed.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns; notably `EIO` once the device is
-    /// gone.
+    /// The queue pair, and any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -534,8 +533,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
     /// - `ENETUNREACH` for an IPv4 group on a soft device with an IPv6 address, and for an IPv6
     ///   group on a loopback interface without a route for it. The error says how to add one.
-    /// - Any other errno that the kernel returns; notably `EOPNOTSUPP` for a device without
-    ///   multicast.
+    /// - Any other errno the kernel returns; notably `EOPNOTSUPP` for a device without multicast.
     ///
     /// # References
     /// `ibv_attach_mcast(3)`
@@ -552,7 +550,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached;
-    /// any other errno that the kernel returns.
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_detach_mcast(3)`
@@ -575,7 +573,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///
     /// # Errors
     /// The queue pair: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while it has flow rules;
-    /// any other errno that the kernel returns, notably `EIO` once the device is gone.
+    /// any other errno the kernel returns, notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_destroy_qp(3)`

@@ -42,8 +42,8 @@ impl<P: Provider> Qp<Rts, P> {
     /// ```
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns; notably `EINVAL` if the device has
-    /// moved it to the error state.
+    /// The queue pair, and any errno the kernel returns; notably `EINVAL` if the device has moved
+    /// it to the error state.
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
@@ -60,8 +60,7 @@ impl<P: Provider> Qp<Rts, P> {
     /// rxe has no SQE: there a failed send moves the queue pair to the error state.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::IllegalTransition`] in any other state; any errno that the kernel
-    /// returns.
+    /// `EINVAL` with [`Cause::IllegalTransition`] in any other state; any errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.6
@@ -87,9 +86,8 @@ impl<P: Provider> Qp<Rts, P> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no packet pacing, as rxe and soft devices; `EINVAL` for a
-    /// rate beyond the limits in
-    /// [`packet_pacing_caps`](crate::DeviceAttrEx::packet_pacing_caps); any other errno that the
-    /// kernel returns.
+    /// rate beyond the limits in [`packet_pacing_caps`](crate::DeviceAttrEx::packet_pacing_caps);
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp_rate_limit(3)`
@@ -116,8 +114,8 @@ impl<P: Provider> Qp<Sqd, P> {
     /// Returns the queue pair to RTS, where it executes the sends that waited.
     ///
     /// # Errors
-    /// The queue pair, and any errno that the kernel returns; notably `EINVAL` from rxe while the
-    /// queue is not [drained](Self::is_drained).
+    /// The queue pair, and any errno the kernel returns; notably `EINVAL` from rxe while the queue
+    /// is not [drained](Self::is_drained).
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
