@@ -1,4 +1,4 @@
-//! [`Shared`]: a kernel object that other objects use, and the count of its users.
+//! [`Shared`]: a kernel object used by other objects, and the count of its users.
 
 use std::sync::{Arc, Weak};
 
@@ -9,12 +9,12 @@ use crate::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, Registry, Tally};
 
-/// A kernel object, which lives as long as its handle and its users. `D` are its dependencies: by
+/// A kernel object that lives as long as its handle and its users. `D` are its dependencies, by
 /// default its share of the open device.
 #[derive(Debug)]
 pub(crate) struct Shared<T: Destroy, D = Child>(Arc<Inner<T, D>>);
 
-/// A name of a shared object, which does not keep it.
+/// A name of a shared object that does not keep it alive.
 #[derive(Debug)]
 pub(crate) struct WeakShared<T: Destroy, D = Child>(Weak<Inner<T, D>>);
 
@@ -42,7 +42,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
         self.0.handle.dependencies()
     }
 
-    /// Returns the state of the open device that the object belongs to.
+    /// Returns the state of the object's open device.
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.0.registry
     }
@@ -52,7 +52,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
         Child::new(Arc::<Inner<T, D>>::clone(&self.0), &self.0.users)
     }
 
-    /// Returns a share for an object of an open device that uses this one.
+    /// Returns a share for a user that belongs to an open device.
     ///
     /// # Errors
     /// `EINVAL` if this one belongs to another open device.
@@ -76,7 +76,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
     /// Destroys the object.
     ///
     /// # Errors
-    /// The object, and `EBUSY` while something uses it, or the errno of [`Destroy::destroy`].
+    /// The object, and `EBUSY` while it has users, or the errno of [`Destroy::destroy`].
     pub(crate) fn close(self, verb: &'static str, by: &'static str) -> Result<(), HandleError<Self>> {
         let Inner { handle, users, registry } = self.alone(verb, by)?;
         handle
@@ -88,7 +88,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
     /// Converts the object into another type.
     ///
     /// # Errors
-    /// The object, if something uses it or `map` returns it.
+    /// The object, if it has users or `map` returns it.
     pub(crate) fn try_map<U: Destroy>(
         self,
         verb: &'static str,

@@ -1,12 +1,11 @@
-//! RoCE v2 over UDP sockets of this process: devices for any machine, with no kernel module and no
+//! RoCE v2 over UDP sockets of this process: devices for any machine, without a kernel module or
 //! special rights.
 //!
-//! A soft device exists only if it is requested: by the program, with [`auto`] or [`bind`], or by
-//! the user who starts it, with the environment variable `VERBS_SOFT`. Its value is `auto`, or IP
-//! addresses separated by commas, and it puts the devices `soft0`, `soft1`, … at the end of every
-//! [`DeviceList`](crate::DeviceList). `VERBS_SOFT_STRICT_PORTS=1` also sets
-//! [`Builder::strict_ports`] for them, and `VERBS_SOFT_CHECKED_MEMORY` (`none`, `files` or `all`)
-//! [`Builder::checked_memory`].
+//! A soft device exists only if it is requested: by the program with [`auto`] or [`bind`], or by
+//! its user with the environment variable `VERBS_SOFT`. The value, `auto` or IP addresses separated
+//! by commas, appends the devices `soft0`, `soft1`, … to every [`DeviceList`](crate::DeviceList).
+//! For these devices, `VERBS_SOFT_STRICT_PORTS=1` sets [`Builder::strict_ports`] and
+//! `VERBS_SOFT_CHECKED_MEMORY` (`none`, `files` or `all`) sets [`Builder::checked_memory`].
 //!
 //! ```no_run
 //! let context = verbs::soft::auto()?.open()?;
@@ -18,8 +17,8 @@
 //! A device belongs to the process that made it. In a child after `fork(2)`, calls fail with
 //! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
 //! no completion, and dropping a handle does not affect the parent. Two calls succeed there:
-//! queries of the device's attributes, and [`Context::alloc_dm`](crate::Context::alloc_dm). The
-//! child can make devices of its own, by [`auto`] or [`bind`], or by listing devices again. The
+//! queries of the device's attributes and [`Context::alloc_dm`](crate::Context::alloc_dm). The
+//! child can make its own devices with [`auto`] or [`bind`], or by listing devices again. The
 //! address of a parent's device stays taken while the parent lives.
 
 use std::net::IpAddr;
@@ -30,13 +29,13 @@ use crate::{Device, Result};
 
 /// Makes a device on one IP address of this machine, UDP port 4791.
 ///
-/// The address stays taken until the device and all objects opened from it are dropped. Every open
-/// of the device, and of its clones, is a context of the same device.
+/// The address stays taken until the device and all objects opened from it are dropped. Opening the
+/// device or a clone of it returns a context of the same device.
 ///
 /// # Errors
 /// [`Cause::LeftOut`](crate::Cause::LeftOut) with
 /// [`SkipReason::Address`](crate::SkipReason::Address): `EADDRINUSE` if the port is taken,
-/// `EADDRNOTAVAIL` if the address does not belong to this machine; any other errno of making the
+/// `EADDRNOTAVAIL` if the address does not belong to this machine; any other errno of creating the
 /// socket.
 pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
@@ -52,12 +51,12 @@ pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
-/// Returns the device of a [`Port`](cm::Port), which connection managers find by its address.
+/// Returns the device of a [`Port`](cm::Port), found by connection managers by its address.
 pub fn device_of(port: &cm::Port) -> Device {
     Device::brought::<Soft>(port.device())
 }
 
-/// Returns a builder for a device with other settings than the default ones.
+/// Returns a builder for a device with non-default settings.
 ///
 /// ```no_run
 /// let device = verbs::soft::builder().strict_ports(true).auto()?;
@@ -72,21 +71,21 @@ pub fn builder() -> Builder {
 pub struct Builder(SoftBuilder);
 
 impl Builder {
-    /// Sets whether each connected queue pair accepts packets from one UDP source port of its peer
-    /// only: the source port of the first packet that it accepted. Off by default. See
+    /// Sets whether each connected queue pair accepts packets only from one UDP source port of its
+    /// peer, the source port of the first accepted packet. Off by default. See
     /// [`SoftBuilder::strict_ports`].
     pub fn strict_ports(self, strict: bool) -> Self {
         Self(self.0.strict_ports(strict))
     }
 
-    /// Sets which registered memory may lose its pages, so that the kernel accesses it. The default
-    /// is memory of files. See [`CheckedMemory`].
+    /// Sets which registered memory may lose its pages and is therefore accessed by the kernel. The
+    /// default is memory of files. See [`CheckedMemory`].
     pub fn checked_memory(self, checked: CheckedMemory) -> Self {
         Self(self.0.checked_memory(checked))
     }
 
     /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
-    /// have that address. See [`SoftBuilder::scope_id`].
+    /// have the address. See [`SoftBuilder::scope_id`].
     pub fn scope_id(self, index: u32) -> Self {
         Self(self.0.scope_id(index))
     }

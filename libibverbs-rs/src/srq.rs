@@ -1,4 +1,4 @@
-//! [`Srq`]: a receive queue that many queue pairs share; [`SrqHandle`] names it to them.
+//! [`Srq`]: a receive queue shared by many queue pairs; [`SrqHandle`] names it to them.
 //!
 //! ```text
 //! Srq ── recv, the queue and its table: the poster owns them
@@ -7,10 +7,10 @@
 //!             SrqHandle
 //! ```
 //!
-//! The last share of the core destroys the object: the queue's own, or that of a queue pair.
+//! The last share of the core, the queue's own or a queue pair's, destroys the object.
 //!
 //! # Safety
-//! The unsafe code here posts raw, on the promise of the caller.
+//! The unsafe code here is raw posting, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -43,8 +43,8 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// The least number of pieces of memory of a receive.
     pub max_sge: u32,
-    /// The limit below which [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is
-    /// raised, once; 0 for none. [`Srq::arm`] sets it again.
+    /// The limit that raises [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) once
+    /// when fewer receives are left; 0 for none. [`Srq::arm`] sets it again.
     pub srq_limit: u32,
 }
 
@@ -56,12 +56,12 @@ impl SrqInit {
     }
 }
 
-/// A shared receive queue: queue pairs that are created with it take their receives from it, in the
-/// order in which they were posted. The poster owns it: `&mut` is the lock.
+/// A shared receive queue. Queue pairs created with it take their receives from it in posting
+/// order. The poster owns it: `&mut` is the lock.
 ///
-/// A receive completes in the completion queue of the queue pair that takes it, and polling that
-/// queue returns its memory. The program posts new receives when it has polled some, or when the
-/// queue runs low ([`arm`](Self::arm)):
+/// A receive completes in the completion queue of the queue pair that takes it; polling there
+/// returns its memory. The program posts new receives after polling some, or when the queue runs
+/// low ([`arm`](Self::arm)):
 ///
 /// ```
 /// # #[cfg(feature = "soft")]
@@ -82,10 +82,9 @@ impl SrqInit {
 /// # fn main() {}
 /// ```
 ///
-/// A receive that a queue pair has taken for a message ends with that queue pair's error state, as
-/// flushed. If the queue pair is reset or destroyed first, the receive is lost without a
-/// completion; its memory returns when the shared receive queue is
-/// [dismantled](Self::dismantle).
+/// A receive taken by a queue pair for a message completes as flushed if the queue pair enters the
+/// error state. If the queue pair is reset or destroyed first, the receive is lost without a
+/// completion; its memory returns when the shared receive queue is [dismantled](Self::dismantle).
 ///
 /// # References
 /// `ibv_create_srq(3)`, `ibv_post_srq_recv(3)`
@@ -98,9 +97,8 @@ pub struct Srq<P: Provider = Erased> {
 /// A name of a shared receive queue, for creating queue pairs with it while another thread posts to
 /// it. Cheap to clone.
 ///
-/// Made by [`Srq::handle`], or by converting a `&Srq`. It does not keep the queue open: after the
-/// [`Srq`] and the queue pairs that use it were closed or dropped, no queue pair can be created
-/// with it.
+/// Made by [`Srq::handle`], or by converting a `&Srq`. It does not keep the queue open: once the
+/// [`Srq`] and its queue pairs are closed or dropped, no queue pair can be created with it.
 pub struct SrqHandle<P: Provider = Erased> {
     id: SrqId,
     core: Link<P>,
@@ -108,11 +106,11 @@ pub struct SrqHandle<P: Provider = Erased> {
 
 enum Link<P: Provider> {
     Own(Weak<Core<P>>),
-    /// The core of a queue whose provider is hidden, of a handle made by `downcast`.
+    /// The core of a queue with a hidden provider, for a handle made by `downcast`.
     Within(Weak<Core<Erased>>),
 }
 
-/// The control object of a shared receive queue, shared by the queue pairs that use it.
+/// The control object of a shared receive queue, shared by its queue pairs.
 pub(crate) struct Core<P: Provider> {
     raw: Raw<P>,
     id: SrqId,
@@ -122,8 +120,8 @@ pub(crate) struct Core<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Srq, Dependencies>),
-    /// The queue behind an erased one, made by `downcast`: handles and queue pairs of that one live
-    /// on.
+    /// The queue behind an erased one, made by `downcast`; the erased one's handles and queue pairs
+    /// live on.
     Within(Arc<Core<Erased>>),
 }
 
@@ -189,7 +187,7 @@ impl<P: Provider> Srq<P> {
         let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
         let directory = Arc::clone(registry.srq_directory());
         let Some((recvs, poster)) = InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) else {
-            // Nothing was posted, so that no memory depends on the end of the queue.
+            // Nothing was posted, so no memory depends on the end of the queue.
             drop(KernelHandle::new(srq, ()));
             let max = u64::from(INDEXES - 1);
             let cause = Cause::Limit { name: "shared receive queues", asked: max + 1, min: 0, max };
@@ -211,7 +209,7 @@ impl<P: Provider> Srq<P> {
         Ok(Self { recv: Receiver { queue, poster }, core: Arc::new(core) })
     }
 
-    /// Returns the id that events of this queue carry.
+    /// Returns the id of this queue in events.
     pub fn id(&self) -> SrqId {
         self.core.id
     }
@@ -221,19 +219,19 @@ impl<P: Provider> Srq<P> {
         SrqHandle { id: self.core.id, core: Link::Own(Arc::downgrade(&self.core)) }
     }
 
-    /// Returns the number by which XRC initiators name the queue
-    /// ([`SendOp::Xrc`](crate::SendOp::Xrc)); `None` if it was not created in an XRC domain.
+    /// Returns the queue's number for XRC initiators ([`SendOp::Xrc`](crate::SendOp::Xrc)); `None`
+    /// if it was not created in an XRC domain.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn srq_num(&self) -> Option<u32> {
         self.core.get().srq_num()
     }
 
-    /// Returns the number of outstanding receives that fit.
+    /// Returns the largest number of outstanding receives.
     pub fn max_wr(&self) -> u32 {
         self.core.get().attr().max_wr
     }
 
-    /// Returns the number of pieces of memory that a receive can have.
+    /// Returns the largest number of pieces of memory in a receive.
     pub fn max_sge(&self) -> u32 {
         self.core.get().attr().max_sge
     }
@@ -246,8 +244,8 @@ impl<P: Provider> Srq<P> {
     /// its top bit clear, because the others are numbers of safe requests.
     ///
     /// # Errors
-    /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
-    /// which the next one was not. The device owns the memory of the accepted ones.
+    /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
+    /// was rejected. The device owns the memory of the accepted ones.
     ///
     /// # References
     /// `ibv_post_srq_recv(3)`
@@ -260,8 +258,7 @@ impl<P: Provider> Srq<P> {
 
     /// Posts operations on the tag list of a queue with tag matching
     /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. They complete in the queue's
-    /// completion queue. Sets the `handle` of each [`TmOp::Add`](crate::TmOp::Add) that was
-    /// accepted.
+    /// completion queue. Sets the `handle` of each accepted [`TmOp::Add`](crate::TmOp::Add).
     ///
     /// # Safety
     /// As [`post_recv`](Self::post_recv), for the memory of each [`TmOp::Add`](crate::TmOp::Add):
@@ -270,9 +267,9 @@ impl<P: Provider> Srq<P> {
     /// has its top bit clear.
     ///
     /// # Errors
-    /// The number of operations that were accepted, and the [`PostReason`](crate::PostReason) for
-    /// which the next one was not: [`NoTagMatching`](crate::PostReason::NoTagMatching)
-    /// (`EOPNOTSUPP`) from a queue without tag matching.
+    /// The number of accepted operations, and the [`PostReason`](crate::PostReason) why the next
+    /// one was rejected: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`) from a
+    /// queue without tag matching.
     ///
     /// # References
     /// `ibv_post_srq_ops(3)`
@@ -282,17 +279,17 @@ impl<P: Provider> Srq<P> {
         unsafe { self.recv.queue.post_srq_ops(ops) }
     }
 
-    /// Posts a receive into a range of the memory, which the queue owns until a message has
-    /// arrived. Polling the completion queue of the queue pair that took it returns the memory
+    /// Posts a receive into a range of the memory, owned by the queue until a message has arrived.
+    /// Polling the completion queue of the receiving queue pair returns the memory
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
     /// Returns the request's number, which is the `wr_id` of its completion. The first call
-    /// allocates the queue's table, and later calls a larger one while receives that were taken or
-    /// polled and not reclaimed fill it.
+    /// allocates the queue's table. Later calls allocate a larger one if taken or unreclaimed
+    /// receives fill it.
     ///
     /// # Errors
-    /// The memory, and the reason; [`PostBufReason`](crate::PostBufReason) lists all of them.
+    /// The memory and the reason; [`PostBufReason`](crate::PostBufReason) lists all of them.
     /// Notably [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the
     /// queue is taken, and [`PostBufReason::ReadOnly`](crate::PostBufReason::ReadOnly) for a
     /// [`FrozenBuf`](crate::FrozenBuf).
@@ -309,8 +306,8 @@ impl<P: Provider> Srq<P> {
         self.recv.post(memory, range)
     }
 
-    /// Posts a receive of one message into any number of pieces of memory, in their order, as
-    /// [`post_recv_buf`](Self::post_recv_buf) does.
+    /// Posts a receive of one message into several pieces of memory in order, like
+    /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors
     /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
@@ -324,8 +321,8 @@ impl<P: Provider> Srq<P> {
         self.recv.post_all(pieces)
     }
 
-    /// Posts a receive without memory, for a message without bytes or for an RDMA write with
-    /// immediate data, whose bytes go elsewhere. A message with bytes fails the receive.
+    /// Posts a receive without memory, for an empty message or for an RDMA write with immediate
+    /// data, whose bytes go elsewhere. A message with bytes fails the receive.
     ///
     /// Returns the request's number, the `wr_id` of its completion.
     ///
@@ -339,7 +336,7 @@ impl<P: Provider> Srq<P> {
         self.recv.post_all(Vec::<crate::Buf>::new()).map_err(|error| error.reason)
     }
 
-    /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), which is raised once,
+    /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), to be raised once,
     /// when fewer than `limit` receives are left. 0 disarms it.
     ///
     /// # Errors
@@ -354,7 +351,7 @@ impl<P: Provider> Srq<P> {
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit or
     /// below the number of outstanding receives, and for a limit beyond the size; any other errno
-    /// the kernel returns, notably `ENOMEM`. No receive has ended then.
+    /// the kernel returns, notably `ENOMEM`. No receive ends because of an error.
     ///
     /// # References
     /// `ibv_modify_srq(3)`
@@ -363,7 +360,7 @@ impl<P: Provider> Srq<P> {
         self.core.get().modify(&mut self.recv.queue, attr, mask)
     }
 
-    /// Queries the size and the limit; 0 stands for a limit that is not armed or was reached.
+    /// Queries the size and the limit; a limit of 0 is unarmed or was reached.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -386,8 +383,8 @@ impl<P: Provider> Srq<P> {
         self.core.get()
     }
 
-    /// Destroys the queue, if no queue pair uses it, and releases the memory in flight. Dropping
-    /// destroys it with its last queue pair.
+    /// Destroys the queue if no queue pair uses it and releases the memory in flight. A dropped
+    /// queue is destroyed with its last queue pair.
     ///
     /// # Errors
     /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
@@ -400,9 +397,8 @@ impl<P: Provider> Srq<P> {
         self.dismantle().map(drop)
     }
 
-    /// Destroys the queue, if no queue pair uses it, and returns the memory of all receives whose
-    /// completions were not polled: of those that no message has taken, and of those that a
-    /// queue pair took and lost.
+    /// Destroys the queue if no queue pair uses it and returns the memory of all receives without a
+    /// polled completion: those no message has taken and those a queue pair took and lost.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -417,7 +413,7 @@ impl<P: Provider> Srq<P> {
 }
 
 impl Srq<Erased> {
-    /// Returns the same queue with its provider named, so that posting needs no indirect calls.
+    /// Returns the same queue with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
     /// The queue, when it belongs to another provider.
@@ -436,7 +432,7 @@ impl Srq<Erased> {
 }
 
 impl<P: Provider> SrqHandle<P> {
-    /// Returns the id that events of the queue carry.
+    /// Returns the id of the queue in events.
     pub const fn id(&self) -> SrqId {
         self.id
     }
@@ -445,7 +441,7 @@ impl<P: Provider> SrqHandle<P> {
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
-    /// for a queue that was closed or dropped.
+    /// for a closed or dropped queue.
     pub(crate) fn core(&self, registry: &Arc<Registry>) -> Result<Arc<Core<P>>> {
         const WHAT: &str = "shared receive queue";
         let core = match &self.core {
@@ -494,7 +490,7 @@ impl<P: Provider> Core<P> {
         Child::new(Arc::<Self>::clone(self), &self.qps)
     }
 
-    /// Destroys the object, if this is the last share of it.
+    /// Destroys the object if this is its last share.
     ///
     /// # Errors
     /// The share: `EBUSY` with [`Cause::InUse`]; the errno of the destruction.
@@ -519,7 +515,7 @@ impl<P: Provider> Core<P> {
         Err(HandleError { handle: Arc::new(Self { raw, id, registry, qps }), error })
     }
 
-    /// Returns the core of a queue whose provider is hidden, with the provider named.
+    /// Names the provider of a core with a hidden provider.
     fn within(core: Arc<Core<Erased>>) -> Self {
         let (id, registry) = (core.id, Arc::clone(&core.registry));
         Self { raw: Raw::Within(core), id, registry, qps: Tally::default() }

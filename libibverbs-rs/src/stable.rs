@@ -1,15 +1,15 @@
-//! [`StableMemory`] and [`StableBytes`]: memory of the program that stays in place, so that it can
-//! be registered.
+//! [`StableMemory`] and [`StableBytes`]: memory of the program that stays in place and can be
+//! registered.
 //!
 //! # Safety
-//! The traits are implemented here for types whose bytes do not move when the value does.
+//! Implements the traits for types whose bytes do not move with the value.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use memmap2::{Mmap, MmapMut};
 
-/// Memory of the program that can be registered and written. Its bytes do not move with the value.
+/// Memory of the program for registering and writing. Its bytes do not move with the value.
 ///
 /// # Safety
 /// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or
@@ -24,7 +24,7 @@ pub unsafe trait StableMemory: Send + 'static {
     fn stable_len(&self) -> usize;
 }
 
-/// Memory of the program that can be registered and read. Its bytes do not move with the value.
+/// Memory of the program for registering and reading. Its bytes do not move with the value.
 ///
 /// # Safety
 /// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the

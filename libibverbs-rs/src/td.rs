@@ -8,8 +8,8 @@ use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QueueAll
 use crate::shared::Shared;
 use crate::{Context, HandleError};
 
-/// The parts of a parent domain beside its protection domain, none by default:
-/// `ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() }`.
+/// The parts of a parent domain besides its protection domain, none by default: `ParentDomainInit {
+/// td: Some(&td), ..ParentDomainInit::default() }`.
 ///
 /// # References
 /// `ibv_alloc_parent_domain(3)`
@@ -17,14 +17,14 @@ use crate::{Context, HandleError};
 #[doc(alias = "ibv_parent_domain_init_attr_mask")]
 #[derive(Debug)]
 pub struct ParentDomainInit<'a, P: Provider = Erased> {
-    /// The thread domain of the objects that are made in it.
+    /// The thread domain of its objects.
     pub td: Option<&'a Td<P>>,
     /// The allocator of their queues. Neither rxe nor soft devices use one.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
-    /// Set to allow memory that a confidential guest shares with its host, on devices that need it
-    /// ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)). Other devices, as soft ones, go
-    /// on with the memory of the process.
+    /// Set to allow memory shared by a confidential guest with its host, on devices that need it
+    /// ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)). Other devices, such as soft ones,
+    /// use ordinary memory.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC")]
     pub allow_cc_unprotected_alloc: bool,
 }
@@ -43,11 +43,10 @@ impl<P: Provider> Clone for ParentDomainInit<'_, P> {
 
 impl<P: Provider> Copy for ParentDomainInit<'_, P> {}
 
-/// A thread domain: a promise that the objects of a parent domain with it are used by one thread at
-/// a time.
+/// A thread domain: the promise to use the objects of its parent domains in one thread at a time.
 ///
 /// Posting and polling take `&mut` and no lock, so this crate needs no such promise. A provider may
-/// give the objects device resources of their own, as mlx5 does with doorbell pages.
+/// give the objects separate device resources, such as doorbell pages on mlx5.
 ///
 /// # References
 /// `ibv_alloc_td(3)`
@@ -63,7 +62,7 @@ impl<P: Provider> Td<P> {
         self.shared.get()
     }
 
-    /// Deallocates it. Dropping does the same.
+    /// Deallocates the thread domain. Dropping does the same.
     ///
     /// # Errors
     /// The thread domain: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a parent domain
@@ -95,7 +94,7 @@ impl<P: Provider> Context<P> {
     /// Allocates a thread domain, for [`Pd::alloc_parent_domain`](crate::Pd::alloc_parent_domain).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none, as rxe.
+    /// `EOPNOTSUPP` if the provider has none (rxe).
     ///
     /// # References
     /// `ibv_alloc_td(3)`

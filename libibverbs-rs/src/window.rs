@@ -1,4 +1,4 @@
-//! [`Window`]: access of peers to exposed memory that a posted request gives and another one takes.
+//! [`Window`]: access of peers to exposed memory, granted and revoked by posted requests.
 //!
 //! ```text
 //!               post_bind                 completion
@@ -8,39 +8,39 @@
 //!    ├──────────────────────────── in flight ◄─────────────┘   │ `invalidated`
 //!    └──────────────────────────────────────────────────────────┘
 //! ```
-//! A request in flight that fails, or ends with its queue pair, leaves it open what the window is
-//! bound to. Such a window can only be closed.
+//! If a request in flight fails or ends with its queue pair, the window's binding is unknown. Such
+//! a window can only be closed.
 //!
 //! # Why this is sound
-//! The claim is that of [`crate::in_flight`]: while a device may write bytes, no safe code holds
-//! them as plain memory. Numbers in brackets are those of the contract of
+//! The claim is the same as in [`crate::in_flight`]: while a device may write bytes, no safe code
+//! holds them as plain memory. Numbers in brackets refer to the contract of
 //! [`Provider`](verbs_core::provider::Provider).
 //!
 //! 1. *A bound window holds a share of its memory*, from before the bind is posted. [`Exposed`]
-//!    gives out plain memory only without other shares. While the request is in flight, the table
-//!    holds the window; it is in no other hands, so that the key is not deallocated and allocated
-//!    again before the request has ended.
+//!    gives out plain memory only without other shares. While the request is in flight, only the
+//!    table holds the window, so the key is not deallocated and allocated again before the request
+//!    has ended.
 //! 2. *The share returns when the binding has ended*: after a successful completion of its
 //!    revocation, or of a later bind; after the window was deallocated; or after a peer's
-//!    invalidation (4). Success is what the poller read in the lent completion, not what a copy
-//!    says, which a program can change.
-//! 3. *Accesses may outlast the binding* where the provider does not promise otherwise [23]. Then
-//!    the memory is marked, and becomes plain memory only by deregistering, which ends them [12].
-//! 4. *A peer's invalidation counts only after the bind.* Keys repeat after 256 binds, so that a
-//!    completion may stem from an earlier binding with the same key. The bind's own completion
-//!    comes after the bind was executed, and the completion of an earlier invalidation before. Both
-//!    are in one completion queue, in this order [22]; [`Directory::tick`] counts the windows that
-//!    its poller took out, so that an [`Invalidated`] from before the bind's completion is known by
-//!    its number. The queue pair is compared, because the promise is made for the one that the
-//!    window was bound for.
-//! 5. *The range does not matter.* Peers may reach the whole region instead of the range that was
-//!    bound [21], but the region is that of the [`Exposed`], whose bytes are accessed as exposed
-//!    memory only.
-//! 6. *Queue pairs deallocate the windows that are bound for them* before they are destroyed
+//!    invalidation (4). Success is read from the lent completion, not from a copy, which a program
+//!    can change.
+//! 3. *Accesses may outlast the binding* unless the provider promises otherwise [23]. The memory is
+//!    then marked and becomes plain memory only by deregistering, which ends the accesses [12].
+//! 4. *A peer's invalidation counts only after the bind.* Keys repeat after 256 binds, so a
+//!    completion may stem from an earlier binding with the same key. The completion of an earlier
+//!    invalidation precedes the bind's execution, and the bind's own completion follows it. Both
+//!    are in one completion queue, in this order [22]. [`Directory::tick`] counts the windows taken
+//!    out by its poller, so the number of an [`Invalidated`] shows whether it precedes the bind's
+//!    completion. The queue pair is compared, because the promise covers only the queue pair of the
+//!    binding.
+//! 5. *The range does not matter.* Peers may reach the whole region instead of the bound range
+//!    [21]. But the region belongs to the [`Exposed`], whose bytes are accessed only as exposed
+//!    memory.
+//! 6. *Queue pairs deallocate the windows bound for them* before they are destroyed
 //!    ([`WithWindows`]), because a kernel may wait for the windows ([`Mw`](crate::Mw)). Windows
-//!    keep their shares until they are dropped. A window knows under its lock for which queue pair
-//!    its last bind was posted, so that no other one deallocates it; two threads that deallocate it
-//!    take turns, so that the second returns only after the first has.
+//!    keep their shares until they are dropped. Under its lock, a window stores the queue pair of
+//!    its last bind, so no other one deallocates it. Two threads that deallocate it take turns: the
+//!    second returns only after the first has.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -57,13 +57,13 @@ use crate::post_error::PostBufReason;
 use crate::registry::{Child, PdId};
 use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 
-/// A key for peers that requests bind to exposed memory, and take away again.
+/// A key for peers, bound to exposed memory and revoked by requests.
 ///
 /// The memory is registered once, by [`Pd::expose_to_windows`](crate::Pd::expose_to_windows). To
-/// give a peer access, a program posts a bind ([`Qp::post_bind`](crate::Qp::post_bind)); to take
-/// the access back, it posts a revocation ([`Qp::post_revoke`](crate::Qp::post_revoke)), or the
-/// peer invalidates the key with its last message. Neither makes a system call on a device of
-/// hardware. [`Exposed::bytes_mut`] then returns the memory as plain bytes.
+/// give a peer access, post a bind ([`Qp::post_bind`](crate::Qp::post_bind)). To revoke the access,
+/// post a revocation ([`Qp::post_revoke`](crate::Qp::post_revoke)) or let the peer invalidate the
+/// key with its last message. Neither needs a system call on a hardware device.
+/// [`Exposed::bytes_mut`] then returns the memory as plain bytes.
 ///
 /// ```
 /// # #[cfg(not(feature = "soft"))]
@@ -104,9 +104,8 @@ use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
 /// # }
 /// ```
 ///
-/// A window is allocated after the queue pairs that it is bound for: at the end of a process the
-/// kernel destroys the newest object first, and rxe waits up to 50 s for the windows of a queue
-/// pair.
+/// Allocate a window after the queue pairs it will be bound for. When a process exits, the kernel
+/// destroys the newest object first, and rxe waits up to 50 s for the windows of a queue pair.
 ///
 /// # References
 /// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`; IBTA volume 1, section 10.6.7
@@ -122,7 +121,7 @@ struct Inner {
     /// The present key.
     rkey: u32,
     state: State,
-    /// The last list of a queue pair that it was added to.
+    /// The last queue pair's list it was added to.
     enlisted: Weak<List>,
 }
 
@@ -130,32 +129,32 @@ struct Inner {
 enum State {
     Free,
     Bound(Binding),
-    /// A bind is in flight, or its end is not known.
+    /// A bind is in flight or its outcome is unknown.
     Binding {
         old: Option<Binding>,
         new: Binding,
     },
-    /// A revocation is in flight, or its end is not known.
+    /// A revocation is in flight or its outcome is unknown.
     Revoking {
         old: Binding,
         new_rkey: u32,
     },
-    /// A peer's invalidation cannot be told from an earlier one.
+    /// A peer's invalidation is indistinguishable from an earlier one.
     Doubtful(Binding),
 }
 
-/// A binding, which holds a share of its memory.
+/// A binding and its share of the memory.
 #[derive(Debug)]
 struct Binding {
     memory: Exposed,
     remote: RemoteMr,
     qp_num: u32,
-    /// The completion queue of the bind's completion, and its count of windows at that time.
+    /// The completion queue of the bind's completion and its count of windows at that time.
     completed: Option<(Arc<Directory>, u64)>,
 }
 
-/// Evidence that a peer invalidated a key with a message: a completion of a receive. Only polling
-/// makes one. Returned by [`Completion::invalidated`](crate::Completion::invalidated) and
+/// Evidence of a peer's invalidation of a key by a message, made only by polling the receive's
+/// completion. Returned by [`Completion::invalidated`](crate::Completion::invalidated) and
 /// [`Completed::invalidated`](crate::Completed::invalidated).
 #[derive(Clone)]
 pub struct Invalidated {
@@ -223,8 +222,8 @@ impl Window {
         }))
     }
 
-    /// Returns its kind. A window of type 1 is for peers of all queue pairs of its protection
-    /// domain, one of type 2 for the peer of the queue pair that bound it.
+    /// Returns its kind. A window of type 1 serves peers of all queue pairs in its protection
+    /// domain; a window of type 2 serves the peer of the queue pair that bound it.
     pub fn mw_type(&self) -> MwType {
         self.0.mw_type
     }
@@ -239,8 +238,8 @@ impl Window {
         !matches!(self.0.state, State::Free)
     }
 
-    /// Returns the address, length and key with which peers access the memory; `None` for a window
-    /// that is not bound, or whose last request failed.
+    /// Returns the address, length and key for peers; `None` if the window is not bound or its last
+    /// request failed.
     pub fn remote(&self) -> Option<RemoteMr> {
         match &self.0.state {
             State::Bound(binding) => Some(binding.remote),
@@ -248,7 +247,7 @@ impl Window {
         }
     }
 
-    /// Returns a share of the memory that it is bound to; `None` as for [`remote`](Self::remote).
+    /// Returns a share of the bound memory; `None` as for [`remote`](Self::remote).
     pub fn memory(&self) -> Option<&Exposed> {
         match &self.0.state {
             State::Bound(binding) => Some(&binding.memory),
@@ -256,13 +255,13 @@ impl Window {
         }
     }
 
-    /// Ends the binding whose key a peer has invalidated by a message. Returns whether the message
-    /// was about this window, and the binding has ended; the window can be bound again then.
+    /// Ends the binding after a peer invalidated its key by a message. Returns whether the message
+    /// concerned this binding; the window can then be bound again.
     ///
-    /// The queue pair reports its sends and its receives to the same completion queue, and the
-    /// completion of the bind was polled before that of the message. Otherwise the message cannot
-    /// be told from one about an earlier binding with the same key: the call returns false, and
-    /// the window can only be closed.
+    /// The queue pair must report its sends and receives to the same completion queue, and the
+    /// bind's completion must have been polled before the message's. Otherwise the message may
+    /// concern an earlier binding with the same key: the call returns false and the window can only
+    /// be closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, mut window: verbs::Window) {
@@ -303,7 +302,7 @@ impl Window {
     }
 
     /// Deallocates the window: peers have no access through it from then on. Dropping does the
-    /// same, and leaks a window the kernel refuses to deallocate, with a share of its memory.
+    /// same. A window the kernel refuses to deallocate is leaked with a share of its memory.
     ///
     /// This revokes access on every queue pair and in every state.
     ///
@@ -325,8 +324,8 @@ impl Window {
         self.0.pd
     }
 
-    /// Takes note of a bind that is about to be posted, and returns its operands and the memory as
-    /// peers name it.
+    /// Records a bind before it is posted and returns its operands and the memory as named by
+    /// peers.
     ///
     /// # Errors
     /// [`PostBufReason`]; nothing has changed.
@@ -378,7 +377,7 @@ impl Window {
         Ok((Request { mw_type: inner.mw_type, rkey: inner.rkey, new_rkey, info: Some(info) }, remote))
     }
 
-    /// Takes note of a revocation that is about to be posted, and returns its operands.
+    /// Records a revocation before it is posted and returns its operands.
     ///
     /// # Errors
     /// [`PostBufReason`]; nothing has changed.
@@ -426,11 +425,11 @@ impl Window {
         };
     }
 
-    /// Takes note of the end of the request in flight, as the poller of `directory` read it.
+    /// Records the end of the request in flight, as read by the poller of `directory`.
     pub(crate) fn settle(&mut self, has_succeeded: bool, directory: &Arc<Directory>) {
         let tick = directory.tick();
         if !has_succeeded {
-            // A flushed request may have been executed, so that the binding is not known.
+            // A flushed request may have been executed, so the binding is unknown.
             return;
         }
         let inner = &mut *self.0;
@@ -463,7 +462,7 @@ impl Binding {
 }
 
 impl State {
-    /// Returns the bindings that may exist.
+    /// Returns the possible bindings.
     fn into_bindings(self) -> [Option<Binding>; 2] {
         match self {
             Self::Free => [None, None],
@@ -484,7 +483,7 @@ impl Drop for Inner {
                 binding.release(self.ends_access);
             }
         }
-        // Otherwise the memory is leaked. Dropping the cell tries once more, and reports the leak.
+        // Otherwise the memory is leaked. Dropping the cell tries once more and reports the leak.
     }
 }
 
@@ -498,18 +497,18 @@ impl fmt::Debug for Window {
     }
 }
 
-/// The kernel object of a window, which the window and the queue pair that it is bound for share.
+/// The kernel object of a window, shared by the window and the queue pair it is bound for.
 pub(crate) struct Cell(Mutex<Object>);
 
 struct Object {
     stage: Stage,
-    /// The list of the queue pair that the window is bound for, or may be; dangling for none.
+    /// The list of the queue pair the window is or may be bound for; dangling for none.
     bound_for: Weak<List>,
 }
 
 enum Stage {
     Live(Box<dyn Deallocate>),
-    /// The provider's code runs, or has panicked: the window may still exist.
+    /// The provider's code runs or has panicked: the window may still exist.
     Ending,
     Deallocated,
 }
@@ -519,18 +518,18 @@ impl Cell {
         Self(Mutex::new(Object { stage: Stage::Live(handle), bound_for: Weak::new() }))
     }
 
-    /// Deallocates the window, if it was not before. A second thread waits for the first, so that
-    /// `Ok` means the same for both.
+    /// Deallocates the window unless it already was. A second thread waits for the first, so `Ok`
+    /// means the same for both.
     ///
     /// # Errors
-    /// Any errno the kernel returns, and `EIO` after the provider has panicked: the window may
+    /// Any errno the kernel returns; `EIO` after the provider has panicked, when the window may
     /// still exist.
     fn deallocate(&self) -> Result<()> {
         Self::deallocate_locked(self.lock())
     }
 
-    /// As [`deallocate`](Self::deallocate), for a window that is bound for the queue pair with this
-    /// list, or may be.
+    /// As [`deallocate`](Self::deallocate), for a window that is or may be bound for the queue pair
+    /// with this list.
     fn deallocate_for(&self, list: &Arc<List>) -> Result<()> {
         let object = self.lock();
         if core::ptr::eq(object.bound_for.as_ptr(), Arc::as_ptr(list)) {
@@ -556,7 +555,7 @@ impl Cell {
             Ok(pd) => {
                 object.stage = Stage::Deallocated;
                 drop(object);
-                // With the lock released, because the end of a protection domain may call a hook of
+                // The lock is released, because the end of a protection domain may call a hook of
                 // the program.
                 drop(pd);
                 Ok(())
@@ -572,12 +571,12 @@ impl Cell {
         !matches!(self.lock().stage, Stage::Live(_))
     }
 
-    /// Takes note of a bind for the queue pair with this list.
+    /// Records a bind for the queue pair with this list.
     fn bound_for(&self, list: &Arc<List>) {
         self.lock().bound_for = Arc::downgrade(list);
     }
 
-    /// Takes note that the window is bound for no queue pair.
+    /// Records that the window is bound for no queue pair.
     fn unbound(&self) {
         self.lock().bound_for = Weak::new();
     }
@@ -587,10 +586,10 @@ impl Cell {
     }
 }
 
-/// A provider's window and its protection domain. The trait hides the provider, so that all tables
-/// in flight have one type.
+/// A provider's window and its protection domain. The trait hides the provider, so all tables in
+/// flight have one type.
 trait Deallocate: Send {
-    /// Deallocates the window, and returns its hold on the protection domain.
+    /// Deallocates the window and returns its share of the protection domain.
     fn deallocate(self: Box<Self>) -> Result<Child, (Box<dyn Deallocate>, Error)>;
 }
 
@@ -603,14 +602,14 @@ impl<T: MwOps + Destroy> Deallocate for KernelHandle<T, Child> {
     }
 }
 
-/// A queue pair, and the windows that were bound for it.
+/// A queue pair and the windows bound for it.
 #[derive(Debug)]
 pub(crate) struct WithWindows<Q> {
     qp: Q,
     windows: Windows,
 }
 
-/// The windows of type 2 that were bound for a queue pair and may still be.
+/// The windows of type 2 that may be bound for a queue pair.
 #[derive(Default)]
 struct Windows(Arc<List>);
 
@@ -634,13 +633,13 @@ impl<Q> WithWindows<Q> {
     }
 }
 
-/// The part of a queue pair that binds need.
+/// The part of a queue pair needed by binds.
 pub(crate) trait QpWindows {
     /// Returns the queue pair's number.
     fn number(&self) -> u32;
 
-    /// Adds a window to those that are deallocated before the queue pair is destroyed.
-    /// `enlisted` is the last list that the window was added to.
+    /// Adds a window to those deallocated before the queue pair is destroyed. `enlisted` is the
+    /// last list that contained the window.
     fn enlist(&self, window: &Arc<Cell>, enlisted: &mut Weak<List>);
 }
 
@@ -657,7 +656,7 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
         *enlisted = Arc::downgrade(&self.windows.0);
         let mut windows = self.windows.0.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() == windows.capacity() {
-            // Before the list grows: windows that are gone, or that came back from another list.
+            // Before the list grows, drop windows that are gone or came back from another list.
             windows.retain(|window| window.strong_count() > 0);
             windows.sort_unstable_by_key(|window| window.as_ptr().addr());
             windows.dedup_by(|one, other| one.ptr_eq(other));
@@ -668,12 +667,12 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
 
 impl Windows {
     /// Deallocates the windows that may be bound for this queue pair. They stay in the list,
-    /// because the queue pair may outlive the attempt to destroy it.
+    /// because destroying the queue pair may fail.
     fn deallocate(&self) {
         let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for window in windows.iter().filter_map(Weak::upgrade) {
-            // A window that stays has its error when it is dropped. The kernel then decides about
-            // the queue pair.
+            // A window left behind reports its error when dropped. The kernel decides whether the
+            // queue pair can go.
             let _ = window.deallocate_for(&self.0);
         }
     }

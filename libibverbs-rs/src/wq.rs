@@ -1,11 +1,10 @@
 //! [`Wq`]: a queue of receives apart from queue pairs; [`RwqIndTable`]: a table of such queues,
-//! over which a queue pair spreads what it receives (RSS).
+//! used by a queue pair to spread received packets (RSS).
 //!
-//! A table keeps its work queues: a [`Wq`] that is dropped while a table contains it is destroyed
-//! with the table.
+//! A table keeps its work queues: a [`Wq`] dropped before its table is destroyed with the table.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the promise of its caller.
+//! The unsafe code here is raw posting, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -47,8 +46,8 @@ impl<P: Provider> WqInit<P> {
     }
 }
 
-/// A work queue: a queue of receives, which queue pairs share by a [`RwqIndTable`]. The poster owns
-/// it: `&mut` is the lock.
+/// A work queue: a queue of receives, shared by queue pairs through a [`RwqIndTable`]. The poster
+/// owns it: `&mut` is the lock.
 ///
 /// Neither rxe nor soft devices have work queues.
 ///
@@ -75,8 +74,7 @@ impl<P: Provider> Pd<P> {
     /// # Errors
     /// - `EOPNOTSUPP` if the device has none.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another
-    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for one that was closed or
-    ///   dropped.
+    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
     /// - Any other errno the kernel returns; notably `EINVAL` for a size beyond the device's
     ///   limits.
     ///
@@ -103,7 +101,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Wq<P> {
-    /// Returns the id that events of this queue carry.
+    /// Returns the id of this queue in events.
     pub fn id(&self) -> WqId {
         WqId(self.shared.dependencies().entry.id)
     }
@@ -113,12 +111,12 @@ impl<P: Provider> Wq<P> {
         self.shared.get().wq_num()
     }
 
-    /// Returns the state to which the program last moved it.
+    /// Returns the last state set by the program.
     pub fn state(&self) -> WqState {
         self.shared.get().state()
     }
 
-    /// Returns the number of receives that fit.
+    /// Returns the largest number of outstanding receives.
     pub fn max_wr(&self) -> u32 {
         self.shared.get().max_wr()
     }
@@ -128,12 +126,12 @@ impl<P: Provider> Wq<P> {
         self.shared.get().max_sge()
     }
 
-    /// Moves the queue to another state, or changes its properties. It receives in the state
+    /// Moves the queue to another state or changes its properties. It receives in the state
     /// [`RDY`](WqState::RDY).
     ///
     /// # Errors
-    /// Any errno the kernel returns; notably `EINVAL` for a transition that does not exist, and
-    /// `EOPNOTSUPP` for a property that cannot change.
+    /// Any errno the kernel returns; notably `EINVAL` for an invalid transition, and `EOPNOTSUPP`
+    /// for a property that cannot change.
     ///
     /// # References
     /// `ibv_modify_wq(3)`
@@ -146,9 +144,9 @@ impl<P: Provider> Wq<P> {
     ///
     /// # Safety
     /// From the call until its completion was polled, or the queue was destroyed, the device may
-    /// write the memory of every SGE: no code frees or accesses it. Only [`close`](Self::close)
-    /// that returned `Ok` proves the destruction, because a table keeps a queue that is
-    /// dropped. No `wr_id` has its top bit set.
+    /// write the memory of every SGE: no code frees or accesses it. Only `Ok` from
+    /// [`close`](Self::close) proves the destruction, because a table keeps a dropped queue. No
+    /// `wr_id` has its top bit set.
     ///
     /// # Errors
     /// The number of accepted requests, and the reason why the next was rejected. The device owns
@@ -167,7 +165,7 @@ impl<P: Provider> Wq<P> {
         self.shared.get()
     }
 
-    /// Destroys the queue. Dropping does the same, once no table contains it.
+    /// Destroys the queue. A dropped queue is destroyed once no table contains it.
     ///
     /// # Errors
     /// The queue: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a table contains it; any
@@ -204,11 +202,11 @@ impl Wq<Erased> {
 /// The users of a work queue.
 const TABLES: &str = "tables of work queues";
 
-/// A table of work queues. The hash of a received packet selects the entry whose queue takes it.
+/// A table of work queues. The hash of a received packet selects the entry, and its queue receives
+/// the packet.
 ///
-/// A queue pair receives through it when it is created with [`QpInit::rss`](crate::QpInit::rss).
-/// Such a queue pair keeps the table: a table that is dropped before is destroyed with its last
-/// queue pair.
+/// A queue pair created with [`QpInit::rss`](crate::QpInit::rss) receives through it and keeps it
+/// alive: a dropped table is destroyed with its last queue pair.
 ///
 /// # References
 /// `ibv_create_rwq_ind_table(3)`
@@ -221,7 +219,7 @@ pub struct RwqIndTable<P: Provider = Erased> {
 /// The dependencies of a table: its work queues, and the open device.
 type Kept = (Vec<Child>, Child);
 
-/// The way in which a queue pair receives through a table of work queues (RSS), for
+/// The distribution of a queue pair's packets over a table of work queues (RSS), for
 /// [`QpInit::rss`](crate::QpInit::rss).
 ///
 /// ```no_run
@@ -241,17 +239,17 @@ type Kept = (Vec<Child>, Child);
 /// # }
 /// ```
 ///
-/// It names the table and does not keep it: after the table was closed or dropped, no queue pair
-/// can be created with it. The queue pair keeps its table.
+/// It does not keep the table alive: once the table is closed or dropped, no queue pair can be
+/// created with it. An existing queue pair keeps its table.
 pub struct Rss<P: Provider = Erased> {
     table: WeakShared<P::RwqIndTable, Kept>,
-    /// The hash of a packet, which selects the entry.
+    /// The hash of a packet; it selects the entry.
     #[doc(alias = "IBV_QP_INIT_ATTR_RX_HASH")]
     pub hash: RxHashConf,
 }
 
 impl<P: Provider> Rss<P> {
-    /// Returns the way through a table, by a hash.
+    /// Returns the distribution over a table by a hash.
     pub fn new(table: &RwqIndTable<P>, hash: RxHashConf) -> Self {
         Self { table: table.shared.downgrade(), hash }
     }
@@ -259,7 +257,7 @@ impl<P: Provider> Rss<P> {
     /// Returns the table, for a new queue pair.
     ///
     /// # Errors
-    /// `EINVAL` for a table of another open device, or one that is gone.
+    /// `EINVAL` for a table of another open device, or a destroyed one.
     pub(crate) fn open(&self, registry: &Registry, verb: &'static str) -> Result<OpenTable<P>> {
         let Some(table) = self.table.upgrade() else {
             let cause = Cause::Closed { what: TABLE };
@@ -270,7 +268,7 @@ impl<P: Provider> Rss<P> {
     }
 }
 
-/// A table, and the share of it that a new queue pair gets.
+/// A table and a new queue pair's share of it.
 pub(crate) struct OpenTable<P: Provider> {
     table: Shared<P::RwqIndTable, Kept>,
     pub(crate) child: Child,
@@ -283,7 +281,7 @@ impl<P: Provider> OpenTable<P> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Creates a table of work queues; the same one may stand in it more than once.
+    /// Creates a table of work queues, which may contain the same queue more than once.
     ///
     /// # Errors
     /// - `EOPNOTSUPP` if the device has none.
@@ -319,8 +317,8 @@ impl<P: Provider> RwqIndTable<P> {
         self.shared.get()
     }
 
-    /// Destroys the table. Dropping does the same, once no queue pair uses it, and leaks a table
-    /// the kernel refuses to destroy.
+    /// Destroys the table. A dropped table is destroyed once no queue pair uses it, and leaked if
+    /// the kernel refuses.
     ///
     /// # Errors
     /// The table: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while queue pairs use it; any

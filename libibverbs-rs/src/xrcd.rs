@@ -1,5 +1,5 @@
-//! [`Xrcd`]: an XRC domain, which connects XRC targets with the shared receive queues that requests
-//! name.
+//! [`Xrcd`]: an XRC domain, which connects XRC targets with the shared receive queues named by
+//! requests.
 //!
 //! ```text
 //!   initiator process             target process
@@ -21,19 +21,19 @@ use crate::qp::state::{Reset, State};
 use crate::registry::{Child, Tally};
 use crate::{Context, CqHandle, HandleError, Pd, Qp, Srq, SrqInit};
 
-/// The attributes of opening an XRC domain. The default opens a domain of its own.
+/// The attributes of opening an XRC domain. The default opens a private domain.
 #[doc(alias = "ibv_xrcd_init_attr")]
 #[doc(alias = "ibv_xrcd_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdInit<'a> {
-    /// A file: all processes that open a domain of the device with the same file share one. A soft
-    /// device belongs to one process, and so does each of its domains.
+    /// A file: processes that open a domain of the device with the same file share it. A soft
+    /// device belongs to one process, so its domains do too.
     #[doc(alias = "IBV_XRCD_INIT_ATTR_FD")]
     pub file: Option<BorrowedFd<'a>>,
     /// Set to make the file's domain if it has none (`O_CREAT`).
     #[doc(alias = "IBV_XRCD_INIT_ATTR_OFLAGS")]
     pub create: bool,
-    /// Set to refuse a domain that the file already has (`O_EXCL`).
+    /// Set to reject a file that already has a domain (`O_EXCL`).
     #[doc(alias = "IBV_XRCD_INIT_ATTR_OFLAGS")]
     pub exclusive: bool,
 }
@@ -56,8 +56,8 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Xrcd, Child>),
-    /// The domain behind an erased one, made by `downcast`: clones and children of that one live
-    /// on.
+    /// The domain behind an erased one, made by `downcast`; the erased one's clones and children
+    /// live on.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -76,7 +76,7 @@ impl<P: Provider> Xrcd<P> {
         Self { inner: Arc::new(Inner { raw, context, srqs: Tally::default(), qps: Tally::default() }) }
     }
 
-    /// Returns the open device that the domain belongs to.
+    /// Returns the open device of the domain.
     pub fn context(&self) -> &Context<P> {
         &self.inner.context
     }
@@ -94,15 +94,15 @@ impl<P: Provider> Xrcd<P> {
         }
     }
 
-    /// Creates a shared receive queue that requests to the domain's targets name by its
+    /// Creates a shared receive queue. Requests to the domain's targets name it by its
     /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
     /// [`CqHandle`]. The requests access memory of `pd`.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
     /// with [`Cause::Foreign`](crate::Cause::Foreign) for a protection domain or completion queue
-    /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a completion queue
-    /// that was closed; any other errno the kernel returns.
+    /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed completion
+    /// queue; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_create_srq_ex(3)`
@@ -116,12 +116,11 @@ impl<P: Provider> Xrcd<P> {
     }
 
     /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
-    /// posts nothing: its peer's requests name the shared receive queue that they take a receive
-    /// from.
+    /// posts nothing: its peer's requests name the shared receive queue to take a receive from.
     ///
     /// # Errors
-    /// Any errno that the kernel, or the system's random source, returns; notably `EOPNOTSUPP` for
-    /// a device without XRC.
+    /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device
+    /// without XRC.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
@@ -131,13 +130,13 @@ impl<P: Provider> Xrcd<P> {
         Qp::create_target(self)
     }
 
-    /// Opens the XRC target with a number, which may have been created through another context that
-    /// shares the domain. The target ends with the last queue pair that was created or opened for
-    /// it. `S` is the state that the target is in.
+    /// Opens the XRC target with a number, possibly created through another context sharing the
+    /// domain. The target ends with the last queue pair created or opened for it. `S` is the
+    /// target's state.
     ///
     /// # Errors
-    /// `EINVAL` for a number that no target of the domain has, and for a target in another state;
-    /// any other errno the kernel returns.
+    /// `EINVAL` for an unknown number or a target in another state; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_open_qp(3)`
@@ -151,12 +150,12 @@ impl<P: Provider> Xrcd<P> {
         Qp::open_target(self, qp_num)
     }
 
-    /// Closes the domain, if this is its last handle and nothing of it is left. Dropping a handle
-    /// closes the domain later, with its last object.
+    /// Closes the domain if this is its last handle and no object of it is left. Otherwise the
+    /// domain closes with its last handle and object.
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects that are left; any other errno the kernel returns.
+    /// objects left; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_close_xrcd(3)`
@@ -193,7 +192,7 @@ impl<P: Provider> Xrcd<P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Returns what keeps the domain open besides one handle, as a plural noun.
+    /// Names the objects that keep the domain open besides one handle, as a plural noun.
     fn users(&self) -> &'static str {
         let tallies = [(&self.srqs, "shared receive queues"), (&self.qps, "queue pairs")];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)

@@ -1,4 +1,4 @@
-//! The attributes of creating a queue pair and of moving it between states: one value per step.
+//! The attributes for creating a queue pair and moving it between states, one value per step.
 
 use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
@@ -9,7 +9,7 @@ use crate::{CqHandle, Rss, SrqHandle};
 /// The attributes of a new queue pair:
 /// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
 ///
-/// The completion queues are of the queue pair's provider:
+/// The completion queues belong to the queue pair's provider:
 ///
 /// ```compile_fail,E0277
 /// # fn f<P: verbs::Provider>(pd: verbs::Pd<P>, cq: verbs::Cq) {
@@ -26,21 +26,18 @@ pub struct QpInit<P: Provider = Erased> {
     pub send_cq: CqHandle<P>,
     /// The completion queue of receives; may be the same queue.
     pub recv_cq: CqHandle<P>,
-    /// The shared receive queue that the queue pair takes its receives from. `None` for a receive
-    /// queue of its own.
+    /// The shared receive queue to take receives from. `None` for a separate receive queue.
     pub srq: Option<SrqHandle<P>>,
-    /// The table of work queues that the queue pair receives through (RSS). `None` for a receive
-    /// queue of its own. Neither rxe nor soft devices have such tables.
+    /// The table of work queues to receive through (RSS). `None` for a separate receive queue.
+    /// Neither rxe nor soft devices have such tables.
     #[doc(alias = "IBV_QP_INIT_ATTR_IND_TABLE")]
     pub rss: Option<Rss<P>>,
     /// The least capacity; the device may round up. With a shared receive queue or a table of work
-    /// queues it ignores the capacity of receives.
+    /// queues, the capacity of receives is ignored.
     pub cap: QpCap,
-    /// Set to signal every send, also those without
-    /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
+    /// Set to signal every send, even without [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
     pub sq_sig_all: bool,
-    /// Attributes that only some devices have; none by default. Neither rxe nor soft devices have
-    /// any.
+    /// Attributes of some devices only; none by default. Neither rxe nor soft devices have any.
     pub ex: QpCreateAttr,
 }
 
@@ -80,7 +77,7 @@ pub struct InitAttr {
     pub port_num: u8,
     /// The index of the partition key.
     pub pkey_index: u16,
-    /// The accesses that the peer has to exposed memory; none by default (RC, UC).
+    /// The peer's accesses to exposed memory; none by default (RC, UC).
     pub access: AccessFlags,
     /// The Q_Key that senders must know (UD).
     pub qkey: u32,
@@ -92,12 +89,11 @@ impl Default for InitAttr {
     }
 }
 
-/// The attributes of the step from INIT to RTR, which connects the queue pair with that of its
-/// peer.
+/// The attributes of the step from INIT to RTR, which connects the queue pair with its peer's.
 ///
 /// There is no default. With a known sequence number such as 0, an attacker would need 16 million
-/// times fewer packets to send one that the queue pair accepts. [`new`](Self::new) takes the values
-/// that the peer provides, and sets the others to usual values:
+/// times fewer packets until the queue pair accepts one. [`new`](Self::new) takes the peer's values
+/// and sets the others to usual values:
 ///
 /// ```
 /// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {
@@ -117,9 +113,9 @@ pub struct RtrAttr {
     pub rq_psn: u32,
     /// The largest payload of a packet (RC, UC).
     pub path_mtu: Mtu,
-    /// The number of RDMA reads and atomics of the peer that this side executes at a time (RC).
+    /// The number of RDMA reads and atomics of the peer executed at a time (RC).
     pub max_dest_rd_atomic: u8,
-    /// The time that the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    /// The peer's waiting time when no receive is posted, 5-bit code of IBTA table 45 (RC).
     pub min_rnr_timer: u8,
 }
 
@@ -150,18 +146,18 @@ impl RtrAttr {
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
-    /// The first packet sequence number sent, 24 bits, which the peer has as `rq_psn`. `None`
-    /// stands for the queue pair's own [`psn`](crate::Qp::psn).
+    /// The first packet sequence number sent, 24 bits, the peer's `rq_psn`. `None` stands for the
+    /// queue pair's own [`psn`](crate::Qp::psn).
     pub sq_psn: Option<u32>,
-    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits for ever (RC). Devices wait up to
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever (RC). Devices wait up to
     /// four times as long before each retry (IBTA 9.7.6.1.3). Soft devices wait one time-out before
     /// the first retry, two before the second, and four before each later one.
     pub timeout: u8,
     /// The number of retries after a time-out, 0 to 7 (RC).
     pub retry_cnt: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever (RC).
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever (RC).
     pub rnr_retry: u8,
-    /// The number of RDMA reads and atomics that this side can have outstanding (RC).
+    /// The number of outstanding RDMA reads and atomics of this side (RC).
     pub max_rd_atomic: u8,
 }
 
@@ -218,7 +214,7 @@ impl Step for RtsAttr {
     }
 }
 
-/// Returns the attributes that a transition requires, which are all that a step carries.
+/// Returns the attributes required by a transition, the only ones in a step.
 pub(crate) fn required(qp_type: QpType, from: QpState, to: QpState) -> QpAttrMask {
     transition::lookup(qp_type, from, to).map_or(QpAttrMask::empty(), |transition| transition.required)
 }

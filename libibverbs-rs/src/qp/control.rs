@@ -1,9 +1,8 @@
-//! [`Core`]: the control object of a queue pair, which the flow rules of the queue pair keep.
+//! [`Core`]: the control object of a queue pair, kept alive by its flow rules.
 //!
 //! A program may drop a queue pair before its rules, but the kernel refuses to destroy it before
-//! them. So its destruction is deferred, as that of a completion queue is: the dropped core leaves
-//! the provider's object in the state that it shares with the rules, and the last of these destroys
-//! it.
+//! them. So destruction is deferred, as for a completion queue: the dropped core leaves the
+//! provider's object in the state it shares with the rules. The last rule destroys it.
 //!
 //! ```text
 //! Qp, or both halves ── Core ── handle ─► the provider's object   Core dropped: the object moves
@@ -35,7 +34,7 @@ pub(crate) struct QpUse {
     _rules: Arc<Deferred>,
 }
 
-/// The provider's object, after the queue pair was dropped while rules used it.
+/// The provider's object, if the queue pair was dropped while rules used it.
 #[derive(Debug, Default)]
 struct Deferred(Mutex<Option<Box<dyn Any + Send>>>);
 
@@ -71,7 +70,7 @@ impl<P: Provider> Core<P> {
         QpUse { _rules: Arc::clone(&self.rules) }
     }
 
-    /// Destroys the queue pair, and returns its dependencies.
+    /// Destroys the queue pair and returns its dependencies.
     ///
     /// # Errors
     /// The unchanged core: `EBUSY` while it has flow rules, or the errno of the provider.
@@ -85,7 +84,7 @@ impl<P: Provider> Core<P> {
         self.handle.detach().close().map_err(|failed| failed.map(|handle| Self { handle, rules }))
     }
 
-    /// Converts the provider's object into that of another provider.
+    /// Converts the provider's object into another provider's.
     ///
     /// # Errors
     /// The unchanged core, if `map` returns the object.
@@ -111,7 +110,7 @@ impl<P: Provider> Core<P> {
 impl<P: Provider> Drop for Core<P> {
     fn drop(&mut self) {
         if !self.handle.is_empty() && self.has_rules() {
-            // If the last rule ends now, the share that is dropped with this core destroys it.
+            // If the last rule ends now, dropping this core's share destroys it.
             let mut deferred = self.rules.0.lock().unwrap_or_else(PoisonError::into_inner);
             *deferred = Some(Box::new(self.handle.detach()));
         }

@@ -16,24 +16,23 @@ use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
 use crate::{Context, HandleError, RemoteAccess};
 
-/// A local port with the addresses and limits that queue pairs use. Made by [`Context::port`].
+/// A local port with the addresses and limits for queue pairs. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
     /// The port's number, from 1.
     pub port_num: u8,
-    /// The entry of the GID table that packets are sent from; the best one unless the program sets
-    /// another.
+    /// The GID table entry of sent packets; the best one unless the program sets another.
     pub gid: GidEntry,
     /// The local id (InfiniBand).
     pub lid: u16,
     /// The link layer. Paths on Ethernet and between subnets need a global route.
     pub link_layer: LinkLayer,
-    /// The largest payload of a packet that the port carries at present.
+    /// The port's present largest packet payload.
     pub active_mtu: Mtu,
-    /// The number of RDMA reads and atomics that a queue pair can have outstanding.
+    /// The largest number of outstanding RDMA reads and atomics of a queue pair.
     pub max_rd_atomic: u8,
-    /// The number of RDMA reads and atomics of a peer that a queue pair can execute at a time.
+    /// The largest number of a peer's RDMA reads and atomics executed at a time by a queue pair.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -62,7 +61,7 @@ impl<P: Provider> Context<P> {
     }
 }
 
-/// The address of a queue pair, which contains all that a peer needs to connect to it. Made by
+/// The address of a queue pair, with everything a peer needs to connect to it. Made by
 /// [`Qp::endpoint`].
 ///
 /// Programs exchange it as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes
@@ -84,11 +83,11 @@ pub struct Endpoint {
     pub lid: u16,
     /// The queue pair's number, 24 bits.
     pub qp_num: u32,
-    /// The first packet sequence number that the queue pair sends, 24 bits.
+    /// The first packet sequence number sent by the queue pair, 24 bits.
     pub psn: u32,
-    /// The largest payload of a packet that the port carries.
+    /// The port's largest packet payload.
     pub mtu: Mtu,
-    /// The number of RDMA reads and atomics of a peer that the queue pair executes at a time.
+    /// The number of a peer's RDMA reads and atomics executed at a time by the queue pair.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -96,20 +95,20 @@ pub struct Endpoint {
 /// `ConnectAttr { access: RemoteAccess::WRITE, ..ConnectAttr::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttr {
-    /// The accesses that the peer has to exposed memory.
+    /// The peer's accesses to exposed memory.
     pub access: RemoteAccess,
     /// The largest payload of a packet, unless the port of either side allows less.
     pub max_mtu: Mtu,
     /// The number of outstanding RDMA reads and atomics, unless either side allows less (RC).
     pub max_rd_atomic: u8,
-    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits for ever (RC). See
+    /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever (RC). See
     /// [`RtsAttr::timeout`].
     pub timeout: u8,
     /// The number of retries after a time-out, 0 to 7 (RC).
     pub retry_cnt: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries for ever (RC).
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever (RC).
     pub rnr_retry: u8,
-    /// The time that the peer waits when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    /// The peer's waiting time when no receive is posted, 5-bit code of IBTA table 45 (RC).
     pub min_rnr_timer: u8,
     /// The index of the partition key.
     pub pkey_index: u16,
@@ -121,9 +120,9 @@ pub struct ConnectAttr {
     pub hop_limit: u8,
 }
 
-/// No access for the peer, packets as large and as many outstanding reads as both sides allow, a
-/// time-out of 67 ms (code 14), 7 retries, and endless retries while the peer has no receive
-/// posted. The peer waits 0.64 ms (code 12) when this side has none.
+/// No access for the peer, the largest packets and the most outstanding reads allowed by both
+/// sides, a time-out of 67 ms (code 14), 7 retries, and endless retries while the peer has no
+/// receive posted. The peer waits 0.64 ms (code 12) when this side has none.
 impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
@@ -144,8 +143,7 @@ impl Default for ConnectAttr {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the address with which a peer connects to this queue pair through a port of its
-    /// device.
+    /// Returns the address for a peer to connect to this queue pair through a port of its device.
     pub fn endpoint(&self, port: &Port) -> Endpoint {
         Endpoint {
             gid: port.gid.gid,
@@ -159,12 +157,11 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Connects the queue pair with that of a peer (RC, UC): from RESET to RTS, ready to send and
-    /// to receive.
+    /// Connects the queue pair with a peer's (RC, UC): from RESET to RTS, ready to send and
+    /// receive.
     ///
     /// The MTU is the smaller one of the two ports. The number of outstanding RDMA reads and
-    /// atomics is the smaller of what this side can have outstanding and what the peer executes at
-    /// a time.
+    /// atomics is the smaller of this side's limit and the number the peer executes at a time.
     ///
     /// ```no_run
     /// # use std::{error::Error, net::TcpStream};
@@ -180,16 +177,16 @@ impl<P: Provider> Qp<Reset, P> {
     /// # }
     /// ```
     ///
-    /// A program that must post receives before the peer can send, or sets attributes that
-    /// [`ConnectAttr`] does not have, takes the steps one by one: [`to_init`](Self::to_init),
-    /// [`to_rtr`](Qp::to_rtr), [`to_rts`](Qp::to_rts).
+    /// To post receives before the peer can send, or to set attributes not in [`ConnectAttr`], take
+    /// the steps one by one: [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr),
+    /// [`to_rts`](Qp::to_rts).
     ///
     /// # Errors
     /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
-    /// [`psn`](Self::psn), which the peer must be sent again.
+    /// [`psn`](Self::psn) to send to the peer.
     ///
     /// - `EINVAL` with [`Cause::Other`] for types other than RC and UC.
-    /// - `EINVAL` with [`Cause::Mtu`] for an MTU that does not exist.
+    /// - `EINVAL` with [`Cause::Mtu`] for an invalid MTU.
     /// - The errors of [`to_init`](Self::to_init), [`to_rtr`](Qp::to_rtr) and
     ///   [`to_rts`](Qp::to_rts).
     ///
@@ -249,7 +246,7 @@ impl<P: Provider> Qp<Reset, P> {
     }
 }
 
-/// Returns the error of a peer that closed the stream after `have` bytes of its endpoint.
+/// Returns the error for a stream closed by the peer after `have` bytes of its endpoint.
 fn unfinished(have: usize) -> io::Error {
     let reason = match have {
         0 => "exchange of endpoints: the peer closed the stream without sending its own".into(),
@@ -258,7 +255,7 @@ fn unfinished(have: usize) -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, reason)
 }
 
-/// Returns the path to a peer: with a global route on Ethernet, and between subnets.
+/// Returns the path to a peer, with a global route on Ethernet and between subnets.
 fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
     let path = AhAttr { sl: attr.sl, ..AhAttr::new(&port.gid, remote.gid) };
     let is_local = port.link_layer != LinkLayer::ETHERNET
@@ -278,10 +275,10 @@ fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
     AhAttr { grh: Some(route), dlid: remote.lid, port_num: port.port_num, ..path }
 }
 
-/// Moves a queue pair that could not be connected to RESET.
+/// Moves a queue pair to RESET after connecting failed.
 fn back_to_reset<S: State, P: Provider>(failed: HandleError<Qp<S, P>>) -> HandleError<Qp<Reset, P>> {
     let HandleError { handle, error } = failed;
-    // If that fails too, the kernel rejects the next step; the type of the handle permits no
+    // If this fails too, the kernel rejects the next step; the type of the handle permits no
     // posting.
     let handle = handle.to_reset().unwrap_or_else(|failed| failed.handle.in_state());
     HandleError { handle, error }
@@ -311,11 +308,11 @@ impl Endpoint {
         bytes
     }
 
-    /// Returns the endpoint from the bytes that [`to_bytes`](Self::to_bytes) wrote.
+    /// Returns the endpoint from the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Parse`] for bytes of another length or version, an MTU that does not
-    /// exist, or numbers beyond 24 bits.
+    /// `EINVAL` with [`Cause::Parse`] for bytes of another length or version, an invalid MTU, or
+    /// numbers beyond 24 bits.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| LENGTH)?;
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -335,7 +332,7 @@ impl Endpoint {
         Ok(endpoint.checked()?)
     }
 
-    /// Sends the endpoint to the peer at the other end of a stream, and returns the peer's. Both
+    /// Sends the endpoint to the peer at the other end of a stream and returns the peer's. Both
     /// sides call this.
     ///
     /// ```no_run
@@ -351,7 +348,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidData` for
-    /// bytes that are not an endpoint, with those bytes in the message.
+    /// invalid bytes, which the message contains.
     pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("exchange of endpoints with the peer: {error}"))
@@ -378,7 +375,7 @@ impl Endpoint {
     /// Checks the fields, because any program may have sent them.
     ///
     /// # Errors
-    /// An MTU that does not exist, or numbers beyond 24 bits.
+    /// An invalid MTU, or numbers beyond 24 bits.
     fn checked(self) -> Result<Self, ParseError> {
         let is_valid = self.mtu.bytes().is_some() && self.qp_num <= BITS_24 && self.psn <= BITS_24;
         if is_valid { Ok(self) } else { Err(RANGE) }
@@ -396,8 +393,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Parses the text that `Display` writes. Keys may come in any order; `lid` (0) and `rd_atomic` (1)
-/// may be absent, and unknown keys are skipped.
+/// Parses the text written by `Display`. Keys may come in any order; `lid` (0) and `rd_atomic` (1)
+/// may be absent; unknown keys are skipped.
 impl FromStr for Endpoint {
     type Err = ParseError;
 

@@ -1,10 +1,10 @@
-//! [`Qp`]: a queue pair, and the states that it can move to.
+//! [`Qp`]: a queue pair and its states.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`state`] | the states as types, and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
-//! | [`control`] | the control object, which flow rules keep |
+//! | [`control`] | the control object, kept alive by flow rules |
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
 //! | [`modify`] | draining, resuming, pace, options of a connection |
 //! | [`post`] | posting, raw and safe, and batches |
@@ -14,7 +14,7 @@
 //! The argument for safe posting is in [`crate::in_flight`].
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the promise of its caller.
+//! The unsafe code here is raw posting, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -61,9 +61,9 @@ use post::posts_raw_requests;
 use post::{SendBatch, Sender, posts_recvs, posts_sends};
 use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
 
-/// A queue pair. `S` is the [state](state) that the program moved it to, which determines what may
-/// be posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) splits it
-/// for two posters.
+/// A queue pair. `S` is its [state](state) as set by the program, which determines what may be
+/// posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) splits it for
+/// two posters.
 ///
 /// # References
 /// `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`
@@ -79,29 +79,29 @@ pub struct Qp<S: State, P: Provider = Erased> {
 struct Dependencies {
     sends: InFlight,
     recvs: InFlight,
-    /// Memory that was in flight before a RESET that does not end requests. It stays here until the
-    /// queue pair is destroyed.
+    /// Memory in flight before a RESET that does not end requests, kept until the queue pair is
+    /// destroyed.
     undead: Vec<Memory>,
     entry: Entry,
     registry: Arc<Registry>,
     psn: u32,
     _parents: Parents,
-    /// Completion counters that it counts in.
+    /// The queue pair's completion counters.
     counters: Mutex<Vec<Child>>,
 }
 
-/// The objects that a queue pair was made from.
+/// The objects from which a queue pair is made.
 struct Parents {
     _send_cq: Option<CqUse>,
     _recv_cq: Option<CqUse>,
     _srq: Option<Child>,
-    /// The table of work queues that it receives through.
+    /// The table of work queues to receive through.
     _table: Option<Child>,
     /// The protection domain, or the XRC domain of a target.
     _domain: Child,
 }
 
-/// The tables of a queue pair: those of the completion queues of its sends and receives.
+/// The tables of a queue pair: one in each directory of its completion queues.
 struct Tables {
     pd: PdId,
     sends: Arc<Directory>,
@@ -193,7 +193,7 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl Tables {
-    /// Returns the tables of an XRC target, to which nothing is posted.
+    /// Returns the tables of an XRC target, which posts nothing.
     fn of_target() -> Self {
         Self { pd: PdId::next(), sends: Arc::default(), recvs: Arc::default() }
     }
@@ -225,7 +225,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Returns the handle of a provider's queue pair.
     ///
     /// # Errors
-    /// `ENOMEM` for more queues than a completion queue can have.
+    /// `ENOMEM` beyond a completion queue's number of queues.
     fn with(
         parts: QpParts<P>,
         registry: &Arc<Registry>,
@@ -252,7 +252,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         let ((sends, send_poster), (recvs, recv_poster)) = match tables {
             Ok(tables) => tables,
             Err(error) => {
-                // Nothing was posted, so that no memory depends on the end of the queue pair.
+                // Nothing was posted, so no memory depends on the end of the queue pair.
                 drop(KernelHandle::new(qp, ()));
                 return Err(error);
             }
@@ -281,11 +281,11 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Moves the queue pair from RESET to INIT, from where on receives may be posted.
+    /// Moves the queue pair from RESET to INIT, where receives may be posted.
     ///
     /// # Errors
-    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or partition
-    /// key index that does not exist; any other errno the kernel returns.
+    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for an invalid port or
+    /// partition key index; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -294,8 +294,8 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// Returns the memory that was in flight when the queue pair was reset. Its requests have no
-    /// completions any more.
+    /// Returns the memory in flight when the queue pair was reset. Its requests do not complete any
+    /// more.
     ///
     /// Returns no memory if the device may continue to write after a RESET
     /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory then stays with the queue
@@ -312,14 +312,14 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// Moves the queue pair from INIT to RTR, from where on messages arrive.
+    /// Moves the queue pair from INIT to RTR, where messages arrive.
     ///
     /// # Errors
     /// The queue pair:
     ///
     /// - `EINVAL` with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table,
     ///   with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE, with
-    ///   [`Cause::Mtu`](crate::Cause::Mtu) for an MTU that does not exist, with
+    ///   [`Cause::Mtu`](crate::Cause::Mtu) for an invalid MTU, with
     ///   [`Cause::Limit`](crate::Cause::Limit) for another value out of range.
     /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
     /// - Any other errno the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a peer
@@ -334,7 +334,7 @@ impl<P: Provider> Qp<Init, P> {
 }
 
 impl<P: Provider> Qp<Rtr, P> {
-    /// Moves the queue pair from RTR to RTS, from where on sends may be posted.
+    /// Moves the queue pair from RTR to RTS, where sends may be posted.
     ///
     /// # Errors
     /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a value out of
@@ -349,18 +349,18 @@ impl<P: Provider> Qp<Rtr, P> {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the number by which peers address the queue pair, 24 bits.
+    /// Returns the queue pair's number for peers, 24 bits.
     pub fn qp_num(&self) -> u32 {
         self.core.get().qp_num()
     }
 
-    /// Returns the first packet sequence number that the queue pair sends unless
-    /// [`RtsAttr::sq_psn`] sets another, 24 bits.
+    /// Returns the first packet sequence number sent by the queue pair, 24 bits, unless
+    /// [`RtsAttr::sq_psn`] sets another.
     ///
-    /// It is drawn from the system's random source when the queue pair is created, and each time
-    /// that [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or
-    /// [`modify`](Self::modify) moves it to RESET, so that only a program that was sent the number
-    /// can send acceptable packets.
+    /// It is drawn from the system's random source when the queue pair is created and whenever
+    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify)
+    /// moves it to RESET. So only a program that has received the number can send acceptable
+    /// packets.
     pub fn psn(&self) -> u32 {
         self.core.dependencies().psn
     }
@@ -375,13 +375,13 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().cap()
     }
 
-    /// Returns the id that events of this queue pair carry.
+    /// Returns the id of this queue pair in events.
     pub fn id(&self) -> QpId {
         QpId(self.core.dependencies().entry.id)
     }
 
-    /// Queries the state, which differs from that of the type after the device moved the queue pair
-    /// to the error state.
+    /// Queries the state, which differs from the type's once the device has moved the queue pair to
+    /// the error state.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -401,23 +401,22 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query(mask)
     }
 
-    /// Changes attributes without changing the type of the handle, for changes that the steps from
-    /// RESET to RTS do not cover.
+    /// Changes attributes without changing the type of the handle, for changes beyond the steps
+    /// from RESET to RTS.
     ///
     /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair nevertheless;
     /// [`modify_to`](Self::modify_to) changes the type too. A move to RESET draws a new
     /// [`psn`](Self::psn).
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) for a
-    ///   transition that does not exist, with
-    ///   [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for attributes that
-    ///   are missing or not permitted.
+    /// - `EINVAL` with [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) for an invalid
+    ///   transition, with [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for
+    ///   missing or forbidden attributes.
     /// - For the values of attributes as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
-    ///   [`to_rts`](Qp::to_rts). Every device refuses a number with more bits than its field
+    ///   [`to_rts`](Qp::to_rts). Every device rejects a number with more bits than its field
     ///   (`EINVAL` with [`Cause::Limit`](crate::Cause::Limit)): 24 bits for a queue pair number or
-    ///   packet sequence number, 5 for a timer, 3 for a retry count. In C programs, the device
-    ///   decides what becomes of such numbers.
+    ///   packet sequence number, 5 for a timer, 3 for a retry count. In C, the result depends on
+    ///   the device.
     /// - For a move to RESET as [`to_reset`](Self::to_reset).
     ///
     /// # References
@@ -427,7 +426,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         explain::numbers_fit(attr, mask)
             .map_err(|cause| self.error("modify_qp", Errno::INVAL).because(cause))?;
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
-        // Drawn first, so that a failure to draw leaves no queue pair in RESET with its old number.
+        // Drawn first, so a failure to draw leaves no queue pair in RESET with its old number.
         let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;
         self.core.get_mut().modify(&mut self.send.queue, &mut self.recv.queue, attr, mask)?;
         if let Some(psn) = psn {
@@ -441,7 +440,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`STATE`](QpAttrMask::STATE) itself.
     ///
     /// # Errors
-    /// The queue pair, and the error as of [`modify`](Self::modify).
+    /// The queue pair and an error as of [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -465,7 +464,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// # Errors
     /// The queue pair, with all memory in flight: `EBUSY` with
     /// [`Cause::InUse`](crate::Cause::InUse) if an rxe queue pair does not stay in RESET; any other
-    /// errno that the kernel, or the system's random source, returns.
+    /// errno of the kernel or of the system's random source.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -474,7 +473,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.modify_to(&QpAttr::default(), QpAttrMask::empty())
     }
 
-    /// Moves the queue pair to the error state, in which its requests complete as flushed.
+    /// Moves the queue pair to the error state, where its requests complete as flushed.
     ///
     /// # Errors
     /// The queue pair, and any errno the kernel returns; notably `EIO` once the device is gone.
@@ -487,19 +486,19 @@ impl<S: State, P: Provider> Qp<S, P> {
     }
 
     /// Returns whether [`reclaim_all`](Qp::reclaim_all) returns memory after a RESET. Otherwise
-    /// only destroying the queue pair returns it. False for rxe before Linux 6.12 on a preemptible
+    /// only destroying the queue pair does. False for rxe before Linux 6.12 on a preemptible
     /// kernel.
     pub fn reset_ends_requests(&self) -> bool {
         self.core.get().reset_ends_requests()
     }
 
-    /// Attaches the queue pair to a multicast group, whose datagrams it receives from INIT on.
-    /// `lid` is the group's local id on InfiniBand; Ethernet ports ignore it. Attaching twice
+    /// Attaches the queue pair to a multicast group. It receives the group's datagrams from INIT
+    /// on. `lid` is the group's local id on InfiniBand; Ethernet ports ignore it. Attaching twice
     /// succeeds and changes nothing; destroying the queue pair detaches it.
     ///
     /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
     /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
-    /// receives it once, those of the sending device included.
+    /// receives it once, including those of the sending device.
     ///
     /// ```
     /// use verbs::{AhAttr, CqInit, Gid, QpInit, QpType, UdAddr};
@@ -519,15 +518,14 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// # }
     /// ```
     ///
-    /// On Ethernet, switches forward a group's packets to hosts that have joined it by IGMP or MLD.
-    /// A soft device joins the group; one with an IPv4 address joins 239.x.y.z for an IPv6 group
-    /// that ends in the bytes x, y, z. rxe does not: a program joins with its own UDP socket on the
-    /// same
-    /// network interface, or through a connection manager.
+    /// On Ethernet, switches forward a group's packets to hosts that joined it by IGMP or MLD. A
+    /// soft device joins the group; one with an IPv4 address joins 239.x.y.z for an IPv6 group
+    /// ending in the bytes x, y, z. rxe does not: a program joins with its own UDP socket on the
+    /// same network interface, or through a connection manager.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD,
-    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not a
+    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address other than a
     ///   group's.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
     ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
@@ -545,12 +543,11 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get_mut().attach_mcast(gid, lid)
     }
 
-    /// Detaches the queue pair from a multicast group that it was attached to with the same `gid`
-    /// and `lid`.
+    /// Detaches the queue pair from a multicast group attached with the same `gid` and `lid`.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached;
-    /// any other errno the kernel returns.
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if it is not attached; any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_detach_mcast(3)`
@@ -564,12 +561,12 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get()
     }
 
-    /// Destroys the queue pair, and releases the memory in flight. [`Window`](crate::Window)s of
-    /// type 2 that are bound for it are deallocated before. Dropping does the same, and leaks a
-    /// queue pair that the kernel refuses to destroy, with its memory.
+    /// Destroys the queue pair and releases the memory in flight. [`Window`](crate::Window)s of
+    /// type 2 bound for it are deallocated first. Dropping does the same; a queue pair the kernel
+    /// refuses to destroy is leaked with its memory.
     ///
-    /// A queue pair with flow rules goes on until its last [`Flow`](crate::Flow) is dropped or
-    /// closed.
+    /// A dropped queue pair with flow rules stays until its last [`Flow`](crate::Flow) is dropped
+    /// or closed.
     ///
     /// # Errors
     /// The queue pair: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while it has flow rules;
@@ -582,11 +579,10 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.dismantle().map(drop)
     }
 
-    /// Destroys the queue pair as [`close`](Self::close) does, and returns the memory in flight.
+    /// Destroys the queue pair like [`close`](Self::close) and returns the memory in flight.
     ///
-    /// Polling may still return completions of a destroyed queue pair, which the device had put
-    /// into the completion queue before. [`reclaim`](crate::Completion::reclaim) returns `None` for
-    /// them.
+    /// Polling may still return earlier completions of a destroyed queue pair;
+    /// [`reclaim`](crate::Completion::reclaim) returns `None` for them.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -613,13 +609,12 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().counters.lock().unwrap_or_else(PoisonError::into_inner).push(counter);
     }
 
-    /// Returns the state of the open device that the queue pair belongs to.
+    /// Returns the state of the queue pair's open device.
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.core.dependencies().registry
     }
 
-    /// Moves the queue pair with the attributes that the transition table requires, taken from the
-    /// step.
+    /// Moves the queue pair with the step's attributes as required by the transition table.
     ///
     /// # Errors
     /// As [`modify_to`](Self::modify_to).
@@ -648,8 +643,7 @@ impl<S: CanPostSend> Qp<S, Mlx5> {
 }
 
 impl<S: State> Qp<S, Erased> {
-    /// Returns the same queue pair with its provider named, so that posting needs no indirect
-    /// calls.
+    /// Returns the same queue pair with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
     /// The queue pair, when it belongs to another provider.

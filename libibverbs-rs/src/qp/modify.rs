@@ -1,5 +1,5 @@
-//! Changes of a queue pair beyond its way up to RTS: draining and resuming its send queue, its
-//! pace, and the options of its connection.
+//! Changes of a queue pair beyond the steps to RTS: draining and resuming its send queue, pacing,
+//! and connection options.
 //!
 //! ```text
 //!          to_sqd(notify)                     a failed send (UC, UD)
@@ -20,12 +20,12 @@ use super::state::{Init, Reset, Rts, Sqd, State};
 use crate::HandleError;
 
 impl<P: Provider> Qp<Rts, P> {
-    /// Moves the queue pair from RTS to SQD. Sends that the device has started end, sends that it
-    /// has not started wait, and messages still arrive. With `notify`, the device raises
+    /// Moves the queue pair from RTS to SQD. Started sends end, other sends wait, and messages
+    /// still arrive. With `notify`, the device raises
     /// [`SQ_DRAINED`](crate::AsyncEventType::SQ_DRAINED) once the last started send has ended;
-    /// [`is_drained`](Qp::is_drained) asks.
+    /// [`is_drained`](Qp::is_drained) polls for that.
     ///
-    /// A drained queue pair can change attributes that RTS does not change, such as its path:
+    /// A drained queue pair can change attributes that are fixed in RTS, such as its path:
     ///
     /// ```no_run
     /// # fn f(qp: verbs::Qp<verbs::state::Rts>, path: verbs::AhAttr) -> verbs::Result<()> {
@@ -54,8 +54,8 @@ impl<P: Provider> Qp<Rts, P> {
         self.modify_to(&attr, QpAttrMask::EN_SQD_ASYNC_NOTIFY)
     }
 
-    /// Returns the queue pair from SQE to RTS. A send that fails moves a UC or UD queue pair to
-    /// SQE: its later sends are flushed, and messages still arrive. Does nothing in RTS.
+    /// Returns the queue pair from SQE to RTS. A failed send moves a UC or UD queue pair to SQE:
+    /// its later sends are flushed, but messages still arrive. Does nothing in RTS.
     ///
     /// rxe has no SQE: there a failed send moves the queue pair to the error state.
     ///
@@ -68,7 +68,7 @@ impl<P: Provider> Qp<Rts, P> {
     #[doc(alias = "IBV_QP_CUR_STATE")]
     #[doc(alias = "IBV_QPS_SQE")]
     pub fn recover_sq(&mut self) -> Result<()> {
-        // Asked first, because some kernels believe a `cur_qp_state` that is wrong.
+        // Queried first, because some kernels trust a wrong `cur_qp_state`.
         match self.state()? {
             QpState::RTS => Ok(()),
             QpState::SQE => {
@@ -85,9 +85,9 @@ impl<P: Provider> Qp<Rts, P> {
     /// Sets the pace at which the queue pair sends.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no packet pacing, as rxe and soft devices; `EINVAL` for a
-    /// rate beyond the limits in [`packet_pacing_caps`](crate::DeviceAttrEx::packet_pacing_caps);
-    /// any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no packet pacing (rxe and soft devices); `EINVAL` for a rate
+    /// beyond the limits in [`packet_pacing_caps`](crate::DeviceAttrEx::packet_pacing_caps); any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp_rate_limit(3)`
@@ -99,10 +99,10 @@ impl<P: Provider> Qp<Rts, P> {
 }
 
 impl<P: Provider> Qp<Sqd, P> {
-    /// Returns whether every send that was started has ended.
+    /// Returns whether every started send has ended.
     ///
-    /// rxe of newer kernels (7.2, not 6.1) never reports the end for a queue that was idle when it
-    /// was moved to SQD, once its ring has wrapped around.
+    /// rxe of newer kernels (7.2, not 6.1) never reports the end if the queue was idle at the move
+    /// to SQD and its ring had wrapped around before.
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -111,7 +111,7 @@ impl<P: Provider> Qp<Sqd, P> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| !attr.sq_draining)
     }
 
-    /// Returns the queue pair to RTS, where it executes the sends that waited.
+    /// Returns the queue pair to RTS, where it executes the waiting sends.
     ///
     /// # Errors
     /// The queue pair, and any errno the kernel returns; notably `EINVAL` from rxe while the queue
@@ -126,11 +126,10 @@ impl<P: Provider> Qp<Sqd, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Sets the options of the connection, as negotiated with the peer, for the steps to INIT and
-    /// RTR.
+    /// Sets the connection options negotiated with the peer, for the steps to INIT and RTR.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft; `EINVAL` for options of
+    /// `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for options of
     /// another vendor.
     ///
     /// # References
@@ -143,10 +142,10 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// Sets the options of the connection, as negotiated with the peer, for the step to RTR.
+    /// Sets the connection options negotiated with the peer, for the step to RTR.
     ///
     /// # Errors
-    /// As in RESET: `EOPNOTSUPP` if the provider has no such options, as rxe and soft; `EINVAL` for
+    /// As in RESET: `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for
     /// options of another vendor.
     ///
     /// # References
@@ -159,11 +158,11 @@ impl<P: Provider> Qp<Init, P> {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the options of the connection: in RESET those that the device offers, from RTR on
-    /// those that it uses, and none between [`set_ece`](Qp::set_ece) and the next step.
+    /// Returns the connection options: in RESET those offered by the device, from RTR on those in
+    /// use, and none between [`set_ece`](Qp::set_ece) and the next step.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options, as rxe and soft.
+    /// `EOPNOTSUPP` if the provider has no such options (rxe and soft).
     ///
     /// # References
     /// `ibv_query_ece(3)`
@@ -172,9 +171,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query_ece().map_err(|error| self.of_device(error))
     }
 
-    /// Returns the order in which the data of a message that `op` moves appears in memory for the
-    /// program's threads. Empty where nothing is promised, as by rxe and soft devices, and on
-    /// processors other than x86-64, which may reorder the loads of a thread.
+    /// Returns the order in which a message's data, moved by `op`, appears in memory to the
+    /// program's threads. Empty if nothing is promised: on rxe and soft devices, and on processors
+    /// other than x86-64, which may reorder a thread's loads.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
@@ -183,8 +182,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         if cfg!(target_arch = "x86_64") { self.device_data_in_order(op) } else { DataInOrder::empty() }
     }
 
-    /// Returns the order in which the device writes the data of a message that `op` moves, on every
-    /// processor. A thread that reads the data before the completion needs loads in that order:
+    /// Returns the order in which the device writes a message's data, moved by `op`, on every
+    /// processor. To read the data before the completion, a thread needs loads in this order:
     /// acquire fences.
     ///
     /// # References
@@ -199,8 +198,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().registry.error(verb, errno)
     }
 
-    /// Returns the error with the name of the device, which a default body of the contract does not
-    /// know.
+    /// Adds the device's name, which default methods of the contract do not know, to an error.
     fn of_device(&self, error: Error) -> Error {
         Error { device: self.core.dependencies().registry.device().into(), ..error }
     }

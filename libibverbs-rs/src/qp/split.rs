@@ -5,11 +5,10 @@
 //!                        RecvHalf ─┴─ Qp::from_halves ───┘
 //! ```
 //!
-//! Each half owns its queue and a share of the queue pair, which is destroyed when both halves are
-//! dropped.
+//! Each half owns its queue and a share of the queue pair. Dropping both destroys the queue pair.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the promise of its caller.
+//! The unsafe code here is raw posting, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +32,7 @@ use crate::memory::PostMemory;
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::{HandleError, QpId};
 
-/// The send half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
+/// The send half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///
 /// ```compile_fail,E0382
 /// # fn f(mut send: verbs::SendHalf, recv: verbs::RecvHalf, buf: verbs::Buf) {
@@ -55,7 +54,7 @@ pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
     state: PhantomData<fn() -> S>,
 }
 
-/// The receive half of a queue pair, for a thread of its own. Made by [`Qp::into_split`].
+/// The receive half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///
 /// It posts no sends:
 ///
@@ -95,7 +94,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         (SendHalf { send, core: Arc::clone(&core), state }, RecvHalf { recv, core, state })
     }
 
-    /// Joins two halves that [`into_split`](Self::into_split) made.
+    /// Joins two halves made by [`into_split`](Self::into_split).
     ///
     /// # Errors
     /// The halves, if they belong to different queue pairs.
@@ -120,18 +119,18 @@ impl<S: State, P: Provider> Qp<S, P> {
 macro_rules! half {
     ($half:ident, $name:literal) => {
         impl<S: State, P: Provider> $half<S, P> {
-            /// Returns the number by which peers address the queue pair, 24 bits.
+            /// Returns the queue pair's number for peers, 24 bits.
             pub fn qp_num(&self) -> u32 {
                 self.core.get().qp_num()
             }
 
-            /// Returns the id that events of the queue pair carry.
+            /// Returns the id of the queue pair in events.
             pub fn id(&self) -> QpId {
                 QpId(self.core.dependencies().entry.id)
             }
 
-            /// Queries the state, which differs from that of the type after the device moved the
-            /// queue pair to the error state.
+            /// Queries the state, which differs from the type's once the device has moved the queue
+            /// pair to the error state.
             ///
             /// # Errors
             /// As [`query`](Self::query).

@@ -1,4 +1,4 @@
-//! The states of a queue pair as types, which determine what a handle may do.
+//! The states of a queue pair as types, which determine a handle's methods.
 //!
 //! ```text
 //!          to_init       to_rtr       to_rts     to_sqd           to_error
@@ -8,11 +8,11 @@
 //!     └── to_reset, from any state
 //! ```
 //!
-//! The type is the state that the program moved the queue pair to. The device may move it to the
-//! error state at any time. A program learns that as data ([`Qp::state`](crate::Qp::state), events,
-//! flushed completions), and posting then is harmless.
+//! The type is the state set by the program. The device may move the queue pair to the error state
+//! at any time, which shows as data ([`Qp::state`](crate::Qp::state), events, flushed completions).
+//! Posting in that state is harmless.
 //!
-//! Only the device moves a queue pair to SQE, after a send of a UC or UD queue pair has failed. It
+//! Only the device moves a queue pair to SQE, after a send of a UC or UD queue pair has failed. SQE
 //! therefore has no type: [`Qp::state`](crate::Qp::state) returns
 //! [`QpState::SQE`](crate::QpState::SQE), and [`recover_sq`](crate::Qp::recover_sq) returns to RTS.
 //!
@@ -58,19 +58,19 @@
 
 use verbs_core::types::QpState;
 
-/// A state that a program can move a queue pair to.
+/// A state of a queue pair that a program can set.
 pub trait State: sealed::Sealed + 'static {
     /// The value of the state.
     const STATE: QpState;
 }
 
-/// A state in which receives may be posted.
+/// A state that permits posting receives.
 pub trait CanPostRecv: State {}
 
-/// A state in which sends may be posted.
+/// A state that permits posting sends.
 pub trait CanPostSend: CanPostRecv {}
 
-/// Defines states and the traits that they implement.
+/// Defines states and their traits.
 macro_rules! states {
     ($($(#[$doc:meta])* $name:ident = $state:ident: $($can:ident)*;)*) => {
         $(
@@ -96,15 +96,14 @@ states! {
     #[doc(alias = "IBV_QPS_RTR")] Rtr = RTR: CanPostRecv;
     /// Ready to receive and to send.
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
-    /// The send queue drains; sends that are posted now wait.
+    /// The send queue drains; sends posted now wait.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
     /// In error: earlier requests complete as flushed. Requests posted now should too, but rxe
-    /// ignores receives that are posted now; [`dismantle`](crate::Qp::dismantle) returns their
-    /// memory.
+    /// ignores receives posted now; [`dismantle`](crate::Qp::dismantle) returns their memory.
     #[doc(alias = "IBV_QPS_ERR")] Errored = ERR: CanPostRecv CanPostSend;
 }
 
 mod sealed {
-    /// The bound that keeps the set of states closed.
+    /// Seals the set of states.
     pub trait Sealed {}
 }

@@ -1,8 +1,8 @@
-//! [`SendBatch`]: sends that reach the device together, or not at all.
+//! [`SendBatch`]: sends that reach the device together or not at all.
 //!
 //! # Safety
-//! The unsafe code here puts requests into the queue on the argument in [`crate::in_flight`].
-//! Numbers in brackets are those of the contract of [`Provider`].
+//! The unsafe code here puts requests into the queue, justified in [`crate::in_flight`]. Numbers in
+//! brackets refer to the contract of [`Provider`].
 
 #![allow(unsafe_code)]
 
@@ -17,14 +17,14 @@ use crate::in_flight::Use;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 
-/// A batch of sends that reach the device together, or not at all. Made by
+/// A batch of sends that reach the device together or not at all. Made by
 /// [`Qp::batch`](crate::Qp::batch).
 ///
 /// The methods put requests into the queue, where the device does not see them until
-/// [`ring`](Self::ring) rings one doorbell for all. If the batch is dropped or
-/// [aborted](Self::abort) instead, none of them was posted. A batch that is forgotten
-/// ([`mem::forget`](core::mem::forget)) leaves its requests in the queue, and the next doorbell
-/// posts them, also after a later batch was dropped or aborted.
+/// [`ring`](Self::ring) rings one doorbell for all. A batch that is dropped or
+/// [aborted](Self::abort) instead posts none of them. A leaked batch
+/// ([`mem::forget`](core::mem::forget)) leaves its requests in the queue. The next doorbell posts
+/// them, even after a later batch was dropped or aborted.
 ///
 /// ```no_run
 /// # use verbs::{Buf, Error, Qp, state::Rts};
@@ -53,9 +53,9 @@ use crate::post_error::{PostBufError, PostBufReason};
 #[doc(alias = "ibv_qp_ex")]
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
-    /// The numbers of the requests that hold memory.
+    /// The numbers of the requests with memory.
     numbers: Vec<u64>,
-    /// The number of requests that were put in.
+    /// The number of requests in the batch.
     len: usize,
     /// The last unsignalled request before the batch.
     unsignaled: Option<u64>,
@@ -67,21 +67,20 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Self { sender, numbers: Vec::new(), len: 0, unsignaled }
     }
 
-    /// Returns the number of requests that were put in.
+    /// Returns the number of requests in the batch.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether no request was put in.
+    /// Returns whether the batch has no request.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds a send with memory, as [`Qp::post_send_buf`](crate::Qp::post_send_buf) posts one.
+    /// Adds a send with memory, like [`Qp::post_send_buf`](crate::Qp::post_send_buf).
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf). The requests that were added before stay
-    /// in the batch.
+    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf). Earlier requests stay in the batch.
     pub fn post<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -92,12 +91,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags | SendFlags::SIGNALED, memory, range)
     }
 
-    /// Adds an unsignalled send, as
-    /// [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled) posts one.
+    /// Adds an unsignalled send, like
+    /// [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled).
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). The requests that
-    /// were added before stay in the batch.
+    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). Earlier requests
+    /// stay in the batch.
     pub fn post_unsignaled<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -108,12 +107,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         self.put(op, flags - SendFlags::SIGNALED, memory, range)
     }
 
-    /// Adds a send of inline data, as [`Qp::post_send_inline`](crate::Qp::post_send_inline) posts
-    /// one. The bytes are copied now.
+    /// Adds a send of inline data, like [`Qp::post_send_inline`](crate::Qp::post_send_inline). The
+    /// bytes are copied now.
     ///
     /// # Errors
-    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline). The requests that were added
-    /// before stay in the batch.
+    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline). Earlier requests stay in the
+    /// batch.
     pub fn post_inline(
         &mut self,
         wr_id: u64,
@@ -128,13 +127,12 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Adds a send of several pieces of inline data, as
-    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list) posts one. The bytes are
-    /// copied now.
+    /// Adds a send of several pieces of inline data, like
+    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The bytes are copied now.
     ///
     /// # Errors
-    /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The requests that were
-    /// added before stay in the batch.
+    /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). Earlier requests stay in
+    /// the batch.
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     pub fn post_inline_list(
         &mut self,
@@ -150,12 +148,10 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Adds an operation without local memory, as [`Qp::post_send_op`](crate::Qp::post_send_op)
-    /// posts one.
+    /// Adds an operation without local memory, like [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors
-    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). The requests that were added before stay
-    /// in the batch.
+    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). Earlier requests stay in the batch.
     pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
         // SAFETY: the call puts in this one request.
@@ -164,11 +160,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Rings the doorbell once for all requests, and returns their number.
+    /// Rings the doorbell once for all requests and returns their number.
     ///
     /// # Errors
-    /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue, and
-    /// the next doorbell posts them too.
+    /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue; the
+    /// next doorbell posts them too.
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(mut self) -> Result<usize, PostReason> {
         let len = core::mem::take(&mut self.len);
@@ -178,7 +174,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(len)
     }
 
-    /// Takes all requests out of the queue again, and returns their memory.
+    /// Removes all requests from the queue and returns their memory.
     #[doc(alias = "ibv_wr_abort")]
     pub fn abort(mut self) -> Vec<Memory> {
         self.roll_back()
@@ -215,17 +211,14 @@ impl<'q, P: Provider> SendBatch<'q, P> {
 
 #[cfg(feature = "mlx5")]
 impl SendBatch<'_, provider_mlx5::Mlx5> {
-    /// Adds a request in the device's own format, as [`Qp::post_raw`](crate::Qp::post_raw) posts
-    /// one.
+    /// Adds a request in the device's own format, like [`Qp::post_raw`](crate::Qp::post_raw).
     ///
     /// # Safety
     /// As [`Qp::post_raw`](crate::Qp::post_raw). The promise holds from this call on unless the
-    /// batch is dropped or aborted, because a batch that is forgotten leaves its requests in the
-    /// queue.
+    /// batch is dropped or aborted, because a leaked batch leaves its requests in the queue.
     ///
     /// # Errors
-    /// As [`Qp::post_raw`](crate::Qp::post_raw). The requests that were added before stay in the
-    /// batch.
+    /// As [`Qp::post_raw`](crate::Qp::post_raw). Earlier requests stay in the batch.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
         // SAFETY: the caller's promise is the same.
@@ -250,7 +243,7 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
 /// Puts requests into a queue without ringing its doorbell.
 ///
 /// # Errors
-/// The number of requests that were put in, and the reason for which the next was not.
+/// The number of requests put in, and the reason why the next was rejected.
 ///
 /// # Safety
 /// As [`SendQueue::post_one`].

@@ -1,11 +1,11 @@
-//! The methods that post, of queue pairs and their halves.
+//! The posting methods of queue pairs and their halves.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the promise of its caller.
+//! The unsafe code here is raw posting, which relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
-/// Defines the methods that post sends, for a type with a field `send: Sender<P>`.
+/// Defines the methods for posting sends, for a type with a field `send: Sender<P>`.
 macro_rules! posts_sends {
     () => {
         /// Posts sends, raw, for any scheme of ownership. One doorbell announces all of them.
@@ -15,9 +15,9 @@ macro_rules! posts_sends {
         /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the
         /// memory of every SGE, and writes it for RDMA reads and atomics: no code frees it or
         /// accesses it in conflict. An unsignalled request has ended when a later one of this queue
-        /// has completed. With [`SendFlags::INLINE`] every SGE is memory of this process that the
-        /// call reads by its address, and that the caller may reuse when the call returns. Each
-        /// `wr_id` has its top bit clear, because the others are numbers of safe requests.
+        /// has completed. With [`SendFlags::INLINE`] every SGE is memory of this process: the call
+        /// reads it by its address, and the caller may reuse it when the call returns. Each `wr_id`
+        /// has its top bit clear, because the others are numbers of safe requests.
         ///
         /// A bind gives peers access to a region until the window is invalidated, deallocated, or
         /// bound otherwise, and on some devices for a moment longer
@@ -29,8 +29,8 @@ macro_rules! posts_sends {
         /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
-        /// which the next one was not. The device owns the memory of the accepted ones.
+        /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next
+        /// one was rejected. The device owns the memory of the accepted ones.
         ///
         /// # References
         /// `ibv_post_send(3)`
@@ -41,21 +41,21 @@ macro_rules! posts_sends {
             unsafe { self.send.queue.post_send(wrs) }
         }
 
-        /// Posts a send of a range of the memory, which the queue owns until the request has ended:
-        /// sent, written to the peer, or read into. Polling returns the memory
+        /// Posts a send of a range of the memory. The queue owns the memory until the request has
+        /// ended: sent, written to the peer, or read into. Polling returns the memory
         /// ([`Completion::reclaim`](crate::Completion::reclaim),
         /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
         /// Returns the request's number, which is the `wr_id` of its completion. The request is
-        /// signalled, also without [`SendFlags::SIGNALED`]. The first call of a queue allocates its
+        /// signalled even without [`SendFlags::SIGNALED`]. A queue's first call allocates its
         /// table.
         ///
         /// # Errors
-        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
         ///
         /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
         ///   is taken.
-        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostBufReason::Unclaimed`] if polled completions were not reclaimed.
         /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell) without the memory: the request
         ///   is in the queue.
         ///
@@ -73,9 +73,9 @@ macro_rules! posts_sends {
             self.send.post(op, flags | SendFlags::SIGNALED, memory, range)
         }
 
-        /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, without a completion of its
-        /// own. The memory returns with the next signalled request of this queue, or with this one
-        /// if it fails.
+        /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion. The
+        /// memory returns with the next signalled request of this queue, or with this one if it
+        /// fails.
         ///
         /// A queue without signalled requests fills up, because only completions free its slots.
         ///
@@ -96,8 +96,8 @@ macro_rules! posts_sends {
             self.send.post(op, flags - SendFlags::SIGNALED, memory, range)
         }
 
-        /// Posts a send of any number of pieces of memory as one message, in their order, as
-        /// [`post_send_buf`](Self::post_send_buf) does.
+        /// Posts a send of several pieces of memory as one message in order, like
+        /// [`post_send_buf`](Self::post_send_buf).
         ///
         /// # Errors
         /// As [`post_send_buf`](Self::post_send_buf), with all pieces;
@@ -116,8 +116,8 @@ macro_rules! posts_sends {
             self.send.post_all(op, flags | SendFlags::SIGNALED, pieces)
         }
 
-        /// Posts a send, or an RDMA write, of bytes that are copied into the queue now. The caller
-        /// sets `wr_id`, which its completion has if the request is signalled or fails.
+        /// Posts a send or an RDMA write of bytes copied into the queue now. The caller sets the
+        /// `wr_id` of the completion, which arrives if the request is signalled or fails.
         ///
         /// # Errors
         /// - [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
@@ -140,23 +140,23 @@ macro_rules! posts_sends {
         }
 
         /// Posts the bind of a window to a range of memory: from the next message of this queue on,
-        /// the peer may access it with the rights in `access` that the queue pair's own access
-        /// flags allow too. The request is signalled, and its completion returns the window
+        /// the peer may access it with the rights in both `access` and the queue pair's access
+        /// flags. The request is signalled; its completion returns the window
         /// ([`Completed::into_window`](crate::Completed::into_window)).
         ///
-        /// Returns the request's number, and the address, length and key for the peer. A window of
-        /// type 1 that is bound already is bound anew.
+        /// Returns the request's number, and the address, length and key for the peer. A bound
+        /// window of type 1 is bound anew.
         ///
-        /// A bind that the device rejects completes with
-        /// [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR), and breaks the queue pair. rxe lets the
-        /// peer access all of the memory that was exposed, instead of the range.
+        /// A bind rejected by the device completes with
+        /// [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR) and moves the queue pair to the error
+        /// state. rxe lets the peer access all of the exposed memory instead of the range.
         ///
         /// # Errors
-        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        /// The window and the reason; [`PostBufReason`] lists all of them. Notably:
         ///
         /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a UD queue pair.
-        /// - [`PostBufReason::WindowBound`] for a window of type 2 that is bound.
-        /// - [`PostBufReason::NotForWindows`] for memory that was not exposed by
+        /// - [`PostBufReason::WindowBound`] for a bound window of type 2.
+        /// - [`PostBufReason::NotForWindows`] for memory not exposed by
         ///   [`expose_to_windows`](crate::Pd::expose_to_windows).
         ///
         /// # References
@@ -175,22 +175,22 @@ macro_rules! posts_sends {
         }
 
         /// Posts the revocation of a window: an invalidation of its key (type 2) or a bind to
-        /// nothing (type 1). When it has completed, peers have no access through the window. The
-        /// request is signalled, and its completion returns the window.
+        /// nothing (type 1). Once it has completed, peers have no access through the window. The
+        /// request is signalled; its completion returns the window.
         ///
-        /// A window of type 2 is revoked on the queue pair that it was bound for, a reliable one.
+        /// A window of type 2 is revoked on the reliable queue pair it was bound for.
         /// [`Window::close`](crate::Window::close) revokes any window.
         ///
-        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, which this side
-        /// learns only from its next receive: where peers of rxe invalidate keys, end their windows
-        /// with [`Window::close`](crate::Window::close), which is harmless then.
+        /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, which shows only
+        /// in the next receive. If peers invalidate keys on rxe, end their windows with
+        /// [`Window::close`](crate::Window::close) instead.
         ///
         /// # Errors
-        /// The window, and the reason; [`PostBufReason`] lists all of them. Notably:
+        /// The window and the reason; [`PostBufReason`] lists all of them. Notably:
         ///
         /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a window of type 2
         ///   on an unreliable queue pair.
-        /// - [`PostBufReason::WindowUnbound`] for a window that is not bound.
+        /// - [`PostBufReason::WindowUnbound`] for an unbound window.
         ///
         /// # References
         /// `ibv_wr_local_inv(3)`, `ibv_bind_mw(3)`
@@ -204,8 +204,8 @@ macro_rules! posts_sends {
             self.send.post_revoke(self.core.get(), flags, window)
         }
 
-        /// Posts a send, or an RDMA write, of pieces that are copied into the queue now, one behind
-        /// the other, as [`post_send_inline`](Self::post_send_inline) does.
+        /// Posts a send or an RDMA write of pieces copied into the queue now, one after the other,
+        /// like [`post_send_inline`](Self::post_send_inline).
         ///
         /// # Errors
         /// As [`post_send_inline`](Self::post_send_inline);
@@ -222,9 +222,9 @@ macro_rules! posts_sends {
             self.send.post_inline_list(wr_id, op, flags, pieces)
         }
 
-        /// Posts an operation without local memory: a flush, an atomic write, or a send or an RDMA
-        /// write of no bytes. The caller sets `wr_id`, which its completion has if the request is
-        /// signalled or fails.
+        /// Posts an operation without local memory: a flush, an atomic write, or an empty send or
+        /// RDMA write. The caller sets the `wr_id` of the completion, which arrives if the request
+        /// is signalled or fails.
         ///
         /// ```no_run
         /// # use verbs::{Error, Qp, RemoteMr, state::Rts};
@@ -240,7 +240,7 @@ macro_rules! posts_sends {
         /// # Errors
         /// - [`PostReason::OtherCall`](crate::PostReason::OtherCall) for an operation with local
         ///   memory.
-        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) where the device lacks
+        /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) if the device lacks
         ///   the operation ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
         ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
         /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
@@ -260,9 +260,9 @@ macro_rules! posts_sends {
             self.send.post_op(wr_id, op, flags)
         }
 
-        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only the calls that
-        /// name local memory or a window of this side are unsafe. [`batch`](Self::batch) is the
-        /// safe alternative.
+        /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only calls that name
+        /// local memory or a local window are unsafe. [`batch`](Self::batch) is the safe
+        /// alternative.
         ///
         /// ```no_run
         /// # use verbs::{Error, Mr, Qp, RemoteMr, SendFlags, state::Rts};
@@ -284,7 +284,7 @@ macro_rules! posts_sends {
             WrBatch::start(&mut self.send.queue)
         }
 
-        /// Starts a batch of sends that reach the device together, or not at all.
+        /// Starts a batch of sends that reach the device together or not at all.
         #[doc(alias = "ibv_wr_start")]
         pub fn batch(&mut self) -> SendBatch<'_, P> {
             SendBatch::new(&mut self.send)
@@ -292,7 +292,7 @@ macro_rules! posts_sends {
     };
 }
 
-/// Defines the methods that post receives, for a type with a field `recv: Receiver<P::Rq>`.
+/// Defines the methods for posting receives, for a type with a field `recv: Receiver<P::Rq>`.
 macro_rules! posts_recvs {
     () => {
         /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
@@ -304,8 +304,8 @@ macro_rules! posts_recvs {
         /// clear, because the others are numbers of safe requests.
         ///
         /// # Errors
-        /// The number of requests that were accepted, and the [`PostReason`](crate::PostReason) for
-        /// which the next one was not. The device owns the memory of the accepted ones.
+        /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next
+        /// one was rejected. The device owns the memory of the accepted ones.
         ///
         /// # References
         /// `ibv_post_recv(3)`
@@ -316,20 +316,20 @@ macro_rules! posts_recvs {
             unsafe { self.recv.queue.post_recv(wrs) }
         }
 
-        /// Posts a receive into a range of the memory, which the queue owns until a message has
+        /// Posts a receive into a range of the memory, owned by the queue until a message has
         /// arrived. Polling returns the memory
         /// ([`Completion::reclaim`](crate::Completion::reclaim),
         /// [`Cq::poll_one`](crate::Cq::poll_one)).
         ///
-        /// Returns the request's number, which is the `wr_id` of its completion. The first call of
-        /// a queue allocates its table.
+        /// Returns the request's number, which is the `wr_id` of its completion. A queue's first
+        /// call allocates its table.
         ///
         /// # Errors
-        /// The memory, and the reason; [`PostBufReason`] lists all of them. Notably:
+        /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
         ///
         /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue
         ///   is taken.
-        /// - [`PostBufReason::Unclaimed`] if completions were polled and not reclaimed.
+        /// - [`PostBufReason::Unclaimed`] if polled completions were not reclaimed.
         /// - [`PostBufReason::ReadOnly`] for a [`FrozenBuf`](crate::FrozenBuf).
         ///
         /// # References
@@ -344,8 +344,8 @@ macro_rules! posts_recvs {
             self.recv.post(memory, range)
         }
 
-        /// Posts a receive of one message into any number of pieces of memory, in their order, as
-        /// [`post_recv_buf`](Self::post_recv_buf) does.
+        /// Posts a receive of one message into several pieces of memory in order, like
+        /// [`post_recv_buf`](Self::post_recv_buf).
         ///
         /// # Errors
         /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
@@ -359,8 +359,8 @@ macro_rules! posts_recvs {
             self.recv.post_all(pieces)
         }
 
-        /// Posts a receive without memory, for a message without bytes or for an RDMA write with
-        /// immediate data, whose bytes go elsewhere. A message with bytes fails the receive.
+        /// Posts a receive without memory, for an empty message or for an RDMA write with immediate
+        /// data, whose bytes go elsewhere. A message with bytes fails the receive.
         ///
         /// Returns the request's number, the `wr_id` of its completion.
         ///
@@ -376,16 +376,16 @@ macro_rules! posts_recvs {
     };
 }
 
-/// Defines the method that posts requests in the format of ConnectX, for a type with a field
-/// `send: Sender<Mlx5>`.
+/// Defines the method for posting requests in ConnectX format, for a type with a field `send:
+/// Sender<Mlx5>`.
 #[cfg(feature = "mlx5")]
 macro_rules! posts_raw_requests {
     () => {
-        /// Posts a request in the device's own format: a control segment, and the segments that its
-        /// operation has behind it, in units of 16 bytes. The queue sets the index of the request
-        /// in the control segment; all other bytes reach the device as they are, the number of the
-        /// queue pair and the length among them. The request completes with the opcode
-        /// [`DRIVER2`](crate::WcOpcode::DRIVER2), if its control segment asks for a completion.
+        /// Posts a request in the device's own format: a control segment followed by the
+        /// operation's segments, in units of 16 bytes. The queue sets the request's index in the
+        /// control segment; all other bytes, including the queue pair number and the length, reach
+        /// the device unchanged. The request completes with the opcode
+        /// [`DRIVER2`](crate::WcOpcode::DRIVER2) if its control segment requests a completion.
         ///
         /// [`WrBatch::put_raw`](crate::WrBatch::put_raw) and
         /// [`SendBatch::put_raw`](crate::SendBatch::put_raw) add such requests to a batch. The
@@ -400,8 +400,7 @@ macro_rules! posts_raw_requests {
         /// # Errors
         /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no room.
         /// - [`PostReason::TooManySge`](crate::PostReason::TooManySge) for a request whose control
-        ///   segment tells another length than the slice has, or which is longer than the queue's
-        ///   requests.
+        ///   segment and slice differ in length, or which is longer than the queue's requests.
         /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and its like if the
         ///   device moved the queue pair to another state.
         /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell): the request is in the queue.

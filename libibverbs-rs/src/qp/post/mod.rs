@@ -1,16 +1,16 @@
-//! Posting: raw, which is unsafe, and of memory that the queue owns until its request has ended,
+//! Posting: raw, which is unsafe, or with memory owned by the queue until its request has ended,
 //! which is safe.
 //!
 //! [`Sender`] and [`Receiver`] combine a queue of the provider with its table of memory in flight.
 //! A queue pair has both, a half has one, a shared receive queue has a [`Receiver`].
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`batch`] | [`SendBatch`]: sends that reach the device together, or not at all |
+//! | [`batch`] | [`SendBatch`]: sends that reach the device together or not at all |
 //! | [`methods`] | the methods of queue pairs and halves: `posts_sends!` and its like |
 //!
 //! # Safety
-//! The unsafe code here posts safely, on the argument in [`crate::in_flight`].
+//! The unsafe code here posts safely, justified in [`crate::in_flight`].
 
 #![allow(unsafe_code)]
 
@@ -200,8 +200,8 @@ impl<Q: RecvQueue> Receiver<Q> {
 /// Posts a request whose memory the table holds.
 ///
 /// # Errors
-/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation that safe
-/// code cannot post; as `post`.
+/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation safe code
+/// cannot post; as `post`.
 ///
 /// # Safety
 /// The memory that the elements cover is held until the request has ended, or was taken out of the
@@ -220,13 +220,13 @@ unsafe fn post_held(
     post(&[SendWr { wr_id, op, sge, flags }])
 }
 
-/// Posts a request of inline data, which is copied during the call.
+/// Posts a request of inline data, copied during the call.
 ///
 /// # Errors
 /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline).
 ///
 /// # Safety
-/// `post` posts, or puts into the queue, the one request that it gets.
+/// `post` posts, or puts into the queue, the one request it receives.
 #[inline]
 unsafe fn inline(
     wr_id: u64,
@@ -244,7 +244,7 @@ unsafe fn inline(
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
 
-/// Posts a request of several pieces of inline data, which are copied during the call.
+/// Posts a request of several pieces of inline data, copied during the call.
 ///
 /// # Errors
 /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
@@ -267,7 +267,7 @@ unsafe fn inline_list(
         .map_err(|error| PostBufReason::Post(error.reason))
 }
 
-/// Checks that safe code may post inline data with this number and operation.
+/// Checks whether safe code may post inline data with this number and operation.
 #[inline]
 fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
     if is_reserved(wr_id) {

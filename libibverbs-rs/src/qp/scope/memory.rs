@@ -1,7 +1,7 @@
-//! Memory of a scope: as the program holds it, and as the table of memory in flight does.
+//! Memory of a scope, held by the program or by the table of memory in flight.
 //!
 //! # Safety
-//! The argument is that of [`super`]: a token becomes a reference again when no request has it.
+//! Justified in [`super`]: a token becomes a reference again once no request has it.
 
 #![allow(unsafe_code)]
 
@@ -16,29 +16,28 @@ use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::PdId;
 use sealed::Flight;
 
-/// Borrowed bytes that the device may write. It is a `&mut [u8]`; posting takes it.
+/// Borrowed bytes the device may write. It is a `&mut [u8]`; posting takes it.
 pub struct ScopedBuf<'scope> {
     pub(super) bytes: &'scope mut [u8],
     pub(super) name: Name,
 }
 
-/// Borrowed bytes that the device only reads. It is a `&[u8]`, and can be posted many times at
-/// once.
+/// Borrowed bytes the device only reads. It is a `&[u8]` and can be posted many times at once.
 #[derive(Clone)]
 pub struct ScopedBytes<'scope> {
     pub(super) bytes: &'scope [u8],
     pub(super) name: Name,
 }
 
-/// Borrowed memory of a request, returned by a completion or a refused post.
+/// Borrowed memory of a request, returned by a completion or a rejected post.
 /// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable again. It has no lifetime, so `?` can
-/// take an error with it out of a scope, but it is of no use there.
+/// return an error with it from a scope, but it is useless outside.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
     pub(super) name: Name,
     pub(super) is_writable: bool,
-    /// Counts until dropped; `None` after a refused post.
+    /// Counts until dropped; `None` after a rejected post.
     _in_flight: Option<Flight>,
 }
 
@@ -97,7 +96,7 @@ impl From<ScopedMemory> for Memory {
 }
 
 impl ScopedMemory {
-    /// Returns the id of no protection domain: outside of a [`ScopedQp`] it is foreign everywhere.
+    /// Returns an id of no protection domain: outside a [`ScopedQp`] it is foreign everywhere.
     pub(crate) fn pd_id(&self) -> PdId {
         static NONE: OnceLock<PdId> = OnceLock::new();
         *NONE.get_or_init(PdId::next)
@@ -132,7 +131,7 @@ impl Registered for ScopedMemory {
 /// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
 pub trait Lent<'scope>: sealed::Lent<'scope> {}
 
-/// Defines a handle to memory of a scope, by the function that takes its reference apart.
+/// Defines a handle to memory of a scope, given the function that takes its reference apart.
 macro_rules! lent {
     ($($handle:ident: $start:ident, writable: $is_writable:literal;)*) => {$(
         impl<'scope> Lent<'scope> for $handle<'scope> {}
@@ -153,7 +152,7 @@ lent! {
 }
 
 impl ScopedBuf<'_> {
-    /// Turns the token of a request that has ended, or was never queued, back into its handle.
+    /// Turns the token of an ended or never queued request back into its handle.
     ///
     /// # Safety
     /// The token was made of such a handle, which lived as long as this one may.
@@ -228,7 +227,7 @@ pub(super) mod sealed {
         }
     }
 
-    /// The private trait keeps the set of handles closed.
+    /// Seals the set of handles.
     pub trait Lent<'scope>: Sized {
         /// Turns a handle into the token of a request.
         fn into_memory(self, in_flight: Flight) -> ScopedMemory;

@@ -8,39 +8,37 @@
 //!                                                   then the memory is deregistered
 //! ```
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`memory`] | the program's handles, and the tokens of requests |
-//! | [`queue_pairs`] | [`ScopedQp`], and the end of queue pairs with requests |
+//! | [`memory`] | the program's handles and the requests' tokens |
+//! | [`queue_pairs`] | [`ScopedQp`] and the end of queue pairs with requests |
 //!
 //! # Safety
 //! The claim: when [`Pd::scope`] returns or unwinds, no device writes the borrowed bytes; and while
-//! a device may write them, no reference to them exists. A device of the kernel may still read
-//! bytes for a retransmission that the peer discards [5]; a device that is a thread of this process
-//! does not [13]. Numbers in brackets are those of the contract of [`Provider`].
+//! a device may write them, no reference to them exists. A kernel device may still read bytes for a
+//! retransmission, which the peer discards [5]; a device that is a thread of this process does not
+//! [13]. Numbers in brackets refer to the contract of [`Provider`].
 //!
-//! - *Only queue pairs of the scope post the memory.* A handle of it ([`ScopedBuf`],
-//!   [`ScopedBytes`]) is accepted by [`ScopedQp`] alone, and lives no longer than the scope. The
-//!   scope owns the queue pairs, and a `ScopedQp` gives no access to the queue pair itself, so that
-//!   none can be exchanged for another.
+//! - *Only queue pairs of the scope post the memory.* Its handles ([`ScopedBuf`], [`ScopedBytes`])
+//!   are accepted only by [`ScopedQp`] and live no longer than the scope. The scope owns the queue
+//!   pairs. A `ScopedQp` gives no access to the queue pair itself, so none can be exchanged for
+//!   another.
 //! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table
-//!   of memory in flight holds until the request has ended: the argument is that of
-//!   [`crate::in_flight`], points 2 to 4. Tokens count at their queue pair; one whose request was
-//!   refused does not, because the queue has none. One that leaves the table, or never entered it,
-//!   has no access to the bytes: only [`Scope::reclaim`] of the same scope turns it into a
-//!   handle again, and a token cannot be copied. It is foreign to every queue pair, so that it is
-//!   not posted outside of the scope.
-//! - *No token, no request.* Only the table drops or returns tokens of requests, and a queue pair
-//!   whose count is 0 has no entry with one. The count is released by the thread that took the last
-//!   token out, after the completion, and acquired by the scope's, so that what the device wrote is
-//!   visible [5]. Any other queue pair is destroyed, or else reset where that ends requests [9,
-//!   14].
+//!   of memory in flight holds until the request has ended: see points 2 to 4 of
+//!   [`crate::in_flight`]. Each queue pair counts its tokens; the token of a rejected request does
+//!   not count, because nothing was queued. A token outside the table has no access to the bytes:
+//!   only [`Scope::reclaim`] of the same scope turns it into a handle again. A token cannot be
+//!   copied. It is foreign to every queue pair, so it cannot be posted outside the scope.
+//! - *No token, no request.* Only the table drops or returns tokens of requests, so a queue pair
+//!   whose count is 0 has no entry with one. The thread that takes the last token out releases the
+//!   count after the completion. The scope's thread acquires it, so the device's writes are visible
+//!   [5]. Any other queue pair is destroyed, or else reset where that ends requests [9, 14].
 //! - *The scope does not return before.* If the device refuses both, the process aborts: the bytes
-//!   may be on the caller's stack, and cannot be leaked as a [`Buf`](crate::Buf) can. The end runs
-//!   in a frame that safe code does not reach, also while the closure unwinds; if it unwinds
-//!   itself, the process aborts as well.
+//!   may be on the caller's stack and cannot be leaked like a [`Buf`](crate::Buf). The end runs in
+//!   a frame safe code does not reach, even while the closure unwinds; if the end itself unwinds,
+//!   the process aborts as well.
 //! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
-//!   leaked: no request names it any more, so that no device writes it [5, 9].
+//!   leaked: no request names it any more, so no device writes it [5, 9].
 
 #![allow(unsafe_code)]
 
@@ -67,17 +65,15 @@ pub use memory::{Lent, ScopedBuf, ScopedBytes, ScopedMemory};
 pub use queue_pairs::{QueuePairs, ScopedQp};
 
 impl<P: Provider> Pd<P> {
-    /// Calls a closure that posts borrowed memory, and returns when no request has that memory any
-    /// more.
+    /// Calls a closure that posts borrowed memory and returns once no request has that memory.
     ///
     /// After the return no device writes the memory. rxe of Linux 5.10 and 6.1 may still read it
-    /// for a retransmission, which the peer discards whatever it contains.
+    /// for a retransmission; the peer discards it regardless of its content.
     ///
     /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
-    /// nothing of the scope is in flight on it at the end. Otherwise it is destroyed, which ends
-    /// its requests, and `None` is returned: this is the case after an error that left the
-    /// closure early. A closure that panics ends its requests in the same way before the panic
-    /// continues.
+    /// it has no memory of the scope in flight at the end. Otherwise, for example after an early
+    /// return on an error, it is destroyed, which ends its requests, and `None` is returned. If the
+    /// closure panics, its requests end in the same way before the panic continues.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -148,22 +144,22 @@ impl<P: Provider> Pd<P> {
     /// # }
     /// ```
     ///
-    /// On kernels before 5.12, after [`fork_init`](crate::fork_init), the pages that contain the
-    /// borrowed bytes are excluded from forks until the scope ends, as those of other regions are.
-    /// A child that touches one gets SIGSEGV; a slice on the stack excludes pages of the stack, so
-    /// that a process that forks inside of a scope registers memory of the heap.
+    /// On kernels before 5.12, after [`fork_init`](crate::fork_init), the pages of the borrowed
+    /// bytes are excluded from forks until the scope ends, as for other regions. A child that
+    /// touches one receives SIGSEGV. A slice on the stack excludes pages of the stack, so a process
+    /// that forks inside a scope should register heap memory.
     ///
-    /// Memory that a completion returned counts as in flight until the [`ScopedMemory`] is dropped,
-    /// or [reclaimed](Scope::reclaim).
+    /// Memory returned by a completion counts as in flight until the [`ScopedMemory`] is dropped or
+    /// [reclaimed](Scope::reclaim).
     ///
     /// # Panics
     /// With the panic of the closure.
     ///
     /// # Aborts
-    /// The process, if requests are in flight at the end and the device refuses to destroy and to
-    /// reset their queue pair, which it does not destroy while it has flow rules: the hook of
-    /// [`on_leak`](crate::on_leak) gets the error before. Returning would let the device write
-    /// to memory that has a new use.
+    /// Aborts the process if requests are in flight at the end and the device refuses to destroy
+    /// and to reset their queue pair. A queue pair with flow rules is never destroyed. The hook of
+    /// [`on_leak`](crate::on_leak) receives the error first. Returning would let the device write
+    /// to reused memory.
     pub fn scope<'env, Q, F, T>(&self, queue_pairs: Q, f: F) -> (T, Q::Back)
     where
         Q: QueuePairs,
@@ -190,13 +186,13 @@ impl<P: Provider> Pd<P> {
     }
 }
 
-/// A scope, in which memory is borrowed for work requests. Made by [`Pd::scope`].
+/// A scope for borrowing memory in work requests. Made by [`Pd::scope`].
 pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
     pd: Pd<P>,
     regions: Arc<Regions<P>>,
-    /// Tells this scope from all others.
+    /// Distinguishes this scope from all others.
     identity: Arc<()>,
-    /// Both lifetimes are invariant, as those of [`std::thread::Scope`].
+    /// Both lifetimes are invariant, as in [`std::thread::Scope`].
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -204,15 +200,15 @@ pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
 /// The regions of a scope.
 struct Regions<P: Provider>(Mutex<Vec<Region<P>>>);
 
-/// A region of a scope. It is deregistered before its pages go back to forks. They go back also if
-/// the region is leaked, because the bytes go back to their owner.
+/// A region of a scope. It is deregistered before forks may copy its pages again. They may even if
+/// the region is leaked, because the bytes return to their owner.
 struct Region<P: Provider> {
     _handle: KernelHandle<P::Mr, Child>,
     _excluded: Excluded,
 }
 
 impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
-    /// Registers borrowed bytes that the device only reads.
+    /// Registers borrowed bytes for reading by the device.
     ///
     /// # Errors
     /// As [`Pd::register_bytes`].
@@ -224,7 +220,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBytes { bytes, name })
     }
 
-    /// Registers borrowed bytes that the device may write.
+    /// Registers borrowed bytes for writing by the device.
     ///
     /// # Errors
     /// As [`Pd::register`].
@@ -239,11 +235,11 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBuf { bytes, name })
     }
 
-    /// Returns the first piece of this scope's memory that a completion
-    /// ([`Returned`](crate::Returned)) or a refused post
-    /// ([`PostBufError::returned`](crate::PostBufError::returned)) returned: writable memory can
-    /// then be read, written and posted again. Returns `None` for other memory. [`ScopedBytes`] are
-    /// cloned instead.
+    /// Returns the first piece of this scope's memory from a completion
+    /// ([`Returned`](crate::Returned)) or a rejected post
+    /// ([`PostBufError::returned`](crate::PostBufError::returned)). Writable memory can then be
+    /// read, written and posted again. Returns `None` for other memory. Clone [`ScopedBytes`]
+    /// instead.
     pub fn reclaim<I>(&'scope self, returned: I) -> Option<ScopedBuf<'scope>>
     where
         I: IntoIterator<Item: Into<Memory>>,
@@ -283,7 +279,7 @@ impl<P: Provider> Regions<P> {
     }
 }
 
-/// Aborts the process if it is dropped, which happens when the end of a scope unwinds.
+/// Aborts the process when dropped, which happens if the end of a scope unwinds.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {

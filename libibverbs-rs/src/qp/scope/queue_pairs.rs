@@ -1,4 +1,4 @@
-//! The queue pairs of a scope: as the closure gets them, and how the scope ends them.
+//! The queue pairs of a scope: their form in the closure, and their end.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,12 +16,13 @@ use crate::post_error::{PostBufError, PostBufReason};
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
 use crate::{HandleError, Qp};
 
-/// A queue pair in a scope, which posts memory of the scope.
+/// A queue pair in a scope, for posting memory of the scope.
 ///
-/// Completions arrive in the queue pair's completion queue, as those of other requests.
+/// Completions arrive in the queue pair's completion queue, as for other requests.
 ///
-/// Flow rules are made for the queue pair before it moves into the scope, and stay. One with rules
-/// is not destroyed at the end: if requests are in flight, it is reset. No rule is made inside:
+/// Make flow rules before the queue pair moves into the scope; they stay. A queue pair with rules
+/// is not destroyed at the end: if requests are in flight, it is reset. Rules cannot be made
+/// inside:
 ///
 /// ```compile_fail,E0308
 /// # fn f(context: verbs::Context, pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
@@ -31,14 +32,14 @@ use crate::{HandleError, Qp};
 pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
     qp: &'scope mut Qp<S, P>,
     count: Arc<AtomicUsize>,
-    /// Invariant: otherwise the queue pair of a scope could post the memory of a scope inside of
-    /// it, which ends earlier.
+    /// Invariant: otherwise a scope's queue pair could post the memory of an inner scope, which
+    /// ends earlier.
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
 impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a send of a range of the memory, signalled, and returns its number, which is the
-    /// `wr_id` of its completion.
+    /// Posts a signalled send of a range of the memory and returns its number, the `wr_id` of its
+    /// completion.
     ///
     /// # Errors
     /// As [`Qp::post_send_buf`]; the error holds the memory, which
@@ -55,7 +56,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
         self.qp.send.post(op, flags | SendFlags::SIGNALED, token, range).map_err(given_back)
     }
 
-    /// Posts a send as [`post_send_buf`](Self::post_send_buf) does, but without a completion.
+    /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion.
     ///
     /// # Errors
     /// As [`Qp::post_send_buf_unsignaled`], with the memory.
@@ -87,8 +88,8 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
 }
 
 impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a receive into a range of the memory, and returns its number, which is the `wr_id` of
-    /// its completion.
+    /// Posts a receive into a range of the memory and returns its number, the `wr_id` of its
+    /// completion.
     ///
     /// # Errors
     /// As [`Qp::post_recv_buf`]; the error holds the memory, which
@@ -116,7 +117,7 @@ impl<S: CanPostRecv, P: Provider> ScopedQp<'_, S, P> {
 }
 
 impl<S: State, P: Provider> ScopedQp<'_, S, P> {
-    /// Returns the number by which peers address the queue pair, 24 bits.
+    /// Returns the queue pair's number for peers, 24 bits.
     pub fn qp_num(&self) -> u32 {
         self.qp.qp_num()
     }
@@ -124,9 +125,9 @@ impl<S: State, P: Provider> ScopedQp<'_, S, P> {
 
 /// Queue pairs that move into a scope: [`Qp`], tuples of two to four, vectors.
 pub trait QueuePairs: sealed::QueuePairs {
-    /// The queue pairs as the closure gets them: [`ScopedQp`]s.
+    /// The queue pairs as passed to the closure: [`ScopedQp`]s.
     type Scoped<'scope>;
-    /// The queue pairs as the scope returns them: an [`Option`] for each.
+    /// The queue pairs as returned by the scope: an [`Option`] for each.
     type Back;
 
     #[doc(hidden)]
@@ -168,7 +169,7 @@ impl<S: State + 'static, P: Provider> QueuePairs for Qp<S, P> {
                     drop(reset.reclaim_all());
                     return None;
                 }
-                // Dropping it would try to destroy it again, and report the leak twice.
+                // Dropping it would try to destroy it again and report the leak twice.
                 Err(refused) => core::mem::forget(refused.handle),
             }
         }
@@ -242,7 +243,7 @@ impl<S: State, P: Provider> fmt::Debug for ScopedQp<'_, S, P> {
 }
 
 mod sealed {
-    /// The private trait keeps the set of queue pairs closed.
+    /// Seals the set of queue pairs.
     pub trait QueuePairs: Sized {
         type Held;
 
