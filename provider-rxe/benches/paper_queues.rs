@@ -7,19 +7,19 @@
 //! ```
 //!
 //! callgrind counts instructions: the program runs itself under `valgrind`, once for each case, and
-//! counts the instructions inside the measured function, including all callees, minus those of an
-//! empty function. The counts do not depend on the machine's speed or load. Without valgrind, the
-//! table reports that they are missing, and `--check` fails.
+//! counts the instructions inside the measured function and its callees, minus an empty function's.
+//! The counts do not depend on the machine's speed or load. Without valgrind, the table reports
+//! that they are missing, and `--check` fails.
 //!
-//! Work requests are built before the measurement, as C's list is, and the compiler knows nothing
-//! of them at the call. The exception is the form `constant`: the measured function builds the
+//! Work requests are built before the measurement, like the list in C, and are opaque to the
+//! compiler at the call. The exception is the form `constant`: the measured function builds the
 //! request itself, as programs do, and the compiler sees the operation. Queues are drained and
-//! refilled between calls, outside of the measurement.
+//! refilled between calls, outside the measurement.
 //!
 //! # Safety
 //! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
-//! does not. The measured functions are exported under their own names, by which callgrind finds
-//! them; no other function has these names.
+//! does not. The measured functions are exported under their own names for callgrind; no other
+//! function has these names.
 #![allow(unsafe_code)]
 
 mod callgrind;
@@ -44,11 +44,11 @@ const SLOTS: u32 = 1024;
 const COUNTED_CALLS: u32 = 256;
 /// Duration of the timing of each case.
 const TIMED: Duration = Duration::from_millis(200);
-/// Maximum number of instructions that erasure may add to an operation.
+/// Maximum number of instructions added to an operation by erasure.
 const ERASURE: f64 = 30.0;
 
-/// Send, receive, shared receive and completion queues, static and erased, over queues that both
-/// sides share.
+/// Send, receive, shared receive and completion queues, static and erased, over queues shared by
+/// both sides.
 struct World {
     sq: Sq,
     rq: Rq,
@@ -71,7 +71,7 @@ struct World {
     wr_id: u64,
     /// Room for 1, 2 and 16 completions.
     wcs: [Vec<Wc>; 3],
-    /// Number of completions that the last call found.
+    /// Number of completions found by the last call.
     polled: usize,
 }
 
@@ -141,10 +141,10 @@ struct Case {
     form: &'static str,
     /// Operations in one call.
     per_call: u32,
-    /// The measured function, and the name by which callgrind finds it.
+    /// The measured function and its name in callgrind.
     symbol: &'static str,
     call: fn(&mut World),
-    /// Prepares the queues for another `calls` calls, at most as many as fit.
+    /// Prepares the queues for another `calls` calls, limited by their size.
     ready: fn(&mut World, calls: u32, per_call: u32),
     /// Maximum number of instructions of an operation.
     limit: Limit,
@@ -154,7 +154,7 @@ struct Case {
 enum Limit {
     None,
     Instructions(f64),
-    /// As many as the case with this symbol takes, plus [`ERASURE`].
+    /// The count of the case with this symbol, plus [`ERASURE`].
     ErasedFrom(&'static str),
 }
 
@@ -316,7 +316,7 @@ fn completed(world: &mut World, calls: u32, per_call: u32) {
     world.complete(calls * per_call);
 }
 
-/// Takes completions one by one, and reads the fields that a program reads.
+/// Takes completions one by one and reads the fields a program reads.
 #[inline(always)]
 fn lend(cq: &mut impl CqOps, count: usize) {
     for _ in 0..count {
@@ -326,7 +326,7 @@ fn lend(cq: &mut impl CqOps, count: usize) {
     cq.finish();
 }
 
-/// Takes completions one by one, and reads every field, the optional ones as well.
+/// Takes completions one by one and reads every field, including the optional ones.
 #[inline(always)]
 fn lend_fields(cq: &mut impl CqOps, count: usize) {
     for _ in 0..count {

@@ -1,9 +1,9 @@
 //! Address handles, in two forms.
 //!
-//! - Newer kernels (6.1) number their address handles: a datagram carries the number, and the
-//!   kernel looks the path up.
-//! - Older kernels (5.10) return no number: a datagram carries the whole path, an `rxe_av` that the
-//!   provider writes.
+//! - Newer kernels (6.1) number their address handles: a datagram carries the number and the kernel
+//!   looks up the path.
+//! - Older kernels (5.10) return no number: a datagram carries the whole path, an `rxe_av` written
+//!   by the provider.
 //!
 //! # References
 //! `ibv_create_ah(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_create_ah`), `rxe_av.c`
@@ -39,7 +39,7 @@ impl Ah {
     pub(crate) fn create(context: &Kernel, pd: &KernelPd, attr: &AhAttr) -> Result<Self> {
         let uverbs = context.uverbs();
         let mut reply = RxeCreateAhResp::default();
-        // Events return the user handle, and address handles have no events.
+        // Address handles have no events, so their user handle is unused.
         let handle = cmd::ah::create_ah(uverbs, pd.handle(), 0, attr, Uhw::reply(reply.as_mut_bytes()))
             .map_err(|error| context.explain_path(error, attr))?;
         let av = match reply.ah_num {
@@ -49,8 +49,8 @@ impl Ah {
         match av {
             Ok(av) => Ok(Self { context: context.clone(), handle, av }),
             Err(error) => {
-                // The error to report is the missing path. A handle that cannot be destroyed ends
-                // with the context.
+                // The missing path is the error to report. If the handle cannot be destroyed, it
+                // ends with the context.
                 let _ = cmd::ah::destroy_ah(uverbs, handle);
                 Err(error)
             }
@@ -85,8 +85,8 @@ fn spell(context: &Kernel, attr: &AhAttr) -> Result<RxeAv> {
     })
 }
 
-/// Returns the path from the entry `grh.sgid_index` of a GID table to `grh.dgid`, or `None` if
-/// there is no such entry or the index exceeds 8 bits.
+/// Returns the path from the entry `grh.sgid_index` of a GID table to `grh.dgid`, or `None` if the
+/// entry does not exist or its index exceeds 8 bits.
 fn path(port_num: u8, grh: &GlobalRoute, table: &[GidEntry]) -> Option<RxeAv> {
     let of_port = || table.iter().filter(|entry| entry.port_num == port_num.into());
     let source = of_port().find(|entry| entry.gid_index == grh.sgid_index)?;
@@ -95,8 +95,8 @@ fn path(port_num: u8, grh: &GlobalRoute, table: &[GidEntry]) -> Option<RxeAv> {
     Some(RxeAv {
         port_num,
         network_type: if ipv4 { RXE_NETWORK_TYPE_IPV4 } else { RXE_NETWORK_TYPE_IPV6 },
-        // The kernel routes packets as IP does and looks neighbours up itself. It only compares
-        // this address with its own, and loops the packet back if they are equal.
+        // The kernel routes packets by IP and looks up neighbours itself. It only compares this
+        // address with its own and loops the packet back if they are equal.
         dmac: if is_own { own_mac(source.ndev_ifindex, of_port()).unwrap_or_default() } else { [0; 6] },
         grh: RxeGlobalRoute {
             dgid: RxeGid::from_global(RxeGidGlobal {
@@ -129,8 +129,8 @@ fn socket_address(gid: &Gid) -> RxeAvAddr {
     }
 }
 
-/// Returns the MAC address of a network interface, from the GID that the kernel derives from it for
-/// every port: link-local, with the address as an EUI-64 (RFC 4291, appendix A) in the lower half.
+/// Returns the MAC address of a network interface, from the link-local GID of every port: its lower
+/// half holds the address as an EUI-64 (RFC 4291, appendix A).
 fn own_mac<'a>(ifindex: u32, mut entries: impl Iterator<Item = &'a GidEntry>) -> Option<[u8; 6]> {
     entries.find_map(|entry| match entry.gid.0 {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] if entry.ndev_ifindex == ifindex => {

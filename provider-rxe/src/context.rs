@@ -1,4 +1,4 @@
-//! The open device: the kernel's context, from which rxe's objects are made.
+//! The open device: the kernel's context and the creation of rxe's objects.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -39,11 +39,11 @@ impl Context {
     }
 
     /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to
-    /// write atomically (Linux 6.2). A kernel without these does not know the opcodes, so that
-    /// they are refused before they are posted.
+    /// write atomically (Linux 6.2). A kernel without these does not know the opcodes, so they are
+    /// rejected before posting.
     pub(crate) fn caps(&self) -> DeviceCapFlags {
         *self.caps.get_or_init(|| {
-            // A kernel that cannot be asked is too old.
+            // A kernel without the query is too old.
             self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
         })
     }
@@ -70,8 +70,7 @@ impl NamedProvider for Rxe {
     }
 }
 
-/// Returns whether a device is named as rxe devices usually are, for a kernel that does not report
-/// the driver.
+/// Returns whether a device has a usual rxe name, for a kernel that does not report the driver.
 fn named_rxe(device: &DeviceInfo) -> bool {
     device.name().starts_with("rxe")
 }
@@ -118,7 +117,7 @@ impl ContextOps<Rxe> for Context {
     }
 
     // `reg_mr_ex` is the contract's own, by `REG_MR` in its older form: the newer method does not
-    // tell rxe the `iova` (seen on 7.2, where requests are refused).
+    // pass the `iova` to rxe (seen on 7.2, where requests are refused).
 
     unsafe fn reg_dmabuf_mr(
         &self,
@@ -158,7 +157,7 @@ impl ContextOps<Rxe> for Context {
 
     fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
         let (region, attr) = pd.import_mr(handle)?;
-        // Advice about it is refused: the set does not have it, since it may be pinned.
+        // Advice about it is rejected: it is not in the set, because it may be pinned.
         Ok((Mr::new(&self.kernel, &self.paged, region, AccessFlags::empty()), attr))
     }
 

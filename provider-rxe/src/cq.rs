@@ -1,17 +1,16 @@
 //! The completion queue. The kernel fills it. Polling makes no system call; requesting an event
 //! makes one.
 //!
-//! A completion is lent: each call of a field reads it from the queue. Its slot returns to the
+//! A completion is lent: each field is read from the queue when called. Its slot returns to the
 //! kernel after the loan, with [`finish`](CqOps::finish) or the next call of [`next`](CqOps::next).
 //!
 //! The kernel resizes a queue by making another one and copying the completions behind the
-//! published index into it. So all slots are returned before the command, and after it the old
-//! queue is not read any more, because its completions are in the new one.
+//! published index into it. So all slots are returned before the command. After it the old queue is
+//! no longer read, because its completions are in the new one.
 //!
 //! # Safety
-//! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets,
-//! which is checked below. A queue is mapped once, from the reply to the command that created or
-//! resized it.
+//! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets, as
+//! checked below. A queue is mapped once, from the reply to the command that created or resized it.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; Linux
@@ -44,9 +43,9 @@ macro_rules! field {
 
 /// A completion queue.
 ///
-/// Dropped without [`destroy`](Destroy::destroy), it releases only the mapping of the queue. That
-/// is sound while the kernel still writes completions: the kernel writes them through a mapping of
-/// its own, and counts this process's mapping as a reference to the pages (Linux
+/// Dropped without [`destroy`](Destroy::destroy), it releases only the mapping of the queue. This
+/// is sound while the kernel still writes completions: it writes them through its own mapping and
+/// counts this process's mapping as a reference to the pages (Linux
 /// `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 pub struct Cq {
     end: ConsumerEnd<IbUverbsWc>,
@@ -89,8 +88,8 @@ impl Cq {
                 Ok((cq, CqHandle(info.handle)))
             }
             Err(error) => {
-                // The error to report is that of the mapping. A queue that cannot be destroyed ends
-                // with the context.
+                // The mapping's error is the one to report. If the queue cannot be destroyed, it
+                // ends with the context.
                 let _ = cmd::cq::destroy_cq(uverbs, info.handle);
                 Err(error)
             }
@@ -112,7 +111,7 @@ impl CqOps for Cq {
     #[inline(always)]
     fn next(&mut self) -> Option<Completion<'_>> {
         // Returning the slot here costs one store. Without it, a program that takes completions one
-        // by one and posts again for each could overflow a queue that it has polled empty.
+        // by one and posts again for each could overflow a queue it has polled empty.
         self.end.give_back();
         self.end.next().map(Completion)
     }
@@ -159,8 +158,8 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    /// Sends the command, although the driver had no such method in any kernel that was read: the
-    /// kernel knows best.
+    /// Sends the command although the driver has no such method in the kernels read: the kernel
+    /// decides.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
@@ -241,7 +240,7 @@ for_each_completion_field!(completion);
 #[inline(always)]
 fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
     const { SAME_LAYOUT };
-    // SAFETY: `SAME_LAYOUT`; a `Wc` consists of integers, for which any bits are valid.
+    // SAFETY: `SAME_LAYOUT`; a `Wc` consists of integers, so any bits are valid.
     unsafe { core::mem::transmute::<IbUverbsWc, Wc>(entry.copy()) }
 }
 
@@ -255,7 +254,7 @@ fn translate(wc: &mut Wc) {
     }
 }
 
-/// Translates all of them as [`translate`] does, and returns their number.
+/// Translates all of them like [`translate`] and returns their number.
 #[inline(never)]
 fn translate_all(wcs: &mut [Wc]) -> usize {
     let count = wcs.len();
@@ -263,8 +262,8 @@ fn translate_all(wcs: &mut [Wc]) -> usize {
     count
 }
 
-/// Flags of which at least one is set where there is something to translate. Immediate data is zero
-/// without them.
+/// Entries that need translation have at least one of these flags. Immediate data is zero without
+/// them.
 const TRANSLATED: u32 = KERNEL_WITH_INVALIDATE | WcFlags::WITH_INV.bits() | WcFlags::WITH_IMM.bits();
 
 /// Asserts that a [`Wc`] has the fields of an entry at the same offsets.
@@ -289,12 +288,11 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// The kernel's `IB_WC_WITH_INVALIDATE`. Its flags differ from those of the user's verbs from bit 2
-/// on.
+/// The kernel's `IB_WC_WITH_INVALIDATE`. Its flags differ from the user's verbs from bit 2 on.
 const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
 
-/// Returns the flags in the encoding of verbs. The kernel copies its own flags into the entry. The
-/// one that has another meaning in verbs (`IP_CSUM_OK`) is never set with that meaning, because rxe
+/// Returns the flags in the encoding of verbs. The kernel copies its own flags into the entry.
+/// `IP_CSUM_OK`, which shares its bit with another flag of verbs, is never set by rxe, because rxe
 /// verifies no checksums.
 #[inline(always)]
 const fn wc_flags(raw: u32) -> WcFlags {
@@ -302,8 +300,8 @@ const fn wc_flags(raw: u32) -> WcFlags {
     WcFlags::from_bits_retain((raw & !KERNEL_WITH_INVALIDATE) | moved)
 }
 
-/// Returns the number in the entry's union: immediate data is big-endian there, an invalidated key
-/// is in host order.
+/// Returns the number in the entry's union: big-endian for immediate data, host order for an
+/// invalidated key.
 #[inline(always)]
 const fn imm_data(raw: u32, raw_flags: u32) -> u32 {
     if wc_flags(raw_flags).contains(WcFlags::WITH_INV) { raw } else { u32::from_be(raw) }

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //! Here the crate takes the right to command the context, once for all its files. The type does not
-//! leave the crate. The objects keep the promises of [`Uverbs`]: each changes and destroys only the
-//! kernel object that it created, when its owner calls for it, and a queue pair posts only requests
-//! for which the callers of the unsafe posting functions made their promises.
+//! leave the crate. The objects keep the promises of [`Uverbs`]. Each changes and destroys only the
+//! kernel object it created, when its owner calls for it. A queue pair posts only requests covered
+//! by the promises of the unsafe posting functions' callers.
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use verbs_core::channel::Uverbs;
 use verbs_core::kernel::KernelContext;
 
-/// The kernel's context, and the right to command it.
+/// The kernel's context and the right to command it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel(Arc<KernelContext>);
 

@@ -4,7 +4,7 @@
 //! requester over the entries of the mapped queue. The bytes of the command are prepared once.
 //!
 //! # Safety
-//! The command contains the address to which the kernel writes its reply; see [`Kick`].
+//! The command contains the address of the kernel's reply; see [`Kick`].
 //!
 //! # References
 //! Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_post_send`),
@@ -26,12 +26,12 @@ use zerocopy::{Immutable, IntoBytes};
 /// The system call that makes the kernel process a send queue.
 ///
 /// It is always `write()`, even on kernels that take the command as an ioctl: every kernel accepts
-/// it, and it is the shortest path.
+/// it and it is the shortest path.
 pub(crate) struct Kick {
     fd: Arc<OwnedFd>,
     request: Request,
-    /// The kernel's reply, a count of work requests that were not posted. It is always zero,
-    /// because the command names none.
+    /// The kernel's reply, a count of unposted work requests. It is always zero, because the
+    /// command names none.
     _response: Box<AtomicU32>,
 }
 
@@ -64,7 +64,7 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
-    /// Kicks for a batch whose requests were all accepted.
+    /// Kicks for a fully accepted batch.
     #[inline(never)]
     pub(crate) fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
         self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })

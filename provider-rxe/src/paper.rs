@@ -1,11 +1,11 @@
 //! A simulation of the kernel's side of the queues in plain memory, for tests and benchmarks
 //! without a device.
 //!
-//! [`PaperDevice`] replies to the commands that create objects, [`PaperQueue`] is a queue in the
-//! kernel's layout, and [`PaperQp`] and [`PaperCq`] keep a provider's object together with its
-//! queues. Nothing here accesses the memory of work requests: a paper device moves no data.
+//! [`PaperDevice`] replies to commands that create objects. [`PaperQueue`] is a queue in the
+//! kernel's layout. [`PaperQp`] and [`PaperCq`] keep a provider's object together with its queues.
+//! Nothing here accesses the memory of work requests: a paper device moves no data.
 //!
-//! Every function panics on misuse, because it is for tests.
+//! Every function is for tests and panics on misuse.
 //!
 //! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
 //! it.
@@ -13,8 +13,7 @@
 //! # Safety
 //! The holder of a [`PaperDevice`] acts as the kernel of its context and promises to behave like
 //! one ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it
-//! cannot leave; only [`PaperQueue::region`], which is unsafe, gives the memory to another thread
-//! as well.
+//! cannot leave; only the unsafe [`PaperQueue::region`] shares the memory with another thread.
 #![allow(unsafe_code)]
 // A module for tests: a panic is a defect of the test.
 #![allow(clippy::missing_panics_doc)]
@@ -44,7 +43,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::{Ah, Context, Cq, CqHandle, Rxe};
 
-/// A queue in the kernel's layout, and the kernel's end of it.
+/// A queue in the kernel's layout and the kernel's end of it.
 ///
 /// It stays on its thread, because its accesses are not atomic:
 ///
@@ -61,7 +60,7 @@ pub struct PaperQueue {
     region: Region,
     mask: u32,
     stride: usize,
-    /// Clones stay on one thread, so that their plain accesses do not race.
+    /// Clones stay on one thread, so their plain accesses do not race.
     _one_thread: PhantomData<*const ()>,
 }
 
@@ -93,11 +92,11 @@ impl PaperQueue {
         unsafe { self.region.write(offset, value) }
     }
 
-    /// Returns the memory that both ends share.
+    /// Returns the memory shared by both ends.
     ///
     /// # Safety
-    /// The code that gets the region does not use it on one thread while another uses the queue,
-    /// and follows no address that the queue holds.
+    /// The region is not used on one thread while another uses the queue, and no address in the
+    /// queue is followed.
     pub unsafe fn region(&self) -> Region {
         self.region.clone()
     }
@@ -109,7 +108,7 @@ impl PaperQueue {
         unsafe { self.region.index(offset) }
     }
 
-    /// Returns the number of bytes that are mapped.
+    /// Returns the number of mapped bytes.
     pub fn size(&self) -> usize {
         self.region.len()
     }
@@ -137,7 +136,7 @@ impl PaperQueue {
         (start..start + self.stride).map(|at| self.peek::<u8>(at)).collect()
     }
 
-    /// Overwrites all bytes of all slots, as earlier uses would have.
+    /// Overwrites all bytes of all slots, like earlier uses.
     pub fn fill(&self, byte: u8) {
         (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }
@@ -161,7 +160,7 @@ impl PaperQueue {
         self.set_indices(producer, producer);
     }
 
-    /// Puts an element in. Returns `false` if there is no room.
+    /// Adds an element. Returns `false` if the queue is full.
     pub fn put<W: IntoBytes>(&self, element: W) -> bool {
         let (producer, consumer) = self.indices();
         if self.count() == self.mask {
@@ -173,7 +172,7 @@ impl PaperQueue {
         true
     }
 
-    /// Puts the last `count` elements that were removed into the empty queue again.
+    /// Puts the last `count` removed elements back into the empty queue.
     pub fn refill(&self, count: u32) {
         let (producer, consumer) = self.indices();
         self.set_indices(consumer.wrapping_add(count) & self.mask, consumer);
@@ -181,7 +180,7 @@ impl PaperQueue {
     }
 }
 
-/// A completion queue, and the kernel's end of it.
+/// A completion queue and the kernel's end of it.
 #[derive(Debug)]
 pub struct PaperCq {
     /// The provider's object.
@@ -200,7 +199,7 @@ impl core::ops::Deref for PaperCq {
     }
 }
 
-/// A queue pair, and the kernel's ends of its queues.
+/// A queue pair and the kernel's ends of its queues.
 #[derive(Debug)]
 pub struct PaperQp {
     /// The provider's objects.
@@ -216,14 +215,13 @@ impl PaperQp {
     /// As [`QpOps::modify`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`QpOps::modify`].
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let QpParts { qp, sq, rq } = &mut self.parts;
         qp.modify(sq, rq, attr, mask)
     }
 
-    /// Completes every posted send, without executing it: one completion for each signalled
-    /// request.
+    /// Completes every posted send without executing it: one completion for each signalled request.
     pub fn complete_sends(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
             assert_eq!(
@@ -257,8 +255,8 @@ impl PaperQp {
         }
     }
 
-    /// Drains both queues and clears the send queue's slots, as the kernel does for a queue pair
-    /// that goes to RESET.
+    /// Drains both queues and clears the send queue's slots, as the kernel does for a move to
+    /// RESET.
     pub fn drain(&self) {
         self.sq.drain();
         self.rq.drain();
@@ -294,7 +292,7 @@ pub struct PaperDevice {
     pub context: Context,
     /// A protection domain of it.
     pub pd: KernelPd,
-    /// The script, to which tests add commands to expect and their replies.
+    /// The script of expected commands and their replies.
     pub script: Scripted,
 }
 
@@ -305,25 +303,25 @@ impl PaperDevice {
     pub const CQ_HANDLE: u32 = 3;
     /// The handle of every queue pair.
     pub const QP_HANDLE: u32 = 4;
-    /// The offset at which a completion queue is mapped.
+    /// The mapping offset of a completion queue.
     pub const CQ_OFFSET: u64 = 0x1000_0000;
-    /// The offset at which a receive queue is mapped.
+    /// The mapping offset of a receive queue.
     pub const RQ_OFFSET: u64 = 0x2000_0000;
-    /// The offset at which a send queue is mapped.
+    /// The mapping offset of a send queue.
     pub const SQ_OFFSET: u64 = 0x3000_0000;
     /// The handle of every shared receive queue.
     pub const SRQ_HANDLE: u32 = 8;
-    /// The offset at which a shared receive queue is mapped.
+    /// The mapping offset of a shared receive queue.
     pub const SRQ_OFFSET: u64 = 0x5000_0000;
 
     /// Opens a device and allocates a protection domain.
     ///
     /// # Safety
     /// The holder acts as the kernel and behaves like it: the script gives away no file descriptor
-    /// that has another owner; a completion is put in once, after its work request has ended; and
-    /// no two threads use the two ends of a queue at a time.
+    /// with another owner; a completion is put in once, after its work request has ended; and no
+    /// two threads use the two ends of a queue at a time.
     pub unsafe fn new() -> Self {
-        // The context owns the descriptor in the reply, which stands for the kernel's event file.
+        // The context owns the descriptor in the reply, a stand-in for the kernel's event file.
         // SAFETY: opens a descriptor, which has no other owner.
         let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
         assert!(events >= 0);
@@ -354,7 +352,7 @@ impl PaperDevice {
         QpInitAttr { qp_type: QpType::RC, cap, sq_sig_all: false, user_handle: 0 }
     }
 
-    /// Creates a completion queue of `slots` slots, all but one of which are usable.
+    /// Creates a completion queue of `slots` slots, all but one usable.
     pub fn create_cq(&self, slots: u32) -> PaperCq {
         let queue = PaperQueue::new(slots, 64);
         let (cq, handle) = self.create_cq_over(&queue).unwrap();
@@ -364,7 +362,7 @@ impl PaperDevice {
     /// Creates a completion queue over a given queue.
     ///
     /// # Errors
-    /// Any errno with which the provider rejects it.
+    /// Any errno from the provider.
     pub fn create_cq_over(&self, queue: &PaperQueue) -> Result<(Cq, CqHandle)> {
         let reply = RxeCreateCqResp { mi: Self::mminfo(Self::CQ_OFFSET, queue) };
         self.script.expect([Self::cq_reply(queue.mask, reply.as_bytes())]);
@@ -372,7 +370,7 @@ impl PaperDevice {
         self.context.create_cq(None, &Self::cq_attr())
     }
 
-    /// Returns the attributes with which this device's completion queues are created.
+    /// Returns the attributes of this device's completion queues.
     pub fn cq_attr() -> CqInitAttr<'static> {
         CqInitAttr::new(1)
     }
@@ -392,8 +390,7 @@ impl PaperDevice {
         Expect::anything(Reply::outputs([&Self::CQ_HANDLE.to_ne_bytes(), &cqe.to_ne_bytes(), driver]))
     }
 
-    /// Creates a queue pair with exactly the requested capacity, in queues of the size that the
-    /// kernel would choose.
+    /// Creates a queue pair with exactly the requested capacity, in queues sized like the kernel's.
     pub fn create_qp(&self, cq: CqHandle, attr: QpInitAttr) -> PaperQp {
         let cap = attr.cap;
         let list = (cap.max_send_sge as usize * 16).max(cap.max_inline_data as usize);
@@ -407,7 +404,7 @@ impl PaperDevice {
     /// Creates a queue pair over given queues.
     ///
     /// # Errors
-    /// Any errno with which the provider rejects them.
+    /// Any errno from the provider.
     pub fn create_qp_over(
         &self,
         cq: CqHandle,
@@ -426,8 +423,8 @@ impl PaperDevice {
         Ok(PaperQp { parts, sq, rq, sig_all: attr.sq_sig_all })
     }
 
-    /// Creates a shared receive queue of `slots` slots, all but one of which are usable, for
-    /// receives of up to 4 SGEs, and returns the kernel's end of its queue.
+    /// Creates a shared receive queue of `slots` slots, all but one usable, for receives of up to 4
+    /// SGEs. Also returns the kernel's end of its queue.
     pub fn create_srq(&self, slots: u32) -> (SrqParts<Rxe>, PaperQueue) {
         let (max_wr, max_sge) = (slots - 1, 4_u32);
         let queue = PaperQueue::new(slots, 128);
@@ -471,7 +468,7 @@ impl PaperDevice {
     /// Creates an address handle with the kernel's number for it, or 0 for none.
     ///
     /// # Errors
-    /// Any errno with which the provider rejects it.
+    /// Any errno from the provider.
     pub fn create_ah(&self, attr: &AhAttr, ah_num: u32) -> Result<Ah> {
         let reply = RxeCreateAhResp { ah_num, reserved: 0 };
         self.script.expect([Expect::anything(Reply::outputs([&9_u32.to_ne_bytes(), reply.as_bytes()]))]);
@@ -514,8 +511,7 @@ impl PaperDevice {
         self.expect_map_of(offset, queue.size(), queue);
     }
 
-    /// Expects the next mapping to be of `len` bytes at `offset`, and replies with a queue's
-    /// memory.
+    /// Expects the next mapping to be of `len` bytes at `offset` and replies with a queue's memory.
     pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
         // SAFETY: the region goes to this device's context, and the caller of `new` promised that
         // one thread at a time uses both ends of its queues. A paper device accesses no memory that

@@ -1,4 +1,4 @@
-//! The queue pair: a kernel object, and the two mapped queues that are created with it.
+//! The queue pair: a kernel object and the two mapped queues created with it.
 //!
 //! | moved to | send queue | receive queue |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, ERR | open | open |
 //!
-//! A queue pair that is created with a shared receive queue has no receive queue of its own.
+//! A queue pair created with a shared receive queue has no separate receive queue.
 //!
 //! # Safety
 //! The queues are mapped once, from the reply to the command that created them.
@@ -36,10 +36,10 @@ use crate::sq::Sq;
 
 /// A queue pair.
 ///
-/// Its queues own the mappings, and may be dropped before it. That is sound while the kernel still
-/// works on them: the kernel uses a mapping of its own, and counts this process's mapping as a
-/// reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The handles of the crate
-/// `verbs` keep the memory of the work requests.
+/// Its queues own the mappings and may be dropped before it. This is sound while the kernel still
+/// works on them: it uses its own mapping and counts this process's mapping as a reference to the
+/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The handles of the crate `verbs` keep the
+/// memory of the work requests.
 #[derive(Debug)]
 pub struct Qp {
     context: Kernel,
@@ -52,12 +52,12 @@ pub struct Qp {
     groups: Groups,
 }
 
-/// The entries of the kernel's table of reads and atomics that a queue pair answers; `None` before
-/// there is one.
+/// The size of the kernel's table of incoming reads and atomics of a queue pair; `None` before the
+/// table exists.
 ///
 /// `rxe_qp_from_attr` stores the new length before `free_rd_atomic_resources` walks the old table
-/// by it, so that a table that grows is overrun: Linux 5.10 crashes soon after, and later sources
-/// write zeros behind the table. A queue pair that is reset keeps its table.
+/// by it, so a growing table is overrun. Linux 5.10 crashes soon after; later sources write zeros
+/// behind the table. A reset queue pair keeps its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ResponderTable(Option<u32>);
 
@@ -111,7 +111,7 @@ impl Qp {
             })
         })?;
         Self::map(context, attr, &info, &reply, handles.srq.is_some(), caps).inspect_err(|_| {
-            // The error to report is that of the mapping. A queue pair that cannot be destroyed
+            // The mapping's error is the one to report. If the queue pair cannot be destroyed, it
             // ends with the context.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
         })
@@ -128,7 +128,7 @@ impl Qp {
         let uverbs = context.uverbs();
         let cap = if is_shared { QpCap { max_recv_sge: 0, ..info.cap } } else { info.cap };
         let rq = if is_shared {
-            // The kernel makes no receive queue, and leaves its part of the reply empty.
+            // The kernel makes no receive queue and leaves its part of the reply empty.
             Rq::none()
         } else {
             // SAFETY: the kernel has just created the queue, and its reply describes it.
@@ -138,8 +138,8 @@ impl Qp {
         let sq = unsafe { Queue::map(uverbs, "create_qp", &reply.sq_mi, Sq::element(&cap)) }?;
         let kick = uverbs.cmd_fd().map(|fd| Kick::new(fd, info.handle));
         let sq = Sq::new(sq, attr.qp_type, &cap, caps, kick);
-        // The kernel rounds the queues up, and some kernels do not report the result. The queues
-        // accept as many requests as fit.
+        // The kernel rounds up the queues; some kernels do not report the result. The queues accept
+        // as many requests as fit.
         let cap = QpCap { max_send_wr: sq.capacity(), max_recv_wr: rq.capacity(), ..cap };
         let qp = Self {
             context: context.clone(),
@@ -154,13 +154,13 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
-    /// Makes sure that a queue pair stays in RESET after the kernel has confirmed it.
+    /// Ensures that a queue pair stays in RESET after the kernel has confirmed it.
     ///
     /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task
-    /// that fails in between overwrites it with ERR (`rxe_qp_error`). The kernel drains the queues
-    /// nevertheless, after the tasks have stopped, but the queue pair is in ERR, from where it
-    /// cannot go to INIT. Nothing is posted and no task runs then, so a second RESET stays. Packets
-    /// do not make a queue pair in RESET run (`check_type_state`).
+    /// failing in between overwrites it with ERR (`rxe_qp_error`). The kernel drains the queues
+    /// nevertheless, after the tasks have stopped. But the queue pair is in ERR and cannot go to
+    /// INIT. Nothing is posted and no task runs then, so a second RESET stays. Packets do not make
+    /// a queue pair in RESET run (`check_type_state`).
     ///
     /// # Errors
     /// `EBUSY` if it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
@@ -179,7 +179,7 @@ impl Qp {
         Err(uverbs.error("modify_qp", Errno::BUSY).because(Cause::InUse { by }))
     }
 
-    /// Returns the queue pair's state in the kernel, which may have moved it to ERR.
+    /// Returns the queue pair's state from the kernel, which may have moved it to ERR.
     fn real_state(&self) -> QpState {
         let queried = cmd::qp::query_qp(self.context.uverbs(), self.handle, QpAttrMask::STATE);
         queried.map_or(self.state, |(attr, _)| attr.qp_state)
@@ -277,12 +277,12 @@ impl Destroy for Qp {
     }
 }
 
-/// The number of times that the state is queried after a RESET; the second RESET stays.
+/// The number of queries of the state after a RESET; the second RESET stays.
 const RESETS: u32 = 3;
 
 /// Returns the maximum number of inline bytes of a queue pair. The device's attributes do not
-/// report it, but the kernel makes the room of the longest gather list available to inline data,
-/// and reports that of a queue pair which has one.
+/// report it. But the kernel lets inline data use the room of the longest gather list, and reports
+/// it for a queue pair with such a list.
 fn max_inline(
     context: &Kernel,
     attr: &QpInitAttr,

@@ -1,4 +1,4 @@
-//! A mapped queue: the header, which the kernel fills in, and the slots behind it.
+//! A mapped queue: the header, filled in by the kernel, and the slots behind it.
 //!
 //! ```text
 //!   0    log2 of the slots' size          ┐ written once by the kernel, checked once against the
@@ -9,17 +9,17 @@
 //! ```
 //!
 //! [`ProducerEnd`] fills slots (send and receive queue), [`ConsumerEnd`] empties them (completion
-//! queue). They lend a [`Slot`] or an [`Entry`], whose type names the element, so that an access
-//! outside of the element does not compile.
+//! queue). They lend a [`Slot`] or an [`Entry`] typed by its element, so an access outside the
+//! element does not compile.
 //!
 //! # Safety
 //! Only [`Queue::slot`] makes pointers into the mapping, from an index that is at most the mask;
 //! [`Queue::new`] proved that such a slot lies within the mapping and holds the element. A [`Slot`]
 //! belongs to this process from the moment the cursor names it until it is published, an [`Entry`]
 //! until it is given back. The kernel does not access the bytes in between, so they are written
-//! with plain stores, which the compiler may merge. Single fields are read with volatile loads, so
-//! that a kernel that breaks the protocol can cause wrong values, but no value that changes after
-//! it was read; whole elements are copied once.
+//! with plain stores, which the compiler may merge. Single fields are read with volatile loads: a
+//! kernel that breaks the protocol can cause wrong values, but no value changes after it was read.
+//! Whole elements are copied once.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -55,7 +55,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Maps a queue that the kernel described in its reply, whose slots must hold `element` bytes.
+    /// Maps a queue described in the kernel's reply; its slots must hold `element` bytes.
     ///
     /// # Safety
     /// `mminfo` comes from the reply to the command that created the queue, and the queue is mapped
@@ -76,8 +76,8 @@ impl Queue {
         Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
     }
 
-    /// Returns a queue of `len` bytes whose slots must hold `element` bytes, or the defect of its
-    /// header.
+    /// Returns a queue of `len` bytes, or the defect of its header. The slots must hold `element`
+    /// bytes.
     pub(crate) fn new(region: Region, len: usize, element: usize) -> Result<Self, &'static str> {
         let header = size_of::<RxeQueueBuf>();
         let len = len.min(region.len());
@@ -110,8 +110,8 @@ impl Queue {
         Ok(Self { first, log2_stride, mask, region })
     }
 
-    /// Returns a queue in plain memory that never has room, for an end that the kernel does not
-    /// have. Its slots could hold `element` bytes.
+    /// Returns an always full queue in plain memory, for an end without a kernel's counterpart. Its
+    /// slots could hold `element` bytes.
     pub(crate) fn none(element: usize) -> Self {
         let stride = element.next_power_of_two().max(SLOT_ALIGN);
         let len = size_of::<RxeQueueBuf>() + stride;
@@ -159,7 +159,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The end of a queue that fills its slots with elements `W`, each with a list behind it.
+/// The end that fills a queue's slots with elements `W`, each followed by a list.
 pub(crate) struct ProducerEnd<W> {
     queue: Queue,
     cursor: Producer,
@@ -167,8 +167,7 @@ pub(crate) struct ProducerEnd<W> {
 }
 
 impl<W> ProducerEnd<W> {
-    /// Returns the producer's end of a queue whose slots hold a `W`, as the caller required when it
-    /// mapped the queue.
+    /// Returns the producer's end of a queue. Its slots hold a `W`, as required at mapping.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -183,7 +182,7 @@ impl<W> ProducerEnd<W> {
         Some(Slot { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Marks the slot that [`next`](Self::next) lent as filled. The kernel does not see it yet.
+    /// Marks the slot lent by [`next`](Self::next) as filled. The kernel does not see it yet.
     #[inline(always)]
     pub(crate) fn advance(&mut self) {
         self.cursor.advance();
@@ -195,28 +194,28 @@ impl<W> ProducerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes the last `count` slots, but none that were published, and returns the number of
-    /// removed ones.
+    /// Removes up to `count` of the last slots, only unpublished ones, and returns the number
+    /// removed.
     pub(crate) fn rollback(&mut self, count: usize) -> usize {
         self.cursor.rollback(u32::try_from(count).unwrap_or(u32::MAX)) as usize
     }
 
-    /// Continues from the shared indices, after the kernel emptied the queue.
+    /// Continues from the shared indices after the kernel emptied the queue.
     pub(crate) fn resync(&mut self) {
         self.cursor.resync();
     }
 
-    /// Returns the number of filled slots that the kernel has not emptied.
+    /// Returns the number of filled slots not yet emptied by the kernel.
     pub(crate) fn outstanding(&mut self) -> u32 {
         self.cursor.outstanding()
     }
 
-    /// Returns the number of slots that can be filled at a time.
+    /// Returns the largest number of filled slots.
     pub(crate) fn capacity(&self) -> u32 {
         self.cursor.capacity()
     }
 
-    /// Returns the number of bytes that a slot has behind its element.
+    /// Returns the number of bytes in a slot after its element.
     pub(crate) fn room(&self) -> usize {
         (1_usize << self.queue.log2_stride) - size_of::<W>()
     }
@@ -228,7 +227,7 @@ impl<W> fmt::Debug for ProducerEnd<W> {
     }
 }
 
-/// A slot to fill with an element `W`, and a list behind it.
+/// A slot to fill with an element `W` followed by a list.
 pub(crate) struct Slot<'q, W> {
     base: NonNull<u8>,
     _queue: PhantomData<&'q mut Queue>,
@@ -248,7 +247,7 @@ impl<W> Slot<'_, W> {
         unsafe { self.base.add(OFFSET).cast::<T>().write(part) }
     }
 
-    /// Stores a scatter/gather list behind the element.
+    /// Stores a scatter/gather list after the element.
     ///
     /// # Safety
     /// The list is not longer than [`ProducerEnd::room`].
@@ -269,7 +268,7 @@ impl<W> Slot<'_, W> {
         }
     }
 
-    /// Copies the memory that a list refers to behind the element.
+    /// Copies the memory referenced by a list to the bytes after the element.
     ///
     /// # Safety
     /// - The memory of all elements together is not longer than [`ProducerEnd::room`].
@@ -293,7 +292,7 @@ impl<W> Slot<'_, W> {
     }
 }
 
-/// The end of a queue that empties slots with elements `W`.
+/// The end that empties a queue's slots with elements `W`.
 pub(crate) struct ConsumerEnd<W> {
     queue: Queue,
     cursor: Consumer,
@@ -301,8 +300,7 @@ pub(crate) struct ConsumerEnd<W> {
 }
 
 impl<W> ConsumerEnd<W> {
-    /// Returns the consumer's end of a queue whose slots hold a `W`, as the caller required when it
-    /// mapped the queue.
+    /// Returns the consumer's end of a queue. Its slots hold a `W`, as required at mapping.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -319,8 +317,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Lends an element for each of `places`, one after the other, until the queue is empty, and
-    /// returns the slots to the kernel. Returns the places that got an element.
+    /// Fills each of `places` with an element until the queue is empty, and returns the slots to
+    /// the kernel. Returns the filled places.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,
@@ -329,8 +327,8 @@ impl<W> ConsumerEnd<W> {
     ) -> &'p mut [T] {
         let (mut index, end, count) = self.cursor.next_slots(places.len());
         let mut place = places.as_mut_ptr();
-        // Counted by the ring's index and not by `places`, because the compiler would unroll that
-        // loop; most of the time there are only a few elements.
+        // Counted by the ring's index instead of `places`, because the compiler would unroll that
+        // loop, although there are usually few elements.
         while index != end {
             let entry = Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData };
             // SAFETY: `end` is `count` steps round the ring from the start of `index`, and `count`
@@ -348,19 +346,19 @@ impl<W> ConsumerEnd<W> {
         unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
     }
 
-    /// Returns the number of elements in the queue that were not lent.
+    /// Returns the number of elements in the queue not yet lent.
     pub(crate) fn count(&mut self) -> usize {
         self.cursor.next_slots(usize::MAX).2
     }
 
-    /// Drops all elements that the queue holds now.
+    /// Drops all elements now in the queue.
     pub(crate) fn skip_all(&mut self) {
         let (_, end, _) = self.cursor.next_slots(usize::MAX);
         self.cursor.advance_to(end);
         self.cursor.publish();
     }
 
-    /// Returns to the kernel every slot that [`next`](Self::next) lent. `&mut` shows that all loans
+    /// Returns all slots lent by [`next`](Self::next) to the kernel. `&mut` shows that all loans
     /// have ended.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {

@@ -1,8 +1,8 @@
 //! The receive queue. The kernel reads it when a message arrives, so posting needs no doorbell.
 //!
-//! For the same reason no kernel up to 7.2 flushes a receive that is posted to a queue pair in ERR:
-//! nothing makes the kernel read the queue. RESET, or destroying the queue pair, ends the receive.
-//! A send is flushed, because the kick makes the kernel read the send queue.
+//! For the same reason no kernel up to 7.2 flushes a receive posted in ERR: nothing makes the
+//! kernel read the queue. RESET or destroying the queue pair ends the receive. Sends are flushed,
+//! because the kick makes the kernel read the send queue.
 //!
 //! # Safety
 //! Elements are stored through [`Slot`](crate::queue::Slot), whose precondition (the list fits) is
@@ -43,14 +43,13 @@ impl Rq {
         Self { checks: RecvChecks::of_srq(max_sge), ..Self::new(queue, &cap) }
     }
 
-    /// Creates the receive queue of a queue pair that has none, because it uses a shared receive
-    /// queue. It accepts nothing.
+    /// Creates a placeholder for a queue pair with a shared receive queue. It accepts nothing.
     pub(crate) fn none() -> Self {
         let queue = Queue::none(size_of::<RxeRecvWqe>());
         Self { end: ProducerEnd::new(queue), checks: RecvChecks::of_shared() }
     }
 
-    /// Creates the queue of a shared receive queue whose mapping was lost. It is always full.
+    /// Creates the always full queue of a shared receive queue whose mapping was lost.
     pub(crate) fn full(max_sge: u32) -> Self {
         Self { checks: RecvChecks::of_srq(max_sge), ..Self::none() }
     }
@@ -60,12 +59,12 @@ impl Rq {
         size_of::<RxeRecvWqe>().saturating_add(list_len(cap))
     }
 
-    /// Returns the number of receives that fit before the kernel has consumed one.
+    /// Returns the number of receives that fit before the kernel consumes one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
 
-    /// Returns the number of receives that the kernel has not taken out.
+    /// Returns the number of receives not yet taken by the kernel.
     pub(crate) fn outstanding(&mut self) -> u32 {
         self.end.outstanding()
     }
@@ -81,7 +80,7 @@ impl Rq {
 }
 
 impl Rq {
-    /// Posts a common request by the short path, and returns whether it did.
+    /// Posts a common request by the short path. Returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -98,7 +97,8 @@ impl Rq {
         false
     }
 
-    /// Posts the rest of a batch of which the first `accepted` are in the queue, and publishes all.
+    /// Posts the rest of a batch, whose first `accepted` requests are in the queue, and publishes
+    /// all.
     #[inline(never)]
     fn post_rest(&mut self, wrs: &[RecvWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut result = Ok(());
@@ -133,8 +133,7 @@ impl RecvQueue for Rq {
         if self.post_plain(wr) {
             return Ok(());
         }
-        // A copy, so that a request that the caller builds for this call stays in registers on the
-        // short path.
+        // A copy, so a request built for this call stays in registers on the short path.
         let wr = *wr;
         self.post_any(&wr)
     }

@@ -1,9 +1,9 @@
-//! Waits for tasks of the kernel that still work on a queue pair after a command has returned.
+//! Waits for kernel tasks still working on a queue pair after a command has returned.
 //!
 //! | kernel | RESET waits for the pair's tasks | deregistering waits for references |
 //! |---|---|---|
 //! | 5.10 | tasklets only, not a task run inline by a poster | no: the last reference frees it |
-//! | 6.1 | as above | yes, for a while ([`PATIENCE`]) |
+//! | 6.1 | as above | yes, for a limited time ([`PATIENCE`]) |
 //! | 6.12, 7.2 | yes (`rxe_disable_task` waits until the task is done) | as above |
 //!
 //! The sources of these four releases were read. A kernel between two of them is treated as the
@@ -11,11 +11,11 @@
 //!
 //! A task holds a reference while it works on one packet, and copies at most one packet under it.
 //! Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
-//! kernels without preemption: it waits for every softirq, in which tasklets and received packets
-//! are processed, and for every thread that was in the kernel, in which a poster runs tasks inline
-//! for loopback. On preemptible kernels (`PREEMPT` in `uname -v`) a grace period does not wait for
-//! such a poster, and no other wait exists: there [`reset_ends_requests`] is false, and
-//! [`after_dereg`] fails.
+//! kernels without preemption. It waits for every softirq, which processes tasklets and received
+//! packets. It also waits for every thread in the kernel, such as a poster running tasks inline for
+//! loopback. On preemptible kernels (`PREEMPT` in `uname -v`) a grace period does not wait for such
+//! a poster and no other wait exists: there [`reset_ends_requests`] is false, and [`after_dereg`]
+//! fails.
 //!
 //! # Safety
 //! `membarrier(2)` takes no pointers.
@@ -31,15 +31,15 @@ use std::time::Duration;
 
 use verbs_core::Errno;
 
-/// The duration of a destroy method from which its success is not trusted.
+/// The duration beyond which the success of a destroy method is not trusted.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 without later
-/// updates: 200 ticks, which this does not cover), then warns, frees the object under the
-/// reference, and `rxe_dereg_mr` returns success nevertheless. The margin allows for a clock tick
-/// and a busy machine.
+/// updates: 200 ticks, which this does not cover), then warns and frees the object under the
+/// reference; `rxe_dereg_mr` returns success nevertheless. The margin allows for a clock tick and a
+/// busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// The wait that has to follow a command that the kernel has confirmed.
+/// The wait required after the kernel has confirmed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// None: the kernel has waited.
@@ -62,8 +62,8 @@ pub(crate) fn reset_ends_requests() -> bool {
     })
 }
 
-/// Waits until tasks that were running when RESET was confirmed have ended, if
-/// [`reset_ends_requests`] is true.
+/// Waits until tasks running when RESET was confirmed have ended, if [`reset_ends_requests`] is
+/// true.
 ///
 /// # Errors
 /// The errno of `membarrier(2)`.
@@ -71,7 +71,7 @@ pub(crate) fn after_reset() -> Result<(), Errno> {
     if reset_ends_requests() { perform(here().0) } else { Ok(()) }
 }
 
-/// Waits until tasks that were running when deregistering was confirmed have ended.
+/// Waits until tasks running when deregistering was confirmed have ended.
 ///
 /// # Errors
 /// `EOPNOTSUPP` on a preemptible kernel that does not wait; the errno of `membarrier(2)`.
@@ -87,7 +87,7 @@ fn perform(wait: Wait) -> Result<(), Errno> {
     }
 }
 
-/// Returns the waits that follow RESET and deregistering on the running kernel.
+/// Returns the waits after RESET and after deregistering on the running kernel.
 fn here() -> (Wait, Wait) {
     static HERE: OnceLock<(Wait, Wait)> = OnceLock::new();
     *HERE.get_or_init(|| {
@@ -97,7 +97,7 @@ fn here() -> (Wait, Wait) {
     })
 }
 
-/// Returns the waits that follow RESET and deregistering on a kernel of this release and version.
+/// Returns the waits after RESET and after deregistering on a kernel of this release and version.
 fn on(release: &str, version: &str) -> (Wait, Wait) {
     let release = parse(release);
     let wait = |first_that_waits| match release {
@@ -108,10 +108,10 @@ fn on(release: &str, version: &str) -> (Wait, Wait) {
     (wait(WORKQUEUES), wait(REFERENCES))
 }
 
-/// The first release read whose tasks run in workqueues, so that RESET waits for them.
+/// The first release read whose tasks run in workqueues, so RESET waits for them.
 const WORKQUEUES: (u32, u32) = (6, 12);
 
-/// The first release read in which deregistering waits for references.
+/// The first release read where deregistering waits for references.
 const REFERENCES: (u32, u32) = (6, 1);
 
 /// Waits for an RCU grace period.
@@ -126,7 +126,7 @@ fn grace_period() -> Result<(), Errno> {
 
 /// Returns the release and the version of the running kernel.
 fn uname() -> [[u8; 65]; 2] {
-    // SAFETY: a `utsname` consists of arrays of characters, for which zeros are valid.
+    // SAFETY: a `utsname` consists of arrays of characters, so zeros are valid.
     let mut name: libc::utsname = unsafe { core::mem::zeroed() };
     // SAFETY: the function writes only to the struct. It does not fail for a valid struct; if it
     // did, the zeros would parse as no release.

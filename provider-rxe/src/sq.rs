@@ -30,8 +30,8 @@ use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Bind, Datagram, Flush, Path, Plain};
 
-/// The top bit of a work request's queue key, with which the queue pair's own key is sent instead
-/// (IBTA volume 1, 10.2.5). The kernel leaves this to the provider.
+/// The top bit of a work request's queue key, which selects the queue pair's own key instead (IBTA
+/// volume 1, 10.2.5). The kernel leaves this to the provider.
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The send queue of a queue pair.
@@ -45,8 +45,7 @@ pub struct Sq {
 
 impl Sq {
     /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
-    /// kernel.
-    /// `caps`: the device's capabilities, notably to flush, to write atomically and to bind
+    /// kernel. `caps`: the device's capabilities, notably to flush, to write atomically and to bind
     /// windows.
     pub(crate) fn new(
         queue: Queue,
@@ -60,8 +59,8 @@ impl Sq {
         let flushes = caps.intersects(FLUSHES);
         let writes_atomically = caps.contains(DeviceCapFlags::ATOMIC_WRITE);
         let mut checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
-        // Linux 5.10 has no windows, but an opcode of `LOCAL_INV`, with which it invalidates a
-        // region of any process without looking at the key (`rxe_requester`).
+        // Linux 5.10 has no windows, but its `LOCAL_INV` invalidates a region of any process
+        // without checking the key (`rxe_requester`).
         if caps.contains(DeviceCapFlags::MEM_WINDOW) {
             checks = checks.with_windows();
         }
@@ -73,7 +72,7 @@ impl Sq {
         size_of::<RxeSendWqe>().saturating_add(list_len(cap))
     }
 
-    /// Returns the number of sends that fit before the kernel has consumed one.
+    /// Returns the number of sends that fit before the kernel consumes one.
     pub(crate) fn capacity(&self) -> u32 {
         self.end.capacity()
     }
@@ -82,14 +81,14 @@ impl Sq {
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
-            // The kernel drained the queue: it moved its index up to the producer's, and cleared
-            // the slots. Requests that were put in but not published are dropped.
+            // The kernel drained the queue: it moved its index up to the producer's and cleared the
+            // slots. Requests put in but not published are dropped.
             self.end.resync();
         }
     }
 
-    /// Makes the kernel start the requests that waited in SQD, which it does not do by itself when
-    /// the queue pair returns to RTS. If the system call fails, the next doorbell reports that.
+    /// Makes the kernel start the requests that waited in SQD; returning to RTS alone does not. If
+    /// the system call fails, the next doorbell reports that.
     pub(crate) fn start_waiting(&self) {
         if let Some(kick) = &self.kick {
             let _ = kick.kick();
@@ -101,7 +100,7 @@ impl Sq {
         self.qkey = qkey;
     }
 
-    /// Posts a common request by the short path, and returns whether it did.
+    /// Posts a common request by the short path. Returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -118,8 +117,8 @@ impl Sq {
         false
     }
 
-    /// Posts the rest of a batch of which the first `accepted` are in the queue and the next does
-    /// not take the short path, and rings.
+    /// Posts the rest of a batch and rings. The first `accepted` requests are in the queue; the
+    /// next does not take the short path.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -170,13 +169,13 @@ impl Sq {
         Ok(())
     }
 
-    /// Returns the length of the message of a request whose fault is left to the kernel, as librxe
-    /// leaves it. The list has passed the checks, and so has inline data.
+    /// Returns the message length of a request whose fault is left to the kernel, as in librxe, or
+    /// the reason to reject it. The list and inline data have passed the checks.
     ///
-    /// The kernels of docs/conformance.md complete an operation that they do not know, or not for
-    /// the type of queue pair, with `IBV_WC_LOC_QP_OP_ERR` (`next_opcode`), and a datagram that is
-    /// longer than the MTU with success, without a packet. A message beyond 2 GiB is refused: 5.10
-    /// takes its length for a negative number, and writes past the packet that it makes
+    /// The kernels of docs/conformance.md complete an operation unknown to them, or invalid for the
+    /// type of queue pair, with `IBV_WC_LOC_QP_OP_ERR` (`next_opcode`). They complete a datagram
+    /// longer than the MTU with success but send no packet. A message beyond 2 GiB is rejected
+    /// here: 5.10 treats its length as a negative number and writes past the packet
     /// (`rxe_requester`, `init_req_packet`); later kernels send it.
     #[cold]
     fn length_of_faulty(&self, wr: &SendWr<'_>, reason: PostReason) -> Result<u32, PostReason> {
@@ -282,17 +281,17 @@ enum Special<'a> {
         rkey: u32,
         data: [u8; ATOMIC_WRITE as usize],
     },
-    /// An operation that the kernel refuses by a completion.
+    /// An operation the kernel rejects by a completion.
     Tso,
 }
 
-/// The capabilities with which the kernel knows the opcode of a flush.
+/// The capabilities of a kernel that knows the opcode of a flush.
 const FLUSHES: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::FLUSH_PERSISTENT);
 
-/// The bytes of an atomic write, which the entry holds in the place of a list.
+/// The bytes of an atomic write, held by the entry in place of a list.
 const ATOMIC_WRITE: u32 = 8;
 
-/// Stores the list or the inline data behind the entry.
+/// Stores the list or the inline data after the entry.
 ///
 /// # Safety
 /// The slot has room for it. With `INLINE`, every SGE is readable memory of this process.
@@ -310,8 +309,7 @@ impl SendQueue for Sq {
         if self.post_plain(wr) {
             return Ok(());
         }
-        // A copy, so that a request that the caller builds for this call stays in registers on the
-        // short path.
+        // A copy, so a request built for this call stays in registers on the short path.
         let wr = *wr;
         // SAFETY: the caller's promise is the same.
         unsafe { self.post_any(&wr) }
@@ -364,7 +362,7 @@ impl fmt::Debug for Sq {
     }
 }
 
-/// Returns the path of a datagram, from the bytes that this provider put into the address vector.
+/// Returns the path of a datagram, from this provider's bytes in the address vector.
 #[inline(always)]
 fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     let bytes = av.bytes(AV_TAG).ok_or(PostReason::ForeignAv)?;
@@ -374,9 +372,9 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
 }
 
-/// Returns the number of bytes behind the element: a list of the maximum number of SGEs, the
-/// maximum of inline data, or an atomic write, whichever is longest. The kernel makes no room for
-/// the last, but rounds the size of slots up: from the 208 bytes of an element to 256.
+/// Returns the number of bytes after the element: a list of the maximum number of SGEs, the maximum
+/// of inline data, or an atomic write, whichever is longest. The kernel makes no room for the last
+/// but rounds up the size of slots: from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
     let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
     // At least the element of a flush, or the bytes of an atomic write.
@@ -394,8 +392,7 @@ mod tests {
 
     const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
 
-    /// Returns a send queue of 3 work requests whose kick goes to one end of a socket, and the
-    /// other end.
+    /// Returns a send queue of 3 work requests that kicks one end of a socket, and the other end.
     fn kicking() -> (Sq, PaperQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let paper = PaperQueue::new(4, 256);

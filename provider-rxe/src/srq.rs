@@ -1,17 +1,16 @@
-//! The shared receive queue: one mapped queue, from which the kernel takes a receive for a message
-//! of any queue pair that was created with it. Posting makes no system call.
+//! The shared receive queue: one mapped queue of receives for all queue pairs created with it.
+//! Posting makes no system call.
 //!
 //! A receive leaves the queue when a message begins: the kernel copies the entry into the queue
-//! pair, and completes it from there, in the queue pair's completion queue.
+//! pair and completes it in the queue pair's completion queue.
 //!
-//! A change of the size replaces the queue. The kernel copies the entries into a new one, and
-//! stores its mapping at an address that the command carries. Kernels up to 6.12 do not survive a
-//! change that fails after its first checks: they release the queue and keep using it
-//! (`rxe_srq_from_attr`). [`Srq::modify`] therefore
-//! rejects a size that is too small for the queue's receives before the kernel sees it.
+//! A change of the size replaces the queue. The kernel copies the entries into a new one and stores
+//! its mapping at an address in the command. Kernels up to 6.12 do not survive a change that fails
+//! after its first checks: they release the queue and keep using it (`rxe_srq_from_attr`). So
+//! [`Srq::modify`] itself rejects a size too small for the queue's receives.
 //!
 //! # Safety
-//! The queue is mapped once from the reply to the command that created it, and once from the reply
+//! The queue is mapped once from the reply to the command that created it and once from the reply
 //! to each command that replaced it.
 //!
 //! # References
@@ -38,9 +37,9 @@ use crate::rq::Rq;
 
 /// A shared receive queue without its queue.
 ///
-/// Its queue owns the mapping, and may be dropped before it. That is sound while the kernel still
-/// takes receives, because the kernel uses a mapping of its own and counts this process's mapping
-/// as a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
+/// Its queue owns the mapping and may be dropped before it. This is sound while the kernel still
+/// takes receives: it uses its own mapping and counts this process's mapping as a reference to the
+/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 #[derive(Debug)]
 pub struct Srq {
     context: Kernel,
@@ -79,8 +78,8 @@ impl Srq {
                 handle: info.handle,
             },
             Err(error) => {
-                // The error to report is that of the mapping. A queue that cannot be destroyed ends
-                // with the context.
+                // The mapping's error is the one to report. If the queue cannot be destroyed, it
+                // ends with the context.
                 let _ = cmd::srq::destroy_srq(uverbs, info.handle);
                 return Err(error);
             }
@@ -94,7 +93,7 @@ impl Srq {
         Ok(SrqParts { srq, queue })
     }
 
-    /// Changes the size, and the limit if the mask contains it.
+    /// Changes the size and, if in the mask, the limit.
     ///
     /// # Errors
     /// [`Cause::Limit`] for a size below the number of receives in the queue; `ENOMEM` after a
@@ -103,8 +102,8 @@ impl Srq {
         const VERB: &str = "modify_srq";
         let uverbs = self.context.uverbs();
         let device = self.context.query_device()?;
-        // The kernel copies what is published. Its consumer only takes entries out meanwhile, so
-        // that the copy fits if the entries fit now.
+        // The kernel copies the published entries. Its consumer only removes entries meanwhile, so
+        // the copy fits if the entries fit now.
         queue.ring();
         if queue.capacity() == 0 {
             let reason = "an earlier change of the size lost the queue: create another one";
@@ -120,15 +119,15 @@ impl Srq {
         .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
         let mut mapping = Mminfo::default();
         let command = RxeModifySrqCmd { mmap_info_addr: (&raw mut mapping).expose_provenance() as u64 };
-        // SAFETY: rxe writes an `Mminfo` at the address that the input has, during the command.
+        // SAFETY: rxe writes an `Mminfo` at the address in the input, during the command.
         let uhw = unsafe { Uhw::none().with_input(command.as_bytes()) };
         cmd::srq::modify_srq(uverbs, self.handle, attr, mask, uhw)
             .map_err(|error| self.context.explain_modify_srq(error, attr, mask))?;
-        // SAFETY: nothing else accesses `mapping`; a read through its address sees what the kernel
-        // wrote.
+        // SAFETY: nothing else accesses `mapping`; a read through its address sees the kernel's
+        // write.
         let mapping = unsafe { (&raw const mapping).read_volatile() };
         let cap = QpCap { max_recv_sge: self.max_sge, ..QpCap::default() };
-        // SAFETY: the kernel has just made this queue, and told where to map it.
+        // SAFETY: the kernel has just made this queue and returned its mapping.
         match unsafe { Queue::map(uverbs, VERB, &mapping, Rq::element(&cap)) } {
             Ok(new) => {
                 *queue = Rq::of_srq(new, self.max_sge);
@@ -136,7 +135,7 @@ impl Srq {
                 Ok(())
             }
             Err(error) => {
-                // The kernel does not read the old queue any more: accept nothing.
+                // The kernel no longer reads the old queue: accept nothing.
                 *queue = Rq::full(self.max_sge);
                 self.max_wr.store(0, Ordering::Relaxed);
                 Err(error)

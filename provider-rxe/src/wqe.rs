@@ -1,4 +1,4 @@
-//! The parts of a work queue entry: blocks that are built by value and stored once each.
+//! The parts of a work queue entry: blocks, built by value and stored once each.
 //!
 //! ```text
 //!   send queue (rxe_send_wqe)                         receive queue (rxe_recv_wqe)
@@ -9,11 +9,11 @@
 //!   208  gather list, or inline data
 //! ```
 //!
-//! A slot holds the bytes of its last use. Every field that any kernel since 5.10 reads before it
-//! writes it is in one of these blocks; of the 120 bytes between `Head` and `Progress`, only those
-//! are written that have a meaning for the opcode. `status` and `state` matter in particular: the
-//! kernel's completer treats a status other than 0 as an error of the work request, and the
-//! requester starts only an entry in the state 0 ("posted").
+//! A slot holds the bytes of its last use. These blocks contain every field that any kernel since
+//! 5.10 reads before writing it. Of the 120 bytes between `Head` and `Progress`, only those used by
+//! the opcode are written. `status` and `state` matter in particular: the kernel's completer treats
+//! a status other than 0 as an error of the work request, and the requester starts only an entry in
+//! the state 0 ("posted").
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/rxe_req.c`, `rxe_comp.c`
@@ -60,8 +60,8 @@ struct UdHead {
     ah_num: u32,
 }
 
-/// The initial values of the fields that the kernel updates in an entry. It sets `ssn` itself if it
-/// needs it.
+/// The initial values of the fields updated by the kernel in an entry. The kernel sets `ssn` itself
+/// if needed.
 #[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
@@ -108,8 +108,8 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Returns whether operations of this kind are plain: neither datagrams nor atomics, nor on
-    /// keys, nor of a kind that this provider does not know.
+    /// Returns whether operations of this kind are plain: not datagrams, atomics, operations on
+    /// keys, or kinds unknown to this provider.
     #[inline(always)]
     pub(crate) const fn is(kind: OpKind) -> bool {
         matches!(
@@ -122,7 +122,7 @@ impl Plain {
         )
     }
 
-    /// Returns the operands of a plain operation; those that it lacks are zero. The caller has
+    /// Returns the operands of a plain operation, with zeros for missing ones. The caller has
     /// checked that the operation is plain.
     #[inline(always)]
     pub(crate) const fn of(op: &SendOp<'_>) -> Self {
@@ -237,8 +237,7 @@ pub(crate) fn put_local_inv(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, in
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV, invalidate_rkey, 0);
 }
 
-/// Stores an entry with a key to invalidate, which is in host order, in the place of immediate
-/// data.
+/// Stores an entry with a key to invalidate, in host order, in place of immediate data.
 fn put_key(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,
@@ -250,7 +249,7 @@ fn put_key(
     slot.put::<OP, _>(RxeSendWrRdma::default());
 }
 
-/// As [`put_plain`], for a large send with its header, which the kernel completes with
+/// As [`put_plain`], for a large send with its header; the kernel completes it with
 /// `IBV_WC_LOC_QP_OP_ERR`.
 pub(crate) fn put_tso(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_TSO, 0, 0, length);
@@ -289,12 +288,12 @@ pub(crate) struct Flush {
 }
 
 /// As [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length from the
-/// state of the transfer, and has no payload to send.
+/// state of the transfer and sends no payload.
 ///
-/// The caller stores an element of no bytes behind the entry. The kernel accepts a read response
-/// for a flush (`check_ack`), copies its payload as far as the length goes (`do_read`), and looks
-/// at the first element before it looks at their number (`copy_data`): a peer would choose what is
-/// written to the memory of the slot's previous request.
+/// The caller stores an empty element after the entry. The kernel accepts a read response for a
+/// flush (`check_ack`) and copies its payload up to the length (`do_read`). It uses the first
+/// element before it checks their number (`copy_data`): otherwise a peer could write to the memory
+/// of the slot's previous request.
 pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush: &Flush, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_FLUSH, 0, flush.remote_addr, length);
     slot.put::<OP, _>(RxeSendWrFlush {
@@ -307,7 +306,7 @@ pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush:
     });
 }
 
-/// As [`put_plain`], for an atomic write. Its bytes stand in the place of the list.
+/// As [`put_plain`], for an atomic write. Its bytes take the place of the list.
 pub(crate) fn put_atomic_write(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,
@@ -346,7 +345,7 @@ pub(crate) fn put_recv(slot: &mut Slot<'_, RxeRecvWqe>, wr: &RecvWr<'_>, length:
     slot.put::<{ offset_of!(RxeRecvWqe, dma) }, _>(dma(length, wr.sge.len() as u32));
 }
 
-/// Returns the state of a message of which no byte was transferred yet.
+/// Returns the state of a message before its first byte is transferred.
 #[inline(always)]
 const fn dma(length: u32, num_sge: u32) -> RxeDmaInfo {
     RxeDmaInfo { length, resid: length, cur_sge: 0, num_sge, sge_offset: 0, reserved: 0 }

@@ -1,4 +1,4 @@
-//! Instructions of a function of this program, counted by callgrind: the program runs itself under
+//! Instructions of a function in this program, counted by callgrind: the program runs itself under
 //! `valgrind`. The counts do not depend on the machine's speed or load.
 
 // Each bench uses a part.
@@ -13,18 +13,18 @@ pub(crate) struct Cost {
     pub(crate) instructions: f64,
     /// Instructions with a locked bus: atomic read-modify-writes.
     pub(crate) atomics: f64,
-    /// Calls that the function and its callees make.
+    /// Calls made by the function and its callees.
     pub(crate) calls: f64,
 }
 
 /// Runs this program again with `--count SYMBOL` and returns the instructions of one call of the
-/// function with that name, all callees included, or the reason why there is no count. That run
-/// makes `calls` calls of the function.
+/// function with that name, all callees included, or the reason why counting failed. That run makes
+/// `calls` calls of the function.
 pub(crate) fn count_instructions(symbol: &str, calls: u32) -> Result<f64, String> {
     count(symbol, calls).map(|cost| cost.instructions)
 }
 
-/// As [`count_instructions`], with what else callgrind counts.
+/// As [`count_instructions`], with callgrind's other counts.
 pub(crate) fn count(symbol: &str, calls: u32) -> Result<Cost, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     count_all_in(Command::new("valgrind"), &program, &["--count", symbol], symbol, calls)
@@ -78,7 +78,7 @@ fn count_all_in(
     }
 }
 
-/// Returns the sums of a profile: instructions, and those with a locked bus.
+/// Returns the sums of a profile: instructions and those with a locked bus.
 fn totals(profile: &str) -> Option<[f64; 2]> {
     let words =
         |name| profile.lines().find_map(|line: &str| line.strip_prefix(name)).map(str::split_whitespace);
@@ -92,7 +92,7 @@ fn totals(profile: &str) -> Option<[f64; 2]> {
 }
 
 /// Returns the number of calls that a function and its callees made. Names are numbers, `(7)`,
-/// which the first mention explains, `(7) main`.
+/// explained at the first mention, `(7) main`.
 fn calls_below(profile: &str, symbol: &str) -> u32 {
     let number = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
     let (mut caller, mut callee) = (String::new(), String::new());

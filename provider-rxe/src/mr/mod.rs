@@ -41,8 +41,7 @@ pub struct Mr {
     /// The region has remote rights, so the responder of any queue pair of the domain may access
     /// it.
     is_exposed: bool,
-    /// The set that contains the region's key while the region is alive, if its pages are paged on
-    /// demand.
+    /// The set of live on-demand paged regions, if this is one.
     paged: Option<Arc<Paged>>,
     stage: Stage,
 }
@@ -54,7 +53,7 @@ enum Stage {
     Forsaken(Keys),
 }
 
-/// The numbers of a region that the kernel no longer has.
+/// The numbers of a region the kernel no longer has.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     handle: u32,
@@ -62,7 +61,7 @@ struct Keys {
     rkey: u32,
 }
 
-/// The clock, and the wait for the kernel's tasks; a test replaces both.
+/// The clock and the wait for the kernel's tasks; a test replaces both.
 trait World {
     fn now(&self) -> Duration;
     fn wait_for_tasks(&self) -> Result<(), Errno>;
@@ -78,8 +77,8 @@ impl Mr {
         Self { context: context.clone(), is_exposed, paged, stage: Stage::Alive(region) }
     }
 
-    /// Changes the region in place, as far as the kernel does: rxe changes the protection domain
-    /// and the rights (later than Linux 6.4, and in 6.12), not the memory.
+    /// Changes the region in place as far as the kernel can: rxe changes the protection domain and
+    /// the rights (later than Linux 6.4, and in 6.12), not the memory.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -93,12 +92,12 @@ impl Mr {
             return Err(ReregError { error, region: RegionState::Unusable });
         };
         // A peer's request that began under the old rights may still be in progress when the region
-        // is destroyed, so the mark stays once it is set.
+        // is destroyed, so the mark stays set.
         self.is_exposed |= access.is_some_and(|access| access.intersects(REMOTE));
         // SAFETY: the caller's promise is the same.
         unsafe { region.rereg(memory, pd, access) }.map_err(|error| {
-            // `rxe_rereg_user_mr` refuses other memory and unknown rights before it changes
-            // anything, but changes the domain before it looks at the rights.
+            // `rxe_rereg_user_mr` rejects other memory and unknown rights before any change, but
+            // changes the domain before it checks the rights.
             let in_part = pd.is_some() && access.is_some();
             let region = if in_part { RegionState::Unusable } else { RegionState::Unchanged };
             ReregError { error, region }
@@ -171,7 +170,7 @@ impl Destroy for Mr {
     }
 }
 
-/// The running kernel, and the start of its clock.
+/// The running kernel and the start of its clock.
 struct Real(Instant);
 
 impl World for Real {
@@ -184,7 +183,7 @@ impl World for Real {
     }
 }
 
-/// The rights that let peers access a region, by its own key or by that of a window.
+/// The rights that let peers access a region, by its own key or by a window's.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)

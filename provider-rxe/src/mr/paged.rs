@@ -1,9 +1,9 @@
-//! The on-demand paged regions of a context: those about which the kernel may be advised.
+//! The on-demand paged regions of a context, the only ones the kernel may be advised about.
 //!
-//! `rxe_ib_advise_mr` takes the memory of whatever region an element names for on-demand paged
-//! memory (seen on 7.2). If it is pinned, the kernel reads pointers behind the end of a smaller
-//! structure, and crashes. Therefore an element reaches the kernel with its key only while this set
-//! contains the key, and a key leaves the set before the region's end is requested.
+//! `rxe_ib_advise_mr` treats every element's region as on-demand paged (seen on 7.2). If the region
+//! is pinned, the kernel reads pointers beyond the end of a smaller structure and crashes.
+//! Therefore an element's key reaches the kernel only while this set contains it. A key leaves the
+//! set before the region's end is requested.
 //!
 //! # References
 //! `ibv_advise_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_odp.c` (`rxe_ib_prefetch_sg_list`),
@@ -26,16 +26,16 @@ impl Paged {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey);
     }
 
-    /// Removes a region, after the kernel has taken all advice that names it.
+    /// Removes a region after the kernel has taken all advice on it.
     pub(super) fn remove(&self, lkey: u32) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
     }
 
-    /// Passes advice on. The kernel gets elements that name no region of this set without a key,
-    /// and returns the errno that it has for them.
+    /// Passes advice on. Elements outside this set reach the kernel without a key, and the kernel
+    /// returns its errno for them.
     ///
     /// # Errors
-    /// `EINVAL` if an element names no on-demand paged region of this context; otherwise as
+    /// `EINVAL` if an element's region is not an on-demand paged one of this context; otherwise as
     /// [`KernelPd::advise_mr`].
     pub(crate) fn advise(
         &self,
@@ -44,8 +44,8 @@ impl Paged {
         flags: AdviseFlags,
         sges: &[Sge],
     ) -> Result<()> {
-        // Held during the call: otherwise a region could end meanwhile, and its key become that of
-        // a pinned one.
+        // Held during the call: otherwise a region could end meanwhile and a pinned one reuse its
+        // key.
         let paged = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let is_paged = |sge: &Sge| paged.contains(&sge.lkey);
         let Some(first) = sges.iter().find(|sge| !is_paged(sge)) else {

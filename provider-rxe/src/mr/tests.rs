@@ -1,4 +1,4 @@
-//! Tests of regions that are destroyed in time, late, or never.
+//! Tests of regions destroyed in time, late or never.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -42,7 +42,7 @@ impl World for Slow {
 const QUICK: Duration = Duration::from_millis(1);
 
 fn region(access: AccessFlags) -> (PaperDevice, Mr) {
-    // SAFETY: there are no queues, and the script gives away no file descriptors.
+    // SAFETY: no queues exist, and the script gives away no file descriptors.
     let device = unsafe { PaperDevice::new() };
     let reply: Vec<u8> = [8_u32, 0x101, 0x102].iter().flat_map(|n| n.to_ne_bytes()).collect();
     device.script.expect([Expect::anything(Reply::outputs([&reply]))]);
@@ -153,7 +153,7 @@ fn a_region_that_the_kernel_no_longer_has_is_not_changed() {
     assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unusable));
 }
 
-/// The key in advice about a region, as the kernel gets it, and the reply.
+/// The key received by the kernel in advice about a region, and the reply.
 fn advised(key: u32, reply: Reply) -> Expect {
     let key: String = key.to_ne_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let sge = format!("002000000000000010000000{key}");
@@ -189,6 +189,6 @@ fn advice_about_pinned_memory_names_its_key_in_the_error_and_not_to_the_kernel()
         errors[0].to_string(),
         "advise_mr on rxe0: the key 0x101 names no on-demand paged region of this context (EINVAL)"
     );
-    // A kernel that takes no advice reports that first.
+    // A kernel without advice reports that first.
     assert_eq!((errors[1].errno, &errors[1].cause), (Errno::OPNOTSUPP, &Cause::Unknown));
 }

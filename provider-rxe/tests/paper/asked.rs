@@ -1,4 +1,4 @@
-//! Queries about a queue pair: its attributes, and the inline data that one can have; its multicast
+//! Queries about a queue pair: its attributes, its maximum of inline data, and its multicast
 //! groups.
 
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::Fixture;
 
-/// `QUERY_QP` of the paper device's queue pair, as an ioctl that carries the write command.
+/// `QUERY_QP` of the paper device's queue pair, as an ioctl carrying the write command.
 const QUERY: &str = "ioctl 0.0: 0x2 u64 0x19, 0x0 in 00000000000000000400000001001000, 0x1 out 128 bytes";
 
 #[test]
@@ -89,7 +89,7 @@ fn of_group(command: u32, reply: Reply) -> Expect {
 fn a_queue_pair_leaves_its_groups_before_it_is_destroyed() {
     let mut fixture = Fixture::of_type(QpType::UD);
     let (attach, detach) = (30, 31);
-    // The kernel would refuse to destroy a member, and counts one that attaches twice once.
+    // The kernel would refuse to destroy a member. Attaching twice counts once.
     fixture.device.script.expect([
         of_group(attach, Reply::ok()),
         of_group(attach, Reply::ok()),

@@ -1,5 +1,5 @@
-//! Tests of the provider against a simulated kernel: every byte that it writes, every rejection,
-//! every wrap of the ring.
+//! Tests of the provider against a simulated kernel: every byte written, every rejection, every
+//! wrap of the ring.
 //!
 //! # Safety
 //! Posting is unsafe because a device reads and writes the memory of work requests. A paper device
@@ -31,10 +31,10 @@ fn device() -> PaperDevice {
     unsafe { PaperDevice::new() }
 }
 
-/// The slots' initial bytes, which remain wherever nothing is written.
+/// The slots' initial bytes, which remain where nothing is written.
 const STALE: u8 = 0xa5;
 
-/// A queue pair in RTS, whose slots hold stale bytes, with its device and completion queue.
+/// A queue pair in RTS with stale slots, its device and its completion queue.
 struct Fixture {
     device: PaperDevice,
     cq: PaperCq,
@@ -67,7 +67,7 @@ impl Fixture {
     }
 }
 
-/// The expected bytes of a slot: stale, except for those that `put` writes.
+/// The expected bytes of a slot: stale, except for those written by `put`.
 struct Expected(Vec<u8>);
 
 impl Expected {
@@ -82,7 +82,7 @@ impl Expected {
     }
 }
 
-/// Returns all memory that the two ends share, to detect any change.
+/// Returns all memory shared by the two ends, to detect any change.
 fn snapshot(queue: &PaperQueue) -> Vec<u8> {
     (0..queue.size()).map(|at| queue.peek::<u8>(at)).collect()
 }

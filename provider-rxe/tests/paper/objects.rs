@@ -1,5 +1,4 @@
-//! Objects: the commands to the kernel, its possible replies, and the clean-up after malformed
-//! replies.
+//! Objects: the commands to the kernel, its possible replies, and clean-up after malformed replies.
 
 use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
 use uverbs_abi::rdma_user_rxe::{RxeCreateAhResp, RxeCreateCqResp, RxeCreateQpResp};
@@ -19,7 +18,7 @@ use super::{Fixture, plain, sge};
 use provider_rxe::Rxe;
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 
-/// Returns the expectation of the command that destroys an unusable object.
+/// Expects the command that destroys an unusable object.
 fn destroyed(object: &str) -> Expect {
     Expect::command(object, Reply::ok())
 }
@@ -263,7 +262,7 @@ fn a_capacity_that_the_kernel_invents_is_refused() {
     }
 }
 
-/// Returns the error of a queue pair that the kernel rejects with `EINVAL`.
+/// Returns the error of a queue pair rejected by the kernel with `EINVAL`.
 fn refused(cap: QpCap, probe: Option<u32>) -> String {
     let device = crate::device();
     let cq = device.create_cq(16);
@@ -312,8 +311,8 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     device.script.expect([Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     ah.destroy().map_err(|(_, error)| error).unwrap();
 
-    // No number: the provider writes the path from the GID table, which this kernel returns with
-    // one command.
+    // No number: the provider writes the path from the GID table, returned by this kernel with one
+    // command.
     let attr = AhAttr {
         grh: Some(GlobalRoute { dgid: Gid([9; 16]), sgid_index: 1, ..GlobalRoute::default() }),
         port_num: 1,
@@ -335,7 +334,7 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     assert_eq!((bytes.len(), bytes[0], bytes[1]), (88, 1, 2));
     assert_eq!(bytes[8..24], [9; 16], "the destination");
 
-    // A source that is not in the table: the kernel's handle is destroyed again.
+    // A source outside the table: the kernel's handle is destroyed again.
     let grh = GlobalRoute { sgid_index: 5, ..attr.grh.unwrap() };
     device.script.expect([created(), table(), Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     let error = device.context.create_ah(&device.pd, &AhAttr { grh: Some(grh), ..attr }).unwrap_err();
@@ -395,7 +394,7 @@ fn the_driver_says_which_devices_are_its_own() {
     assert_eq!((Rxe::DRIVER.min_abi, Rxe::DRIVER.max_abi), (1, 2));
 }
 
-/// A device of the driver with another device's file, so that no open succeeds.
+/// A device of the driver with another device's file, so every open fails.
 fn of_abi(abi_version: u32) -> DeviceInfo {
     let parts = DeviceParts {
         name: "rxe0".into(),
@@ -410,7 +409,7 @@ fn of_abi(abi_version: u32) -> DeviceInfo {
         ibdev_path: "/nonexistent".into(),
         cdev_path: "/dev/null".into(),
     };
-    // SAFETY: the device is refused.
+    // SAFETY: the device is rejected.
     unsafe { DeviceInfo::from_parts(parts) }
 }
 

@@ -1,5 +1,5 @@
-//! The three objects of a queue pair: they are dropped in any order, and `modify` accepts only
-//! queues of its own provider.
+//! The three objects of a queue pair: they may be dropped in any order, and `modify` rejects queues
+//! of another provider.
 
 use verbs_core::channel::{Expect, Reply};
 use verbs_core::provider::{
@@ -23,7 +23,7 @@ fn recv_one(rq: &mut impl RecvQueue) {
     unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[sge(1)] }]) }.unwrap();
 }
 
-/// Destroys a queue pair, which sends this one command.
+/// Destroys a queue pair, expecting one command.
 fn destroy(device: &PaperDevice, qp: impl Destroy) {
     device.script.expect([Expect::command(DESTROY_QP, Reply::ok())]);
     assert!(qp.destroy().is_ok());
@@ -53,7 +53,7 @@ fn queues_may_be_dropped_before_their_queue_pair() {
         let QpParts { qp, mut sq, mut rq } = parts;
         send_one(&mut sq);
         recv_one(&mut rq);
-        // A command that is not expected would panic: dropping a queue sends none.
+        // An unexpected command would panic: dropping a queue sends none.
         if send_first {
             drop(sq);
             recv_one(&mut rq);
@@ -78,8 +78,8 @@ fn queues_outlive_their_queue_pair() {
         let Fixture { device, qp: PaperQp { parts, sq: kernel_sq, rq: kernel_rq, .. }, .. } =
             Fixture::of_type(QpType::RC);
         let QpParts { qp, mut sq, mut rq } = parts;
-        // Put in before, rung for after: the only expected command is the one that destroys.
-        // SAFETY: a paper device accesses no memory of work requests.
+        // Put in before, rung after: only the destroy command is expected. SAFETY: a paper device
+        // accesses no memory of work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &[sge(1)])) }.unwrap();
         if erased {
             let (mut sq, mut rq) = (ErasedSendQueue::new(sq), ErasedRecvQueue::new(rq));
@@ -130,7 +130,7 @@ fn the_queues_and_the_queue_pair_go_to_three_threads() {
     destroy(&device, qp);
 }
 
-/// A queue of another provider, which accepts nothing.
+/// Another provider's queue, which accepts nothing.
 #[derive(Debug)]
 struct Stranger;
 

@@ -97,7 +97,7 @@ fn immediate_data_is_the_number_that_was_sent() {
 #[test]
 fn an_invalidated_key_is_a_number_under_the_flag_that_verbs_have_for_it() {
     let ex = IbUverbsWcEx::from_invalidate_rkey(0x0102_0304);
-    // The kernel's IB_WC_WITH_INVALIDATE, which is the bit of IP_CSUM_OK in verbs.
+    // The kernel's IB_WC_WITH_INVALIDATE, the bit of IP_CSUM_OK in verbs.
     for raw in [4, 4 | 1] {
         let wc = three_ways(IbUverbsWc { ex, wc_flags: raw, ..entry(1) });
         assert_eq!(wc.imm_data, 0x0102_0304);

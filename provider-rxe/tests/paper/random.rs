@@ -1,5 +1,4 @@
-//! Random sequences: every posted request comes out unchanged and in order, and no other byte
-//! changes.
+//! Random sequences: every posted request comes out unchanged and in order; no other byte changes.
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,7 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 enum Step {
     /// Post work requests: their kind, the number of SGEs, the length of each.
     Post(Vec<(u8, usize, u32)>),
-    /// Put in work requests until one is rejected, and roll them back.
+    /// Put in work requests until one is rejected, then roll them back.
     Abort(Vec<(u8, usize, u32)>),
     /// The kernel takes up to this many.
     Take(u32),

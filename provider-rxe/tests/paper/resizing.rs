@@ -1,4 +1,4 @@
-//! Resizing a completion queue: the kernel copies what was not polled into another queue.
+//! Resizing a completion queue: the kernel copies unpolled completions into another queue.
 
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 use uverbs_abi::ib_user_verbs::IbUverbsWc;
@@ -15,7 +15,7 @@ fn entry(wr_id: u64) -> IbUverbsWc {
     IbUverbsWc { wr_id, ..Default::default() }
 }
 
-/// Expects RESIZE_CQ, and replies with a queue of `slots` slots.
+/// Expects RESIZE_CQ and replies with a queue of `slots` slots.
 fn expect_resize(device: &PaperDevice, slots: u32) -> PaperQueue {
     let queue = PaperQueue::new(slots, 64);
     let reply = RxeResizeCqResp { mi: PaperDevice::mminfo(OFFSET, &queue) };

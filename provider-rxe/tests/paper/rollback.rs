@@ -1,4 +1,4 @@
-//! Rollback of a send queue: the kernel's end never sees requests that were queued without a ring.
+//! Rollback of a send queue: the kernel's end never sees requests queued without a ring.
 //!
 //! Each test runs on the provider's own queue and on an [`ErasedSendQueue`].
 
@@ -9,7 +9,7 @@ use verbs_core::types::{PostReason, QpState, QpType, SendFlags, SendOp, SendWr, 
 use super::{Fixture, plain, sge, snapshot};
 use provider_rxe::paper::{PaperQp, PaperQueue};
 
-/// Number of slots of the send queue that can be used at a time.
+/// Number of usable slots in the send queue.
 const ROOM: u64 = 15;
 
 /// Runs a test on a queue pair's send queue in RTS and the kernel's end of it, static and erased.
@@ -38,7 +38,7 @@ fn post(sq: &mut dyn SendQueue, wr_id: u64) {
     unsafe { sq.post_send(&[SendWr { wr_id, ..plain(SendOp::Send, &one) }]) }.unwrap();
 }
 
-/// Returns the `wr_id`s of all work requests that the kernel finds.
+/// Returns the `wr_id`s of all work requests found by the kernel.
 fn taken(kernel: &PaperQueue) -> Vec<u64> {
     core::iter::from_fn(|| kernel.take::<RxeSendWqe>()).map(|(wqe, _)| wqe.wr.wr_id).collect()
 }
@@ -177,7 +177,7 @@ fn lists_inline_data_and_atomics_are_rolled_back_like_others() {
             plain(SendOp::Send, &[]),
         ];
         for wr in &wrs {
-            // SAFETY: a paper device accesses no memory of work requests; that of the inline data
+            // SAFETY: a paper device accesses no memory of work requests; the inline data's memory
             // lives.
             unsafe { sq.post_one(wr) }.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Send work requests: the bytes of each operation, and the rejected ones.
+//! Send work requests: the bytes of each operation, and rejections.
 
 use core::mem::offset_of;
 
@@ -17,7 +17,7 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 const OP: usize = offset_of!(RxeSendWr, wr);
 const LIST: usize = size_of::<RxeSendWqe>();
 
-/// Returns the entry of a work request with the fields that all operations have.
+/// Returns the entry of a work request with the fields common to all operations.
 fn entry(stride: usize, wr: &SendWr<'_>, opcode: u32, imm_data: u32, iova: u64) -> Expected {
     let length: u32 = wr.sge.iter().map(|sge| sge.length).sum();
     Expected::stale(stride)
@@ -123,9 +123,8 @@ fn a_flush_carries_its_range_and_an_atomic_write_its_bytes() {
     let (remote_addr, rkey) = (0x7fff_0000_1238, 0xcafe);
     let (placement, selectivity) = (FlushPlacement::GLOBAL, FlushSelectivity::MR);
     let flush = plain(SendOp::Flush { remote_addr, rkey, length: 77, placement, selectivity }, &[]);
-    // The slots hold the elements of earlier requests, which the kernel must not find behind a
-    // flush.
-    // The kernel sends the length of the state of the transfer.
+    // The slots hold the elements of earlier requests, which the kernel must not find after a
+    // flush. The kernel sends the length of the state of the transfer.
     let expected = entry(512, &flush, 14, 0, remote_addr)
         .put(offset_of!(RxeSendWqe, dma), [77_u32, 77, 0, 0, 0, 0])
         .put(OP, remote_addr)
@@ -282,7 +281,7 @@ fn slots_may_be_larger_than_their_elements() {
     }
 }
 
-/// Posts a request that must be rejected, and checks that no byte changed.
+/// Posts a request that must be rejected and checks that no byte changed.
 fn refused(fixture: &mut Fixture, wr: SendWr<'_>) -> PostReason {
     let before = snapshot(&fixture.qp.sq);
     let error = fixture.send(&[wr]).unwrap_err();
@@ -412,7 +411,7 @@ fn a_full_queue_is_refused_until_the_kernel_takes_one_wherever_it_starts() {
     for start in 0..16 {
         let mut fixture = Fixture::of_type(QpType::RC);
         let one = [sge(1)];
-        // Move the index there as a queue does, by posting and draining.
+        // Move the index there by posting and draining.
         for _ in 0..start {
             posted(&mut fixture, &plain(SendOp::Send, &one));
         }
@@ -479,7 +478,7 @@ fn nothing_is_seen_before_the_queue_is_rung() {
 
 #[test]
 fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
-    // The queue ends before the region does. The bytes behind it must not change.
+    // The queue ends before the region. The bytes after it must not change.
     let attr = PaperDevice::rc();
     let paper = PaperQueue::new(64, 512);
     paper.poke(4, 15_u32);

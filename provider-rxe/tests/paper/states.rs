@@ -1,4 +1,5 @@
-//! Requests that a queue pair accepts in each state, and the effect of RESET and ERR on its queues.
+//! The requests accepted in each state of a queue pair, and the effect of RESET and ERR on its
+//! queues.
 
 use uverbs_abi::rdma_user_rxe::{RxeRecvWqe, RxeSendWqe};
 use verbs_core::channel::{Expect, Reply};
@@ -69,8 +70,8 @@ fn after_a_reset_both_ends_agree_again() {
             fixture.send(&[SendWr { wr_id: n, ..plain(SendOp::Send, &one) }]).unwrap();
             fixture.recv(&[RecvWr { wr_id: n, sge: &one }]).unwrap();
         }
-        // Put in but not published: dropped with the rest.
-        // SAFETY: a paper device accesses no memory of work requests.
+        // Put in but not published: dropped with the rest. SAFETY: a paper device accesses no
+        // memory of work requests.
         let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &one)) };
         if cycle % 2 == 0 {
             fixture.device.move_to(&mut fixture.qp, QpState::ERR);
