@@ -38,7 +38,7 @@ fn accept(context: &Context, listener: TcpListener, cq: &CqHandle, poller: Sende
     Ok(())
 }
 
-/// Returns the number of bytes that all clients sent.
+/// Returns the number of bytes sent by all clients.
 fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
     let (mut halves, mut bytes) = (HashMap::<u32, RecvHalf>::new(), 0);
     for _ in 0..CLIENTS * MESSAGES {

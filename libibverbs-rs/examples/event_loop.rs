@@ -1,4 +1,5 @@
-//! An echo server in one thread around epoll(7): it waits for connections, completions and events.
+//! An echo server in one thread around epoll(7), which waits for connections, completions and
+//! events.
 //!
 //! A client, a thread of the same program, sends three words.
 

@@ -1,6 +1,6 @@
-//! A key-value store over RDMA: clients read and write the table, and the server executes nothing.
+//! A key-value store over RDMA: clients read and write the table; the server executes nothing.
 //!
-//! The program is the server, and starts itself again as a client with a device of its own.
+//! The program is the server and starts itself again as a client with its own device.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ impl Client {
         Ok(Self { qp, cq, table, slot, _stream: stream })
     }
 
-    /// Executes an operation on the buffer, and returns the buffer.
+    /// Executes an operation on the buffer and returns the buffer.
     fn run(&mut self, op: SendOp<'_>, buf: Buf) -> Result<&mut Buf> {
         self.qp.post_send_buf(op, SendFlags::empty(), buf, ..)?;
         let completed = self.cq.poll_within(std::time::Duration::from_secs(5))?;

@@ -4,9 +4,8 @@
 //! `cargo run --example post_recv [-- --static]` prints the number of calls of each.
 //!
 //! # Safety
-//! The posted buffer outlives the queues, which no peer sends to. The measured functions are
-//! exported under their own names, by which callgrind finds them; no other function has these
-//! names.
+//! The posted buffer outlives the queues, and no peer sends to them. The measured functions are
+//! exported under their own names for callgrind; no other function has these names.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -44,13 +44,13 @@ fn run() -> Result<()> {
     }
 }
 
-/// Runs the same code for a device whose provider is hidden, and for one whose provider is named.
+/// Runs the same code with the provider hidden or named.
 fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let pd = context.alloc_pd()?;
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
     let port = context.port(PORT)?;
     let ((left, to_left), (right, to_right)) = (create(&pd, &cqs[0], &port)?, create(&pd, &cqs[1], &port)?);
-    // All rights that the device has: `RemoteAccess::all()` includes some that most devices refuse.
+    // All rights of the device: `RemoteAccess::all()` includes some that most devices refuse.
     let access = context.remote_access()?;
     let attr = ConnectAttr { access, ..ConnectAttr::default() };
     let mut left = left.connect(&port, &to_right, &attr)?;
@@ -116,14 +116,14 @@ fn one_sided<P: Provider>(
     Ok(())
 }
 
-/// Creates a queue pair, and returns it with the endpoint for its peer.
+/// Creates a queue pair and returns it with the endpoint for its peer.
 fn create<P: Provider>(pd: &Pd<P>, cq: &Cq<P>, port: &Port) -> Result<(Qp<Reset, P>, Endpoint)> {
     let qp = pd.create_qp(&QpInit::new(QpType::RC, cq))?;
     let endpoint = qp.endpoint(port);
     Ok((qp, endpoint))
 }
 
-/// Polls until the one outstanding request has ended, and returns its buffer.
+/// Polls until the one outstanding request has ended and returns its buffer.
 fn wait<P: Provider>(cq: &mut Cq<P>, opcode: WcOpcode) -> Result<Buf> {
     let completed = cq.poll_within(PATIENCE)?.ok()?;
     if completed.opcode != opcode {

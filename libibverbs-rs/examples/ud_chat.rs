@@ -1,7 +1,7 @@
 //! A chat over datagrams (UD): prints its endpoint, sends its input lines, prints what arrives.
 //!
-//! Start `ud_chat`, then `ud_chat 'ENDPOINT'` with the text that the first one printed. The first
-//! one sends to the peer that wrote last.
+//! Start `ud_chat`, then `ud_chat 'ENDPOINT'` with the text printed by the first. The first one
+//! sends to the peer that wrote last.
 
 use std::error::Error;
 use std::io::stdin;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     for _ in 0..8 {
         recv.post_recv_buf(pd.alloc_buf(Grh::LEN + 1024)?, ..)?;
     }
-    // A datagram that finds no receive is lost, so that no peer knows the endpoint before.
+    // Printed after posting receives, because a datagram without a receive is lost.
     println!("{own}");
     let (peers, newest) = channel();
     if let Some(peer) = std::env::args().nth(1) {

@@ -1,4 +1,4 @@
-//! Sends a mapped file to two peers, and receives it into vectors: the program copies no byte.
+//! Sends a mapped file to two peers and receives it into vectors without copying a byte.
 //!
 //! `zero_copy FILE`; without a name it sends its own program file.
 //!

@@ -1,4 +1,4 @@
-//! The examples run, on soft devices, and do what they say.
+//! The examples run as documented on soft devices.
 //!
 //! `cargo test` builds them; `cargo test --test examples` alone does not.
 #![cfg(feature = "soft")]
@@ -10,10 +10,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The time after which an example counts as hanging.
+/// The timeout of an example.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An example that runs, and the lines that it prints.
+/// A running example and its output lines.
 struct Example {
     child: Child,
     lines: Receiver<String>,
@@ -46,7 +46,7 @@ impl Example {
         writeln!(stdin, "{text}").expect("it reads");
     }
 
-    /// Closes its input, and returns the lines that it still prints until it ends, with success.
+    /// Closes the example's input, checks for success and returns its remaining output lines.
     fn end(mut self) -> Vec<String> {
         drop(self.child.stdin.take());
         let mut rest = Vec::new();
@@ -101,7 +101,7 @@ fn every_example_is_run_by_a_test() {
     }
 }
 
-/// On the first device of the machine, a soft one unless there is another: the examples run on any.
+/// On the machine's first device, of any kind, or a soft one if there is none.
 #[cfg(feature = "rxe")]
 #[test]
 fn two_connections_on_one_device_verify_messages_and_one_sided_operations() {
@@ -139,7 +139,7 @@ fn a_mapped_file_arrives_at_both_peers() {
 
 #[test]
 fn the_event_loop_echoes_until_its_client_leaves() {
-    // Before it, the loop prints asynchronous events, such as a message that is early (COMM_EST).
+    // Before it, the loop prints asynchronous events, such as an early message (COMM_EST).
     let lines = Example::start("event_loop", &[]).end();
     assert_eq!(lines.last().map(String::as_str), Some("the client said bye"), "{lines:?}");
 }
@@ -157,7 +157,7 @@ fn two_programs_chat_over_datagrams() {
     second.line();
     second.say("hello");
     assert_eq!(first.line(), "> hello");
-    // The first answers the sender of the datagram that it received.
+    // The first program replies to the sender of the received datagram.
     first.say("hi");
     assert_eq!(second.line(), "> hi");
     assert_eq!((first.end(), second.end()), (vec![], vec![]));

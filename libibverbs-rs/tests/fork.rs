@@ -1,6 +1,6 @@
 //! Pages of scopes and forks.
 //!
-//! A process has one state of the protection from forks, so that no other test shares this process.
+//! Fork protection is a state of the whole process, so no other test shares this one.
 
 mod common;
 
@@ -15,12 +15,12 @@ both! {
 
 const PAGE: usize = 4096;
 
-/// The queue pairs of a scope in which nothing is posted.
+/// The queue pairs of a scope without requests.
 fn no_queue_pairs<P: Provider>() -> Vec<Qp<Rts, P>> {
     Vec::new()
 }
 
-/// Returns whether a child gets the page of an address; `dc` stands for "do not copy on fork".
+/// Returns whether a child receives the page of an address; `dc` stands for "do not copy on fork".
 fn is_copied(addr: *const u8) -> bool {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;

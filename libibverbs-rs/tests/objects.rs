@@ -1,4 +1,4 @@
-//! The lifetimes of objects: every order of dropping and forgetting, closing while in use, and a
+//! The lifetimes of objects: every order of dropping and leaking, closing while in use, and a
 //! kernel that refuses to destroy.
 
 mod common;
@@ -60,7 +60,7 @@ impl<P: Provider> All<P> {
         }
     }
 
-    /// Takes a handle out, to drop or to forget it.
+    /// Takes a handle out, to be dropped or leaked.
     fn take(&mut self, field: usize) -> Box<dyn std::any::Any> {
         match field {
             0 => Box::new(self.context.take()),
@@ -192,7 +192,7 @@ fn what_the_kernel_refuses_to_destroy_comes_back_and_can_be_closed_later<P: Prov
     world: &World,
     context: Context<P>,
 ) {
-    /// Closes with the kernel against it, then with it.
+    /// Closes while the kernel refuses, then again.
     macro_rules! twice {
         ($kind:ident, $handle:expr, $close:ident) => {{
             world.refuse(Kind::$kind, Errno::BUSY);
@@ -304,7 +304,7 @@ fn handles_become_static_one_by_one_and_are_the_same_objects() {
     let qp: Qp<Reset, Paper> = all.qp.take().unwrap().downcast().unwrap();
     assert_eq!(world.census(), before);
 
-    // They work together with each other, and with what was made before.
+    // They work with each other and with older objects.
     let second = pd.create_qp(&init(&cq)).unwrap();
     let named_cq = named.create_cq(&CqInit::new(4)).unwrap();
     let third = pd.create_qp(&QpInit { recv_cq: cq.handle(), ..init(&named_cq) }).unwrap();

@@ -1,5 +1,5 @@
-//! Scopes whose requests the device does not end: the process aborts, before memory that the device
-//! may still write gets a new use.
+//! Scopes with requests the device does not end: the process aborts before memory still written by
+//! the device is reused.
 //!
 //! Each test runs itself once more, as a child that aborts.
 
@@ -24,11 +24,11 @@ both! {
     one_queue_pair_of_several_aborts_the_process
 }
 
-/// Makes the test of the child end its scope.
+/// Set in the child to make its test end the scope.
 const IN_CHILD: &str = "VERBS_SCOPE_IN_CHILD";
 
-/// Runs the end of a scope in a child, and returns what the child wrote: the hook of
-/// [`verbs::on_leak`] writes errors, and the child writes when it survives the scope.
+/// Runs the end of a scope in a child and returns the child's output: errors from the hook of
+/// [`verbs::on_leak`], and a line if the child survives the scope.
 fn aborted<P: Provider>(test: &str, scope: impl FnOnce()) -> String {
     if std::env::var_os(IN_CHILD).is_some() {
         verbs::on_leak(|error| eprintln!("the hook got {} {}", error.verb, error.errno));
@@ -86,7 +86,7 @@ fn a_reset_that_does_not_end_requests_aborts_the_process<P: Provider>(world: &Wo
     let written = aborted::<P>("a_reset_that_does_not_end_requests_aborts_the_process", || {
         let (pd, _cq, qp) = parts(&context);
         world.refuse(Kind::Qp, Errno::BUSY);
-        // It would succeed, and the device would go on writing.
+        // Reset would succeed, but the device would keep writing.
         world.state().forgets_late = true;
         end_in_flight(&pd, qp);
     });
@@ -123,7 +123,7 @@ fn a_queue_pair_with_flow_rules_that_is_not_reset_aborts_the_process<P: Provider
 ) {
     let written = aborted::<P>("a_queue_pair_with_flow_rules_that_is_not_reset_aborts_the_process", || {
         let (pd, _cq, qp) = parts(&context);
-        // The kernel would destroy the queue pair after its rule.
+        // The kernel would destroy the queue pair only after its rule.
         let _flow = context.create_flow(&qp, FlowAttr::new(1)).unwrap();
         world.state().refuse_move = Some((QpState::RESET, Errno::IO));
         end_in_flight(&pd, qp);
@@ -138,7 +138,7 @@ fn one_queue_pair_of_several_aborts_the_process<P: Provider>(world: &World, cont
         world.refuse(Kind::Qp, Errno::BUSY);
         world.state().refuse_move = Some((QpState::RESET, Errno::IO));
         let mut inbox = [0; 8];
-        // The first has no request, and is returned; the second has one.
+        // The first has no request and is returned; the second has one.
         pd.scope((one, vec![other]), |scope, (_, mut rest)| {
             rest[0].post_recv_buf(scope.register(&mut inbox).unwrap(), ..).unwrap();
         });

@@ -1,4 +1,4 @@
-//! Batches: the device sees all requests of one, or none.
+//! Batches: the device sees all requests of a batch or none.
 
 use crate::common::World;
 use crate::common::setup::{Setup, bytes, setup};
@@ -19,7 +19,7 @@ both! {
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// Puts in an unsignalled byte, a signalled one, and one inline.
+/// Adds sends of an unsignalled byte, a signalled byte and an inline byte.
 fn fill<P: Provider>(batch: &mut SendBatch<'_, P>, bufs: [verbs::Buf; 2]) {
     let [first, second] = bufs;
     batch.post_unsignaled(Send, NONE, first, ..).unwrap();
@@ -32,7 +32,7 @@ fn bufs<P: Provider>(s: &Setup<P>) -> [verbs::Buf; 2] {
     [s.buf(&[1]), s.buf(&[2])]
 }
 
-/// The number of requests that the device sees, and of doorbells.
+/// The number of requests seen by the device, and of doorbells.
 fn seen(world: &World) -> (usize, usize) {
     let state = world.state();
     (state.requests.len(), state.rings)

@@ -1,4 +1,4 @@
-//! The device list: who drives what, what is left out and why, and what `find` says.
+//! The device list: drivers, skipped devices with reasons, and the errors of `find`.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ fn any(_: &DeviceInfo) -> bool {
     true
 }
 
-/// The driver id of a device, as the kernel tells it.
+/// A device with a driver id, as reported by the kernel.
 fn with_id(name: &str, id: u32) -> DeviceInfo {
     let driver_id = Some(uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId(id));
     info_with(name, |parts| parts.driver_id = driver_id)
@@ -119,7 +119,7 @@ fn no_device_at_all_is_no_error_until_one_is_wanted() {
     );
     let error = list.find("rxe0").unwrap_err();
     assert_eq!(error.to_string(), format!("open_device: there is no RDMA device rxe0{hint} (ENODEV)"));
-    // A program that returns the error from `main` prints this.
+    // Printed by a program that returns the error from `main`.
     assert_eq!(format!("{error:?}"), error.to_string());
 }
 

@@ -1,5 +1,5 @@
-//! Thread domains, parent domains, device memory, DMA handles and XRC domains: what keeps them, and
-//! in which order they go.
+//! Thread domains, parent domains, device memory, DMA handles and XRC domains: their users and the
+//! order of their destruction.
 
 use crate::common::{Kind, World, cause};
 use verbs::{
@@ -141,7 +141,7 @@ fn an_xrc_domain_stays_while_its_queues_use_it<P: Provider>(world: &World, conte
     assert_eq!(error.errno, Errno::OPNOTSUPP);
     let refused = xrcd.close().unwrap_err();
     assert!(matches!(refused.error.cause, Cause::InUse { .. }), "{refused}");
-    // Its handle, the domain's, and those of all parents, before their objects.
+    // The handles of the queue, the domain and all parents, before their objects.
     drop((refused, cq, context));
     let closed: Result<(), HandleError<Pd<P>>> = pd.close();
     assert_eq!(cause(closed), Cause::InUse { by: "shared receive queues" });
@@ -170,7 +170,7 @@ fn what_the_kernel_refuses_to_destroy_keeps_its_context<P: Provider>(world: &Wor
     refused.handle.close().unwrap();
     dmah.handle.close().unwrap();
     td.handle.close().unwrap();
-    // Dropped while the kernel refuses: it is leaked, and its context with it.
+    // Dropped while the kernel refuses: it is leaked with its context.
     drop((domain, context));
     assert_eq!(world.census(), [Kind::Xrcd]);
     assert_eq!(world.state().contexts, 1);

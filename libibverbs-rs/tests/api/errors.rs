@@ -1,5 +1,5 @@
-//! The `?` operator from every error of this library into `Error`, `io::Error` and
-//! `Box<dyn Error>`, and the text that a program prints.
+//! The `?` operator from every error of this library into `Error`, `io::Error` and `Box<dyn
+//! Error>`, and the printed text.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use verbs::{
 
 type Boxed = Box<dyn std::error::Error>;
 
-/// Runs the same expression with `?` in functions that return each kind of error, and returns the
-/// texts of all.
+/// Runs the same expression with `?` in functions returning each kind of error, and returns all
+/// texts.
 macro_rules! question_mark {
     ($failing:expr) => {{
         let plain = || -> Result<(), Error> {

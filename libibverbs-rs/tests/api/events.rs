@@ -1,4 +1,4 @@
-//! Events name objects by ids that go stale, and are waited for or not.
+//! Events: stale ids, and calls that wait or do not wait.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ both! {
     waiting_ends_with_its_time_or_with_an_event
 }
 
-/// A channel, and a queue that uses it.
+/// A channel and a queue that uses it.
 fn channel_and_cq<P: Provider>(context: &Context<P>) -> (CompChannel, Cq<P>) {
     let channel = context.create_comp_channel().unwrap();
     let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap();
     (channel, cq)
 }
 
-/// The queue of the next event, which is there.
+/// The queue of the next event, which must be pending.
 fn next(channel: &CompChannel) -> CqId {
     channel.next_event().unwrap().expect("an event").cq
 }
@@ -130,7 +130,7 @@ fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: 
     let stale = world.user_handle(Kind::Cq);
     drop(cq);
     world.raise_async(stale, 0);
-    // A queue pair's number is none of a completion queue's.
+    // A queue pair's number never names a completion queue.
     world.raise_async(stale, 1);
     world.raise_async(1, 10);
     assert_eq!(events.next_event().unwrap().unwrap().element, Element::Port(1));
@@ -147,7 +147,7 @@ fn every_stream_takes_from_the_same_events<P: Provider>(world: &World, context: 
     assert!(!is_readable(&one) && !is_readable(&other));
 }
 
-/// The error of a stream of events for a record that is none.
+/// Checks the error of an event stream for an invalid record.
 fn assert_no_record(error: &Error, verb: &str) {
     assert_eq!((error.verb, error.errno), (verb, Errno::IO));
     assert_eq!(error.cause, Cause::BadReply { what: "an event of the wrong length" });
@@ -157,7 +157,7 @@ fn a_record_of_the_wrong_length_is_an_error<P: Provider>(world: &World, context:
     let (channel, cq) = channel_and_cq(&context);
     let own = world.user_handle(Kind::Cq);
     for len in 1..8 {
-        // The first bytes of a record that would name the queue if the rest were there.
+        // A truncated record that would name the queue if it were complete.
         world.raise_bytes(&channel, &own.to_ne_bytes()[..len]);
         assert_no_record(&channel.next_event().unwrap_err(), "get_cq_event");
     }
@@ -199,7 +199,7 @@ fn waiting_ends_with_its_time_or_with_an_event<P: Provider>(world: &World, conte
     assert!(start.elapsed() >= short, "{:?}", start.elapsed());
     let stale = world.user_handle(Kind::Cq) + 1;
     for timeout in [Some(Duration::ZERO), Some(crate::common::PATIENCE), Some(Duration::MAX), None] {
-        // The event of a queue that is gone ends no wait.
+        // The event of a destroyed queue ends no wait.
         world.raise(&channel, stale);
         world.raise(&channel, world.user_handle(Kind::Cq));
         assert_eq!(channel.wait(timeout).unwrap().unwrap().cq, cq.id());

@@ -1,4 +1,4 @@
-//! Handles that several owners have: names of completion queues, and halves of queue pairs.
+//! Handles with several owners: names of completion queues and halves of queue pairs.
 
 use std::thread;
 use std::time::Instant;
@@ -71,7 +71,7 @@ fn no_queue_pair_is_created_on_a_queue_that_was_closed_or_dropped<P: Provider>(
             assert_eq!(error.errno, Errno::INVAL);
         }
     }
-    // What was refused holds nothing.
+    // The rejected queue pair holds nothing.
     alive.close().unwrap();
     drop((user, pd, context));
     world.assert_empty();
@@ -88,7 +88,7 @@ fn closing_a_queue_in_use_can_be_tried_again<P: Provider>(world: &World, context
     world.refuse(Kind::Cq, Errno::BUSY);
     let cq = cq.close().unwrap_err().handle;
     world.allow(Kind::Cq);
-    // The kernel has kept it, so it can be used.
+    // The kernel has kept it, so it is still usable.
     drop(ready(&pd, &cq));
     cq.close().unwrap();
     drop((pd, context));
@@ -148,7 +148,7 @@ fn halves_return_their_memory_through_the_completion_queue<P: Provider>(world: &
     });
     world.complete(qp_num, false, &[1]);
     world.complete(qp_num, true, &[3]);
-    // Polled after both halves are gone, the memory is too.
+    // Polling after both halves are gone still returns the memory.
     let sent = cq.poll_one().unwrap().into_buf().unwrap();
     assert_eq!(sent[..], [1]);
     drop((send, recv));

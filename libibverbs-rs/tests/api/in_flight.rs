@@ -1,4 +1,4 @@
-//! Memory in flight: which completion returns it, how often, and the effect of unsignalled
+//! Memory in flight: the completion that returns it, how often, and the effect of unsignalled
 //! requests.
 
 use std::collections::HashSet;
@@ -204,7 +204,7 @@ fn returned_memory_that_is_dropped_half_way_is_released<P: Provider>(world: &Wor
     assert_eq!(regions(), 2);
     drop(returned);
     assert_eq!(regions(), 0);
-    // As many slots as before.
+    // The number of slots is unchanged.
     for byte in 0..4 {
         s.send_byte(byte, byte == 3);
     }

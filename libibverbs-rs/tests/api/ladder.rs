@@ -1,4 +1,4 @@
-//! The states of a queue pair: what each step sends, and what a refusal gives back.
+//! The states of a queue pair: the commands of each step, and the handle returned by a failed one.
 
 use crate::common::World;
 use verbs::state::{Reset, Rts, Sqd};
@@ -108,7 +108,7 @@ fn every_way_to_reset_draws_a_new_number_and_a_refused_one_keeps_the_old<P: Prov
     for _ in 0..8 {
         let before = qp.psn();
         let mut init = qp.to_init(&InitAttr::default()).unwrap();
-        // Without STATE the state of the attributes says nothing.
+        // Without STATE the state in the attributes is ignored.
         init.modify(&QpAttr::default(), QpAttrMask::PKEY_INDEX).unwrap();
         // RESET takes no attributes.
         let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
@@ -120,7 +120,7 @@ fn every_way_to_reset_draws_a_new_number_and_a_refused_one_keeps_the_old<P: Prov
         kept += u32::from(modified == before) + u32::from(qp.psn() == modified);
         assert!(qp.psn() < 1 << 24 && modified < 1 << 24);
     }
-    // One of 16 draws of 24 bits is the one before with a chance of 1 in a million.
+    // One of 16 draws of 24 bits repeats the previous one with a chance of 1 in a million.
     assert!(kept <= 1, "{kept} of 16 resets kept the number");
 }
 

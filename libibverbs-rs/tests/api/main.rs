@@ -1,8 +1,8 @@
-//! The API on a device on paper ([`common`]), and on soft devices: a module for each subject, in
-//! one program, because linking one for each costs more than all tests take.
+//! The API on a paper device ([`common`]) and on soft devices, with a module for each subject. They
+//! form one program, because linking several takes longer than all tests.
 //!
-//! Tests that change their process (`fork`), that count in it (`objects`), that end it
-//! (`scope_abort`), or that start the examples (`examples`) are programs of their own.
+//! Tests that change their process (`fork`), count in it (`objects`), end it (`scope_abort`) or
+//! start the examples (`examples`) are separate programs.
 
 #[macro_use]
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Buffers, pieces of them, and what peers may reach.
+//! Buffers, their pieces, and the access of peers.
 
 use crate::common::{Kind, World};
 use verbs::{Cause, Context, Errno, HandleError, Provider, RemoteAccess, RemoteMr};
@@ -72,7 +72,7 @@ fn a_buffer_is_seen_as_numbers_where_it_is_aligned<P: Provider>(_: &World, conte
     assert_eq!(buf.as_slice_of::<u64>(), [0x42, u64::MAX], "three bytes are left over");
     assert!(buf.as_slice_of::<f64>()[1].is_nan());
     assert_eq!(buf.as_slice_of::<u8>(), &buf[..]);
-    // 4 is a multiple of the alignment of `u32`, not of that of `u64`.
+    // 4 is a multiple of the alignment of `u32`, not of `u64`.
     let mut tail = buf.split_off(4);
     tail.as_mut_slice_of::<u32>()[0] = 7;
     assert_eq!(tail.as_slice_of::<u32>(), [7, u32::MAX, u32::MAX]);

@@ -1,8 +1,8 @@
-//! The options of queues and the raw requests of ConnectX, by the handles of this crate, on a
-//! device whose kernel is a script.
+//! ConnectX queue options and raw requests through this crate's handles, on a device whose kernel
+//! is a script.
 //!
 //! # Safety
-//! There is one thread, and it is the device. No request names memory that anything accesses.
+//! There is one thread, and it is the device. No memory named by a request is accessed.
 #![cfg(feature = "mlx5")]
 #![allow(unsafe_code)]
 
@@ -19,7 +19,8 @@ use verbs_core::channel::{Expect, Reply, Scripted};
 /// `MLX5_QP_FLAG_SCATTER_CQE` and `MLX5_QP_FLAG_ALLOW_SCATTER_CQE`.
 const SCATTER: u32 = 1 << 1 | 1 << 8;
 
-/// A queue pair on its completion queue. It is not dropped: the script has no end of objects.
+/// A queue pair on its completion queue. It is not dropped, because the script has no destroy
+/// commands.
 struct Bed {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,
@@ -67,7 +68,7 @@ impl Bed {
         unsafe { sq.buf.cast::<[u8; 16]>().add(unit).read_volatile() }
     }
 
-    /// Returns the number of blocks that the device was told of.
+    /// Returns the number of blocks announced to the device.
     fn rung(&self) -> u32 {
         // SAFETY: the second record of a live queue pair is that of its sends.
         u32::from_be(unsafe { self.qp.direct().records.add(1).read_volatile() })
@@ -207,7 +208,7 @@ fn the_driver_learns_whether_data_may_come_with_completions() {
     }
 }
 
-/// Returns the flags about data in completions, if a command creates a queue pair.
+/// Returns the flags for data in completions, if a command creates a queue pair.
 fn flags_of(command: &str) -> Option<u32> {
     let input = command.split_once("0x1000 in ")?.1;
     let at = offset_of!(Mlx5IbCreateQp, flags);

@@ -1,4 +1,4 @@
-//! A provider that panics: what the device may still use stays where it is.
+//! A provider that panics: memory the device may still use stays in place.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,15 +30,15 @@ fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
     qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
 
-/// Runs what must panic.
+/// Runs a closure that must panic.
 #[track_caller]
 fn panics(what: impl FnOnce()) {
     let ended = catch_unwind(AssertUnwindSafe(what));
     assert!(ended.is_err(), "the provider was to panic");
 }
 
-/// Posts a receive, lets `end` end the queue pair by a panic, and checks that the device can still
-/// write into the buffer.
+/// Posts a receive, lets `end` end the queue pair by a panic, and checks whether the device can
+/// still write the buffer.
 fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&CqInit::new(8)).unwrap();
@@ -49,7 +49,7 @@ fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: imp
     panics(|| end(qp));
     world.state().panic_on_destroy = None;
     drop((cq, pd, context));
-    // The device goes on as if nothing had happened, and finds the memory registered and mapped.
+    // The device continues undisturbed and finds the memory registered and mapped.
     world.complete(qp_num, true, &[7; 4096]);
     assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Cq, Kind::Qp]);
     assert_eq!(world.state().broken, Vec::<String>::new());
@@ -69,7 +69,7 @@ fn a_closed_queue_pair_whose_destruction_panics_keeps_what_is_in_flight<P: Provi
     writes_arrive_after(world, context, |qp| drop(qp.dismantle()));
 }
 
-/// Which part of the address space is mapped at an address, if any.
+/// Returns the mapping at an address, if any.
 fn is_mapped(addr: u64) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().any(|line| {
@@ -134,14 +134,14 @@ fn a_post_that_panics_leaves_its_buffer_in_flight<P: Provider>(world: &World, co
         panics(|| drop(qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)));
     }
     world.state().panic_on_post = None;
-    // The request in the device's queue completes and returns its buffer. The library cannot
-    // know whether the device has the other request, so that buffer stays.
+    // The request in the device's queue completes and returns its buffer. The library cannot know
+    // whether the device has the other request, so its buffer stays.
     world.complete(qp_num, false, &[2]);
     let back = cq.poll_one().unwrap().into_buf().unwrap();
     assert_eq!(back[..], [2]);
     let left = qp.dismantle().unwrap().into_iter().filter_map(Memory::into_buf).collect::<Vec<Buf>>();
     assert_eq!(left.iter().map(|buf| buf[0]).collect::<Vec<_>>(), [1]);
-    // The queue's other slots were not lost.
+    // The queue's other slots are still usable.
     let mut qp = ready(&pd, &cq);
     world.state().refuse_post = Some((0, PostReason::Doorbell(Errno::IO)));
     let refused = qp.post_recv_buf(pd.alloc_buf(1).unwrap(), ..).unwrap_err();

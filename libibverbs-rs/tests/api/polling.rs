@@ -1,4 +1,4 @@
-//! Polling: values and lent completions, and what the device gets back when.
+//! Polling: values and lent completions, and the return of slots to the device.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn complete<P: Provider>(world: &World, qp: &mut Qp<verbs::state::Rts, P>, numbe
     }
 }
 
-/// Polls until there is nothing, lent.
+/// Polls by lending until the queue is empty.
 fn numbers<P: Provider>(cq: &mut Cq<P>) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut completions = cq.poll();

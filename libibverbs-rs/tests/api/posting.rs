@@ -215,7 +215,7 @@ fn several_buffers_go_as_one_message_and_come_back_in_order<P: Provider>(world: 
     let bufs = s.next().2.unwrap().into_bufs();
     assert_eq!((&bufs[0][..], &bufs[1][..]), (&b"01234567890"[..], &b"aba"[..]));
 
-    // None at all is a message, too.
+    // An empty list is a message, too.
     s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), Vec::<Buf>::new()).unwrap();
     world.complete(s.qp.qp_num(), false, b"");
     assert!(s.next().2.unwrap().into_buf().is_none());
@@ -358,7 +358,7 @@ fn a_reset_that_does_not_end_requests_keeps_what_is_in_flight_until_the_queue_pa
     world.state().forgets_late = true;
     let mut s = setup(&context);
     for round in 0..3 {
-        // As much as the tables hold, each time.
+        // Fills the tables each time.
         for n in 0..4 {
             let buf = s.buf(&[round * 4 + n]);
             s.qp.post_recv_buf(buf, ..).unwrap();
@@ -386,7 +386,7 @@ fn a_queue_pair_that_is_forgotten_or_refused_keeps_its_buffers_registered<P: Pro
     std::mem::forget(s.qp);
     world.refuse(Kind::Qp, Errno::PERM);
     drop((other, s.cq, s.pd, context));
-    // The device finds the memory where it was told to.
+    // The device finds the memory at the posted address.
     world.complete(forgotten, true, b"late");
     world.complete(refused, false, b"sent");
     assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Mr, Kind::Cq, Kind::Qp, Kind::Qp]);
@@ -445,7 +445,7 @@ fn after_a_reset_with_full_tables_the_queue_pair_takes_as_much_again<P: Provider
         }
         let full = qp.post_recv_buf(pd.alloc_buf(1).unwrap(), ..).unwrap_err();
         assert_eq!(full.reason, PostBufReason::Post(PostReason::QueueFull));
-        // One of each completes, and is not polled before the queue pair is reset.
+        // One of each completes but is not polled before the queue pair is reset.
         world.complete(qp.qp_num(), false, &[0]);
         world.complete(qp.qp_num(), true, &[1]);
         let mut reset = qp.to_reset().unwrap();

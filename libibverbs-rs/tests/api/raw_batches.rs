@@ -1,8 +1,8 @@
-//! Raw batches: posted with one doorbell, or not at all.
+//! Raw batches: posted with one doorbell or not at all.
 //!
 //! # Safety
 //! The paper device accesses the memory of a request when a test completes it. No test here
-//! completes one that names memory.
+//! completes a request with memory.
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ both! {
 
 const SGE: Sge = Sge { addr: 0x1000, length: 8, lkey: 1 };
 
-/// The numbers of the requests that the device sees, and of doorbells.
+/// The numbers of the requests seen by the device, and the number of doorbells.
 fn seen(world: &World) -> (Vec<u64>, usize) {
     let state = world.state();
     (state.requests.iter().map(|request| request.wr_id).collect(), state.rings)
@@ -84,7 +84,7 @@ fn a_refused_request_ends_the_batch_and_complete_posts_nothing<P: Provider>(
     let text = "request 1 of the batch: 17 inline bytes, but the queue takes 16; nothing was posted";
     assert_eq!(error.to_string(), text);
     assert_eq!(seen(world), (vec![], 0));
-    // Nothing of it is left behind.
+    // No part of it is left behind.
     let mut wr = s.qp.wr_start();
     wr.wr_id = 9;
     wr.send().no_data();
@@ -172,7 +172,7 @@ fn inline_data_is_gathered_from_pieces_and_not_taken_by_a_read<P: Provider>(
     wr.rdma_read(1, 2).set_inline_data(b"abc");
     let reason = wr.complete().unwrap_err().reason;
     assert!(matches!(reason, PostReason::UnsupportedFlags { flags: SendFlags::INLINE, .. }), "{reason}");
-    // More pieces than the stack has room for are refused by the queue.
+    // The queue rejects more pieces than the stack has room for.
     let mut wr = s.qp.wr_start();
     wr.send().set_inline_data_list(&[&b"x"[..]; 20]);
     assert_eq!(wr.complete().unwrap_err().reason, PostReason::TooManySge { given: 20, max: 3 });

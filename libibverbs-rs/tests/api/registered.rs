@@ -1,4 +1,4 @@
-//! Memory of the program's own, memory that is shared read-only, and memory that peers share.
+//! The program's own memory, read-only shared memory, and memory exposed to peers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,7 +109,7 @@ fn read_only_memory_is_registered_in_place_and_returned<P: Provider>(world: &Wor
     assert_eq!(frozen.addr() as usize, shared.as_ptr().addr());
     s.qp.post_send_buf(SendOp::Send, NONE, frozen.slice(..6), ..).unwrap();
     world.complete(s.qp.qp_num(), false, b"shared");
-    // It was never writable, so it never is.
+    // It was never writable, so it cannot be thawed.
     let sent = s.cq.poll_one().unwrap().returned.and_then(Returned::into_frozen).unwrap();
     assert_eq!(&sent[..], b"shared");
     drop(sent);
@@ -204,7 +204,7 @@ fn exposed_memory_is_read_in_pieces_that_stay_inside<P: Provider>(_: &World, con
     let pd = context.alloc_pd().unwrap();
     let mut whole = pd.alloc_buf(40).unwrap();
     whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
-    // Not aligned, neither where it starts nor where it ends.
+    // Aligned neither at its start nor at its end.
     let mut piece = whole.split_off(3);
     let _after = piece.split_off(30);
     let exposed = pd.expose(piece, RemoteAccess::READ).unwrap();
@@ -275,7 +275,7 @@ fn memory_is_exposed_with_a_right_at_least<P: Provider>(world: &World, context: 
         let refused = pd.expose(pd.alloc_buf(8).unwrap(), none).unwrap_err();
         assert_eq!((refused.error.errno, refused.handle.len()), (Errno::INVAL, 8));
     }
-    // What is no right of a peer does not reach the device.
+    // Flags other than peers' rights do not reach the device.
     let odd = RemoteAccess::READ | RemoteAccess::from_bits_retain(1 << 20);
     let exposed = pd.expose(pd.alloc_buf(8).unwrap(), odd).unwrap();
     assert_eq!(world.census().iter().filter(|kind| **kind == Kind::Mr).count(), 2);

@@ -1,4 +1,4 @@
-//! Scopes: borrowed memory that no request has any more when the scope returns.
+//! Scopes: no request has borrowed memory any more when the scope returns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -169,7 +169,7 @@ fn memory_of_a_scope_is_foreign_outside_of_it<P: Provider>(world: &World, contex
         assert_eq!(refused.reason, PostBufReason::Foreign);
         refused.returned.unwrap()
     });
-    // It left the scope, and gives no access.
+    // It left the scope and gives no access.
     assert!(matches!(memory, Memory::Scoped(_)));
     assert_eq!(other.post_recv_buf(memory, ..).unwrap_err().reason, PostBufReason::Foreign);
     assert!(world.state().requests.is_empty());

@@ -1,4 +1,4 @@
-//! Shared receive queues: which queue pair completes a receive, and what returns its memory.
+//! Shared receive queues: the queue pair that completes a receive, and the return of its memory.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +21,7 @@ struct Setup<P: Provider> {
     qps: [Qp<Rts, P>; 2],
 }
 
-/// Returns two queue pairs on a shared receive queue of 4, each with a completion queue of its own.
+/// Returns two queue pairs on a shared receive queue of 4, each with its own completion queue.
 fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
     let pd = context.alloc_pd().unwrap();
     let srq = pd.create_srq(&SrqInit::new(4)).unwrap();
@@ -85,7 +85,7 @@ fn a_tag_list_takes_operations_up_to_the_bad_one_and_other_queues_take_none<P: P
     let error = unsafe { tagged.post_srq_ops(&mut ops) }.unwrap_err();
     assert_eq!(error, PostError { accepted: 2, reason: PostReason::QueueFull });
     assert_eq!(world.state().tag_ops, [&ops[0], &ops[1]].map(|op| format!("{op:?}")));
-    // Its operations complete there.
+    // Tag operations complete in this queue.
     let failed = cq.close().unwrap_err();
     assert_eq!(failed.error.errno, Errno::BUSY);
 
@@ -145,7 +145,7 @@ fn a_queue_in_use_is_not_closed_and_a_dropped_one_lives_until_its_last_queue_pai
     let handle = failed.handle.handle();
     drop(failed.handle);
     assert!(world.census().contains(&Kind::Srq));
-    // Messages still take what was posted.
+    // Messages still take the posted receives.
     world.complete_shared(setup.qps[1].qp_num(), &[9]);
     assert_eq!(setup.cqs[1].poll_one().unwrap().into_buf().unwrap()[..], [9]);
     drop(setup.qps);
@@ -189,7 +189,7 @@ fn a_full_queue_returns_the_memory_and_receives_in_use_do_not_fill_the_table<P: 
 ) {
     let mut setup = setup(&context);
     let mut posted = 0;
-    // Completions that are not polled hold their memory, however many they are.
+    // Unpolled completions hold their memory, however many there are.
     for _ in 0..10 {
         for byte in 0..4 {
             setup.post(byte);

@@ -1,4 +1,4 @@
-//! Soft devices that the program itself asks for.
+//! Soft devices requested by the program itself.
 #![cfg(feature = "soft")]
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +24,7 @@ fn an_address_is_had_once_and_again_when_the_device_is_gone() {
         assert!(matches!(**reason, SkipReason::Address { address: told, port: 4791, .. } if told == address));
     };
     refused();
-    // What was opened keeps the device.
+    // The open context keeps the device.
     drop(device);
     refused();
     drop(context);
@@ -72,7 +72,7 @@ fn a_device_that_was_asked_for_joins_a_list() {
     list.push(device.clone());
     assert_eq!(list.len(), before + 1);
     assert_eq!(list.find(device.name()).unwrap().guid(), device.guid());
-    // And no other list.
+    // No other list contains it.
     assert!(verbs::devices().unwrap().find(device.name()).is_err());
 }
 
@@ -110,7 +110,7 @@ fn a_read_of_a_forgotten_batch_has_its_bytes_once_the_next_send_has_ended() {
     let mut batch = a.batch();
     batch.post_unsignaled(remote(0..300).read(), NONE, a_pd.alloc_buf(300).unwrap(), ..).unwrap();
     std::mem::forget(batch);
-    // It takes back its own request, and not the read.
+    // The batch removes its own request but not the read.
     let mut batch = a.batch();
     batch.post(SendOp::Send, NONE, a_pd.alloc_buf(8).unwrap(), ..).unwrap();
     assert_eq!(batch.abort().len(), 1);
@@ -152,7 +152,7 @@ impl End {
     }
 }
 
-/// Waits for one completion, and returns the buffer of its request.
+/// Waits for one completion and returns the buffer of its request.
 fn wait(cq: &mut Cq) -> Buf {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {

@@ -1,5 +1,5 @@
-//! Work queues, tables of them, flow rules, flow actions and counters on paper: what keeps what
-//! alive, and which calls reach the provider.
+//! Work queues, tables of them, flow rules, flow actions and counters on paper: their lifetimes,
+//! and the calls that reach the provider.
 
 use crate::common::{Kind, World};
 use verbs::state::{Init, Reset};
@@ -216,7 +216,7 @@ fn a_queue_pair_with_flow_rules_is_not_closed<P: Provider>(world: &World, contex
     let failed = qp.close().unwrap_err();
     assert_eq!((failed.error.verb, failed.error.errno), ("destroy_qp", Errno::BUSY));
     assert_eq!(failed.error.cause, Cause::InUse { by: "flow rules" });
-    // The handle that was returned still works, and has its rules.
+    // The returned handle still works and has its rules.
     let qp = failed.handle.to_init(&InitAttr::default()).unwrap();
     let failed = qp.dismantle().unwrap_err();
     flow.close().unwrap();

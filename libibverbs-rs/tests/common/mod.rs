@@ -87,12 +87,12 @@ pub struct State {
     pub events_read: HashMap<Kind, EventsRead>,
     /// The device may go on writing after a RESET.
     pub forgets_late: bool,
-    /// Registering memory panics, after the region was made.
+    /// Registering memory panics after the region was made.
     pub panic_on_register: bool,
-    /// Posting panics, after the request was put into the table or before.
+    /// Posting panics, before or after the request is put into the table.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
-    /// Asking a region for its remote key panics.
+    /// Querying a region's remote key panics.
     pub panic_on_key: bool,
     /// Rolling back panics.
     pub panic_on_rollback: bool,
@@ -100,16 +100,16 @@ pub struct State {
     pub ends_access: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
-    /// The provider has the operations that the contract does not require.
+    /// The provider has the optional operations of the contract.
     pub has_extras: bool,
-    /// The last options of a connection, and the last pace.
+    /// The last connection options and the last pace.
     pub ece: Ece,
     pub pace: Option<RateLimit>,
-    /// The hash of the last queue pair that receives through a table of work queues.
+    /// The hash of the last queue pair with a table of work queues.
     pub rss: Option<verbs::RxHashConf>,
     /// The number of doorbells rung for send queues.
     pub rings: usize,
-    /// The RDMA reads that a queue pair can have outstanding, and those that it can execute.
+    /// The number of RDMA reads a queue pair can have outstanding, and the number it can execute.
     pub reads: (u32, u32),
     /// Sets the extended attributes that are not 0. Without it the device has none.
     pub extended: Option<fn(&mut verbs::DeviceAttrEx)>,
@@ -117,8 +117,8 @@ pub struct State {
     pub active_mtu: Option<Mtu>,
     /// The destroyed objects, in order.
     pub destroyed: Vec<(Kind, u32)>,
-    /// Violations of the rules that the API enforces for its users, one message each: an object
-    /// destroyed while others use it or the device accesses it, or dropped without being destroyed.
+    /// Violations of the API's rules, one message each: an object destroyed while others use it or
+    /// the device accesses it, or dropped without being destroyed.
     pub broken: Vec<String>,
     pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
     pub finishes: usize,
@@ -150,7 +150,7 @@ pub enum Kind {
     Xrcd,
 }
 
-/// Whether a post that panics has put its request into the table.
+/// Whether a panicking post has put its request into the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPost {
     Queued,
@@ -160,7 +160,7 @@ pub enum AfterPost {
 #[derive(Debug)]
 pub struct Object {
     pub kind: Kind,
-    /// Whom it uses: these cannot be destroyed.
+    /// The objects it uses, which cannot be destroyed.
     pub uses: Vec<u32>,
     /// Events: user handle. Regions: address and length.
     pub user_handle: u64,
@@ -203,7 +203,7 @@ pub struct Request {
 
 static WORLDS: Mutex<BTreeMap<String, Arc<World>>> = Mutex::new(BTreeMap::new());
 
-/// A world of its own for a test, and the device that opens it.
+/// A separate world for a test, and the device that opens it.
 pub fn world(name: &str) -> (Arc<World>, Device) {
     let world = Arc::new(World { name: name.into(), state: Mutex::default(), stalls: Condvar::new() });
     assert!(
@@ -218,12 +218,12 @@ pub fn found(devices: Vec<DeviceInfo>) -> Found {
     Found { devices, skipped: Vec::new(), source: Source::Netlink, netlink_error: None }
 }
 
-/// A device as discovery finds it.
+/// A device as found by discovery.
 pub fn info(name: &str) -> DeviceInfo {
     info_with(name, |_| {})
 }
 
-/// A device as discovery finds it, with some facts changed.
+/// A device as found by discovery, with some facts changed.
 pub fn info_with(name: &str, change: impl FnOnce(&mut DeviceParts)) -> DeviceInfo {
     let mut parts = DeviceParts {
         name: name.into(),
@@ -256,14 +256,14 @@ impl World {
         Error::new(verb, &self.name, errno)
     }
 
-    /// Which objects live, by kind.
+    /// The kinds of the live objects.
     pub fn census(&self) -> Vec<Kind> {
         let mut kinds: Vec<_> = self.state().live.values().map(|object| object.kind).collect();
         kinds.sort();
         kinds
     }
 
-    /// Nothing lives, nothing was leaked, and nothing went in the wrong order.
+    /// Checks that no object lives or was leaked and all were destroyed in order.
     #[track_caller]
     pub fn assert_empty(&self) {
         assert_eq!(self.census(), []);
@@ -280,7 +280,7 @@ impl World {
         self.state().refuse.remove(&kind);
     }
 
-    /// Waits while destroying an object of this kind is to wait.
+    /// Waits while destruction of this kind of object is stalled.
     fn stall(&self, handle: u32) {
         let mut state = self.state();
         let kind = state.live[&handle].kind;
@@ -292,13 +292,13 @@ impl World {
         }
     }
 
-    /// Waits until a thread destroys an object that is to wait.
+    /// Waits until a thread is stalled destroying an object.
     pub fn until_stalled(&self) {
         let state = self.stalls.wait_timeout_while(self.state(), PATIENCE, |state| state.stalled == 0);
         assert!(!state.unwrap().1.timed_out(), "no thread destroys such an object");
     }
 
-    /// Lets the threads go on that destroy an object.
+    /// Resumes the threads that destroy an object.
     pub fn resume(&self) {
         self.state().stall = None;
         self.stalls.notify_all();
@@ -330,7 +330,7 @@ impl World {
         state.finish(&request, WcStatus::SUCCESS, data.len());
     }
 
-    /// Completes the oldest receive of the only shared receive queue in a queue pair that uses it.
+    /// Completes the oldest receive of the only shared receive queue for a queue pair that uses it.
     pub fn complete_shared(&self, qp_num: u32, data: &[u8]) {
         let mut state = self.state();
         let mut request = state.take_shared(qp_num);
@@ -339,8 +339,8 @@ impl World {
         state.finish(&request, WcStatus::SUCCESS, data.len());
     }
 
-    /// Lets a queue pair take the oldest receive of its shared receive queue for a message that
-    /// never ends. The device may write its memory until the queue pair is destroyed.
+    /// Lets a queue pair take the oldest receive of its shared receive queue for an endless
+    /// message. The device may write its memory until the queue pair is destroyed.
     pub fn take_shared(&self, qp_num: u32) {
         let mut state = self.state();
         let mut request = state.take_shared(qp_num);
@@ -357,7 +357,7 @@ impl World {
         state.finish(&request, status, 0);
     }
 
-    /// Moves a queue pair to the error state and flushes what was posted.
+    /// Moves a queue pair to the error state and flushes its requests.
     pub fn flush(&self, qp_num: u32) {
         let mut state = self.state();
         let qp = state.qp(qp_num);
@@ -388,14 +388,14 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
     }
 
-    /// Writes any bytes to a channel, as no kernel does.
+    /// Writes any bytes to a channel, unlike any kernel.
     pub fn raise_bytes(&self, channel_fd: impl AsFd, bytes: &[u8]) {
         use std::os::fd::AsRawFd;
         let fd = channel_fd.as_fd().as_raw_fd();
         self.state().channels.get_mut(&fd).expect("a channel").write_all(bytes).unwrap();
     }
 
-    /// The same to the asynchronous event file.
+    /// Writes any bytes to the asynchronous event file.
     pub fn raise_async_bytes(&self, bytes: &[u8]) {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(bytes).unwrap();
     }
@@ -420,7 +420,7 @@ impl State {
         self.next_handle
     }
 
-    /// Destroys an object as the kernel would: not below those that use it.
+    /// Destroys an object as the kernel would: not while others use it.
     pub fn destroy(&mut self, handle: u32) -> Result<(), Errno> {
         let kind = self.live.get(&handle).expect("destroyed twice").kind;
         if let Some(errno) = self.refuse.get(&kind) {
@@ -525,14 +525,14 @@ impl State {
     }
 }
 
-/// A raw region of 64 zero bytes that stay for ever.
+/// A raw region of 64 static zero bytes.
 pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
     static BYTES: [u8; 64] = [0; 64];
     // SAFETY: static memory stays, and without the right to write it is only read.
     unsafe { pd.reg_mr(BYTES.as_ptr().cast_mut(), BYTES.len(), verbs::AccessFlags::empty()) }.unwrap()
 }
 
-/// A raw region of static memory that is only read, in the extended form.
+/// A raw region of read-only static memory, in the extended form.
 pub fn static_mr_ex<P: verbs::Provider>(pd: &verbs::Pd<P>, init: &verbs::MrInit<'_, P>) -> verbs::Mr<P> {
     // SAFETY: tests pass static memory, without the right to write it.
     unsafe { pd.reg_mr_ex(init) }.unwrap()
@@ -546,13 +546,13 @@ pub fn cause<T, H>(result: Result<T, HandleError<H>>) -> Cause {
     }
 }
 
-/// Far beyond what anything takes here on a busy machine.
+/// The timeout of any step, generous for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs something that may block on a thread of its own.
+/// Runs a possibly blocking closure on a separate thread.
 ///
 /// # Panics
-/// When it panics, and when it does not return within [`PATIENCE`]. The thread is then left behind.
+/// If it panics, or does not return within [`PATIENCE`]; the thread is then left behind.
 #[track_caller]
 pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();
@@ -566,7 +566,7 @@ pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 's
     }
 }
 
-/// Runs a test for a context whose provider is hidden and for one whose provider is named.
+/// Runs a test with the provider hidden and with it named.
 #[macro_export]
 macro_rules! both {
     ($($test:ident)*) => {

@@ -1,4 +1,4 @@
-//! The provider's side of [`World`]: objects that ask the table.
+//! The provider's side of [`World`]: objects backed by the table.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use super::domains::{PaperDm, PaperDmah, PaperTd, PaperXrcd};
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
 use super::{AfterPost, Kind, Object, Request, World};
 
-/// The receives that a shared receive queue can have.
+/// The largest number of receives in a shared receive queue.
 pub const MAX_SRQ_WR: u32 = 1024;
 
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Drop for PaperContext {
     }
 }
 
-/// An object of the table. Dropping it without destroying it is seen.
+/// An object of the table. Dropping it without destroying it is recorded.
 #[derive(Debug)]
 pub struct Handle {
     world: Arc<World>,
@@ -146,7 +146,7 @@ impl Handle {
         Self { world: Arc::clone(world), handle, armed: true }
     }
 
-    /// Returns the number of its events that count as read.
+    /// Returns the number of its events counted as read.
     pub fn events_read(&self) -> EventsRead {
         let state = self.world.state();
         let kind = state.live[&self.handle].kind;
@@ -155,7 +155,7 @@ impl Handle {
 
     pub fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
         if self.world.is_to_panic_on_destroying(self.handle) {
-            // The object is lost, not dropped by the program: nothing to complain of.
+            // The object is lost, not dropped by the program, so there is no complaint.
             self.armed = false;
             panic!("{verb} panics, as asked");
         }
@@ -182,7 +182,7 @@ impl Drop for Handle {
     }
 }
 
-/// Defines objects that are a handle.
+/// Defines objects that consist of a handle.
 macro_rules! objects {
     ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
         #[derive(Debug)]
@@ -255,7 +255,7 @@ impl AhOps for PaperAh {
     }
 }
 
-/// A completion that is read from the table when it is lent.
+/// A completion, read from the table when lent.
 #[derive(Clone, Copy)]
 pub struct PaperCompletion<'a>(Wc, PhantomData<&'a mut PaperCq>);
 
@@ -316,9 +316,9 @@ pub struct PaperQueue {
     depth: usize,
     max_sge: u32,
     max_inline: u32,
-    /// Requests that were put in, and that the device has not been told of.
+    /// Requests put in but not yet announced to the device.
     written: Vec<Request>,
-    /// The operations on its tag list that fit, of a queue that has one.
+    /// The largest number of tag list operations, if the queue has a tag list.
     tag_ops: Option<u32>,
 }
 
@@ -357,7 +357,7 @@ impl PaperQueue {
         Ok(())
     }
 
-    /// Shows the device what was put in.
+    /// Announces the requests put in to the device.
     fn publish(&mut self) {
         self.world.state().requests.append(&mut self.written);
     }
@@ -611,7 +611,7 @@ impl PaperContext {
         Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
     }
 
-    /// Returns the lowest number that no queue pair has: numbers are given again.
+    /// Returns the lowest free number: numbers are reused.
     fn free_number(&self) -> u32 {
         let state = self.world.state();
         let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);
@@ -785,7 +785,7 @@ impl ContextOps<Paper> for PaperContext {
         _length: u64,
         _access: AccessFlags,
     ) -> Result<PaperMr> {
-        // It has no bytes of this process.
+        // It has no memory of this process.
         let object = Object { kind: Kind::Mr, uses: vec![pd.handle(), dm.handle()], ..Object::default() };
         Ok(PaperMr { handle: Handle::new(&self.world, object) })
     }
@@ -830,7 +830,7 @@ impl ContextOps<Paper> for PaperContext {
         attr: &QpInitAttr,
         extras: &QpExtras<'_, Paper>,
     ) -> Result<QpParts<Paper>> {
-        // As the kernel, with a table.
+        // Like the kernel with a table of work queues.
         let receives = attr.cap.max_recv_wr + attr.cap.max_recv_sge > 0;
         let Some((table, hash)) = extras.rss else {
             return self.unasked("create_qp_ex");

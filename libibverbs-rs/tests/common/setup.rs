@@ -1,4 +1,4 @@
-//! A queue pair on paper that is ready to send, and what it was made from.
+//! A paper queue pair ready to send, and its parents.
 
 use verbs::state::Rts;
 use verbs::{
@@ -60,7 +60,7 @@ impl<P: Provider> Setup<P> {
         self.qp.post_send_buf_unsignaled(SendOp::Send, flags, buf, ..).unwrap()
     }
 
-    /// The next completion: its number, its status, and its memory.
+    /// The next completion: its number, status and memory.
     pub fn next(&mut self) -> (u64, WcStatus, Option<Returned>) {
         let mut completions = self.cq.poll();
         let mut completion = completions.next().expect("a completion");
@@ -71,7 +71,7 @@ impl<P: Provider> Setup<P> {
         self.cq.poll_one().expect("a completion").into_buf().expect("a buffer")
     }
 
-    /// The first byte of each buffer that the next completion returns.
+    /// The first byte of each buffer returned by the next completion.
     pub fn next_bytes(&mut self) -> Vec<u8> {
         bytes(self.cq.poll_one().expect("a completion").returned.into_iter().flatten())
     }
