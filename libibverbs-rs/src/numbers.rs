@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Buf;
 
-/// A primitive number for which every bit pattern is valid.
+/// A primitive number: every bit pattern is valid.
 ///
 /// Implemented for the integers, `f32` and `f64`.
 pub trait Number: Copy + sealed::Number {}

@@ -6,12 +6,12 @@
 //!   cargo bench -p provider-rxe -- --check    no timing; fails beyond a limit in instructions
 //! ```
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case, and
+//! callgrind counts instructions: the program runs itself under `valgrind` once for each case. It
 //! counts the instructions inside the measured function and its callees, minus an empty function's.
 //! The counts do not depend on the machine's speed or load. Without valgrind, the table reports
 //! that they are missing, and `--check` fails.
 //!
-//! Work requests are built before the measurement, like the list in C, and are opaque to the
+//! Work requests are built before the measurement, like the list in C. They are opaque to the
 //! compiler at the call. The exception is the form `constant`: the measured function builds the
 //! request itself, as programs do, and the compiler sees the operation. Queues are drained and
 //! refilled between calls, outside the measurement.

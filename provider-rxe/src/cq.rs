@@ -224,7 +224,7 @@ macro_rules! completion {
             #[inline(always)]
             fn write_to_c(&self, wc: &mut Wc) {
                 *wc = as_it_is(&self.0);
-                // The entry has immediate data in the order of C, and keys as numbers.
+                // The entry has immediate data in big-endian order and keys as numbers.
                 let raw_flags = wc.wc_flags.bits();
                 if raw_flags & KERNEL_WITH_INVALIDATE != 0 {
                     wc.wc_flags = wc_flags(raw_flags);

@@ -4,7 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | `context` | [`Context`], the open device, and the recognition of rxe devices |
-//! | `queue` | a mapped queue: its header, checked once, and its slots |
+//! | `queue` | a mapped queue: its slots and its header, checked once |
 //! | `wqe` | the parts of a work queue entry |
 //! | `sq` | [`Sq`], posting sends |
 //! | `kernel` | the right to command the kernel's context, shared by all objects |

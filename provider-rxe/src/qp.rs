@@ -62,7 +62,7 @@ pub struct Qp {
 struct ResponderTable(Option<u32>);
 
 impl ResponderTable {
-    /// Returns the table after a change, as the kernel rounds its length.
+    /// Returns the table after a change, with the length rounded as by the kernel.
     ///
     /// # Errors
     /// The change would grow the table.

@@ -194,8 +194,7 @@ impl<W> ProducerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes up to `count` of the last slots, only unpublished ones, and returns the number
-    /// removed.
+    /// Removes up to `count` of the last unpublished slots. Returns the number removed.
     pub(crate) fn rollback(&mut self, count: usize) -> usize {
         self.cursor.rollback(u32::try_from(count).unwrap_or(u32::MAX)) as usize
     }
@@ -317,8 +316,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Fills each of `places` with an element until the queue is empty, and returns the slots to
-    /// the kernel. Returns the filled places.
+    /// Fills each of `places` with an element until the queue is empty. The slots go back to the
+    /// kernel. Returns the filled places.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,

@@ -9,7 +9,7 @@
 //! The sources of these four releases were read. A kernel between two of them is treated as the
 //! older one.
 //!
-//! A task holds a reference while it works on one packet, and copies at most one packet under it.
+//! A task holds a reference while it works on one packet. It copies at most one packet under it.
 //! Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
 //! kernels without preemption. It waits for every softirq, which processes tasklets and received
 //! packets. It also waits for every thread in the kernel, such as a poster running tasks inline for

@@ -392,7 +392,7 @@ mod tests {
 
     const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
 
-    /// Returns a send queue of 3 work requests that kicks one end of a socket, and the other end.
+    /// Returns a send queue of 3 work requests and a socket that receives its kicks.
     fn kicking() -> (Sq, PaperQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let paper = PaperQueue::new(4, 256);

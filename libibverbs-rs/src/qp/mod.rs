@@ -90,7 +90,7 @@ struct Dependencies {
     counters: Mutex<Vec<Child>>,
 }
 
-/// The objects from which a queue pair is made.
+/// The parents of a queue pair.
 struct Parents {
     _send_cq: Option<CqUse>,
     _recv_cq: Option<CqUse>,

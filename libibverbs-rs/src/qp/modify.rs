@@ -82,7 +82,7 @@ impl<P: Provider> Qp<Rts, P> {
         }
     }
 
-    /// Sets the pace at which the queue pair sends.
+    /// Sets the queue pair's sending rate.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no packet pacing (rxe and soft devices); `EINVAL` for a rate

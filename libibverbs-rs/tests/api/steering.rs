@@ -302,7 +302,7 @@ fn objects_name_their_provider() {
     let rule = FlowAttr::new(1).with(FlowSpec::ActionHandle(&action)).with(FlowSpec::ActionCount(&counters));
     let flow = context.create_flow(&qp, rule).unwrap();
 
-    // While something shares an object, its type stays.
+    // A shared object keeps its type.
     let in_use = |by| Cause::InUse { by };
     let failed = wq.downcast::<Paper>().unwrap_err();
     assert_eq!(failed.error.cause, in_use("tables of work queues"));
@@ -314,7 +314,7 @@ fn objects_name_their_provider() {
     assert_eq!(failed.error.cause, in_use("flow rules"));
     let counters = failed.handle;
 
-    // Another provider's name is refused, and the handle returned.
+    // Naming another provider is rejected and returns the handle.
     let cntr = cntr.downcast::<Rxe>().unwrap_err().handle;
     let flow = flow.downcast::<Rxe>().unwrap_err().handle;
     let table = table.downcast::<Rxe>().unwrap_err().handle;

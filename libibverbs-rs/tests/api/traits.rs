@@ -1,4 +1,4 @@
-//! Which handles can be sent to, and shared with, other threads.
+//! The handles that can be sent to or shared with other threads.
 
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use verbs::state::{Reset, Rts};
@@ -18,7 +18,7 @@ assert_impl_all!(verbs::Completed: Send);
 assert_impl_all!(verbs::CqHandle: Clone, Send, Sync);
 assert_impl_all!(verbs::Endpoint: Copy, Send, Sync);
 
-// Queues go to one thread at a time, and their halves to one each.
+// A queue pair belongs to one thread at a time, as does each half.
 assert_impl_all!(verbs::Cq: Send);
 assert_impl_all!(verbs::Qp<Rts>: Send);
 assert_impl_all!(verbs::SendHalf: Send);
@@ -28,7 +28,7 @@ assert_impl_all!(verbs::Qp<Rts, verbs::rxe::Rxe>: Send);
 #[cfg(feature = "rxe")]
 assert_impl_all!(verbs::Cq<verbs::rxe::Rxe>: Send);
 
-// What owns something has no second owner.
+// Owners of memory or objects cannot be cloned.
 assert_not_impl_any!(verbs::Buf: Clone);
 assert_not_impl_any!(verbs::Cq: Clone);
 assert_not_impl_any!(verbs::Qp<Reset>: Clone);
@@ -36,7 +36,7 @@ assert_not_impl_any!(verbs::CompChannel: Clone);
 assert_not_impl_any!(verbs::SendHalf: Clone);
 assert_not_impl_any!(verbs::RecvHalf: Clone);
 assert_not_impl_any!(verbs::Returned: Clone);
-// The proof that a request has ended is not to be copied out of its step.
+// The proof that a request has ended must not be copied out of its step.
 assert_not_impl_any!(verbs::Completion<'static>: Clone);
 
 #[test]

@@ -1,5 +1,5 @@
-//! A device that the kernel takes from its users (`disassociate_ucontext`, as mlx5 has): what waits
-//! ends, calls fail with `EIO`, and everything can be released.
+//! A device the kernel takes from its users (`disassociate_ucontext`, as on mlx5): waits end, calls
+//! fail with `EIO`, and every object can be released.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ both! {
     memory_in_flight_returns_from_an_unplugged_device
 }
 
-/// Raises the event of an unplugged device, and ends its event files as the kernel does.
+/// Raises the event of an unplugged device and ends its event files as the kernel does.
 fn unplug(world: &World) {
     world.raise_async(0, AsyncEventType::DEVICE_FATAL.0);
     let mut state = world.state();
@@ -42,7 +42,7 @@ fn what_waits_for_an_unplugged_device_ends<P: Provider>(world: &World, context: 
     let told = told.map(|event| (event.element, event.event_type));
     assert_eq!(told, Some((Element::Device, AsyncEventType::DEVICE_FATAL)));
     assert_eq!((then, fails_again), (Err(Errno::IO), true));
-    // A channel fails as often as it is asked.
+    // A channel fails on every call.
     assert_eq!(channel.next_event().unwrap_err().errno, Errno::IO);
     cq.close().unwrap();
     channel.close().unwrap();
@@ -63,7 +63,7 @@ fn memory_in_flight_returns_from_an_unplugged_device<P: Provider>(world: &World,
     assert_eq!(s.pd.alloc_buf(8).unwrap_err().errno, Errno::IO);
     let refused = s.qp.to_error().unwrap_err();
     assert_eq!(refused.error.errno, Errno::IO);
-    // Nothing completes any more. The kernel confirms that the objects are gone.
+    // Nothing completes any more. The kernel confirms the end of the objects.
     assert!(s.cq.poll_one().is_none());
     assert_eq!(refused.handle.dismantle().unwrap().len(), 2);
     assert_eq!(&exposed.unexpose().unwrap()[..], b"peers");

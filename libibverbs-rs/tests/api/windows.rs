@@ -1,5 +1,5 @@
-//! Windows on exposed memory: what keeps the memory, and what returns it, whatever the provider and
-//! the program do.
+//! Windows on exposed memory: how long they keep the memory and when it returns, under any
+//! behaviour of the provider and the program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -144,7 +144,7 @@ fn a_doorbell_that_fails_leaves_the_window_in_flight<P: Provider>(world: &World,
     let window = s.pd.alloc_window(MwType::TYPE_2).unwrap();
     drop(s.qp.post_bind(NONE, window, &memory, .., ALL));
     is_in_use(&mut memory);
-    // It returns with its queue pair, and nothing says what it is bound to.
+    // It returns with its queue pair, but its binding is unknown.
     let back = s.qp.dismantle().unwrap();
     let window = back.into_iter().find_map(verbs::Memory::into_window).unwrap();
     assert!(window.is_bound() && window.remote().is_none());
@@ -296,7 +296,7 @@ fn a_window_that_two_threads_deallocate_is_gone_for_both_when_it_is_gone_for_one
                 second();
             });
             has_begun.wait();
-            // The second call has time to return, which it must not.
+            // The second call has time to return but must not.
             for _ in 0..1000 {
                 thread::yield_now();
             }

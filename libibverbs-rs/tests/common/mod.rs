@@ -1,5 +1,5 @@
 //! Paper: a provider whose device is a table in this process. It enforces the kernel's rules on the
-//! order in which objects are destroyed.
+//! order of destruction.
 //!
 //! The [`World`] is both the kernel and the device: tests inspect live objects, complete requests
 //! and have it refuse calls. It accesses the memory of posted requests through their addresses, but
@@ -7,12 +7,12 @@
 //! it can crash the test.
 //!
 //! # Safety
-//! The unsafe code here is what a provider promises, and the device's access to posted memory.
+//! The unsafe code here is the provider's promises and the device's access to posted memory.
 
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
-/// Defines objects that are a handle.
+/// Defines objects that consist of a handle.
 macro_rules! objects {
     ($($name:ident = $verb:literal { $($field:ident: $type:ty),* };)*) => {$(
         #[derive(Debug)]
@@ -74,18 +74,18 @@ pub struct State {
     /// The groups of queue pairs, by handle.
     pub groups: Vec<(u32, verbs::Gid, u16)>,
     pub requests: Vec<Request>,
-    /// Which kinds may not be destroyed, and with which error.
+    /// The kinds whose destruction fails, with the error.
     pub refuse: HashMap<Kind, Errno>,
     pub refuse_post: Option<(usize, PostReason)>,
-    /// Destroying an object of this kind panics, and the object lives on.
+    /// Destroying an object of this kind panics; the object lives on.
     pub panic_on_destroy: Option<Kind>,
     /// Destroying an object of this kind waits, with the object alive, until [`World::resume`].
     pub stall: Option<Kind>,
     /// The threads that wait for it.
     pub stalled: usize,
-    /// The events of objects of a kind that count as read.
+    /// The number of events counted as read, by kind of object.
     pub events_read: HashMap<Kind, EventsRead>,
-    /// The device may go on writing after a RESET.
+    /// The device may continue writing after a RESET.
     pub forgets_late: bool,
     /// Registering memory panics after the region was made.
     pub panic_on_register: bool,

@@ -31,7 +31,7 @@ impl Paged {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
     }
 
-    /// Passes advice on. Elements outside this set reach the kernel without a key, and the kernel
+    /// Passes advice on. Elements outside this set reach the kernel without a key; the kernel
     /// returns its errno for them.
     ///
     /// # Errors

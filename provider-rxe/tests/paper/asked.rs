@@ -1,5 +1,4 @@
-//! Queries about a queue pair: its attributes, its maximum of inline data, and its multicast
-//! groups.
+//! Queries about a queue pair: its attributes, maximum of inline data and multicast groups.
 
 use std::os::fd::AsRawFd;
 

@@ -1,4 +1,4 @@
-//! Receive work requests: their bytes, and rejections.
+//! Receive work requests: their bytes and rejections.
 
 use core::mem::offset_of;
 
