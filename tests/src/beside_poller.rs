@@ -1,5 +1,5 @@
-//! The end of a queue pair beside a poller, `tests/differential/beside_poller.c`: the program resets and
-//! destroys a queue pair while a poller has the lock of its completion queue.
+//! The end of a queue pair beside a poller, `tests/differential/beside_poller.c`: the program
+//! resets and destroys a queue pair while a poller has the lock of its completion queue.
 //!
 //! rdma-core's driver for rxe takes no such lock. libmlx5 does, so the program would hang on it.
 
