@@ -223,8 +223,11 @@ impl QpOps for Qp {
             self.responder_table
         };
         if let Err(error) = cmd::qp::modify_qp(uverbs, self.handle, attr, mask) {
-            // ENODATA: the source GID is an empty entry of the table.
-            if !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
+            // ENODATA: the source GID is an empty entry of the table. The last three are of paths.
+            if !matches!(
+                error.errno,
+                Errno::INVAL | Errno::NODATA | Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT
+            ) {
                 return Err(error);
             }
             let at = self.real_state();
