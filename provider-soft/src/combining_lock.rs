@@ -156,11 +156,13 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Releases the lock even if work was announced. The next holder finds the work; the caller
-    /// knows that there will be one.
+    /// Releases the lock even if work was announced, and returns whether it was. The next holder
+    /// finds the work; the caller knows that there will be one.
     #[inline]
-    pub(crate) fn release(self) {
-        drop(self);
+    pub(crate) fn release(self) -> bool {
+        let before = self.lock.word.fetch_and(!HELD, Ordering::AcqRel);
+        core::mem::forget(self);
+        before & PENDING != 0
     }
 }
 
@@ -229,10 +231,10 @@ mod tests {
         assert!(lock.announce().is_none());
         assert!(guard.take_pending());
         assert!(lock.announce().is_none());
-        guard.release();
+        assert!(guard.release());
         let mut guard = lock.try_lock().unwrap();
         assert!(guard.take_pending() && !guard.take_pending());
-        assert!(guard.try_release().is_ok());
+        assert!(!guard.release());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! [`Cq`]: a completion queue. Polling takes completions out of a ring. If the ring is empty,
 //! polling makes the device progress.
 //!
-//! Requesting an event takes the device's lock: a completion from before the call is in the ring
-//! when the call returns, and a later one raises the event. Therefore the order "request an event,
-//! poll until empty, wait" misses no completion.
+//! Requesting an event does not wait for the device's lock
+//! ([`event_requests`](crate::event_requests)): a completion from before the request is in the
+//! ring, and a later one raises the event. Therefore the order "request an event, poll until empty,
+//! wait" misses no completion.
 //!
 //! The queue is resized with the lock held: no completion comes in while those that were not polled
-//! move from the old ring to the new one.
+//! move from the old ring to the new one. The count of completions goes on, because requests
+//! compare it.
 
 use core::num::NonZeroU64;
 use std::sync::Arc;
@@ -19,19 +21,18 @@ use verbs_core::{Cause, Errno, Error, Result, explain};
 
 use crate::context::within;
 use crate::device::Device;
-use crate::device_core::Sleep;
+use crate::event_requests::EventRequests;
 use crate::limits;
 use crate::notify::{Armed, Notify};
 use crate::pd::{allocation, destroyed, foreign, refusal};
-use crate::ring::{Consumer, ring};
+use crate::ring::{Consumer, Published, Spare, replace, ring};
 use crate::sink::{Channel, CqEnd, Entry};
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
     consumer: Consumer<Entry>,
-    device: Arc<Device>,
-    cq: CqId,
+    name: CqHandle,
     cqe: u32,
     wc_flags: CqWcFlags,
     /// The parent domain in which it was made. It has no effect: the queue is allocated here, and
@@ -58,12 +59,15 @@ impl Cq {
         }
         let cqe = attr.cqe.next_power_of_two();
         let (producer, consumer) = ring(cqe, 0).map_err(|bytes| allocation(device, "create_cq", bytes))?;
+        let (requests, published) = (Arc::new(EventRequests::new()), consumer.published());
         let end = CqEnd {
             producer,
             channel,
             events: events.clone(),
             user_handle: attr.user_handle,
             notify: Notify::new(),
+            requests: Arc::clone(&requests),
+            solicited: 0,
             wc_flags: attr.wc_flags - CqWcFlags::STANDARD,
             ignores_overrun: attr.flags.contains(CqFlags::IGNORE_OVERRUN),
             users: 0,
@@ -73,17 +77,17 @@ impl Cq {
         let cq = device.control("create_cq", |core, _| {
             core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| refusal(device, "create_cq", Refused::NoRoom))
         })?;
-        let handle = CqHandle { device: Arc::clone(device), cq };
+        let name = CqHandle { device: Arc::clone(device), cq, requests, published };
         let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;
-        let cq = Self { consumer, device: Arc::clone(device), cq, cqe, wc_flags, _parent: parent };
-        Ok((cq, handle))
+        let cq = Self { consumer, name: name.clone(), cqe, wc_flags, _parent: parent };
+        Ok((cq, name))
     }
 
     /// Makes the device progress for an empty queue. Out of line, because its registers would cost
     /// a caller that finds a completion more than the call costs here.
     #[inline(never)]
     fn progress(&self) {
-        self.device.progress();
+        self.name.device.progress();
     }
 }
 
@@ -98,6 +102,8 @@ const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
 pub struct CqHandle {
     device: Arc<Device>,
     cq: CqId,
+    requests: Arc<EventRequests>,
+    published: Published,
 }
 
 impl CqHandle {
@@ -116,33 +122,18 @@ impl CqHandle {
 
 impl Notifier for CqHandle {
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
-        arm(&self.device, self.cq, solicited_only)
+        self.device.check("req_notify_cq")?;
+        self.requests.add(if solicited_only { Armed::Solicited } else { Armed::Next }, &self.published);
+        self.device.requested_event(self.cq);
+        Ok(())
     }
-}
-
-/// Requests an event of a completion queue.
-fn arm(device: &Device, cq: CqId, solicited_only: bool) -> Result<()> {
-    let armed = if solicited_only { Armed::Solicited } else { Armed::Next };
-    let wake = device.control("req_notify_cq", |core, _| {
-        core.sink.arm(cq, armed);
-        // A program that waits for events does not poll, so the worker must receive packets.
-        let wake = !core.sleep.for_packets;
-        if wake {
-            core.sleep = Sleep::AWAKE;
-        }
-        Ok(wake)
-    })?;
-    if wake {
-        device.wake();
-    }
-    Ok(())
 }
 
 impl CqOps for Cq {
     type Completion<'a> = Completion<'a>;
 
     fn handle(&self) -> u32 {
-        self.cq.0
+        self.name.cq.0
     }
 
     fn cqe(&self) -> u32 {
@@ -152,7 +143,7 @@ impl CqOps for Cq {
     #[inline(always)]
     fn next(&mut self) -> Option<Completion<'_>> {
         self.consumer.free_all();
-        if self.device.is_forked() {
+        if self.name.device.is_forked() {
             return None;
         }
         if self.consumer.is_empty() {
@@ -169,7 +160,7 @@ impl CqOps for Cq {
     #[inline]
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {
         self.consumer.free_all();
-        if wcs.is_empty() || self.device.is_forked() {
+        if wcs.is_empty() || self.name.device.is_forked() {
             return 0;
         }
         if self.consumer.is_empty() {
@@ -186,11 +177,11 @@ impl CqOps for Cq {
     }
 
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
-        arm(&self.device, self.cq, solicited_only)
+        self.name.req_notify(solicited_only)
     }
 
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
-        Some(Box::new(CqHandle { device: Arc::clone(&self.device), cq: self.cq }))
+        Some(Box::new(self.name.clone()))
     }
 
     fn purge(&mut self, qp_num: u32) {
@@ -203,20 +194,14 @@ impl CqOps for Cq {
 
     fn resize(&mut self, cqe: u32) -> Result<()> {
         const VERB: &str = "resize_cq";
-        let device = Arc::clone(&self.device);
-        within(&device, VERB, "cqe", cqe.into(), 1, limits::MAX_CQE.into())?;
+        let Self { consumer, name: CqHandle { device, cq, .. }, .. } = self;
+        within(device, VERB, "cqe", cqe.into(), 1, limits::MAX_CQE.into())?;
         let rounded = cqe.next_power_of_two();
-        let (mut producer, consumer) = ring(rounded, 0).map_err(|bytes| allocation(&device, VERB, bytes))?;
-        self.consumer.free_all();
+        let spare = Spare::new(rounded).map_err(|bytes| allocation(device, VERB, bytes))?;
         device.control(VERB, |core, _| {
-            within(&device, VERB, "cqe", cqe.into(), self.consumer.len().into(), limits::MAX_CQE.into())?;
-            let Some(end) = core.sink.cq(self.cq) else { return Err(device.error(VERB, Errno::INVAL)) };
-            while let Some(entry) = self.consumer.next() {
-                producer.put(*entry, [].into_iter());
-            }
-            producer.publish();
-            end.producer = producer;
-            self.consumer = consumer;
+            within(device, VERB, "cqe", cqe.into(), consumer.len().into(), limits::MAX_CQE.into())?;
+            let Some(end) = core.sink.cq(*cq) else { return Err(device.error(VERB, Errno::INVAL)) };
+            replace(&mut end.producer, consumer, spare);
             Ok(())
         })?;
         self.cqe = rounded;
@@ -224,8 +209,8 @@ impl CqOps for Cq {
     }
 
     fn modify(&self, moderation: CqModeration) -> Result<()> {
-        self.device.control("modify_cq", |core, _| {
-            core.sink.moderate(self.cq, moderation);
+        self.name.device.control("modify_cq", |core, _| {
+            core.sink.moderate(self.name.cq, moderation);
             Ok(())
         })
     }
@@ -266,8 +251,50 @@ impl Destroy for Cq {
     }
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
-        let cq = self.cq;
-        destroyed(&self.device, "destroy_cq", |core| core.sink.remove_cq(cq).map_err(|_| Refused::Busy))
+        let cq = self.name.cq;
+        destroyed(&self.name.device, "destroy_cq", |core| core.sink.remove_cq(cq).map_err(|_| Refused::Busy))
             .map_err(|error| (self, error))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use verbs_core::provider::{ContextOps, DeviceOps};
+    use verbs_core::types::Guid;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::io::Socket;
+    use crate::registration::SoftBuilder;
+
+    #[test]
+    fn a_request_for_an_event_does_not_wait_for_the_lock() {
+        let socket = Socket::auto().expect("a free address");
+        let device = Device::new("soft", socket, Guid(1), SoftBuilder::default(), true).unwrap();
+        let context = Context::open(&device).unwrap();
+        let channel = context.create_comp_channel().unwrap();
+        let attr = CqInitAttr { channel: Some(channel.as_fd()), ..CqInitAttr::new(4) };
+        for solicited_only in [true, false] {
+            let (cq, handle) = context.create_cq(None, &attr).unwrap();
+            let guard = device.core.lock();
+            let (returned, returns) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                let result = handle.req_notify(solicited_only);
+                returned.send(()).unwrap();
+                result
+            });
+            let in_time = returns.recv_timeout(Duration::from_secs(10));
+            assert!(!guard.sink.is_armed());
+            device.leave(guard, device.now());
+            thread.join().unwrap().unwrap();
+            in_time.expect("it waited for the lock");
+            assert!(device.core.lock().sink.is_armed(), "the holder takes the request");
+            cq.destroy().map_err(|(_, error)| error).unwrap();
+            assert!(!device.core.lock().sink.is_armed());
+        }
     }
 }

@@ -90,6 +90,7 @@ mod device;
 mod device_core;
 mod dm;
 mod event_pipe;
+mod event_requests;
 mod exit;
 mod fork;
 mod io;

@@ -7,8 +7,9 @@
 //!    └──────────── the n-th completion, or the time: raises ◄─────┘
 //! ```
 //!
-//! Without moderation n is 1. The holder of the device's lock makes all changes, so a completion is
-//! either in the ring before [`arm`](Notify::arm), or raises the event after it.
+//! Without moderation n is 1. The holder of the device's lock makes all changes.
+//! [`event_requests`](crate::event_requests) decides which completions count for a request that it
+//! takes late.
 
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
@@ -27,8 +28,8 @@ pub(crate) struct Notify {
     until: Option<Time>,
 }
 
-/// The completions that count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The completions that count, from none to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Armed {
     /// None.
     Not,
@@ -46,6 +47,11 @@ impl Notify {
     /// Returns whether the queue is armed.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed != Armed::Not
+    }
+
+    /// Returns whether the queue is armed for all completions that count for such a request.
+    pub(crate) fn includes(&self, armed: Armed) -> bool {
+        self.armed >= armed
     }
 
     /// Returns the time at which the event is raised even if no more completions arrive.

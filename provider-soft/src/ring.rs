@@ -17,13 +17,17 @@
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
 //! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
 //!
+//! [`Published`] is `tail` for other threads. It goes on when the ring of a completion queue is
+//! [replaced](replace).
+//!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
 //! last access to the slots that it hands over, and the other reads with acquire before its first.
 //! A ring has one [`Producer`] and one [`Consumer`], both are changed through `&mut` alone, and the
 //! producer touches only slots from `tail` to `head + capacity`, the consumer only those from
 //! `head` to `tail`: no slot belongs to both. Every slot that the consumer touches has been written
-//! whole. Places of lists hold a value from the start, so that a list that is read further than it
+//! whole. [`replace`], which has both ends, writes the slots of the new ring that are below `tail`.
+//! Places of lists hold a value from the start, so that a list that is read further than it
 //! was written has old elements in it, and no others.
 #![allow(unsafe_code)]
 
@@ -34,18 +38,35 @@ use roce::engine::Sge;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, UnsafeCell};
 
-/// The slots, and the indices of both ends.
+/// The slots, and the consumer's index.
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `stride` elements for each slot.
     lists: Box<[UnsafeCell<Sge>]>,
     stride: usize,
     mask: u32,
-    tail: CachePadded<AtomicU32>,
     head: CachePadded<AtomicU32>,
 }
 
+/// The producer's index behind the last published value: the number of values that were ever
+/// published, modulo 2³².
+#[derive(Clone, Debug)]
+pub(crate) struct Published(Arc<CachePadded<AtomicU32>>);
+
+impl Published {
+    fn new(tail: u32) -> Self {
+        Self(Arc::new(CachePadded(AtomicU32::new(tail))))
+    }
+
+    /// Returns the number as this thread sees it, which then sees the values as well.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.0.0.load(Ordering::Acquire)
+    }
+}
+
 /// A value in cache lines of its own: two, because processors fetch them in pairs.
+#[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
@@ -75,17 +96,64 @@ pub(crate) fn ring_in_use<T: Copy>(
     in_use: u32,
 ) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     debug_assert!(in_use <= capacity);
-    let slots = capacity.max(1).next_power_of_two();
-    let ring = Arc::new(Ring {
-        slots: filled(slots as usize, || UnsafeCell::new(MaybeUninit::uninit()))?,
-        lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
-        stride,
-        mask: slots - 1,
-        tail: CachePadded(AtomicU32::new(in_use)),
-        head: CachePadded(AtomicU32::new(0)),
-    });
-    let producer = Producer { ring: Arc::clone(&ring), capacity, tail: in_use, head: 0 };
-    Ok((producer, Consumer { ring, head: 0, next: in_use, tail: in_use }))
+    let ring = Ring::new(capacity, stride)?;
+    let published = Published::new(in_use);
+    let producer =
+        Producer { ring: Arc::clone(&ring), published: published.clone(), capacity, tail: in_use, head: 0 };
+    Ok((producer, Consumer { ring, published, head: 0, next: in_use, tail: in_use }))
+}
+
+/// The slots of a ring without ends, for [`replace`].
+pub(crate) struct Spare<T> {
+    ring: Arc<Ring<T>>,
+    capacity: u32,
+}
+
+impl<T> Spare<T> {
+    /// Allocates slots for `capacity` values without lists.
+    ///
+    /// # Errors
+    /// As [`ring`].
+    pub(crate) fn new(capacity: u32) -> Result<Self, NoMemory> {
+        Ok(Self { ring: Ring::new(capacity, 0)?, capacity })
+    }
+}
+
+/// Moves both ends of a ring to other slots, with the values that were not read. The indices go on,
+/// so [`Published`] does not change. Values that were read are given back.
+///
+/// # Panics
+/// Panics if the ends are not of the same ring, which has no lists, if values were written and not
+/// published, or if there are more values than slots: a defect of the caller.
+pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
+    let Spare { ring, capacity } = spare;
+    assert!(Arc::ptr_eq(&producer.ring, &consumer.ring) && consumer.ring.stride == 0);
+    assert!(producer.tail == consumer.published.count() && consumer.len() <= capacity);
+    consumer.free_all();
+    ring.head.0.store(consumer.head, Ordering::Relaxed);
+    let mut index = consumer.next;
+    while let Some(value) = consumer.next() {
+        // SAFETY: no other thread has the new ring yet.
+        ring.slots[(index & ring.mask) as usize].with_mut(|at| unsafe { (*at).write(*value) });
+        index = index.wrapping_add(1);
+    }
+    consumer.next = consumer.head;
+    producer.head = consumer.head;
+    (producer.ring, producer.capacity) = (Arc::clone(&ring), capacity);
+    consumer.ring = ring;
+}
+
+impl<T> Ring<T> {
+    fn new(capacity: u32, stride: usize) -> Result<Arc<Self>, NoMemory> {
+        let slots = capacity.max(1).next_power_of_two();
+        Ok(Arc::new(Self {
+            slots: filled(slots as usize, || UnsafeCell::new(MaybeUninit::uninit()))?,
+            lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
+            stride,
+            mask: slots - 1,
+            head: CachePadded(AtomicU32::new(0)),
+        }))
+    }
 }
 
 /// A failed allocation.
@@ -107,6 +175,7 @@ fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory>
 /// The end that puts values in.
 pub(crate) struct Producer<T> {
     ring: Arc<Ring<T>>,
+    published: Published,
     capacity: u32,
     /// The index behind the last value that was written, published or not.
     tail: u32,
@@ -148,13 +217,19 @@ impl<T: Copy> Producer<T> {
     /// Lets the consumer see everything that was written.
     #[inline]
     pub(crate) fn publish(&self) {
-        self.ring.tail.0.store(self.tail, Ordering::Release);
+        self.published.0.0.store(self.tail, Ordering::Release);
+    }
+
+    /// Returns the number of values that were ever written, modulo 2³².
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.tail
     }
 
     /// Takes back the last `count` values that were written, but none that were published, and
     /// returns the number of those taken back.
     pub(crate) fn rollback(&mut self, count: u32) -> u32 {
-        let published = self.ring.tail.0.load(Ordering::Relaxed);
+        let published = self.published.0.0.load(Ordering::Relaxed);
         let count = count.min(self.tail.wrapping_sub(published));
         self.tail = self.tail.wrapping_sub(count);
         count
@@ -163,7 +238,7 @@ impl<T: Copy> Producer<T> {
     /// Drops the values that were written and not published. With [`Consumer::clear`] before it,
     /// the ring is empty.
     pub(crate) fn resync(&mut self) {
-        self.tail = self.ring.tail.0.load(Ordering::Relaxed);
+        self.tail = self.published.0.0.load(Ordering::Relaxed);
         self.head = self.ring.head.0.load(Ordering::Acquire);
     }
 }
@@ -171,6 +246,7 @@ impl<T: Copy> Producer<T> {
 /// The end that takes values out.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
+    published: Published,
     head: u32,
     /// The index behind the last value that was read.
     next: u32,
@@ -179,18 +255,23 @@ pub(crate) struct Consumer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
+    /// Returns the number of values that were published, for other threads to follow.
+    pub(crate) fn published(&self) -> Published {
+        self.published.clone()
+    }
+
     /// Returns whether there is nothing to read now.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {
         if self.next == self.tail {
-            self.tail = self.ring.tail.0.load(Ordering::Acquire);
+            self.tail = self.published.count();
         }
         self.next == self.tail
     }
 
     /// Returns the number of published values that were not read.
     pub(crate) fn len(&mut self) -> u32 {
-        self.tail = self.ring.tail.0.load(Ordering::Acquire);
+        self.tail = self.published.count();
         self.tail.wrapping_sub(self.next)
     }
 
@@ -250,7 +331,7 @@ impl<T: Copy> Consumer<T> {
     /// order. Values that were read are given back.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
-        self.tail = self.ring.tail.0.load(Ordering::Acquire);
+        self.tail = self.published.count();
         // From the newest on, those that stay move up to the tail.
         let mut kept = self.tail;
         let mut index = self.tail;
@@ -271,7 +352,7 @@ impl<T: Copy> Consumer<T> {
 
     /// Drops all published values, and gives their slots back.
     pub(crate) fn clear(&mut self) {
-        self.tail = self.ring.tail.0.load(Ordering::Acquire);
+        self.tail = self.published.count();
         self.next = self.tail;
         self.free_all();
     }
@@ -385,7 +466,7 @@ mod tests {
     /// An empty ring both of whose ends stand at an index.
     fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
         let (mut writer, mut reader) = ring(capacity, stride).unwrap();
-        writer.ring.tail.0.store(index, Ordering::Relaxed);
+        writer.published.0.0.store(index, Ordering::Relaxed);
         writer.ring.head.0.store(index, Ordering::Relaxed);
         (writer.tail, writer.head) = (index, index);
         (reader.head, reader.next, reader.tail) = (index, index, index);
@@ -486,6 +567,47 @@ mod tests {
         for n in [8, 9] {
             assert_eq!(consumer.next_with(&mut list, |_| 1).map(|(value, _)| value), Some(n));
         }
+    }
+
+    #[test]
+    fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
+        // Round the slots, and over the end of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            for read in 0..=4 {
+                let (mut writer, mut reader) = ring_from(start, 4, 0);
+                let put = |writer: &mut Producer<u32>, n: u32| {
+                    assert!(writer.has_room());
+                    writer.put(n, [].into_iter());
+                    writer.publish();
+                };
+                (0..4).for_each(|n| put(&mut writer, n));
+                (0..read).for_each(|n| assert_eq!(reader.next(), Some(&n)));
+                let published = reader.published();
+                replace(&mut writer, &mut reader, Spare::new(16).unwrap());
+                let count = start.wrapping_add(4);
+                assert_eq!((published.count(), writer.count()), (count, count), "from {start}");
+                (4..16 + read).for_each(|n| put(&mut writer, n));
+                assert!(!writer.has_room(), "what was read is free, and no more");
+                replace(&mut writer, &mut reader, Spare::new(16).unwrap());
+                for n in read..16 + read {
+                    assert_eq!(reader.next(), Some(&n), "from {start}, {read} were read");
+                }
+                assert!(reader.is_empty() && !writer.has_room());
+                reader.free(1);
+                put(&mut writer, 99);
+                assert_eq!((reader.next(), published.count()), (Some(&99), start.wrapping_add(17 + read)));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn values_that_do_not_fit_into_the_ring_that_replaces_theirs_are_a_defect() {
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
+        producer.put(1, [].into_iter());
+        producer.put(2, [].into_iter());
+        producer.publish();
+        replace(&mut producer, &mut consumer, Spare::new(1).unwrap());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | thread | acquires the lock by | with the lock, it |
 //! |---|---|---|
 //! | posts | [`announce`] | looks at the rings, transmits |
+//! | requests an event | [`announce`] | takes the request, as a thread that posts |
 //! | polls an empty queue | [`try_lock`] | receives, looks at the rings, handles, transmits |
 //! | makes a control call | [`lock`] | executes the call, then transmits |
 //! | the worker | [`lock`]; [`try_lock`] beside a poller | as a poller, until no more arrives |
@@ -26,13 +27,13 @@ use std::time::Instant;
 
 use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce::engine::{Gid, Time};
+use roce::engine::{CqId, Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::cm::GsiEnd;
 use crate::combining_lock::{CombiningLock, Guard};
-use crate::device_core::{Acks, DeviceCore, Spent};
+use crate::device_core::{Acks, DeviceCore, Sleep, Spent};
 use crate::dm::Budget;
 use crate::fork::ForkMark;
 use crate::io::Socket;
@@ -40,7 +41,7 @@ use crate::limits;
 use crate::link::{LinkWatch, PortLink, listed};
 use crate::pending::PendingSet;
 use crate::registration::{CheckedMemory, SoftBuilder};
-use crate::sink::elapsed;
+use crate::sink::{cq_slot, elapsed};
 
 /// The state of a live device.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) pending: PendingSet,
     /// The shared receive queues with new receives.
     pending_srqs: PendingSet,
+    /// The [slots](cq_slot) of completion queues with requests for events.
+    pending_cqs: PendingSet,
     /// The registered memory that the kernel accesses.
     pub(crate) checked_memory: CheckedMemory,
     /// The device memory that is left.
@@ -112,6 +115,7 @@ impl Shared {
             socket,
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
+            pending_cqs: PendingSet::new(PendingSet::MAX),
             dm: Budget::new(),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
@@ -170,6 +174,36 @@ impl Shared {
         self.pending_srqs.insert(slot);
         if let Some(guard) = self.core.announce() {
             self.leave(guard, self.now());
+        }
+    }
+
+    /// Announces a request for an event of a completion queue. Does not wait for the lock, which
+    /// threads that poll without a pause hold nearly all the time.
+    pub(crate) fn requested_event(&self, cq: CqId) {
+        self.pending_cqs.insert(cq_slot(cq));
+        if let Some(guard) = self.core.announce() {
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Takes announced requests for events.
+    #[inline]
+    pub(crate) fn take_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
+        if !self.pending_cqs.is_empty() {
+            self.take_these_event_requests(guard, now);
+        }
+    }
+
+    #[cold]
+    fn take_these_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
+        // Owed acknowledgements leave before requests that the program posts next. ib_send_lat of
+        // perftest expects the event of its send first, and the event of the reply second.
+        guard.transmit(&self.socket, now, Acks::Alone);
+        self.pending_cqs.take(|slot| guard.sink.take_requests(slot));
+        // A program that waits for events does not poll, so the worker must receive packets.
+        if guard.sink.is_armed() && !guard.sleep.for_packets {
+            guard.sleep = Sleep::AWAKE;
+            self.wake();
         }
     }
 
@@ -281,6 +315,8 @@ impl Shared {
         // Owed acknowledgements leave before the call, which may destroy the queue pair that owes
         // them.
         guard.transmit(&self.socket, now, Acks::Alone);
+        // The call may be about a queue whose event this thread has requested.
+        self.take_event_requests(&mut guard, now);
         let result = call(&mut guard, now);
         self.leave(guard, now);
         result
@@ -316,6 +352,7 @@ impl Shared {
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
         if pending {
+            self.take_event_requests(guard, now);
             // Receives first: a send may be for a queue pair of this device that needs them.
             if !self.pending_srqs.is_empty() {
                 guard.pump_srqs(&self.pending_srqs);
@@ -336,7 +373,8 @@ impl Shared {
     /// arrived.
     ///
     /// A turn that has sent its share ends even with work pending: the next holder looks at the
-    /// rings.
+    /// rings. If a request for an event is pending, the worker is the next holder at the latest: a
+    /// program that waits for events does not poll.
     fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         let mut wake = false;
         let mut mads = None;
@@ -348,7 +386,7 @@ impl Shared {
             mads = mads.or_else(|| guard.sink.gsi.as_mut().and_then(GsiEnd::take_signal));
             let spent = core::mem::take(&mut guard.spent);
             if guard.has_work_left() {
-                guard.release();
+                wake |= guard.release() && !self.pending_cqs.is_empty();
                 break;
             }
             match guard.try_release() {

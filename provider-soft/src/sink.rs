@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::cm::GsiEnd;
 use crate::event_pipe::{EventPipe, Written};
+use crate::event_requests::EventRequests;
 use crate::limits::{self, QPN_MODULUS, SRQN_MODULUS};
 use crate::notify::{Armed, Notify};
 use crate::pending::PendingSet;
@@ -56,6 +57,11 @@ pub(crate) struct CqEnd {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) notify: Notify,
+    /// The requests for its event that were not taken yet.
+    pub(crate) requests: Arc<EventRequests>,
+    /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³²
+    /// others, it may look like a new one, and raise an event too many.
+    pub(crate) solicited: u32,
     /// The optional fields that completions get.
     pub(crate) wc_flags: CqWcFlags,
     /// Completions that do not fit are lost without an event.
@@ -199,10 +205,50 @@ impl EngineSink {
         Ok(read)
     }
 
-    /// Arms a completion queue.
-    pub(crate) fn arm(&mut self, cq: CqId, armed: Armed) {
-        let is_new = self.cq(cq).is_some_and(|end| end.notify.arm(armed));
-        self.armed += u32::from(is_new);
+    /// Takes the requests for events of the completion queues in this [slot](cq_slot).
+    #[cold]
+    pub(crate) fn take_requests(&mut self, slot: usize) {
+        for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
+            // Those of solicited completions first: a queue that is armed for all would pass over
+            // the solicited ones that came before.
+            for armed in [Armed::Solicited, Armed::Next] {
+                self.take_request(index, armed);
+            }
+        }
+    }
+
+    fn take_request(&mut self, index: usize, armed: Armed) {
+        let Some(end) = &mut self.cqs[index] else { return };
+        let Some(request) = end.requests.take(armed) else { return };
+        if end.notify.includes(armed) {
+            // Completions since then have counted.
+            return;
+        }
+        let count = end.producer.count();
+        let later = match armed {
+            Armed::Solicited => u32::from(count.wrapping_sub(end.solicited) < request.later(count)),
+            _ => request.later(count),
+        };
+        self.armed += u32::from(end.notify.arm(armed));
+        for _ in 0..later {
+            if self.count_completion(index, true) {
+                break;
+            }
+        }
+    }
+
+    /// Counts a completion of an armed queue, and returns whether it has raised the queue's event.
+    fn count_completion(&mut self, index: usize, solicited: bool) -> bool {
+        let origin = self.origin;
+        let Some(end) = &mut self.cqs[index] else { return false };
+        let raises = end.notify.completed(solicited, || Time(elapsed(origin)));
+        if raises {
+            self.notify(index);
+        } else {
+            let until = end.notify.until();
+            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
+        }
+        raises
     }
 
     /// Changes the moderation of a completion queue's events.
@@ -235,6 +281,7 @@ impl EngineSink {
     /// Raises the event of a completion queue that has just been disarmed.
     fn notify(&mut self, index: usize) {
         let Some(end) = &mut self.cqs[index] else { return };
+        end.requests.count_event();
         let (channel, user_handle) = (end.channel.clone(), end.user_handle);
         if channel.is_some() {
             end.raised.comp = end.raised.comp.wrapping_add(1);
@@ -458,6 +505,11 @@ fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     })
 }
 
+/// The slot of a completion queue in a [`PendingSet`]. Several queues may share one.
+pub(crate) fn cq_slot(cq: CqId) -> usize {
+    cq.0 as usize % PendingSet::MAX
+}
+
 /// The object is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
@@ -487,15 +539,11 @@ impl Sink for EngineSink {
         }
         end.producer.put(entry, [].into_iter());
         end.producer.publish();
-        if !end.notify.is_armed() {
-            return Ok(());
+        if completion.solicited {
+            end.solicited = end.producer.count();
         }
-        let origin = self.origin;
-        if end.notify.completed(completion.solicited, || Time(elapsed(origin))) {
-            self.notify(cq.0 as usize);
-        } else {
-            let until = end.notify.until();
-            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
+        if end.notify.is_armed() {
+            self.count_completion(cq.0 as usize, completion.solicited);
         }
         Ok(())
     }

@@ -65,6 +65,8 @@ pub(crate) fn run(shared: &Shared) {
             continue;
         };
         pause = PAUSE;
+        guard.sleep = Sleep::AWAKE;
+        shared.take_event_requests(&mut guard, shared.now());
         if habit.is_polled && !guard.sink.is_armed() {
             // Work done here instead of by the poller moves the device's data between two
             // processors.

@@ -3,9 +3,11 @@
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use crate::common::{Arena, End, PATIENCE, Remote, Shape, gid, open, pair, recv, send, wait_ok, wait_status};
+use crate::common::{
+    Arena, End, PATIENCE, Remote, Shape, gid, open, pair, recv, send, wait, wait_ok, wait_status,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use verbs::{CompChannel, RtsAttr, SendOp, WcStatus};
+use verbs::{CompChannel, RtsAttr, SendOp, WcOpcode, WcStatus};
 
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
@@ -55,4 +57,28 @@ fn events_that_did_not_fit_into_their_socket_come_once_there_is_room() {
         assert_eq!(channel.next_event().unwrap().unwrap().cq, b.cq.id());
     }
     assert!(!is_readable(&channel, Duration::ZERO), "no more than that");
+}
+
+#[test]
+fn the_acknowledgement_of_a_message_leaves_before_the_reply_of_a_program_that_waits_for_events() {
+    let (mut a, mut b) = pair(&Shape { events: true, ..Shape::default() });
+    let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
+    let channel = b.channel.take().unwrap();
+    for round in 0..300 {
+        recv(&mut a.qp, round, &[from.sge(0..8)]);
+        recv(&mut b.qp, round, &[into.sge(0..8)]);
+        b.cq.req_notify(false).unwrap();
+        send(&mut a.qp, round, SendOp::Send, &[from.sge(0..8)]);
+        assert!(is_readable(&channel, PATIENCE), "round {round}");
+        channel.next_event().unwrap().unwrap();
+        // As perftest does: the next request before the completion of the last event.
+        b.cq.req_notify(false).unwrap();
+        send(&mut b.qp, round, SendOp::Send, &[into.sge(0..8)]);
+        let opcodes: Vec<_> = wait(&mut a.cq, 2).iter().map(|wc| wc.opcode).collect();
+        assert_eq!(opcodes, [WcOpcode::SEND, WcOpcode::RECV], "round {round}");
+        assert_eq!(wait(&mut b.cq, 2).len(), 2);
+        assert!(is_readable(&channel, PATIENCE), "round {round}: the event of the reply's completion");
+        channel.next_event().unwrap().unwrap();
+        assert_eq!(channel.next_event().unwrap(), None, "round {round}: two events for two requests");
+    }
 }
