@@ -359,7 +359,8 @@ unsafe fn post_any<P: Provider>(
         _ => list,
     };
     let flags = send_flags(wr.send_flags);
-    if addressing == Addressing::Xrc {
+    let is_local = matches!(op, SendOp::LocalInv { .. } | SendOp::BindMw { .. });
+    if addressing == Addressing::Xrc && !is_local {
         // SAFETY: the member is set in requests of an XRC initiator.
         let remote_srqn = unsafe { wr.qp_type.xrc.remote_srqn };
         let op = SendOp::Xrc { remote_srqn, op: &op };

@@ -396,6 +396,10 @@ impl<'a, P: Provider> Building<'a, P> {
                 };
                 self.post(op, list, flags);
             }
+            // These name no shared receive queue.
+            Addressing::Xrc if matches!(op, SendOp::LocalInv { .. } | SendOp::BindMw { .. }) => {
+                self.post(op, list, flags);
+            }
             Addressing::Xrc => {
                 let Some(remote_srqn) = remote_srqn else { return self.refuse(UNADDRESSED) };
                 self.post(SendOp::Xrc { remote_srqn, op: &op }, list, flags);

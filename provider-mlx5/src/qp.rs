@@ -581,7 +581,7 @@ fn queues(
         bell,
         prefers_blue_flame: device.registers.prefers_blue_flame(),
         frames,
-        has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC)
+        has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC | QpType::XRC_SEND)
             && shapes.has_keys
             && device.has_windows(),
         life: Arc::clone(life),

@@ -47,7 +47,7 @@ impl Sq {
         cap: &QpCap,
         max_datagram: Option<u32>,
     ) -> Self {
-        let checks = SendChecks::new(qp_type, cap).with_placement(true, true).with_windows();
+        let checks = SendChecks::new(qp_type, cap).with_placement(true, true).with_windows_of_every_type();
         let checks = match max_datagram {
             Some(bytes) => checks.with_max_datagram(bytes),
             None => checks,

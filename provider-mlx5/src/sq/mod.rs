@@ -156,7 +156,7 @@ impl Sq {
         assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
         let mut checks = SendChecks::new(qp_type, &shape.cap);
         if parts.has_windows {
-            checks = checks.with_windows();
+            checks = checks.with_windows_of_every_type();
         }
         if parts.frames.has_ip_csum {
             checks = checks.with_ip_csum();

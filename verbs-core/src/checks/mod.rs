@@ -78,6 +78,8 @@ pub struct SendChecks {
     /// The most bytes of a datagram, where the provider knows it.
     max_datagram: Option<u32>,
     qp_type: QpType,
+    /// Types other than RC have the operations on windows, too.
+    windows_of_every_type: bool,
     /// Some faults are left to the device.
     leaves_faults: bool,
 }
@@ -94,6 +96,7 @@ impl SendChecks {
             max_inline: cap.max_inline_data,
             max_datagram: None,
             qp_type,
+            windows_of_every_type: false,
             leaves_faults: false,
         }
     }
@@ -120,6 +123,14 @@ impl SendChecks {
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
+    }
+
+    /// The same checks, for a device that changes keys through every connected type, as ConnectX
+    /// does: UC invalidates keys of this side, and an XRC initiator has all operations of RC on
+    /// windows. Binds and invalidations of this side name no shared receive queue.
+    #[must_use]
+    pub const fn with_windows_of_every_type(self) -> Self {
+        Self { windows_of_every_type: true, ..self.with_windows() }
     }
 
     /// The same checks, for a device that computes the checksums of the frames of this queue.
@@ -197,7 +208,17 @@ impl SendChecks {
 
     /// The operations of the type that this device has, a bit each.
     const fn offered(&self) -> u32 {
-        operations(self.qp_type) & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
+        let of_type = operations(self.qp_type) | self.more_windows();
+        of_type & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
+    }
+
+    /// The operations on windows that the type has on this device, beside those of
+    /// [`operations`].
+    const fn more_windows(&self) -> u32 {
+        match self.qp_type {
+            QpType::UC | QpType::XRC_SEND if self.windows_of_every_type => LOCAL_OPERATIONS,
+            _ => 0,
+        }
     }
 
     /// The most scatter/gather elements of a request.
@@ -283,10 +304,11 @@ impl SendChecks {
     #[inline(never)]
     fn check_xrc(&self, op: &SendOp<'_>, wr: &SendWr<'_>) -> Result<u32, PostReason> {
         let kind = op.kind();
-        if XRC_OPERATIONS & bit(kind) == 0 {
+        let accepts = XRC_OPERATIONS | if self.windows_of_every_type { SEND_INVALIDATE } else { 0 };
+        if accepts & bit(kind) == 0 {
             return Err(PostReason::UnsupportedOp { op: kind, qp_type: self.qp_type });
         }
-        let checks = Self { accepts: XRC_OPERATIONS, ..*self };
+        let checks = Self { accepts, ..*self };
         checks.check(&SendWr { op: *op, ..*wr })
     }
 
@@ -465,7 +487,7 @@ const WINDOWS: u32 = SEND_INVALIDATE | LOCAL_OPERATIONS;
 /// The operations of the memory placement extensions, which not every device has.
 const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 
-/// The operations that an XRC initiator can request.
+/// The operations that an XRC initiator can request on every device.
 const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
 /// The operations that need no check of their own.

@@ -191,6 +191,36 @@ fn flushes_and_atomic_writes_are_for_devices_that_have_them() {
 }
 
 #[test]
+fn some_devices_change_keys_through_every_connected_type() {
+    let info = MwBindInfo::default();
+    let bind = SendOp::BindMw { mw_type: MwType::TYPE_1, rkey: 1, new_rkey: 2, bind_info: &info };
+    let local = SendOp::LocalInv { invalidate_rkey: 1 };
+    let remote = SendOp::SendWithInv { invalidate_rkey: 1 };
+    let [xrc_bind, xrc_local, xrc_remote] =
+        [&bind, &local, &remote].map(|op| SendOp::Xrc { remote_srqn: 1, op });
+    let ops = [bind, local, remote, xrc_bind, xrc_local, xrc_remote];
+    for (qp_type, usual, more) in [
+        (QpType::RC, [true, true, true, false, false, false], [true, true, true, false, false, false]),
+        (QpType::UC, [true, false, false, false, false, false], [true, true, false, false, false, false]),
+        (QpType::XRC_SEND, [false; 6], [true, true, false, false, false, true]),
+        (QpType::UD, [false; 6], [false; 6]),
+        (QpType::XRC_RECV, [false; 6], [false; 6]),
+    ] {
+        let checks = SendChecks::new(qp_type, &CAP);
+        for (mut checks, has) in [
+            (checks.with_windows(), usual),
+            (checks.with_windows_of_every_type(), more),
+            (checks, [false; 6]),
+        ] {
+            checks.moved_to(QpState::RTS);
+            let has = if checks.optional & WINDOWS == 0 { [false; 6] } else { has };
+            let taken = ops.map(|op| check(&checks, &SendWr { op, sge: &[], ..WR }).is_ok());
+            assert_eq!(taken, has, "{qp_type} {}", checks.windows_of_every_type);
+        }
+    }
+}
+
+#[test]
 fn a_window_gives_the_rights_of_peers_and_no_others() {
     let rc = at(QpType::RC, QpState::RTS);
     let bound = |mw_access_flags| {

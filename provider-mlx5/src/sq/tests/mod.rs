@@ -223,6 +223,30 @@ fn a_bind_and_an_invalidation_name_the_fields_that_they_change() {
 }
 
 #[test]
+fn unreliable_connections_and_xrc_initiators_change_keys_as_reliable_ones_do() {
+    let bind_info =
+        MwBindInfo { lkey: 0x55, addr: 0x7000, length: 0x2000, mw_access_flags: AccessFlags::REMOTE_WRITE };
+    let bind =
+        SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 0x1101, new_rkey: 0x1102, bind_info: &bind_info };
+    let invalidate = SendOp::LocalInv { invalidate_rkey: 0x1102 };
+    let wr = |op| SendWr { wr_id: 1, op, sge: &[], flags: SendFlags::SIGNALED };
+    let [rc, uc, xrc] = [QpType::RC, QpType::UC, QpType::XRC_SEND].map(|qp_type| {
+        let mut qp = ready(PaperShape { blocks: 16, qp_type, ..PaperShape::default() });
+        post(&mut qp, &[wr(bind), wr(invalidate)]);
+        if qp_type == QpType::XRC_SEND {
+            let op = &SendOp::SendWithInv { invalidate_rkey: 0x1102 };
+            post(&mut qp, &[wr(SendOp::Xrc { remote_srqn: 0x77, op })]);
+            // The fence of the invalidation, the key, and the shared receive queue.
+            let expected = hex("00000501 00abcd02 00000028 00001102 00000077 00000000 00000000 00000000");
+            assert_eq!(qp.blocks(5, 1)[..32], expected);
+        }
+        qp.blocks(0, 5)
+    });
+    assert_eq!(uc, rc);
+    assert_eq!(xrc, rc, "no shared receive queue is named");
+}
+
+#[test]
 fn a_window_of_type_1_belongs_to_no_queue_pair() {
     let bind_info =
         MwBindInfo { lkey: 0x55, addr: 0x7000, length: 0x2000, mw_access_flags: AccessFlags::REMOTE_WRITE };

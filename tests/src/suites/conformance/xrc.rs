@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 
 use verbs::state::{Init, Rtr, Rts};
 use verbs::{
-    Cause, Context, Cq, CqInit, DeviceCapFlags, Errno, PostReason, Provider, Qp, QpInit, QpType, SendFlags,
-    SendOp, Srq, SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
+    AccessFlags, Cause, Context, Cq, CqInit, DeviceCapFlags, Errno, Mw, MwBindInfo, MwType, PostReason,
+    Provider, Qp, QpInit, QpType, SendFlags, SendOp, Srq, SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
+    inc_rkey,
 };
 
 use super::SUITE;
@@ -29,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         a_shared_queue_of_another_domain_is_refused,
         an_initiator_posts_only_operations_that_name_a_shared_queue,
         a_target_posts_nothing,
+        an_initiator_binds_windows_and_invalidates_their_keys,
         posted_buffers_come_back_on_both_sides,
         a_domain_is_shared_by_its_file,
         a_domain_of_a_file_is_made_and_found_as_asked_for,
@@ -222,6 +224,35 @@ fn a_target_posts_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
         assert!(matches!(error.reason, PostReason::UnsupportedOp { .. }), "{error}");
     }
     Ok(())
+}
+
+fn an_initiator_binds_windows_and_invalidates_their_keys<P: Provider>(context: &Context<P>) -> CaseResult {
+    let mut fabric = Fabric::new(context)?;
+    let memory = Arena::with_access(&fabric.pd, 64, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND)?;
+    let mw_access_flags = AccessFlags::REMOTE_WRITE;
+    let info = MwBindInfo { lkey: memory.lkey(), addr: memory.addr(), length: 64, mw_access_flags };
+    fabric.arena.write(4096, &[7; 8]);
+    let [first, second] = [MwType::TYPE_1, MwType::TYPE_2].map(|mw_type| fabric.pd.alloc_mw(mw_type));
+    let (first, second) = (first?, second?);
+    let bind = |fabric: &mut Fabric<P>, mw: &Mw<P>, rkey, bind_info: &MwBindInfo| -> CaseResult<u32> {
+        let op = SendOp::BindMw { mw_type: mw.mw_type(), rkey, new_rkey: inc_rkey(rkey), bind_info };
+        post_send(&mut fabric.initiator, &[signalled(1, op, &[])])?;
+        wait_for(&mut fabric.send_cq, 1, WcOpcode::BIND_MW)?;
+        Ok(inc_rkey(rkey))
+    };
+    // A key of type 2 is that of the initiator, which receives nothing: it can be invalidated.
+    let invalidate_rkey = bind(&mut fabric, &second, second.rkey(), &info)?;
+    post_send(&mut fabric.initiator, &[signalled(2, SendOp::LocalInv { invalidate_rkey }, &[])])?;
+    wait_for(&mut fabric.send_cq, 2, WcOpcode::LOCAL_INV)?;
+    // One of type 1 serves the domain, and with it the target.
+    let rkey = bind(&mut fabric, &first, first.rkey(), &info)?;
+    let write = SendOp::RdmaWrite { remote_addr: memory.addr() + 8, rkey };
+    fabric.request(fabric.number(0), &write, 8)?;
+    wait_for(&mut fabric.send_cq, 1, WcOpcode::RDMA_WRITE)?;
+    assert_eq!(memory.read(0..16), [[0; 8], [7; 8]].concat());
+    bind(&mut fabric, &first, rkey, &MwBindInfo::default())?;
+    fabric.request(fabric.number(0), &write, 8)?;
+    wait_status(&mut fabric.send_cq, 1, WcStatus::REM_ACCESS_ERR)
 }
 
 fn posted_buffers_come_back_on_both_sides<P: Provider>(context: &Context<P>) -> CaseResult {
