@@ -63,13 +63,13 @@ impl RemoteMr {
         Ok(Self { addr: self.addr.wrapping_add(start), length, rkey: self.rkey })
     }
 
-    /// Returns an RDMA read from the first byte on, as long as the local memory of the request.
+    /// Returns an RDMA read that starts at the first byte and fills the request's local memory.
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(&self) -> SendOp<'static> {
         SendOp::RdmaRead { remote_addr: self.addr, rkey: self.rkey }
     }
 
-    /// Returns an RDMA write from the first byte on, as long as the local memory of the request.
+    /// Returns an RDMA write that starts at the first byte and sends the request's local memory.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(&self) -> SendOp<'static> {
         SendOp::RdmaWrite { remote_addr: self.addr, rkey: self.rkey }
