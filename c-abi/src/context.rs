@@ -12,11 +12,11 @@ use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
 use provider_soft::Soft;
+use verbs_core::fork::ForkLock;
 use verbs_core::provider::{ContextOps as _, DeviceOps, Erased, OpenedContext, Provider};
 use verbs_core::{Errno, Error};
 
@@ -127,7 +127,7 @@ fn stand_in(device: &dyn DeviceOps) -> Result<CmdFd, Error> {
     let error = |errno| Error::new("open_device", device.device_name(), errno);
     let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
     let identity = identity(file.as_fd()).map_err(error)?;
-    STAND_INS.lock().unwrap_or_else(PoisonError::into_inner).push(identity);
+    STAND_INS.lock_or(Vec::new).push(identity);
     Ok(CmdFd { file, stands_for: Some(identity) })
 }
 
@@ -141,7 +141,7 @@ struct CmdFd {
 impl Drop for CmdFd {
     fn drop(&mut self) {
         if let Some(identity) = self.stands_for {
-            let mut stand_ins = STAND_INS.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stand_ins = STAND_INS.lock_or(Vec::new);
             if let Some(index) = stand_ins.iter().position(|other| *other == identity) {
                 stand_ins.swap_remove(index);
             }
@@ -150,7 +150,7 @@ impl Drop for CmdFd {
 }
 
 /// The files that stand for devices without one.
-static STAND_INS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+static STAND_INS: ForkLock<Vec<(u64, u64)>> = ForkLock::new(Vec::new());
 
 /// Returns the device and inode numbers of a file.
 fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
@@ -160,7 +160,7 @@ fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 
 /// Returns whether a file stands for a device that has none.
 pub(crate) fn is_stand_in(file: BorrowedFd<'_>) -> bool {
-    let stand_ins = STAND_INS.lock().unwrap_or_else(PoisonError::into_inner);
+    let stand_ins = STAND_INS.lock_or(Vec::new);
     identity(file).is_ok_and(|identity| stand_ins.contains(&identity))
 }
 

@@ -16,10 +16,10 @@ use std::os::fd::{AsFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use verbs::{Device, DeviceList};
 use verbs_core::discovery::DevNum;
+use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
 use crate::c::{ibv_context, ibv_device};
@@ -42,10 +42,12 @@ struct Entry(*mut Known);
 // SAFETY: the table's lock guards what changes of a device.
 unsafe impl Send for Entry {}
 
-static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
-fn table() -> MutexGuard<'static, Vec<Entry>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and keeps the
+/// devices of its parent's lists.
+fn table() -> ForkGuard<'static, Vec<Entry>> {
+    TABLE.lock_or(Vec::new)
 }
 
 /// Copies text into an array of C, cut if it does not fit.

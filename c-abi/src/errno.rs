@@ -11,8 +11,8 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
-use std::sync::OnceLock;
 
+use verbs_core::fork::ForkLock;
 use verbs_core::{Errno, Error, environment};
 
 /// Sets `errno`.
@@ -63,7 +63,10 @@ pub(crate) fn log(what: &dyn core::fmt::Display) {
     if let Some(log) = destination() {
         // A log that cannot be written changes no call's result.
         let _ = match log {
-            Log::Stderr => writeln!(std::io::stderr(), "libibverbs: {what}"),
+            // Not by the lock of the standard library, which a thread of a parent process may have.
+            Log::Stderr => nix::unistd::write(std::io::stderr(), format!("libibverbs: {what}\n").as_bytes())
+                .map(drop)
+                .map_err(Into::into),
             Log::File(file) => writeln!(&mut &*file, "libibverbs: {what}"),
         };
     }
@@ -75,7 +78,7 @@ enum Log {
 }
 
 fn destination() -> Option<&'static Log> {
-    static LOG: OnceLock<Option<Log>> = OnceLock::new();
+    static LOG: ForkLock<Option<Option<&Log>>> = ForkLock::new(None);
     LOG.get_or_init(|| {
         let level = environment::variable("VERBS_LOG_LEVEL")?.trim().parse::<u32>().ok()?;
         if level == 0 {
@@ -83,9 +86,8 @@ fn destination() -> Option<&'static Log> {
         }
         let file = environment::variable_os("VERBS_LOG_FILE")
             .and_then(|path| OpenOptions::new().append(true).create(true).open(path).ok());
-        Some(file.map_or(Log::Stderr, Log::File))
+        Some(Box::leak(Box::new(file.map_or(Log::Stderr, Log::File))))
     })
-    .as_ref()
 }
 
 /// Converts the result of a call that returns a pointer.

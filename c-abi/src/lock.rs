@@ -23,8 +23,10 @@
 //! poll a barrier. The thread whose turn it is is woken by the next thread that wants the lock,
 //! which a poller soon does, and also looks by itself from time to time.
 //!
-//! A forked child has a copy of each lock, but not the threads that held some of them. Waiting ends
-//! at once there.
+//! A forked child has a copy of each lock, but not the threads that held some of them, or waited.
+//! A lock that is taken holds the generation of its holder's process
+//! ([`verbs_core::fork::generation`]), so that the child waits for its own threads alone. For any
+//! other, waiting ends at once.
 //!
 //! # Safety
 //! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;
@@ -40,11 +42,13 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 
 use verbs_core::Errno;
+use verbs_core::fork::{generation, watch};
 
 /// A value behind a spin lock.
 #[derive(Debug)]
 pub(crate) struct Spin<T> {
-    is_taken: AtomicBool,
+    /// 0, or the generation of the holder's process.
+    holder: AtomicU32,
     /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
     has_ended: AtomicBool,
     /// The number of waiting threads, or [`SINGLE`]: one word, so that the common case costs one
@@ -56,8 +60,10 @@ pub(crate) struct Spin<T> {
     turn: AtomicU32,
     /// [`ASLEEP`] while the thread whose turn it is sleeps.
     sleep: AtomicU32,
-    /// The process that made the lock.
-    process: u32,
+    /// The generation of the process whose threads wait, if any do.
+    line: AtomicU32,
+    /// The generation of the process that found the lock taken by a parent's thread.
+    lost: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -68,14 +74,16 @@ impl<T> Spin<T> {
     /// Returns the lock of a value. The lock does nothing if the program has promised that only one
     /// thread at a time uses the value.
     pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
+        watch();
         Self {
-            is_taken: AtomicBool::new(false),
+            holder: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
             waiting: AtomicI32::new(if is_single_threaded { SINGLE } else { 0 }),
             next: AtomicU32::new(0),
             turn: AtomicU32::new(0),
             sleep: AtomicU32::new(0),
-            process: std::process::id(),
+            line: AtomicU32::new(generation()),
+            lost: AtomicU32::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -104,7 +112,7 @@ impl<T> Spin<T> {
     }
 
     /// Returns the reason why the lock could not be taken: `EINVAL` if the value has ended,
-    /// `ENODEV` in a forked child of the process that made the lock.
+    /// `ENODEV` in a forked child, if a thread of its parent had the lock or waited for it.
     #[cold]
     pub(crate) fn why_not(&self) -> Errno {
         if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
@@ -124,14 +132,40 @@ impl<T> Spin<T> {
     /// lock.
     #[inline(always)]
     pub(crate) fn try_lock(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0 && !self.is_taken.swap(true, Ordering::Acquire)
+        self.waiting.load(Ordering::Relaxed) == 0 && self.take()
     }
 
-    /// Returns whether this process is a forked child of the one that made the lock. The holder of
-    /// a taken lock and the threads that wait for it may then exist only in the parent.
+    /// Takes the lock if it is free, and returns whether it did.
+    #[inline(always)]
+    fn take(&self) -> bool {
+        match self.holder.swap(generation(), Ordering::Acquire) {
+            0 => true,
+            holder => self.was_taken(holder),
+        }
+    }
+
+    /// Notes a lock that a parent's thread had, whose generation the attempt has replaced. Returns
+    /// false.
     #[cold]
-    fn is_inherited(&self) -> bool {
-        std::process::id() != self.process
+    fn was_taken(&self, holder: u32) -> bool {
+        if holder != generation() {
+            self.lost.store(generation(), Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Returns whether no thread of this process will release the lock: the value has ended, or a
+    /// parent's thread had the lock at the fork, or waited for it.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        let holder = self.holder.load(Ordering::Relaxed);
+        let own = generation();
+        let has_other_line =
+            self.waiting.load(Ordering::Acquire) > 0 && self.line.load(Ordering::Relaxed) != own;
+        let is_of_parent = holder != 0 && holder != own;
+        is_of_parent
+            || has_other_line
+            || self.lost.load(Ordering::Relaxed) == own
+            || self.has_ended.load(Ordering::Acquire)
     }
 
     /// Returns the lock.
@@ -141,7 +175,7 @@ impl<T> Spin<T> {
     /// afterwards.
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) {
-        self.is_taken.store(false, Ordering::Release);
+        self.holder.store(0, Ordering::Release);
     }
 
     /// Returns the value of a lock that is taken, to be read.
@@ -179,7 +213,9 @@ impl<T> Spin<T> {
         }
         let (mut spins, mut yields) = (0, 0);
         loop {
-            if self.waiting.load(Ordering::Relaxed) > 0 {
+            if self.is_hopeless() {
+                return false;
+            } else if self.waiting.load(Ordering::Relaxed) > 0 {
                 // The other threads go first: only a running thread can take its turn.
                 self.wake_first();
                 if yields == YIELDS {
@@ -187,29 +223,30 @@ impl<T> Spin<T> {
                 }
                 yields += 1;
                 thread::yield_now();
-            } else if !self.is_taken.load(Ordering::Relaxed) && self.try_lock() {
+            } else if self.holder.load(Ordering::Relaxed) == 0 && self.try_lock() {
                 return true;
-            } else if spins == FEW_SPINS || self.has_ended.load(Ordering::Acquire) {
+            } else if spins == FEW_SPINS {
                 break;
             } else {
                 spins += 1;
                 spin_loop();
             }
         }
-        if self.has_ended.load(Ordering::Acquire) || self.is_inherited() {
-            return false;
-        }
         self.wait_in_line(self.enter_line())
     }
 
     /// Counts this thread as waiting, and returns its number.
     fn enter_line(&self) -> u32 {
+        // No thread waits, or one of this process does: a child whose parent's threads waited has
+        // given up.
+        self.line.store(generation(), Ordering::Relaxed);
         // In one order with the turns: see `wait_in_line`.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits for the turn of a number, and then for the lock. Returns false if the value has ended.
+    /// Waits for the turn of a number, and then for the lock. Returns false if no thread will
+    /// release it.
     fn wait_in_line(&self, number: u32) -> bool {
         let mut spins = 0;
         loop {
@@ -240,14 +277,14 @@ impl<T> Spin<T> {
         is_taken
     }
 
-    /// Takes the lock as soon as it is free. Returns false if the value has ended.
+    /// Takes the lock as soon as it is free. Returns false if no thread will release it.
     fn take_turn(&self) -> bool {
         let (mut spins, mut nanoseconds) = (0, FIRST_SLEEP);
         loop {
-            if !self.is_taken.load(Ordering::Relaxed) && !self.is_taken.swap(true, Ordering::Acquire) {
+            if self.holder.load(Ordering::Relaxed) == 0 && self.take() {
                 return true;
             }
-            if self.has_ended.load(Ordering::Acquire) {
+            if self.is_hopeless() {
                 return false;
             }
             if spins < SPINS {
@@ -287,7 +324,7 @@ const FIRST_SLEEP: u32 = 20_000;
 const LAST_SLEEP: u32 = 1_000_000;
 
 /// All bits of a futex: any thread.
-const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
+pub(crate) const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
 
 /// Returns the bit that wakes the thread with a number, and few other threads.
 const fn bit_of(number: u32) -> u32 {
@@ -296,7 +333,7 @@ const fn bit_of(number: u32) -> u32 {
 
 /// Sleeps while the word is `expected`, until a thread wakes it by one of the bits or the given
 /// nanoseconds are over. It may also wake for no reason.
-fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
     let until = nanoseconds.map(|nanoseconds| {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the clock exists, and the time is a variable.
@@ -312,7 +349,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u3
 }
 
 /// Wakes the threads that sleep on the word with one of the bits.
-fn futex_wake(word: &AtomicU32, bits: u32) {
+pub(crate) fn futex_wake(word: &AtomicU32, bits: u32) {
     let wake = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
     let (no_time, no_word) = (core::ptr::null::<libc::timespec>(), core::ptr::null::<u32>());
     // SAFETY: the kernel uses only the address of the word.
@@ -358,6 +395,35 @@ mod tests {
             assert_eq!(thread.join().unwrap(), Err(Errno::INVAL));
         }
         assert_eq!(lock.with(|value| *value), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_child_waits_for_no_thread_of_its_parent() {
+        let taken = Spin::new(0_u64, false);
+        taken.holder.store(generation() + 1, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(taken.with(|value| *value), Err(Errno::NODEV));
+        }
+        let waited_for = Spin::new(0_u64, false);
+        waited_for.enter_line();
+        waited_for.line.store(generation() + 1, Ordering::Relaxed);
+        for _ in 0..3 {
+            assert_eq!(waited_for.with(|value| *value), Err(Errno::NODEV));
+        }
+    }
+
+    #[test]
+    fn threads_of_a_child_take_turns_with_a_lock_that_was_free_at_the_fork() {
+        let lock = Arc::new(Spin::new(0_u64, false));
+        lock.line.store(generation() + 1, Ordering::Relaxed);
+        let held = lock.lock();
+        let its = Arc::clone(&lock);
+        let waiting = thread::spawn(move || its.with(|value| *value += 1));
+        lock.until_waiting(1);
+        assert!(held);
+        // SAFETY: the lock was taken above.
+        unsafe { lock.unlock() };
+        assert_eq!(waiting.join().unwrap(), Ok(()));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use core::ptr::{self, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use provider_mlx5::ScatterToCqe;
+use verbs_core::fork::ForkLock;
 use verbs_core::provider::{
     ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
     QpParts, SendQueue as _,
@@ -59,6 +60,8 @@ pub(crate) struct Qp<P: Provider> {
     pub(crate) rq: Spin<P::Rq>,
     /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
     pub(crate) batch: UnsafeCell<Batch>,
+    /// Guards the batch in a forked child whose parent had the lock of `sq`.
+    pub(crate) refused: ForkLock<()>,
     pub(crate) addressing: Addressing,
     pub(crate) max_inline_data: u32,
     handle: u32,
@@ -273,6 +276,7 @@ fn finish<P: Provider>(
         sq: Spin::new(sq, shown.is_single_threaded),
         rq: Spin::new(rq, shown.is_single_threaded),
         batch: UnsafeCell::default(),
+        refused: ForkLock::new(()),
         addressing: Addressing::of(qp.qp_type()),
         max_inline_data: qp.cap().max_inline_data,
         handle: qp.handle(),
@@ -529,9 +533,14 @@ impl<P: Provider> QpVerbs for Provided<P> {
             wait_acknowledged(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
                 is_acknowledged((*qp).events_completed, read.asynchronous)
             });
-            ptr::drop_in_place((*inner).sq.as_ptr());
-            ptr::drop_in_place((*inner).rq.as_ptr());
-            ptr::drop_in_place((*inner).batch.get());
+            // A queue that a parent's thread was changing at the fork is left as it is.
+            if !(*inner).sq.is_hopeless() {
+                ptr::drop_in_place((*inner).sq.as_ptr());
+                ptr::drop_in_place((*inner).batch.get());
+            }
+            if !(*inner).rq.is_hopeless() {
+                ptr::drop_in_place((*inner).rq.as_ptr());
+            }
             ptr::drop_in_place(&raw mut (*inner).dv);
             ptr::drop_in_place(&raw mut (*inner).parent);
             self.left.qps.remove(qp);

@@ -15,10 +15,10 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::{
-    LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-    TryLockResult,
+    LockResult, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
 };
 
+use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
 use crate::errno::refused;
@@ -33,23 +33,19 @@ pub(crate) struct Shared<T> {
 
 /// A value that one call at a time uses.
 #[derive(Debug)]
-pub(crate) struct Exclusive<T> {
-    /// The process that made the lock.
-    process: u32,
-    lock: Mutex<T>,
-}
+pub(crate) struct Exclusive<T>(ForkLock<T>);
 
 impl<T> Exclusive<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self { process: std::process::id(), lock: Mutex::new(value) }
+    pub(crate) const fn new(value: T) -> Self {
+        Self(ForkLock::new(value))
     }
 
     /// Locks the value.
     ///
     /// # Errors
-    /// `ENODEV` if it is locked in a forked child of the process that made it.
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, T>, Errno> {
-        take(self.process, self.lock.try_lock(), || self.lock.lock())
+    /// `ENODEV` in a forked child, if a thread of its parent was using the value at the fork.
+    pub(crate) fn lock(&self) -> Result<ForkGuard<'_, T>, Errno> {
+        self.0.lock().map_err(|_lost| Errno::NODEV)
     }
 }
 
@@ -229,12 +225,6 @@ mod tests {
         assert_eq!(inherited.lend("test").unwrap_err().errno, Errno::NODEV);
         drop(changes);
         assert!(inherited.destroy_waiting("test", |_| Ok(())).is_ok());
-
-        let inherited = Exclusive { process: 0, ..Exclusive::new(1) };
-        let held = inherited.lock().unwrap();
-        assert_eq!(inherited.lock().unwrap_err(), Errno::NODEV);
-        drop(held);
-        assert_eq!(*inherited.lock().unwrap(), 1);
     }
 
     #[test]

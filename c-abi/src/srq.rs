@@ -178,7 +178,11 @@ impl<P: Provider> SrqVerbs for Provided<P> {
             wait_acknowledged(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
                 is_acknowledged((*srq).events_completed, read.asynchronous)
             });
-            drop(Box::from_raw(srq.cast::<SrqObject<P>>()));
+            let object = Box::from_raw(srq.cast::<SrqObject<P>>());
+            if object.inner.queue.is_hopeless() {
+                // A parent's thread was changing the queue at the fork.
+                core::mem::forget(object);
+            }
         }
         Ok(())
     }

@@ -10,10 +10,10 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use verbs_core::discovery::Roots;
+use verbs_core::fork::ForkLock;
 
 /// Returns the mount point of sysfs without slashes at its end: `/sys`, or the environment's
 /// `SYSFS_PATH`.
@@ -23,8 +23,8 @@ use verbs_core::discovery::Roots;
 /// program is setuid. Devices are searched in the same directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    static PATH: OnceLock<CString> = OnceLock::new();
-    PATH.get_or_init(|| c_path(&Roots::system().sysfs)).as_ptr()
+    static PATH: ForkLock<Option<&CStr>> = ForkLock::new(None);
+    PATH.get_or_init(|| Box::leak(c_path(&Roots::system().sysfs).into_boxed_c_str())).as_ptr()
 }
 
 /// Returns the first 256 bytes of a path, and of these none of the slashes at the end.

@@ -38,7 +38,8 @@ pub(crate) struct Batch {
     list: Vec<Sge>,
     /// The inline data of the request, where it waits for its address.
     bytes: Vec<u8>,
-    /// Whether the lock could not be taken, so that the end of the batch does not return it.
+    /// Whether the lock could not be taken, so that the end of the batch returns `Qp::refused`
+    /// instead.
     lacks_lock: bool,
 }
 
@@ -547,12 +548,15 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
     // SAFETY: as there.
     unsafe {
-        let mut building = building::<P>(qp);
+        let building = building::<P>(qp);
         let sq = &QpObject::<P>::inner(qp).sq;
         if sq.lock() {
             building.start();
         } else {
-            building.batch().lacks_lock = true;
+            // Threads of a child have only the batch to share, which may be half changed: it is
+            // replaced, and not dropped.
+            building.qp().refused.lock_or(|| ()).keep();
+            building.qp().batch.get().write(Batch { lacks_lock: true, ..Batch::default() });
             building.refuse(PostReason::Doorbell(sq.why_not()));
         }
     }
@@ -591,6 +595,8 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
             // batch.
             sq.get().rollback(usize::MAX);
             sq.unlock();
+        } else {
+            building.qp().refused.unlock();
         }
         refuse("wr_complete", reason.unwrap_or(UNADDRESSED))
     }
@@ -612,6 +618,8 @@ unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
         if has_lock {
             sq.get().rollback(usize::MAX);
             sq.unlock();
+        } else {
+            building.qp().refused.unlock();
         }
     }
 }

@@ -11,10 +11,11 @@
 //! among those of the process. A device is closed with the last id and the last handle that uses
 //! it: C keeps devices open until the process ends.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use verbs::soft::{self, cm::Port};
 use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
+use verbs_core::fork::ForkLock;
 
 use crate::cmd::query::DeviceKey;
 
@@ -97,9 +98,9 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
 /// # Errors
 /// As [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
-    static OPEN: Mutex<Vec<(DeviceKey, Weak<OpenDevice>)>> = Mutex::new(Vec::new());
+    static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
     // Held while the device opens, so that two threads do not open it twice.
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.lock_or(Vec::new);
     open.retain(|(_, device)| device.strong_count() > 0);
     if let Some(shared) = open
         .iter()

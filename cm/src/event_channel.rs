@@ -116,6 +116,11 @@ impl EventChannel {
         self.kernel_error.as_deref()
     }
 
+    /// Returns whether ids of this channel may be those of soft devices.
+    pub fn has_soft(&self) -> bool {
+        self.first.soft().is_some()
+    }
+
     /// Returns the channel of one source or several.
     ///
     /// # Errors

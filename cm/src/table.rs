@@ -13,14 +13,15 @@
 //! Invariant: no id is dropped under the lock, because its end takes the lock.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Weak;
 
 use verbs_core::Errno;
+use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::slots::{SlotId, Slots};
 
 use crate::id::IdInner;
 
-static TABLE: Mutex<Table> = Mutex::new(Table { cookies: Slots::new(), by_number: BTreeMap::new() });
+static TABLE: ForkLock<Table> = ForkLock::new(Table { cookies: Slots::new(), by_number: BTreeMap::new() });
 
 struct Table {
     cookies: Slots<Entry>,
@@ -79,8 +80,10 @@ pub(crate) fn find(uid: u64, number: Option<u32>) -> Option<(SlotId, Entry)> {
     table.cookies.get(cookie).map(|entry| (cookie, entry.clone()))
 }
 
-fn table() -> MutexGuard<'static, Table> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and loses the
+/// events of ids that it inherited, which are its parent's.
+fn table() -> ForkGuard<'static, Table> {
+    TABLE.lock_or(|| Table { cookies: Slots::of_child(), by_number: BTreeMap::new() })
 }
 
 #[cfg(test)]

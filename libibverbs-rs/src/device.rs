@@ -5,11 +5,11 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::sync::{Mutex, PoisonError};
 
 use verbs_core::discovery::{
     self, DevNum, DeviceInfo, Found, NetlinkError, NodeType, SkipReason, Skipped, Source, TransportType,
 };
+use verbs_core::fork::ForkLock;
 use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result};
@@ -73,7 +73,7 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
 /// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
 /// here in their order, then the built-in ones.
 pub fn register(driver: Driver) {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
+    REGISTERED.lock_or(Vec::new).push(driver);
 }
 
 /// The usable devices and the skipped ones.
@@ -100,7 +100,7 @@ impl DeviceList {
     /// devices ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
-        all.extend_from_slice(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner));
+        all.extend_from_slice(&REGISTERED.lock_or(Vec::new));
         all.extend_from_slice(BUILT_IN);
         let mut list = Self {
             devices: Vec::new(),
@@ -344,7 +344,7 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     Err(reason)
 }
 
-static REGISTERED: Mutex<Vec<Driver>> = Mutex::new(Vec::new());
+static REGISTERED: ForkLock<Vec<Driver>> = ForkLock::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[
     #[cfg(feature = "mlx5")]

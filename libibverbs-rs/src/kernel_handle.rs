@@ -15,9 +15,9 @@
 //! provider's code runs, they are in a [`ManuallyDrop`], which unwinding does not drop.
 
 use core::mem::ManuallyDrop;
-use std::sync::{Mutex, PoisonError};
 
 use verbs_core::Error;
+use verbs_core::fork::ForkLock;
 use verbs_core::provider::Destroy;
 
 use crate::HandleError;
@@ -135,11 +135,11 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
 /// ```
 pub fn on_leak(hook: fn(&Error)) {
-    *HOOK.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+    *HOOK.lock_or(|| None) = Some(hook);
 }
 
 pub(crate) fn report_leak(error: &Error) {
-    let hook = *HOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let hook = *HOOK.lock_or(|| None);
     if let Some(hook) = hook {
         hook(error);
     }
@@ -152,4 +152,4 @@ fn gone() -> ! {
     unreachable!("a handle was used after it was taken apart")
 }
 
-static HOOK: Mutex<Option<fn(&Error)>> = Mutex::new(None);
+static HOOK: ForkLock<Option<fn(&Error)>> = ForkLock::new(None);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use verbs_core::fork::ForkLock;
 use verbs_core::slots::{SlotId, Slots};
 use verbs_core::{Cause, Errno, Error};
 
@@ -63,8 +64,8 @@ impl fmt::Display for WqId {
 /// Returns a name that outlives the device, so completion errors carry it at no cost. A process
 /// keeps one for each distinct device name it has opened.
 fn interned(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    static NAMES: ForkLock<BTreeSet<&'static str>> = ForkLock::new(BTreeSet::new());
+    let mut names = NAMES.lock_or(BTreeSet::new);
     if let Some(known) = names.get(name) {
         return known;
     }

@@ -26,10 +26,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
 
 /// The duration beyond which the success of a destroy method is not trusted.
 ///
@@ -53,8 +53,8 @@ enum Wait {
 /// Returns whether a queue pair's requests have ended after the kernel confirmed RESET and
 /// [`after_reset`] returned.
 pub(crate) fn reset_ends_requests() -> bool {
-    static POSSIBLE: OnceLock<bool> = OnceLock::new();
-    *POSSIBLE.get_or_init(|| match here().0 {
+    static POSSIBLE: ForkLock<Option<bool>> = ForkLock::new(None);
+    POSSIBLE.get_or_init(|| match here().0 {
         Wait::Nothing => true,
         // The system call fails if some processors are kept free of ticks (`nohz_full`).
         Wait::GracePeriod => grace_period().is_ok(),
@@ -89,8 +89,8 @@ fn perform(wait: Wait) -> Result<(), Errno> {
 
 /// Returns the waits after RESET and after deregistering on the running kernel.
 fn here() -> (Wait, Wait) {
-    static HERE: OnceLock<(Wait, Wait)> = OnceLock::new();
-    *HERE.get_or_init(|| {
+    static HERE: ForkLock<Option<(Wait, Wait)>> = ForkLock::new(None);
+    HERE.get_or_init(|| {
         let name = uname();
         let [release, version] = name.each_ref().map(|field| text(field));
         on(release, version)

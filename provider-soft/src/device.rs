@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use verbs_core::fork::ForkLock;
 use verbs_core::types::Guid;
 use verbs_core::{Errno, thread};
 
@@ -49,7 +50,7 @@ impl Device {
         let its = Arc::clone(&shared);
         let worker = thread::start(name, move || worker::run(&its))?;
         let device = Arc::new(Self { shared, worker: Mutex::new(Some(worker)), is_auto });
-        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = DEVICES.lock_or(Vec::new);
         devices.retain(|device| device.strong_count() > 0);
         devices.push(Arc::downgrade(&device));
         drop(devices);
@@ -59,7 +60,7 @@ impl Device {
 
     /// Returns the live devices of this process, in the order in which they were made.
     pub(crate) fn live() -> Vec<Arc<Self>> {
-        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = DEVICES.lock_or(Vec::new);
         devices.iter().filter_map(Weak::upgrade).filter(|device| !device.is_forked()).collect()
     }
 }
@@ -96,4 +97,4 @@ impl Drop for Device {
 }
 
 /// The devices that were made, some of which may be gone.
-static DEVICES: Mutex<Vec<Weak<Device>>> = Mutex::new(Vec::new());
+static DEVICES: ForkLock<Vec<Weak<Device>>> = ForkLock::new(Vec::new());

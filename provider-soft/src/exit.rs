@@ -11,19 +11,22 @@
 //! `atexit` gets a function without arguments that touches only a static and the devices in it.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use verbs_core::fork::ForkLock;
 
 use crate::shared::Shared;
 
 /// Registers a device to send its owed acknowledgements when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
-    static REGISTERED: Once = Once::new();
-    // Where `atexit` has no room for one more function, the process exits as if it was killed.
-    // SAFETY: the function stays in this program as long as this code does.
-    REGISTERED.call_once(|| unsafe {
-        let _ = libc::atexit(settle);
-    });
-    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
+        // Where `atexit` has no room for one more function, the process exits as if it was killed.
+        // SAFETY: the function stays in this program as long as this code does.
+        unsafe { libc::atexit(settle) };
+    }
+    let mut devices = DEVICES.lock_or(Vec::new);
     devices.retain(|device| device.strong_count() > 0);
     devices.push(Arc::downgrade(shared));
 }
@@ -40,7 +43,7 @@ pub fn at_exit(farewell: fn()) {
 
 extern "C" fn settle() {
     // The holder of the mutex may be a thread that a fork did not copy, so this never waits.
-    if let Ok(devices) = DEVICES.try_lock() {
+    if let Some(devices) = DEVICES.try_lock() {
         for device in devices.iter().filter_map(Weak::upgrade) {
             device.settle();
         }
@@ -53,4 +56,4 @@ extern "C" fn settle() {
 
 static FAREWELL: OnceLock<fn()> = OnceLock::new();
 
-static DEVICES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static DEVICES: ForkLock<Vec<Weak<Shared>>> = ForkLock::new(Vec::new());

@@ -45,10 +45,10 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::sync::OnceLock;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{fstat, major, minor};
+use verbs_core::fork::ForkLock;
 
 /// Addresses that cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,10 +170,10 @@ impl Mapping {
 /// system that the kernel keeps for memory without a path. A user may make files of any name and
 /// inode number, but not there.
 fn is_internal(device: &[u8]) -> bool {
-    static INTERNAL: OnceLock<Vec<String>> = OnceLock::new();
+    static INTERNAL: ForkLock<Option<&[String]>> = ForkLock::new(None);
     let internal = INTERNAL.get_or_init(|| {
         let kinds = [MFdFlags::empty(), MFdFlags::MFD_HUGETLB];
-        kinds.into_iter().filter_map(|kind| device_of_memory(kind).ok()).collect()
+        kinds.into_iter().filter_map(|kind| device_of_memory(kind).ok()).collect::<Vec<_>>().leak()
     });
     internal.iter().any(|name| name.as_bytes() == device)
 }

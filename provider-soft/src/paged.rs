@@ -29,17 +29,16 @@
 //! seccomp filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
 #![allow(unsafe_code)]
 
-use std::sync::OnceLock;
-
 use roce::engine::Fault;
 use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
 
 use crate::mapped;
 
 /// Returns whether the kernel accesses memory for this process.
 pub(crate) fn is_supported() -> bool {
-    static SUPPORTED: OnceLock<bool> = OnceLock::new();
-    *SUPPORTED.get_or_init(|| {
+    static SUPPORTED: ForkLock<Option<bool>> = ForkLock::new(None);
+    SUPPORTED.get_or_init(|| {
         let (mut word, mut copy) = ([1_u8; 8], [0_u8; 8]);
         let at = word.as_mut_ptr().expose_provenance() as u64;
         write(at, &[2; 8]).is_ok() && read(at, &mut copy).is_ok() && copy == [2; 8]

@@ -5,12 +5,13 @@
 //! `VERBS_SOFT_STRICT_PORTS`.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::net::if_::if_nametoindex;
 use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
+use verbs_core::fork::ForkLock;
 use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
 use verbs_core::types::{AtomicCap, Guid};
 use verbs_core::{Errno, Error, Result, environment};
@@ -231,8 +232,8 @@ pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
 
 /// Calls `each` with those devices.
 pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
-    static ASKED: Mutex<Option<Asked>> = Mutex::new(None);
-    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    static ASKED: ForkLock<Option<Asked>> = ForkLock::new(None);
+    let mut asked = ASKED.lock_or(|| None);
     if let Some(asked) = asked.as_ref().filter(|asked| asked.is_of_this_process()) {
         return each(&asked.made);
     }

@@ -14,6 +14,7 @@
 use core::fmt;
 
 use crate::Errno;
+use crate::fork::generation;
 
 /// A slot number and its generation, as the kernel carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +48,8 @@ pub struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
     live: usize,
+    /// The generation of a slot before its first value.
+    first: u32,
 }
 
 #[derive(Debug)]
@@ -58,7 +61,13 @@ struct Entry<T> {
 impl<T> Slots<T> {
     /// Creates an empty table.
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), live: 0 }
+        Self { entries: Vec::new(), free: Vec::new(), live: 0, first: 0 }
+    }
+
+    /// Creates an empty table in a forked child, instead of one that its parent was changing. Ids
+    /// of that one find nothing here, unless a slot had 2<sup>15</sup> values.
+    pub fn of_child() -> Self {
+        Self { first: generation() << 16, ..Self::new() }
     }
 
     /// Returns the number of values.
@@ -78,7 +87,7 @@ impl<T> Slots<T> {
     pub fn insert(&mut self, value: T) -> SlotId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 slots");
-            self.entries.push(Entry { generation: 0, value: None });
+            self.entries.push(Entry { generation: self.first, value: None });
             slot
         });
         let entry = &mut self.entries[slot as usize];

@@ -465,11 +465,11 @@ unsafe fn resolve(
                 Failure::Errno(errno) => errno,
                 Failure::Names(_) => Errno::NOENT,
             })?;
-            let before = core::mem::replace(&mut private.state().resolved, found);
+            let before = core::mem::replace(&mut private.state().resolved.0, found);
             rdma_freeaddrinfo(before);
             let told = private.call(|cm| cm.write_internal_event(0, EventType::ADDRINFO_RESOLVED.0.into()));
             if let Err(errno) = told {
-                rdma_freeaddrinfo(core::mem::replace(&mut private.state().resolved, null_mut()));
+                rdma_freeaddrinfo(core::mem::take(&mut private.state().resolved).0);
                 return Err(errno);
             }
         }
@@ -488,7 +488,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
         let private = private(id);
-        if !private.state().resolved.is_null() {
+        if !private.state().resolved.0.is_null() {
             return Ok(());
         }
         let fetched = private.call(CmId::services).and_then(|services| {
@@ -501,7 +501,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
         let mut state = private.state();
         match fetched {
             Ok(list) => {
-                state.resolved = list;
+                state.resolved.0 = list;
                 Ok(())
             }
             Err(errno) => {
@@ -526,8 +526,8 @@ pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
     // SAFETY: the caller's promise.
     status(unsafe {
         let mut state = private(id).state();
-        if state.is_resolving && !state.resolved.is_null() {
-            *info = core::mem::replace(&mut state.resolved, null_mut());
+        if state.is_resolving && !state.resolved.0.is_null() {
+            *info = core::mem::take(&mut state.resolved).0;
             state.is_resolving = false;
             Ok(())
         } else {

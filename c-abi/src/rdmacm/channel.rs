@@ -20,12 +20,13 @@ use core::mem::MaybeUninit;
 use core::ptr::{null, null_mut};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use rdmacm::EventChannel;
 use verbs_core::Errno;
+use verbs_core::fork::{ForkLock, generation};
 
 use super::id::{self, Claimed};
 use super::{Result, logged};
@@ -39,7 +40,10 @@ pub(super) struct Channel {
     events: EventChannel,
     file: Epoll,
     /// Held from the read of an event until it is counted at its id.
-    turn: Mutex<()>,
+    turn: ForkLock<()>,
+    /// The process that opened the channel.
+    generation: u32,
+    has_soft: bool,
 }
 
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
@@ -54,11 +58,21 @@ impl Channel {
         })?;
         let file = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         file.add(&events, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-        Ok(Self { events, file, turn: Mutex::new(()) })
+        let has_soft = events.has_soft();
+        Ok(Self { events, file, turn: ForkLock::new(()), generation: generation(), has_soft })
     }
 
-    pub(super) fn events(&self) -> &EventChannel {
-        &self.events
+    /// Returns whether ids of the channel may be those of soft devices.
+    pub(super) const fn has_soft(&self) -> bool {
+        self.has_soft
+    }
+
+    /// Returns the channel of the crate.
+    ///
+    /// # Errors
+    /// As [`of_parent`], in a forked child that inherited the channel.
+    pub(super) fn events(&self) -> Result<&EventChannel> {
+        if self.generation == generation() { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
     }
 
     /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
@@ -98,8 +112,9 @@ impl Channel {
     }
 
     fn claim(&self) -> Result<Option<Claimed>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(event) = self.events.try_next_event().map_err(logged)? {
+        let events = self.events()?;
+        let _turn = self.turn.lock_or(|| ());
+        while let Some(event) = events.try_next_event().map_err(logged)? {
             if let Some(claimed) = id::claim(event) {
                 return Ok(Some(claimed));
             }
@@ -152,6 +167,13 @@ fn handler_restarts(signal: c_int) -> bool {
 /// The signals of faults.
 const FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+
+/// Returns the errno of a forked child's calls on ids and channels that it inherited: `ENODEV` with
+/// soft devices, and otherwise `EACCES`, which the kernel returns because its file is another
+/// process's. The calls go no further, because threads of the parent may have had locks.
+pub(super) const fn of_parent(has_soft: bool) -> Errno {
+    if has_soft { Errno::NODEV } else { Errno::ACCESS }
+}
 
 /// Makes a channel.
 ///

@@ -12,10 +12,9 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 use core::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use verbs::Device;
 use verbs_core::Errno;
+use verbs_core::fork::{ForkGuard, ForkLock};
 
 use super::{Result, logged, object};
 use crate::c::{
@@ -45,7 +44,7 @@ struct Entry {
 // SAFETY: the table's lock guards the pointers; what they lead to may be used by any thread.
 unsafe impl Send for Entry {}
 
-static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
 /// The most RDMA reads and atomics of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +61,10 @@ pub(super) struct DeviceOfId {
     pub(super) limits: Limits,
 }
 
-fn table() -> MutexGuard<'static, Vec<Entry>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and opens the
+/// devices again.
+fn table() -> ForkGuard<'static, Vec<Entry>> {
+    TABLE.lock_or(Vec::new)
 }
 
 impl Entry {

@@ -16,9 +16,10 @@
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rdmacm::{CmId, Event, EventKind, EventType, IdKey, Peer, PortSpace};
+use verbs_core::fork::{ForkGuard, ForkLock, generation};
 use verbs_core::types::{Ece, QpType};
 use verbs_core::{Errno, Error};
 
@@ -37,13 +38,18 @@ use crate::shared::{Loan, Shared};
 pub(super) struct Private {
     cm: Shared<CmId>,
     key: IdKey,
-    state: Mutex<State>,
+    state: ForkLock<State>,
+    /// The process that made the id: a forked child cannot use it.
+    generation: u32,
     pub(super) tally: Arc<Tally>,
+    /// Whether the id may be one of soft devices.
+    has_soft: bool,
     /// Locked while a group is joined, so that its event finds it.
-    pub(super) groups: Mutex<Vec<Arc<Group>>>,
+    pub(super) groups: ForkLock<Vec<Arc<Group>>>,
 }
 
 /// The part of an id that calls and events change.
+#[derive(Default)]
 pub(super) struct State {
     /// Whether calls wait for their events, on a channel of the id's own.
     pub(super) is_sync: bool,
@@ -61,16 +67,25 @@ pub(super) struct State {
     /// Whether `rdma_resolve_addrinfo` was called, and its result, which `rdma_query_addrinfo`
     /// takes.
     pub(super) is_resolving: bool,
-    pub(super) resolved: *mut rdma_addrinfo,
+    pub(super) resolved: Resolved,
+}
+
+/// The result of `rdma_resolve_addrinfo`, or null.
+pub(super) struct Resolved(pub(super) *mut rdma_addrinfo);
+
+impl Default for Resolved {
+    fn default() -> Self {
+        Self(null_mut())
+    }
 }
 
 pub(super) type IdObject = Object<rdma_cm_id, Private>;
 
 /// The ids whose events programs get.
-static IDS: Mutex<BTreeMap<IdKey, usize>> = Mutex::new(BTreeMap::new());
+static IDS: ForkLock<BTreeMap<IdKey, usize>> = ForkLock::new(BTreeMap::new());
 
-fn ids() -> MutexGuard<'static, BTreeMap<IdKey, usize>> {
-    IDS.lock().unwrap_or_else(PoisonError::into_inner)
+fn ids() -> ForkGuard<'static, BTreeMap<IdKey, usize>> {
+    IDS.lock_or(BTreeMap::new)
 }
 
 /// An event whose id waits for its acknowledgement.
@@ -112,7 +127,8 @@ pub(super) fn claim(event: Event) -> Option<Claimed> {
         EventKind::ConnectRequest(request) => {
             // SAFETY: the listener is live.
             let (channel, context) = unsafe { ((*id).channel, (*id).context) };
-            Kind::Request(make(request.id, channel, context, false), request.peer)
+            // SAFETY: so is its channel.
+            Kind::Request(unsafe { make(request.id, channel, context, false) }, request.peer)
         }
         kind => Kind::Other(kind),
     };
@@ -121,7 +137,17 @@ pub(super) fn claim(event: Event) -> Option<Claimed> {
 }
 
 /// Makes the struct of an id.
-fn make(cm: CmId, channel: *mut rdma_event_channel, context: *mut c_void, is_sync: bool) -> *mut rdma_cm_id {
+///
+/// # Safety
+/// `channel` is live.
+unsafe fn make(
+    cm: CmId,
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    is_sync: bool,
+) -> *mut rdma_cm_id {
+    // SAFETY: the caller's promise.
+    let has_soft = unsafe { channel::share(channel) }.has_soft();
     let key = cm.key();
     // SAFETY: the struct has integers and null pointers.
     let mut c: rdma_cm_id = unsafe { core::mem::zeroed() };
@@ -129,24 +155,15 @@ fn make(cm: CmId, channel: *mut rdma_event_channel, context: *mut c_void, is_syn
     c.context = context;
     c.ps = cm.port_space().0.into();
     c.qp_type = cm.qp_type().0.into();
-    let state = State {
-        is_sync,
-        device: None,
-        connect: Vec::new(),
-        qp_init: None,
-        responder_resources: 0,
-        initiator_depth: 0,
-        local_ece: Ece::default(),
-        has_failed: false,
-        is_resolving: false,
-        resolved: null_mut(),
-    };
+    let state = State { is_sync, ..State::default() };
     let private = Private {
         cm: Shared::new(cm),
         key,
-        state: Mutex::new(state),
+        state: ForkLock::new(state),
+        generation: generation(),
         tally: Arc::default(),
-        groups: Mutex::default(),
+        has_soft,
+        groups: ForkLock::default(),
     };
     IdObject::boxed(c, private)
 }
@@ -170,19 +187,30 @@ pub(super) unsafe fn private<'a>(id: *mut rdma_cm_id) -> &'a Private {
 }
 
 impl Private {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state. In a child whose parent had the lock at the fork, it is that of a new id.
+    pub(super) fn state(&self) -> ForkGuard<'_, State> {
+        self.state.lock_or(State::default)
     }
 
-    pub(super) fn groups(&self) -> MutexGuard<'_, Vec<Arc<Group>>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the groups. A child whose parent had the lock at the fork finds none.
+    pub(super) fn groups(&self) -> ForkGuard<'_, Vec<Arc<Group>>> {
+        self.groups.lock_or(Vec::new)
+    }
+
+    /// Returns whether the id is one of a parent process.
+    fn is_inherited(&self) -> bool {
+        self.generation != generation()
     }
 
     /// Returns the id of the crate, for the use by a call.
     ///
     /// # Errors
-    /// `EINVAL` where another thread ends the id, while this one handles an event of it.
+    /// `EINVAL` where another thread ends the id, while this one handles an event of it; as
+    /// [`channel::of_parent`] in a forked child that inherited the id.
     pub(super) fn cm(&self) -> Result<Loan<'_, CmId>> {
+        if self.is_inherited() {
+            return Err(channel::of_parent(self.has_soft));
+        }
         self.cm.lend("rdma_cm_id").map_err(logged)
     }
 
@@ -222,13 +250,16 @@ pub(super) unsafe fn create(
     let is_sync = channel.is_null();
     let own = if is_sync { channel::create()? } else { channel };
     // SAFETY: the channel is live.
-    let made = unsafe { channel::share(own) }.events().create_id_of(space, qp_type).map_err(logged);
+    let shared = unsafe { channel::share(own) };
+    let made = shared.events().and_then(|events| events.create_id_of(space, qp_type).map_err(logged));
     match made {
         Ok(cm) => {
-            let id = make(cm, own, context, is_sync);
-            // SAFETY: the id was just made.
-            unsafe { enter(id) };
-            Ok(id)
+            // SAFETY: the channel is live, and the id was just made.
+            unsafe {
+                let id = make(cm, own, context, is_sync);
+                enter(id);
+                Ok(id)
+            }
         }
         Err(errno) => {
             if is_sync {
@@ -249,6 +280,11 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     unsafe {
         let private = private(id);
         ids().remove(&private.key);
+        if private.is_inherited() {
+            // The id stays that of the parent, whose threads may have had locks below it. Its
+            // memory is left as it is.
+            return;
+        }
         // The peer is told before the wait, as in C. There is no other end of an id of the crate.
         let _ = private.cm.destroy_waiting("destroy_id", |cm| {
             drop(cm);
@@ -258,7 +294,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
         private.tally.wait();
         let (resolved, is_sync) = {
             let mut state = private.state();
-            (core::mem::replace(&mut state.resolved, null_mut()), state.is_sync)
+            (core::mem::take(&mut state.resolved).0, state.is_sync)
         };
         rdma_freeaddrinfo(resolved);
         libc::free((*id).route.path_rec.cast());
@@ -301,7 +337,10 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         }
         let to = if is_sync { channel::create()? } else { channel };
         let target = channel::share(to);
-        let moved = private.call(|cm| cm.migrate(target.events())).and_then(|()| target.look_again());
+        let moved = target
+            .events()
+            .and_then(|events| private.call(|cm| cm.migrate(events)))
+            .and_then(|()| target.look_again());
         if let Err(errno) = moved {
             if is_sync {
                 rdma_destroy_event_channel(to);

@@ -8,11 +8,12 @@
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use libc::sockaddr;
 use rdmacm::{GroupKey, PeerUd};
 use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
 use verbs_core::types::Gid;
 
 use super::address;
@@ -36,7 +37,7 @@ pub(super) struct Group {
     context: usize,
     only_sends: bool,
     /// The group that the queue pair is attached to: its GID and LID.
-    attached: Mutex<Option<(Gid, u16)>>,
+    attached: ForkLock<Option<(Gid, u16)>>,
     pub(super) tally: Tally,
 }
 
@@ -77,7 +78,7 @@ pub(super) unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> 
     let of_c = gid_to_c(&gid);
     // SAFETY: the queue pair is live.
     of_verb(unsafe { ibv_attach_mcast(qp, &raw const of_c, lid) })?;
-    *group.attached.lock().unwrap_or_else(PoisonError::into_inner) = Some((gid, lid));
+    *group.attached.lock_or(|| None) = Some((gid, lid));
     Ok(())
 }
 
@@ -104,7 +105,7 @@ unsafe fn join(
             let mut groups = private.groups();
             let key = private.call(|cm| cm.join_multicast(to, only_sends))?;
             let context = context.expose_provenance();
-            let (attached, tally) = (Mutex::new(None), Tally::default());
+            let (attached, tally) = (ForkLock::new(None), Tally::default());
             groups.push(Arc::new(Group { key, address, context, only_sends, attached, tally }));
         }
         complete_call(id)
@@ -192,7 +193,7 @@ unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
             let at = groups.iter().rposition(|group| group.address == address);
             groups.remove(at.ok_or(Errno::ADDRNOTAVAIL)?)
         };
-        let attached = group.attached.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let attached = group.attached.lock_or(|| None).take();
         if let (Some((gid, lid)), false) = (attached, (*id).qp.is_null()) {
             let of_c = gid_to_c(&gid);
             ibv_detach_mcast((*id).qp, &raw const of_c, lid);

@@ -3,43 +3,51 @@
 //! The end of an id, and of a membership in a group, waits until both numbers are equal. An event
 //! has a share of the tally, so that its acknowledgement touches nothing that the end frees.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Events that were read, and those that were acknowledged.
-#[derive(Debug, Default)]
+use verbs_core::fork::generation;
+
+use crate::lock::{ANY, futex_wait, futex_wake};
+
+/// Events that were read, and those that were acknowledged. It has no lock, which a forked child
+/// could find taken.
+#[derive(Debug)]
 pub(super) struct Tally {
-    counts: Mutex<Counts>,
-    acknowledged: Condvar,
+    read: AtomicU32,
+    acknowledged: AtomicU32,
+    /// The process whose threads acknowledge the events.
+    generation: u32,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    read: u64,
-    acknowledged: u64,
+impl Default for Tally {
+    fn default() -> Self {
+        Self { read: AtomicU32::new(0), acknowledged: AtomicU32::new(0), generation: generation() }
+    }
 }
 
 impl Tally {
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts an event that was read.
     pub(super) fn read(&self) {
-        self.counts().read += 1;
+        self.read.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an acknowledgement.
     pub(super) fn acknowledge(&self) {
-        self.counts().acknowledged += 1;
-        self.acknowledged.notify_all();
+        self.acknowledged.fetch_add(1, Ordering::Release);
+        futex_wake(&self.acknowledged, ANY);
     }
 
-    /// Waits until the events are acknowledged that were read before the call.
+    /// Waits until the events are acknowledged that were read before the call. In a forked child,
+    /// whose parent's threads have the events, it does not wait.
     pub(super) fn wait(&self) {
-        let mut counts = self.counts();
-        let read = counts.read;
-        while counts.acknowledged < read {
-            counts = self.acknowledged.wait(counts).unwrap_or_else(PoisonError::into_inner);
+        let read = self.read.load(Ordering::Relaxed);
+        loop {
+            let acknowledged = self.acknowledged.load(Ordering::Acquire);
+            let missing = read.wrapping_sub(acknowledged).cast_signed();
+            if missing <= 0 || generation() != self.generation {
+                return;
+            }
+            futex_wait(&self.acknowledged, acknowledged, ANY, None);
         }
     }
 }

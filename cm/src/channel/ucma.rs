@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use verbs::{Cause, Errno, Error, Gid, Result};
+use verbs_core::fork::ForkLock;
 
 use super::fd::FdChannel;
 use super::{Channel, Command, open};
@@ -38,8 +39,8 @@ impl Ucma {
         let (fd, abi_version) = open::open()?;
         let ucma = Self::new(FdChannel::new(fd), abi_version)?;
         // The kernel does not change while the process runs.
-        static TAKES_IB: OnceLock<bool> = OnceLock::new();
-        let _ = ucma.takes_ib.set(*TAKES_IB.get_or_init(|| probe(&ucma)));
+        static TAKES_IB: ForkLock<Option<bool>> = ForkLock::new(None);
+        let _ = ucma.takes_ib.set(TAKES_IB.get_or_init(|| probe(&ucma)));
         Ok(Arc::new(ucma))
     }
 

@@ -21,18 +21,21 @@
 //! `ibv_fork_init(3)`, `ibv_is_fork_initialized(3)`, `madvise(2)`
 #![allow(unsafe_code)]
 
+use core::ops::{Deref, DerefMut};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::mman::{MmapAdvise, madvise};
 
+pub use self::lock::{ForkGuard, ForkLock, Lost, generation, watch};
 use crate::ring::page_size;
 use crate::types::ForkStatus;
 use crate::{Errno, Result, discovery, environment};
+
+mod lock;
 
 /// Protects registered memory from forks, where the kernel does not. The environment variables
 /// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in
@@ -268,10 +271,15 @@ impl State {
     }
 }
 
-/// Returns the state of this process. The environment is read once, by the first call.
-fn state() -> MutexGuard<'static, State> {
-    static STATE: OnceLock<Mutex<State>> = OnceLock::new();
-    let state = STATE.get_or_init(|| {
+/// The state of this process, locked.
+struct Locked(ForkGuard<'static, Option<State>>);
+
+/// Returns the state of this process. The environment is read once, by the first call. A child
+/// whose parent had the lock at the fork starts anew.
+fn state() -> Locked {
+    static STATE: ForkLock<Option<State>> = ForkLock::new(None);
+    let mut locked = STATE.lock_or(|| None);
+    if locked.is_none() {
         let mut state = State { mode: Mode::Off, pages: Pages::default() };
         if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"]
             .into_iter()
@@ -280,19 +288,31 @@ fn state() -> MutexGuard<'static, State> {
             // Without protection, `status` reports it, as in C.
             let _ = state.enable(&Kernel);
         }
-        Mutex::new(state)
-    });
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked = Some(state);
+    }
+    Locked(locked)
+}
+
+impl Deref for Locked {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.0.as_ref().expect("`state` has made it")
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.as_mut().expect("`state` has made it")
+    }
 }
 
 /// Returns whether the kernel copies registered pages for a child.
 fn kernel_copies() -> bool {
-    static COPIES: OnceLock<bool> = OnceLock::new();
-    if let Some(copies) = COPIES.get() {
-        return *copies;
-    }
+    static COPIES: ForkLock<Option<bool>> = ForkLock::new(None);
+    let known = *COPIES.lock_or(|| None);
     // A kernel without RDMA may load it later.
-    discovery::copies_on_fork().is_some_and(|copies| *COPIES.get_or_init(|| copies))
+    known.unwrap_or_else(|| discovery::copies_on_fork().is_some_and(|copies| COPIES.get_or_init(|| copies)))
 }
 
 /// Returns the pages that contain these bytes.
@@ -304,7 +324,7 @@ fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
 /// Returns the size of the pages at an address; that of ordinary pages unless the environment asks
 /// for huge ones.
 fn page_size_at(addr: usize) -> usize {
-    static HUGE: OnceLock<bool> = OnceLock::new();
+    static HUGE: ForkLock<Option<bool>> = ForkLock::new(None);
     let ordinary = page_size();
     if !HUGE.get_or_init(|| environment::variable_os("RDMAV_HUGEPAGES_SAFE").is_some()) {
         return ordinary;

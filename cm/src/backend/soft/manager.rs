@@ -35,6 +35,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::soft::cm::{ForkMark, at_exit, at_new_port};
 use verbs::{Cause, Errno, Error, Result};
+use verbs_core::fork::ForkLock;
 use verbs_core::thread;
 
 use super::presence::note_new_port;
@@ -75,8 +76,8 @@ pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     if let Some(manager) = MANAGER.get() {
         return Ok(manager);
     }
-    static STARTING: Mutex<()> = Mutex::new(());
-    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    static STARTING: ForkLock<()> = ForkLock::new(());
+    let _starting = STARTING.lock_or(|| ());
     match MANAGER.get() {
         Some(manager) => Ok(manager),
         None => start().map_err(|errno| Error::new(verb, "", errno)),

@@ -7,8 +7,9 @@
 
 use core::fmt;
 use core::ops::{Deref, DerefMut, RangeBounds};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use verbs_core::fork::ForkLock;
 use verbs_core::types::Sge;
 
 use crate::memory::{Memory, PostMemory, Registered, element};
@@ -98,8 +99,8 @@ impl From<ScopedMemory> for Memory {
 impl ScopedMemory {
     /// Returns an id of no protection domain: outside a [`ScopedQp`] it is foreign everywhere.
     pub(crate) fn pd_id(&self) -> PdId {
-        static NONE: OnceLock<PdId> = OnceLock::new();
-        *NONE.get_or_init(PdId::next)
+        static NONE: ForkLock<Option<PdId>> = ForkLock::new(None);
+        NONE.get_or_init(PdId::next)
     }
 }
 

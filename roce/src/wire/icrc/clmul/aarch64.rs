@@ -1,12 +1,12 @@
 //! PMULL for blocks; for the rest, the CRC32 instructions, which use the same polynomial.
 
 use core::arch::aarch64::*;
+use core::sync::atomic::AtomicU8;
 #[cfg(target_os = "linux")]
 use core::{arch::asm, ffi::c_ulong};
 use std::arch::is_aarch64_feature_detected;
-use std::sync::LazyLock;
 
-use super::{AHEAD_128, AHEAD_512, Factors, MU, P};
+use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, remembered};
 
 /// The number of bytes from which blocks beat a single chain of CRC32.
 const BLOCKS: usize = 128;
@@ -20,8 +20,8 @@ pub(in super::super) fn has_clmul() -> bool {
 /// Returns whether QEMU emulates this processor (TCG), making each multiplication a loop. QEMU's
 /// processor `max` has implementer 0, which the architecture reserves for software.
 pub(in super::super) fn is_emulated() -> bool {
-    static EMULATED: LazyLock<bool> = LazyLock::new(|| main_id().is_some_and(|id| id >> 24 & 0xff == 0));
-    *EMULATED
+    static EMULATED: AtomicU8 = AtomicU8::new(UNKNOWN);
+    remembered(&EMULATED, || main_id().is_some_and(|id| id >> 24 & 0xff == 0))
 }
 
 /// Returns the register MIDR_EL1, if the kernel lets programs read it.

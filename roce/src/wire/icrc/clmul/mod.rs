@@ -25,6 +25,9 @@
 //! Linux `Documentation/arch/arm64/cpu-feature-registers.rst`
 #![allow(unsafe_code)]
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use super::poly::x_to;
 
 #[cfg(target_arch = "aarch64")]
@@ -42,6 +45,25 @@ use elsewhere as machine;
 use x86_64 as machine;
 
 pub(super) use machine::{has_clmul, has_clmul512, is_emulated, multiply, update, update512};
+
+/// Returns the result of the first call. Two threads may compute it at the same time, because a
+/// lock could be taken for ever in a forked child.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline]
+fn remembered(place: &AtomicU8, find: impl FnOnce() -> bool) -> bool {
+    match place.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let found = find();
+            place.store(u8::from(found), Ordering::Relaxed);
+            found
+        }
+        known => known == 1,
+    }
+}
+
+/// In the place of [`remembered`], until the first call has stored 0 or 1.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const UNKNOWN: u8 = 2;
 
 /// The factors that carry a register ahead: one for its low half, one for its high half.
 type Factors = (u64, u64);

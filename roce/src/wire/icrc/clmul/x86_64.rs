@@ -1,11 +1,11 @@
 //! PCLMULQDQ with SSE4.1, and VPCLMULQDQ with AVX-512.
 
 use core::arch::x86_64::*;
+use core::sync::atomic::AtomicU8;
 use std::arch::is_x86_feature_detected;
-use std::sync::LazyLock;
 
 use super::super::poly::x_to;
-use super::{AHEAD_128, AHEAD_512, Factors, MU, P, ahead};
+use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, ahead, remembered};
 
 /// The number of bytes from which wide registers are faster.
 const WIDE: usize = 512;
@@ -19,12 +19,12 @@ pub(in super::super) fn has_clmul() -> bool {
 pub(in super::super) fn is_emulated() -> bool {
     /// Bit 31 of leaf 1: a hypervisor is present and has its own leaves.
     const HYPERVISOR: u32 = 1 << 31;
-    static EMULATED: LazyLock<bool> = LazyLock::new(|| {
+    static EMULATED: AtomicU8 = AtomicU8::new(UNKNOWN);
+    remembered(&EMULATED, || {
         let its = || __cpuid(0x4000_0000);
         __cpuid(1).ecx & HYPERVISOR != 0
             && [its().ebx, its().ecx, its().edx].map(u32::to_le_bytes).as_flattened() == b"TCGTCGTCGTCG"
-    });
-    *EMULATED
+    })
 }
 
 #[inline(always)]

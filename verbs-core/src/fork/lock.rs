@@ -1,0 +1,364 @@
+//! [`ForkLock`]: a mutex whose holder is known to belong to this process.
+//!
+//! A forked child has a copy of each lock, but not the threads that held some of them. It would
+//! wait for ever for a lock that another thread of its parent held. Therefore a lock that is taken
+//! holds the generation of its holder's process, which a handler of forks increases in the child:
+//!
+//! ```text
+//!   0                              free
+//!   the generation of the process  a thread of this process has it: wait
+//!   another generation             lost: the holder exists in the parent only, at most
+//! ```
+//!
+//! The value of a lost lock may be half changed. It is neither used nor dropped: [`lock`] fails,
+//! and [`lock_or`] replaces it. A lock that was free at the fork is an ordinary one in the child.
+//!
+//! A process that comes from `clone(2)` itself instead of `fork(3)` is not told from its parent.
+//!
+//! [`lock`]: ForkLock::lock
+//! [`lock_or`]: ForkLock::lock_or
+//!
+//! # Safety
+//! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares and waits,
+//! and changes no memory. The handler of forks touches one atomic.
+//!
+//! # References
+//! `pthread_atfork(3)`, `futex(2)`
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{self, ManuallyDrop};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// Returns a number that differs between a process and its forked children, and is neither 0 nor
+/// above `i32::MAX`, once [`watch`] was called.
+#[inline(always)]
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Makes forks change the [`generation`] in the child. To be called before the first use of it as
+/// the mark of a holder.
+#[inline]
+pub fn watch() {
+    static WATCHES: AtomicBool = AtomicBool::new(false);
+    if !WATCHES.load(Ordering::Acquire) {
+        register(&WATCHES);
+    }
+}
+
+#[cold]
+fn register(watches: &AtomicBool) {
+    // Two threads may register the handler twice, which a child does not mind. Without memory for
+    // it, the next call tries again.
+    // SAFETY: the function stays in this program as long as this code does, and touches one atomic.
+    if unsafe { libc::pthread_atfork(None, None, Some(count)) } == 0 {
+        watches.store(true, Ordering::Release);
+    }
+}
+
+/// Counts a fork, in the child, which has one thread.
+extern "C" fn count() {
+    let next = (GENERATION.load(Ordering::Relaxed) + 1) & !SLEEPERS;
+    GENERATION.store(next.max(1), Ordering::Relaxed);
+}
+
+/// The bit beside a generation in a lock: threads may sleep until it is free.
+const SLEEPERS: u32 = 1 << 31;
+
+/// The number of looks at a lock before a thread sleeps.
+const SPINS: u32 = 100;
+
+/// A value that one thread at a time uses.
+pub struct ForkLock<T> {
+    /// 0, or the generation of the holder's process, with [`SLEEPERS`].
+    word: AtomicU32,
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
+
+// SAFETY: the value is accessed by the holder of the lock alone, in whatever thread that runs.
+unsafe impl<T: Send> Sync for ForkLock<T> {}
+
+/// The lock belongs to a thread of a parent process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+impl<T> ForkLock<T> {
+    /// Returns the lock of a value.
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
+    }
+
+    /// Locks the value.
+    ///
+    /// # Errors
+    /// [`Lost`] in a forked child, if a thread of its parent had the lock at the fork, now and each
+    /// time.
+    #[inline]
+    pub fn lock(&self) -> Result<ForkGuard<'_, T>, Lost> {
+        self.acquire().map(|()| ForkGuard::of(self)).map_err(|_| Lost)
+    }
+
+    /// Locks the value. In a forked child whose parent had the lock at the fork, it is replaced by
+    /// `value`, and the old one is leaked.
+    pub fn lock_or(&self, value: impl FnOnce() -> T) -> ForkGuard<'_, T> {
+        loop {
+            match self.acquire() {
+                Ok(()) => return ForkGuard::of(self),
+                Err(lost) if self.exchange(lost, generation()) => {
+                    // SAFETY: this thread has the lock, which no other thread of this process had
+                    // taken. Writing drops nothing.
+                    unsafe { self.value.get().write(ManuallyDrop::new(value())) };
+                    return ForkGuard::of(self);
+                }
+                // Another thread of this process was faster.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Releases a lock that was [kept](ForkGuard::keep).
+    ///
+    /// # Safety
+    /// The calling process has kept the lock, and uses the value no more.
+    pub unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.release() };
+    }
+
+    /// Locks the value if it is free.
+    pub fn try_lock(&self) -> Option<ForkGuard<'_, T>> {
+        watch();
+        self.exchange(0, generation()).then(|| ForkGuard::of(self))
+    }
+
+    /// Returns whether the lock belongs to a thread of a parent process.
+    pub fn is_lost(&self) -> bool {
+        Self::is_of_parent(self.word.load(Ordering::Relaxed))
+    }
+
+    fn is_of_parent(word: u32) -> bool {
+        word != 0 && word & !SLEEPERS != generation()
+    }
+
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// The word of a lost lock.
+    #[inline]
+    fn acquire(&self) -> Result<(), u32> {
+        watch();
+        if self.exchange(0, generation()) { Ok(()) } else { self.wait() }
+    }
+
+    #[cold]
+    fn wait(&self) -> Result<(), u32> {
+        // A thread that has slept does not know whether others still do.
+        let (mut own, mut spins) = (generation(), 0);
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word == 0 {
+                if self.exchange(0, own) {
+                    return Ok(());
+                }
+            } else if Self::is_of_parent(word) {
+                return Err(word);
+            } else if spins < SPINS {
+                spins += 1;
+                core::hint::spin_loop();
+            } else if word & SLEEPERS != 0 || self.exchange(word, word | SLEEPERS) {
+                own = generation() | SLEEPERS;
+                sleep(&self.word, word | SLEEPERS);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The caller has the lock, and uses the value no more.
+    #[inline]
+    unsafe fn release(&self) {
+        if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
+            wake_one(&self.word);
+        }
+    }
+}
+
+impl<T: Copy> ForkLock<Option<T>> {
+    /// Returns the value, which the first call makes. Two threads may make it at the same time; one
+    /// of the two stays.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> T {
+        let known = *self.lock_or(|| None);
+        known.unwrap_or_else(|| {
+            let made = make();
+            *self.lock_or(|| None).get_or_insert(made)
+        })
+    }
+}
+
+impl<T: Default> Default for ForkLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> Drop for ForkLock<T> {
+    fn drop(&mut self) {
+        if !self.is_lost() {
+            // SAFETY: the value is whole, because no thread was changing it at a fork, and it is
+            // dropped once.
+            unsafe { ManuallyDrop::drop(self.value.get_mut()) };
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ForkLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ForkLock");
+        match self.try_lock() {
+            Some(value) => shown.field("value", &*value).finish(),
+            None => shown.finish_non_exhaustive(),
+        }
+    }
+}
+
+/// The right to use the value of a [`ForkLock`], which it releases.
+pub struct ForkGuard<'a, T> {
+    lock: &'a ForkLock<T>,
+    /// A child's thread that forked must not release what its parent's has.
+    _same_thread: PhantomData<*mut ()>,
+}
+
+impl<'a, T> ForkGuard<'a, T> {
+    fn of(lock: &'a ForkLock<T>) -> Self {
+        Self { lock, _same_thread: PhantomData }
+    }
+
+    /// Keeps the lock taken after this value, until [`ForkLock::unlock`].
+    pub fn keep(self) {
+        mem::forget(self);
+    }
+}
+
+impl<T> Deref for ForkGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this value has the lock, and lends it as it is lent itself.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for ForkGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for ForkGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this value has the lock, and ends.
+        unsafe { self.lock.release() };
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ForkGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Sleeps while the word is `expected`, until a thread wakes it. It may also wake for no reason.
+fn sleep(word: &AtomicU32, expected: u32) {
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let no_time = core::ptr::null::<libc::timespec>();
+    // SAFETY: the word lives as long as the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, expected, no_time) };
+}
+
+/// Wakes one of the threads that sleep.
+fn wake_one(word: &AtomicU32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel uses only the address of the word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    /// Returns a lock as a child finds it whose parent had it at the fork.
+    fn lost<T>(value: T) -> ForkLock<T> {
+        let lock = ForkLock::new(value);
+        lock.word.store(generation() + 1, Ordering::Relaxed);
+        lock
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let lock = Arc::new(ForkLock::new(0_u64));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || (0..10_000).for_each(|_| *lock.lock().unwrap() += 1))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*lock.lock().unwrap(), 40_000);
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_woken() {
+        let lock = Arc::new(ForkLock::new(0));
+        let held = lock.lock().unwrap();
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || *lock.lock().unwrap() += 1)
+            })
+            .collect();
+        while lock.word.load(Ordering::Relaxed) & SLEEPERS == 0 {
+            thread::yield_now();
+        }
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*lock.lock().unwrap(), 3);
+    }
+
+    #[test]
+    fn a_lock_of_the_parent_is_lost_until_its_value_is_replaced() {
+        let shared = Arc::new(());
+        let lock = lost(Arc::clone(&shared));
+        assert!(lock.is_lost() && lock.try_lock().is_none());
+        assert_eq!(lock.lock().unwrap_err(), Lost);
+        assert_eq!(lock.lock().unwrap_err(), Lost);
+        drop(lock.lock_or(|| Arc::new(())));
+        assert!(!lock.is_lost() && lock.lock().is_ok());
+        drop(lock);
+        assert_eq!(Arc::strong_count(&shared), 2, "the value was not dropped");
+        drop(lost(Arc::clone(&shared)));
+        assert_eq!(Arc::strong_count(&shared), 3, "nor with the lock");
+    }
+
+    #[test]
+    fn a_value_is_made_once() {
+        let value = ForkLock::new(None);
+        assert_eq!([value.get_or_init(|| 1), value.get_or_init(|| 2)], [1, 1]);
+        let value = lost(Some(3));
+        assert_eq!([value.get_or_init(|| 4), value.get_or_init(|| 5)], [4, 4]);
+    }
+}
