@@ -4,6 +4,8 @@
  * when a cancellation arrives. */
 #include "connections.h"
 
+#include <sys/syscall.h>
+
 static char survived;
 
 struct work {
@@ -257,21 +259,54 @@ static void request(void *listener)
 	rdma_get_request(listener, &id);
 }
 
-static void *in_time(void *argument)
+/* A thread that makes a call, and its number for the kernel once it runs. */
+struct waiter {
+	struct work work;
+	pid_t tid;
+};
+
+static void *wait_in(void *argument)
 {
-	const struct work *work = argument;
-	work->call(work->argument);
+	struct waiter *waiter = argument;
+	__atomic_store_n(&waiter->tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	waiter->work.call(waiter->work.argument);
 	return &survived;
 }
 
-/* Cancels a thread in a wait, possibly before and possibly during it. */
+/* Returns whether the kernel shows a thread asleep in a system call that waits for an event. */
+static bool is_blocked(pid_t tid)
+{
+	char path[64], text[32] = "";
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)tid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+	close(fd);
+	/* "running", or the number of the call. */
+	char *end;
+	long number = strtol(text, &end, 10);
+	if (end == text)
+		return false;
+#ifdef SYS_poll
+	if (number == SYS_poll)
+		return true;
+#endif
+	return number == SYS_read || number == SYS_ppoll;
+}
+
+/* Cancels a thread in a wait: before it, and while it is blocked there. */
 static void is_point(void (*call)(void *), void *argument)
 {
 	pthread_t thread;
-	struct work work = { call, argument };
+	struct waiter waiter = { .work = { call, argument } };
 	void *result;
+	pid_t tid;
+	double deadline = seconds() + DEADLINE_SECONDS;
 	IS_POINT(call, argument);
-	IS(pthread_create(&thread, NULL, in_time, &work), 0);
+	IS(pthread_create(&thread, NULL, wait_in, &waiter), 0);
+	do {
+		CHECK(seconds() < deadline);
+		tid = __atomic_load_n(&waiter.tid, __ATOMIC_ACQUIRE);
+	} while (!tid || !is_blocked(tid));
 	IS(pthread_cancel(thread), 0);
 	IS(pthread_join(thread, &result), 0);
 	CHECK(result == PTHREAD_CANCELED);
