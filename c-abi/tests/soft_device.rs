@@ -27,16 +27,21 @@ use self::abi::*;
 fn on_soft<F: FnOnce(*mut ibv_context)>(case: F) {
     if std::env::var_os("VERBS_SOFT").is_none() {
         // The case is a closure of the test: `soft_device::test::{{closure}}`.
-        let test = core::any::type_name::<F>().split("::").nth(1).unwrap();
-        let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", test, "--nocapture"]).env("VERBS_SOFT", "auto");
-        let output = again.output().unwrap();
-        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-        let has_passed = output.status.success() && out.contains("1 passed");
-        assert!(has_passed, "{test} with a soft device: {}\n{out}\n{err}", output.status);
+        again_with_soft(core::any::type_name::<F>().split("::").nth(1).unwrap());
         return;
     }
     with_device(|name| name.starts_with("soft"), case);
+}
+
+/// Runs a test again in a process that has a soft device. Returns what it wrote to stderr.
+fn again_with_soft(test: &str) -> String {
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", test, "--nocapture"]).env("VERBS_SOFT", "auto");
+    let output = again.env("VERBS_LOG_LEVEL", "1").output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let has_passed = output.status.success() && out.contains("1 passed");
+    assert!(has_passed, "{test} with a soft device: {}\n{out}\n{err}", output.status);
+    err.into_owned()
 }
 
 #[test]
@@ -411,6 +416,31 @@ fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
         std::fs::remove_file(&log).unwrap();
         assert!(!lines.contains("query_ece") && lines.contains("query_pkey"), "{lines}");
     });
+}
+
+#[test]
+fn the_log_says_where_memory_of_files_cannot_be_checked() {
+    const NAME: &str = "the_log_says_where_memory_of_files_cannot_be_checked";
+    if std::env::var_os("VERBS_SOFT").is_none() {
+        let log = again_with_soft(NAME);
+        assert!(log.contains("process_vm_readv") && log.contains("VERBS_SOFT_CHECKED_MEMORY"), "{log}");
+        return;
+    }
+    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    // The number of the call is the first word of `struct seccomp_data`.
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_process_vm_writev as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the calls take numbers, and the address of a program that lives during the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+    with_device(|name| name.starts_with("soft"), |_| ());
 }
 
 #[test]

@@ -13,11 +13,16 @@
 //! | `PROT_READ` | with write rights | `EFAULT` |
 //! | `PROT_WRITE` alone | without write rights | `EFAULT`, as in Linux 6.2 and newer |
 //! | of a file, the range's last page beyond its end | any | `EFAULT` (Linux 5.14) |
+//! | of a device's memory, or of `memfd_secret(2)` | any | `EFAULT`, as for drivers that pin pages |
 //!
 //! The pages of a mapped file disappear when any process truncates the file, and an access then
 //! raises SIGBUS. [`check`] reports such memory, so that the kernel can access it
 //! ([`crate::paged`]). Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with
 //! `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
+//!
+//! Where the kernel accesses the memory, it must be able to: it refuses mappings of a device's
+//! memory (a PCI BAR, `VM_PFNMAP`), as a kernel driver that pins pages does. Each such request would
+//! fail. [`check`] probes the first byte of each mapping that can be read.
 //!
 //! A processor can read what it can write, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
@@ -68,12 +73,19 @@ pub(crate) enum Backing {
     File,
 }
 
-/// Checks that `length` bytes from `start` on can be read, and written where `writable`.
+/// Checks that `length` bytes from `start` on can be read, and written where `writable`. `probe`
+/// returns whether the byte at an address, whose page is mapped, is accessible; it gets the owner
+/// of the page as well.
 ///
 /// # Errors
 /// The first addresses that cannot.
-pub(crate) fn check(start: u64, length: u64, writable: bool) -> Result<Backing, Inaccessible> {
-    check_in(|| File::open("/proc/thread-self/maps").map(BufReader::new), start, length, writable)
+pub(crate) fn check(
+    start: u64,
+    length: u64,
+    writable: bool,
+    probe: impl Fn(u64, Backing) -> bool,
+) -> Result<Backing, Inaccessible> {
+    check_in(|| File::open("/proc/thread-self/maps").map(BufReader::new), start, length, writable, &probe)
 }
 
 fn check_in<R: BufRead>(
@@ -81,6 +93,7 @@ fn check_in<R: BufRead>(
     start: u64,
     length: u64,
     writable: bool,
+    probe: &dyn Fn(u64, Backing) -> bool,
 ) -> Result<Backing, Inaccessible> {
     if length == 0 {
         return Ok(Backing::Process);
@@ -88,7 +101,8 @@ fn check_in<R: BufRead>(
     let Some(end) = start.checked_add(length) else {
         return Err(Inaccessible { start, end: u64::MAX, lacks: MAPPED });
     };
-    let look = || open().map_or(Ok(Backing::Process), |maps| check_against(maps, start, end, writable));
+    let look =
+        || open().map_or(Ok(Backing::Process), |maps| check_against(maps, start, end, writable, probe));
     // Other threads map and unmap while the kernel writes the list.
     look().or_else(|range| if range.lacks == MAPPED { look() } else { Err(range) })
 }
@@ -98,6 +112,7 @@ fn check_against(
     start: u64,
     end: u64,
     writable: bool,
+    probe: &dyn Fn(u64, Backing) -> bool,
 ) -> Result<Backing, Inaccessible> {
     let mut at = start;
     let mut backing = Backing::Process;
@@ -127,6 +142,10 @@ fn check_against(
                 return Err(Inaccessible { start: at, end: stop, lacks: "within the mapped file" });
             }
             backing = Backing::File;
+        }
+        let its = if mapping.of_file { Backing::File } else { Backing::Process };
+        if mapping.readable && !probe(at, its) {
+            return Err(Inaccessible { start: at, end: stop, lacks: PINNABLE });
         }
         at = stop;
     }
@@ -199,6 +218,7 @@ fn is_beyond_file(address: u64) -> bool {
 }
 
 const MAPPED: &str = "mapped";
+const PINNABLE: &str = "accessible to the kernel: memory of devices and secret memory cannot be registered";
 
 /// The names of shared memory that has an inode but no descriptor, in a file system of the
 /// [kernel's own](is_internal).
@@ -232,7 +252,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     fn check_maps(start: u64, end: u64, writable: bool) -> Result<Backing, (u64, u64, &'static str)> {
-        check_against(&maps()[..], start, end, writable)
+        check_against(&maps()[..], start, end, writable, &|_, _| true)
             .map_err(|Inaccessible { start, end, lacks }| (start, end, lacks))
     }
 
@@ -266,7 +286,20 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let mapped = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, file, 0) };
         let start = mapped.unwrap().as_ptr().addr() as u64;
-        assert_eq!(check(start, page, false), Ok(Backing::File));
+        assert_eq!(check(start, page, false, |_, _| true), Ok(Backing::File));
+    }
+
+    #[test]
+    fn a_mapping_that_the_kernel_cannot_access_is_refused() {
+        let probed = |refused| {
+            let probe = move |address, _| address != refused;
+            check_against(&maps()[..], 0xa800, 0xd800, true, &probe)
+        };
+        assert_eq!(probed(0xb001), Ok(Backing::File), "one byte of a mapping is probed");
+        for start in [0xa800, 0xc000, 0xd000] {
+            let Inaccessible { start: found, lacks, .. } = probed(start).unwrap_err();
+            assert_eq!((found, lacks), (start, PINNABLE));
+        }
     }
 
     #[test]
@@ -280,18 +313,18 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
                 Ok(if looks.get() <= torn { &maps[..0] } else { &maps[..] })
             }
         };
-        assert_eq!(check_in(open(1), 0x1000, 0x1000, false), Ok(Backing::Process));
+        assert_eq!(check_in(open(1), 0x1000, 0x1000, false, &|_, _| true), Ok(Backing::Process));
         looks.set(0);
-        assert_eq!(check_in(open(2), 0x1000, 0x1000, false).unwrap_err().lacks, "mapped");
+        assert_eq!(check_in(open(2), 0x1000, 0x1000, false, &|_, _| true).unwrap_err().lacks, "mapped");
         looks.set(0);
-        assert_eq!(check_in(open(0), 0x7000, 0x1000, false).unwrap_err().lacks, "readable");
+        assert_eq!(check_in(open(0), 0x7000, 0x1000, false, &|_, _| true).unwrap_err().lacks, "readable");
         assert_eq!(looks.get(), 1, "rights do not come and go");
     }
 
     #[test]
     fn memory_that_can_only_be_written_serves_regions_with_write_rights() {
         const WRITABLE: &[u8] = b"1000-3000 -w-p 00000000 00:00 0\n";
-        let checked = |writable| check_against(WRITABLE, 0x1000, 0x2000, writable);
+        let checked = |writable| check_against(WRITABLE, 0x1000, 0x2000, writable, &|_, _| true);
         assert_eq!(checked(true), Ok(Backing::Process));
         assert_eq!(checked(false).unwrap_err().lacks, "readable");
     }
@@ -300,8 +333,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     fn memory_of_this_process_can_be_registered_and_what_wraps_cannot() {
         let bytes = [0_u8; 100];
         let start = bytes.as_ptr().addr() as u64;
-        assert_eq!(check(start, 100, true), Ok(Backing::Process));
-        assert_eq!(check(0, 0, true), Ok(Backing::Process), "no bytes");
-        assert_eq!(check(start, u64::MAX, false).unwrap_err().lacks, "mapped");
+        assert_eq!(check(start, 100, true, |_, _| true), Ok(Backing::Process));
+        assert_eq!(check(0, 0, true, |_, _| true), Ok(Backing::Process), "no bytes");
+        assert_eq!(check(start, u64::MAX, false, |_, _| true).unwrap_err().lacks, "mapped");
     }
 }

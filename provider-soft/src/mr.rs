@@ -83,17 +83,25 @@ impl Memory {
                 Err(device.error(verb, Errno::OPNOTSUPP).because(cause))
             };
         }
+        let (checked, by_kernel) = (device.checked_memory, paged::is_supported());
+        if checked == CheckedMemory::All && length > 0 && !by_kernel {
+            let reason = "all registered memory is to be checked, which needs process_vm_readv and \
+                process_vm_writev, and the kernel refuses them to this process (a seccomp filter may): allow both, \
+                or select CheckedMemory::Files or None (VERBS_SOFT_CHECKED_MEMORY=files or none)";
+            return Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
+        }
+        let is_checked = |backing| match checked {
+            CheckedMemory::None => false,
+            CheckedMemory::Files => by_kernel && backing == Backing::File,
+            CheckedMemory::All => true,
+        };
+        let probe = |address, backing| !is_checked(backing) || paged::can_read(address);
         let backing =
-            mapped::check(self.addr as u64, length, access.intersects(WRITES)).map_err(|range| {
+            mapped::check(self.addr as u64, length, access.intersects(WRITES), probe).map_err(|range| {
                 let Inaccessible { start, end, lacks } = range;
                 device.error(verb, Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
             })?;
-        let is_checked = match device.checked_memory {
-            CheckedMemory::None => false,
-            CheckedMemory::Files => backing == Backing::File,
-            CheckedMemory::All => true,
-        };
-        self.by_kernel = is_checked && length > 0 && paged::is_supported();
+        self.by_kernel = is_checked(backing) && length > 0;
         Ok(())
     }
 
@@ -149,7 +157,8 @@ impl Mr {
     /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
     ///   beyond the last address; and for an empty range at the start of a page, for which the
     ///   kernel would pin no page.
-    /// - `EOPNOTSUPP` for an unsupported access right.
+    /// - `EOPNOTSUPP` for an unsupported access right, and with [`CheckedMemory::All`] where the
+    ///   kernel does not access memory for this process.
     /// - `EFAULT` with [`Cause::Inaccessible`].
     /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
     ///

@@ -45,6 +45,12 @@ pub(crate) fn is_supported() -> bool {
     })
 }
 
+/// Returns whether the kernel can read the byte at an address for this process. Its page is mapped;
+/// a device's memory (a PCI BAR) is refused without an access.
+pub(crate) fn can_read(address: u64) -> bool {
+    read(address, &mut [0]).is_ok()
+}
+
 /// Copies bytes out of memory at an address.
 ///
 /// # Errors
@@ -108,7 +114,7 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
         0 => Ok(()),
         // A kernel before 5.14, a mapping of a device, or one that lacks the right.
         _ if Errno::last() == Errno::INVAL => {
-            mapped::check(start, length, writable).map(drop).map_err(|_| Errno::FAULT)
+            mapped::check(start, length, writable, |_, _| true).map(drop).map_err(|_| Errno::FAULT)
         }
         _ => Err(Errno::FAULT),
     }

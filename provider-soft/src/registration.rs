@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::fork::ForkMark;
 use crate::io::Socket;
-use crate::{DRIVER_ID, Soft};
+use crate::{DRIVER_ID, Soft, paged};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///
@@ -66,21 +66,33 @@ impl SoftDevice {
 /// fails, and the process goes on. The price is a system call for each packet. Atomics on checked
 /// memory are atomic only among the accesses of one device, and atomic writes are refused.
 ///
-/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, or where a
-/// seccomp filter refuses `process_vm_readv`, no memory is checked.
+/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of
+/// files is not recognised. A seccomp filter may refuse `process_vm_readv` and `process_vm_writev`:
+/// [`is_supported`](Self::is_supported).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
     /// None: files that the program maps are never truncated.
     None,
-    /// Memory of files, which any process with write access to a file can truncate.
+    /// Memory of files, which any process with write access to a file can truncate. Where the
+    /// kernel does not access memory for the process, such memory is accessed like any other:
+    /// static data of a program belongs to a file, and could not be registered there at all.
+    ///
+    /// A mapping of a file that the kernel cannot access, such as a device's memory (a PCI BAR), is
+    /// not registered (`EFAULT`).
     #[default]
     Files,
-    /// All registered memory: the program may unmap or protect it while it is registered.
+    /// All registered memory: the program may unmap or protect it while it is registered. Where the
+    /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
     All,
 }
 
 impl CheckedMemory {
+    /// Returns whether the kernel accesses memory for this process, so that memory can be checked.
+    pub fn is_supported() -> bool {
+        paged::is_supported()
+    }
+
     /// Returns the reach of atomics on all memory that a program may register. On checked memory
     /// they are atomic among the accesses of one device only.
     pub(crate) fn atomic_cap(self) -> AtomicCap {

@@ -10,7 +10,7 @@ mod common;
 use core::ptr::NonNull;
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd};
 use std::process::Command;
 
 use common::{Arena, End, REMOTE, Shape, open, pair_on, post_recv, send, wait};
@@ -32,6 +32,13 @@ fn map(rights: ProtFlags) -> *mut u8 {
     let length = NonZeroUsize::new(LENGTH).unwrap();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     unsafe { mmap_anonymous(None, length, rights, MapFlags::MAP_PRIVATE) }.unwrap().as_ptr().cast()
+}
+
+/// Maps the start of a file. The mapping is never unmapped.
+fn map_file(file: &File, rights: ProtFlags) -> *mut u8 {
+    let length = NonZeroUsize::new(LENGTH).unwrap();
+    // SAFETY: as in `map`.
+    unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, file.as_fd(), 0) }.unwrap().as_ptr().cast()
 }
 
 fn register(pd: &Pd<Soft>, start: *mut u8, length: usize, access: AccessFlags) -> Result<Mr<Soft>, Error> {
@@ -157,11 +164,7 @@ fn a_file_that_is_cut_under_its_region_fails_requests_and_does_not_end_the_proce
     for (of, touched) in READS.into_iter().chain(WRITES).flat_map(|of| [(of, false), (of, true)]) {
         let file = File::from(memfd_create("cut", MFdFlags::MFD_CLOEXEC).unwrap());
         file.set_len(LENGTH as u64).unwrap();
-        let length = NonZeroUsize::new(LENGTH).unwrap();
-        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: as in `map`.
-        let mapped = unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, file.as_fd(), 0) };
-        let start = mapped.unwrap().as_ptr().cast();
+        let start = map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
         if touched {
             let (status, receive) = run(&context, start, of, || ());
             assert_eq!((status, receive.unwrap_or(status)), (WcStatus::SUCCESS, WcStatus::SUCCESS), "{of:?}");
@@ -188,15 +191,92 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
+/// Set for the process to which the kernel refuses accesses to memory.
+const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
+
+#[test]
+fn a_process_without_process_vm_readv_has_no_checked_memory_and_is_told_so() {
+    const NAME: &str = "a_process_without_process_vm_readv_has_no_checked_memory_and_is_told_so";
+    if std::env::var_os(REFUSED).is_some() {
+        return run_without_accesses_by_the_kernel();
+    }
+    in_a_process(NAME, REFUSED);
+}
+
+fn run_without_accesses_by_the_kernel() {
+    refuse(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]);
+    assert!(!CheckedMemory::is_supported());
+    let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let of = |checked| {
+        let device = SoftDevice::builder().checked_memory(checked).auto().unwrap();
+        Context::from_raw(Soft::open(&device).unwrap()).alloc_pd().unwrap()
+    };
+    let error = register(&of(CheckedMemory::All), map(rights), LENGTH, LOCAL_WRITE).unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.errno, Errno::OPNOTSUPP, "{text}");
+    assert!(text.contains("process_vm_readv") && text.contains("VERBS_SOFT_CHECKED_MEMORY"), "{text}");
+    // Memory of a file is plain memory here: atomic writes, which checked memory refuses, succeed.
+    let file = File::from(memfd_create("plain", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(LENGTH as u64).unwrap();
+    for checked in [CheckedMemory::Files, CheckedMemory::None] {
+        register(&of(checked), map_file(&file, rights), LENGTH, LOCAL_WRITE).unwrap();
+    }
+    let context = open();
+    for of in READS.into_iter().chain(WRITES) {
+        let (status, receive) = run(&context, map_file(&file, rights), of, || ());
+        assert_eq!((status, receive.unwrap_or(status)), (WcStatus::SUCCESS, WcStatus::SUCCESS), "{of:?}");
+    }
+}
+
+/// Makes system calls fail with `EPERM` in this thread and those that it starts, for good.
+fn refuse(calls: &[libc::c_long]) {
+    let statement = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
+    // The number of the call is the first word of `struct seccomp_data`.
+    let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0)];
+    for (at, call) in calls.iter().enumerate() {
+        let to_the_end = (calls.len() - at) as u8;
+        program.push(statement(
+            (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+            u32::try_from(*call).unwrap(),
+            to_the_end,
+        ));
+    }
+    let answer = |verdict| statement((libc::BPF_RET | libc::BPF_K) as u16, verdict, 0);
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    program.push(answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the calls take numbers, and the address of a program that lives during the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+}
+
+#[test]
+fn memory_that_the_kernel_cannot_access_is_not_registered() {
+    // Secret memory is refused like a device's, and needs no rights.
+    // SAFETY: the call takes a number, and returns a new descriptor.
+    let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
+    assert!(secret >= 0, "memfd_secret: {} (secretmem.enable=0?)", std::io::Error::last_os_error());
+    // SAFETY: the descriptor is new.
+    let file = unsafe { File::from_raw_fd(secret as i32) };
+    file.set_len(LENGTH as u64).unwrap();
+    let start = map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+    let why = "accessible to the kernel: memory of devices and secret memory cannot be registered";
+    for checked in [CheckedMemory::Files, CheckedMemory::All] {
+        let device = SoftDevice::builder().checked_memory(checked).auto().unwrap();
+        let pd = Context::from_raw(Soft::open(&device).unwrap()).alloc_pd().unwrap();
+        assert_refused(register(&pd, start, LENGTH, LOCAL_WRITE), start, LENGTH, why);
+        assert_refused(register(&pd, start, LENGTH, AccessFlags::empty()), start, LENGTH, why);
+    }
+}
+
 #[test]
 fn memory_beyond_the_end_of_a_mapped_file_is_not_registered() {
     let pd = open().alloc_pd().unwrap();
     let file = File::from(memfd_create("half", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(LENGTH as u64 / 2).unwrap();
-    let (length, rights) = (NonZeroUsize::new(LENGTH).unwrap(), ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
-    // SAFETY: as in `map`.
-    let mapped = unsafe { mmap(None, length, rights, MapFlags::MAP_SHARED, file.as_fd(), 0) };
-    let start = mapped.unwrap().as_ptr().cast();
+    let start = map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
     register(&pd, start, LENGTH / 2, LOCAL_WRITE).unwrap();
     assert_refused(register(&pd, start, LENGTH, LOCAL_WRITE), start, LENGTH, "within the mapped file");
 }
@@ -226,9 +306,14 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
     if std::env::var_os(SHORT).is_some() {
         return run_short_of_memory();
     }
-    // In its own process, so that the limit harms no other test.
+    in_a_process(NAME, SHORT);
+}
+
+/// Runs a test again in its own process, in which `variable` is set: what it changes there harms no
+/// other test.
+fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", NAME, "--nocapture"]).env(SHORT, "1").output().unwrap();
+    let output = command.args(["--exact", name, "--nocapture"]).env(variable, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
