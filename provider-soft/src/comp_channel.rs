@@ -113,6 +113,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use nix::errno::Errno as NixErrno;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sys::socket::sendto;
 
     use super::*;
@@ -161,6 +162,30 @@ mod tests {
             (Err(NixErrno::EPERM), Err(NixErrno::EPERM))
         );
         assert_eq!(read(&channel), Err(NixErrno::EAGAIN));
+    }
+
+    #[test]
+    fn a_full_channel_keeps_further_events_and_asks_for_room_once_they_are_read() {
+        let channels = CompChannels::new().unwrap();
+        let channel = channels.create().unwrap();
+        let pipe = channels.pipe(channel.as_fd()).unwrap().unwrap();
+        let mut count = 0_u64;
+        while pipe.write(&count.to_ne_bytes()) == Written::All {
+            count += 1;
+        }
+        assert_eq!(pipe.write(&(count + 1).to_ne_bytes()), Written::Kept);
+        let has_room = || {
+            let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+            poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
+        };
+        // The worker, which waits for room, sleeps until the program reads.
+        assert!(!has_room(), "{count} events in the socket");
+        for expected in 0..count {
+            assert_eq!(read(&channel), Ok(expected));
+        }
+        assert!(has_room());
+        assert_eq!(pipe.retry(), Written::All);
+        assert_eq!([(); 3].map(|()| read(&channel)), [Ok(count), Ok(count + 1), Err(NixErrno::EAGAIN)]);
     }
 
     #[test]

@@ -64,6 +64,42 @@ static void events_come_when_they_are_asked_for(void)
 	IS(ibv_destroy_comp_channel(channel), 0);
 }
 
+/* Raises events of a queue that no thread reads. */
+static void raise_events(struct side *side, int count)
+{
+	for (int i = 0; i < count; i++) {
+		IS(ibv_req_notify_cq(side->cq, 0), 0);
+		loop_message(side);
+		success_of(side->cq);
+		success_of(side->cq);
+	}
+}
+
+/* More than a socket of the usual size holds (about 280): the calls go on, and no event is lost. */
+static void a_full_channel_blocks_no_thread_and_loses_no_event(void)
+{
+	enum { EVENTS = 500 };
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	CHECK(channel != NULL);
+	struct side kept = side_with(channel, NULL), ended = side_with(channel, NULL);
+	raise_events(&kept, EVENTS);
+	raise_events(&ended, EVENTS);
+	/* Takes its unread events along, those in the socket and the others. */
+	destroy_side(&ended);
+	raise_events(&kept, 1);
+	for (int i = 0; i < EVENTS + 1; i++) {
+		struct ibv_cq *cq;
+		void *cq_context;
+		CHECK(readable(channel->fd, 1000 * DEADLINE_SECONDS));
+		IS(ibv_get_cq_event(channel, &cq, &cq_context), 0);
+		CHECK(cq == kept.cq);
+	}
+	CHECK(!readable(channel->fd, 0));
+	ibv_ack_cq_events(kept.cq, EVENTS + 1);
+	destroy_side(&kept);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
 static void *destroy_cq(void *cq)
 {
 	IS(ibv_destroy_cq(cq), 0);
@@ -272,6 +308,7 @@ int main(int argc, char **argv)
 	context = open_device();
 	for (int i = 0; i < rounds(argc, argv); i++) {
 		events_come_when_they_are_asked_for();
+		a_full_channel_blocks_no_thread_and_loses_no_event();
 		a_completion_queue_waits_for_acknowledgements();
 		a_completion_queue_in_use_survives_attempts_to_destroy_it();
 		a_queue_pair_waits_for_acknowledgements();
