@@ -499,8 +499,10 @@ impl<'a, P: Provider> Building<'a, P> {
         }
         let batch = self.batch();
         batch.list.clear();
-        batch.list.extend_from_slice(list);
-        batch.request.memory = Memory::List;
+        match keep(&mut batch.list, list) {
+            Ok(()) => batch.request.memory = Memory::List,
+            Err(reason) => self.refuse(reason),
+        }
     }
 
     /// Puts the request into the queue if its memory is set and this was its address.
@@ -820,11 +822,23 @@ unsafe extern "C" fn set_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut
         }
         let batch = building.batch();
         batch.bytes.clear();
-        if len > 0 {
-            batch.bytes.extend_from_slice(slice::from_raw_parts(addr.cast(), length));
+        let bytes = if len > 0 { slice::from_raw_parts(addr.cast(), length) } else { &[] };
+        match keep(&mut batch.bytes, bytes) {
+            Ok(()) => batch.request.memory = Memory::Inline,
+            Err(reason) => building.refuse(reason),
         }
-        batch.request.memory = Memory::Inline;
     }
+}
+
+/// Copies values behind those that are kept for a request.
+///
+/// # Errors
+/// [`PostReason::NoMemory`].
+fn keep<T: Copy>(kept: &mut Vec<T>, values: &[T]) -> Result<(), PostReason> {
+    let bytes = size_of_val(values) as u64;
+    kept.try_reserve(values.len()).map_err(|_| PostReason::NoMemory { bytes })?;
+    kept.extend_from_slice(values);
+    Ok(())
 }
 
 /// As [`set_inline_data`], for a queue pair that has a peer.
@@ -855,7 +869,9 @@ unsafe extern "C" fn set_inline_data_list<P: Provider>(
         building.batch().bytes.clear();
         for piece in list.iter().filter(|piece| piece.length > 0) {
             let piece = slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length);
-            building.batch().bytes.extend_from_slice(piece);
+            if let Err(reason) = keep(&mut building.batch().bytes, piece) {
+                return building.refuse(reason);
+            }
         }
         building.batch().request.memory = Memory::Inline;
         if building.is_addressed() {

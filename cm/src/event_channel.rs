@@ -22,6 +22,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use verbs::soft::cm::Port;
 use verbs::{Cause, Error, QpType, Result};
+use verbs_core::room::{self, CALL};
 
 use crate::backend::{Choice, Kernel, RawEvent, Soft, Source};
 use crate::channel::Ucma;
@@ -61,6 +62,16 @@ pub struct EventChannel {
     kernel_error: Option<Arc<Error>>,
 }
 
+/// Checks that a call which makes an object finds memory for its small allocations, which would end
+/// the process if they failed.
+///
+/// # Errors
+/// `ENOMEM` with [`Cause::Allocation`].
+pub(crate) fn room(verb: &'static str) -> Result<()> {
+    room::check(CALL)
+        .map_err(|errno| Error::new(verb, "", errno).because(Cause::Allocation { bytes: CALL as u64 }))
+}
+
 impl EventChannel {
     /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft
     /// devices (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses
@@ -80,6 +91,7 @@ impl EventChannel {
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
+        room("create_event_channel")?;
         let has_soft = !Port::all().is_empty();
         Self::with(Ucma::open(), has_soft).map_err(|error| match Port::missing() {
             // The user requested a soft device, so its failure says more than the kernel's missing
@@ -162,6 +174,7 @@ impl EventChannel {
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
         let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
+        room("create_id")?;
         let cookie = table::reserve().map_err(|errno| Error::new("create_id", "", errno))?;
         match self.first.create_id(cookie.0, space, qp_type) {
             Ok(backend) => Ok(CmId::new(cookie, backend, space, qp_type)),

@@ -31,7 +31,7 @@ use memmap2::MmapMut;
 use verbs_core::fork::Excluded;
 use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::kernel_handle::KernelHandle;
 use crate::pd::Pd;
@@ -129,6 +129,7 @@ impl Buf {
             Errno::NOMEM => shortage(),
             errno => registry.error(VERB, errno),
         })?;
+        room::remains(len).map_err(|_| shortage())?;
         Self::register(pd, Allocated { map, len }).map_err(|failed| failed.error)
     }
 
@@ -136,6 +137,9 @@ impl Buf {
         pd: &Pd<P>,
         memory: M,
     ) -> Result<Self, HandleError<M>> {
+        if let Err(error) = pd.context().registry().room("reg_mr") {
+            return Err(HandleError { handle: memory, error });
+        }
         let mut memory = Box::new(memory);
         let (base, len) = (memory.stable_mut_ptr(), memory.stable_len());
         // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only

@@ -98,7 +98,7 @@ pub struct CqEvent {
 
 impl CompChannel {
     pub(crate) fn create<P: Provider>(context: &Context<P>) -> Result<Self> {
-        let file = context.raw().device().create_comp_channel()?.into();
+        let file = context.creating("create_comp_channel")?.device().create_comp_channel()?.into();
         let registry = Arc::clone(context.registry());
         set_nonblocking(&file, "create_comp_channel", &registry)?;
         let context = context.child(&registry.channel_tally);

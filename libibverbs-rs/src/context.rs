@@ -435,6 +435,16 @@ impl<P: Provider> Context<P> {
         }
     }
 
+    /// Returns the provider's own context for a call that makes an object, if there is memory for
+    /// its small allocations.
+    ///
+    /// # Errors
+    /// As [`Registry::room`].
+    pub(crate) fn creating(&self, verb: &'static str) -> Result<&P::Context> {
+        self.registry().room(verb)?;
+        Ok(self.raw())
+    }
+
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.inner.registry
     }

@@ -37,7 +37,7 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_create_counters")]
     #[doc(alias = "ibv_counters_init_attr")]
     pub fn create_counters(&self) -> Result<Counters<P>> {
-        let raw = self.raw().create_counters()?;
+        let raw = self.creating("create_counters")?.create_counters()?;
         let context = self.child(&self.registry().counters_tally);
         Ok(Counters { shared: Shared::new(raw, context, self.registry()) })
     }
@@ -67,7 +67,7 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_create_comp_cntr")]
     #[doc(alias = "ibv_comp_cntr_init_attr")]
     pub fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<CompCntr<P>> {
-        let raw = self.raw().create_comp_cntr(cntr_type)?;
+        let raw = self.creating("create_comp_cntr")?.create_comp_cntr(cntr_type)?;
         let child = self.child(&self.registry().comp_cntr_tally);
         Ok(CompCntr { shared: Shared::new(raw, child, self.registry()), context: self.clone() })
     }

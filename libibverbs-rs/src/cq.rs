@@ -189,6 +189,7 @@ impl<P: Provider> Cq<P> {
         create: impl FnOnce(Option<&P::Pd>, &CqInitAttr<'_>) -> Result<(P::Cq, P::CqHandle)>,
     ) -> Result<Self> {
         let registry = context.registry();
+        registry.room("create_cq")?;
         let parent_domain = match init.parent_domain {
             Some(pd) if !Arc::ptr_eq(pd.context().registry(), registry) => {
                 return Err(registry.foreign("create_cq", "protection domain"));

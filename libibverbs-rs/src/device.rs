@@ -12,7 +12,7 @@ use verbs_core::discovery::{
 use verbs_core::fork::ForkLock;
 use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::Context;
 
@@ -283,7 +283,19 @@ impl Device {
     /// `ibv_open_device(3)`
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
+        self.room()?;
         (self.driver.open)(&self.info).map(Context::from_opened)
+    }
+
+    /// Checks that opening finds memory for its small allocations.
+    ///
+    /// # Errors
+    /// `ENOMEM` with [`Cause::Allocation`].
+    fn room(&self) -> Result<()> {
+        room::check(room::CALL).map_err(|errno| {
+            let cause = Cause::Allocation { bytes: room::CALL as u64 };
+            Error::new("open_device", self.name(), errno).because(cause)
+        })
     }
 
     /// Opens the device with its provider named, so that its objects need no indirect calls.
@@ -306,6 +318,7 @@ impl Device {
                 try_soft: false,
             })
         })?;
+        self.room()?;
         P::open(&self.info).map(Context::from_raw)
     }
 }

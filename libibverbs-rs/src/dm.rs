@@ -188,7 +188,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_alloc_dm(3)`
     #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_dm(&self, attr: &DmAttr) -> Result<Dm<P>> {
-        self.raw().alloc_dm(attr).map(|raw| self.dm(raw))
+        self.creating("alloc_dm")?.alloc_dm(attr).map(|raw| self.dm(raw))
     }
 
     /// Returns device memory allocated by another owner of the same context, by its handle.
@@ -200,7 +200,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_import_dm(3)`
     #[doc(alias = "ibv_import_dm")]
     pub fn import_dm(&self, handle: u32) -> Result<Dm<P>> {
-        self.raw().import_dm(handle).map(|raw| self.dm(raw))
+        self.creating("import_dm")?.import_dm(handle).map(|raw| self.dm(raw))
     }
 
     /// Allocates a DMA handle.
@@ -213,7 +213,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_alloc_dmah(3)`
     #[doc(alias = "ibv_alloc_dmah")]
     pub fn alloc_dmah(&self, attr: &DmahAttr) -> Result<Dmah<P>> {
-        let raw = self.raw().alloc_dmah(attr)?;
+        let raw = self.creating("alloc_dmah")?.alloc_dmah(attr)?;
         let child = self.child(&self.registry().dmah_tally);
         Ok(Dmah { shared: Shared::new(raw, child, self.registry()) })
     }

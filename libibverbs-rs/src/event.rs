@@ -67,7 +67,7 @@ pub enum Element {
 impl AsyncEvents {
     pub(crate) fn open<P: Provider>(context: &Context<P>) -> Result<Self> {
         let registry = Arc::clone(context.registry());
-        let fd = context.raw().device().async_fd()?.try_clone_to_owned();
+        let fd = context.creating(VERB)?.device().async_fd()?.try_clone_to_owned();
         let file = fd.map_err(|error| registry.error(VERB, Errno::from_io(&error)))?.into();
         set_nonblocking(&file, VERB, &registry)?;
         let context = context.child(&registry.stream_tally);

@@ -92,7 +92,7 @@ impl<P: Provider> Context<P> {
                 Ok(counters.raw())
             },
         )?;
-        let raw = self.raw().create_flow(qp.raw(), rule)?;
+        let raw = self.creating(VERB)?.create_flow(qp.raw(), rule)?;
         actions.append(&mut sets);
         let context = self.child(&registry.flow_tally);
         let registry = Arc::clone(registry);
@@ -111,7 +111,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_create_flow_action(3)`
     #[doc(alias = "ibv_create_flow_action_esp")]
     pub fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<FlowAction<P>> {
-        let raw = self.raw().create_flow_action_esp(attr)?;
+        let raw = self.creating("create_flow_action")?.create_flow_action_esp(attr)?;
         let context = self.child(&self.registry().action_tally);
         Ok(FlowAction { shared: Shared::new(raw, context, self.registry()) })
     }

@@ -70,11 +70,11 @@ enum Raw<P: Provider> {
 
 impl<P: Provider> Pd<P> {
     pub(crate) fn alloc(context: &Context<P>) -> Result<Self> {
-        Ok(Self::of_context(context, context.raw().alloc_pd()?))
+        Ok(Self::of_context(context, context.creating("alloc_pd")?.alloc_pd()?))
     }
 
     pub(crate) fn import(context: &Context<P>, handle: u32) -> Result<Self> {
-        Ok(Self::of_context(context, context.raw().import_pd(handle)?))
+        Ok(Self::of_context(context, context.creating("import_pd")?.import_pd(handle)?))
     }
 
     fn of_context(context: &Context<P>, raw: P::Pd) -> Self {
@@ -149,7 +149,7 @@ impl<P: Provider> Pd<P> {
         let ParentDomainInit { td, allocator, allow_cc_unprotected_alloc } = *init;
         let td_of = td.map(Td::raw);
         let attr = ParentDomainAttr { pd: self.raw(), td: td_of, allocator, allow_cc_unprotected_alloc };
-        let raw = self.context().raw().alloc_parent_domain(&attr)?;
+        let raw = self.context().creating("alloc_parent_domain")?.alloc_parent_domain(&attr)?;
         let above = self.child(&self.inner.users.parent_domains);
         let parents = Parents { _above: above, _td: td.map(|td| td.shared.user()) };
         Ok(Self::new(self.context(), raw, parents, self.id()))
@@ -241,7 +241,7 @@ impl<P: Provider> Pd<P> {
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova.unwrap_or(default) };
         let attr = MrInitAttr { memory, length, iova, access, dmah: dmah.map(Dmah::raw) };
         // SAFETY: the caller's promise is the same.
-        let raw = unsafe { self.context().raw().reg_mr_ex(self.raw(), &attr) }?;
+        let raw = unsafe { self.context().creating("reg_mr")?.reg_mr_ex(self.raw(), &attr) }?;
         let dmah = dmah.map(|dmah| dmah.shared.user());
         let parents = mr::Parents::new(self.child_mr(), excluded, dmah);
         Ok(Mr::new(self, raw, parents, iova, length, access))
@@ -288,7 +288,13 @@ impl<P: Provider> Pd<P> {
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn reg_dm_mr(&self, dm: &Dm<P>, offset: u64, length: usize, access: AccessFlags) -> Result<Mr<P>> {
         let access = access | AccessFlags::ZERO_BASED;
-        let raw = self.context().raw().reg_dm_mr(self.raw(), dm.raw(), offset, length as u64, access)?;
+        let raw = self.context().creating("reg_dm_mr")?.reg_dm_mr(
+            self.raw(),
+            dm.raw(),
+            offset,
+            length as u64,
+            access,
+        )?;
         let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, Some(dm.shared.user()));
         Ok(Mr::new(self, raw, parents, 0, length, access))
     }
@@ -306,7 +312,7 @@ impl<P: Provider> Pd<P> {
     /// `ibv_alloc_null_mr(3)`
     #[doc(alias = "ibv_alloc_null_mr")]
     pub fn alloc_null_mr(&self) -> Result<Mr<P>> {
-        let raw = self.context().raw().alloc_null_mr(self.raw())?;
+        let raw = self.context().creating("alloc_null_mr")?.alloc_null_mr(self.raw())?;
         let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
         Ok(Mr::new(self, raw, parents, 0, usize::MAX, AccessFlags::LOCAL_WRITE))
     }
@@ -322,7 +328,7 @@ impl<P: Provider> Pd<P> {
     /// `ibv_import_mr(3)`
     #[doc(alias = "ibv_import_mr")]
     pub fn import_mr(&self, handle: u32) -> Result<Mr<P>> {
-        let (raw, attr) = self.context().raw().import_mr(self.raw(), handle)?;
+        let (raw, attr) = self.context().creating("import_mr")?.import_mr(self.raw(), handle)?;
         let parents = mr::Parents::new(self.child_mr(), Excluded::NONE, None);
         let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
         // Only the other owner knows the rights.
@@ -402,6 +408,9 @@ impl<P: Provider> Pd<P> {
     /// `ibv_reg_mr(3)`
     #[doc(alias = "ibv_reg_mr")]
     pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
+        if let Err(error) = self.context().registry().room("reg_mr") {
+            return Err(HandleError { handle: memory, error });
+        }
         let memory = Box::new(memory);
         let (base, len) = (memory.stable_ptr().cast_mut(), memory.stable_len());
         // SAFETY: `StableBytes` says that the bytes stay mapped, and are not written, until the
@@ -441,7 +450,7 @@ impl<P: Provider> Pd<P> {
     /// `ibv_alloc_mw(3)`
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<Mw<P>> {
-        let raw = self.context().raw().alloc_mw(self.raw(), mw_type)?;
+        let raw = self.context().creating("alloc_mw")?.alloc_mw(self.raw(), mw_type)?;
         Ok(Mw::new(raw, self.child(&self.inner.users.mws)))
     }
 
@@ -534,7 +543,7 @@ impl<P: Provider> Pd<P> {
     /// `ibv_create_ah(3)`
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah<P>> {
-        let raw = self.context().raw().create_ah(self.raw(), attr)?;
+        let raw = self.context().creating("create_ah")?.create_ah(self.raw(), attr)?;
         Ok(Ah::new(raw, self.child(&self.inner.users.ahs)))
     }
 
@@ -586,7 +595,7 @@ impl<P: Provider> Pd<P> {
         access: AccessFlags,
     ) -> Result<P::Mr> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.context().raw().reg_mr(self.raw(), addr, length, iova, access) }
+        unsafe { self.context().creating("reg_mr")?.reg_mr(self.raw(), addr, length, iova, access) }
     }
 
     /// Excludes the pages of a new region from forks if necessary.

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_core::fork::ForkLock;
 use verbs_core::slots::{SlotId, Slots};
-use verbs_core::{Cause, Errno, Error};
+use verbs_core::{Cause, Errno, Error, room};
 
-use crate::in_flight::Directory;
+use crate::in_flight::{Directory, INDEXES, NoPlace};
 
 /// The id of a completion queue in events: [`Cq::id`](crate::Cq::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,6 +155,35 @@ impl Registry {
 
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
         Error::new(verb, self.device, errno)
+    }
+
+    /// Checks that a call which makes an object finds memory for its small allocations, which would
+    /// end the process if they failed.
+    ///
+    /// # Errors
+    /// `ENOMEM` with [`Cause::Allocation`].
+    pub(crate) fn room(&self, verb: &'static str) -> crate::Result<()> {
+        room::check(room::CALL).map_err(|errno| self.short(verb, errno, room::CALL))
+    }
+
+    /// Returns the error of an allocation of this many bytes.
+    pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
+        let error = self.error(verb, errno);
+        if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
+    }
+
+    /// Returns the error of a queue whose table of memory in flight has no place.
+    pub(crate) fn no_place(&self, verb: &'static str, queues: &'static str, why: NoPlace) -> Error {
+        let max = u64::from(INDEXES) - 1;
+        match why {
+            NoPlace::Full => self.error(verb, Errno::NOMEM).because(Cause::Limit {
+                name: queues,
+                asked: max + 1,
+                min: 0,
+                max,
+            }),
+            NoPlace::Memory { bytes } => self.short(verb, Errno::NOMEM, bytes),
+        }
     }
 
     pub(crate) fn in_use(&self, verb: &'static str, by: &'static str) -> Error {

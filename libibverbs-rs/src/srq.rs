@@ -25,7 +25,7 @@ use verbs_core::types::{OpsWr, PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitA
 use verbs_core::{Cause, Errno, Result};
 
 use crate::cq::CqUse;
-use crate::in_flight::{INDEXES, InFlight};
+use crate::in_flight::InFlight;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::PostBufError;
@@ -169,6 +169,7 @@ impl<P: Provider> Srq<P> {
         const VERB: &str = "create_srq";
         let Special { srq_type, xrcd, cq, tm } = special;
         let registry = pd.context().registry();
+        registry.room(VERB)?;
         let cq_use = cq.map(|cq| cq.share(registry, VERB)).transpose()?;
         if xrcd.is_some_and(|xrcd| !Arc::ptr_eq(xrcd.context().registry(), registry)) {
             return Err(registry.foreign(VERB, "XRC domain"));
@@ -186,12 +187,13 @@ impl<P: Provider> Srq<P> {
         let parents = SrqParents { pd: pd.raw(), xrcd: xrcd.map(Xrcd::raw), cq: cq.map(CqHandle::name) };
         let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
         let directory = Arc::clone(registry.srq_directory());
-        let Some((recvs, poster)) = InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) else {
-            // Nothing was posted, so no memory depends on the end of the queue.
-            drop(KernelHandle::new(srq, ()));
-            let max = u64::from(INDEXES - 1);
-            let cause = Cause::Limit { name: "shared receive queues", asked: max + 1, min: 0, max };
-            return Err(registry.error(VERB, Errno::NOMEM).because(cause));
+        let (recvs, poster) = match InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) {
+            Ok(made) => made,
+            Err(why) => {
+                // Nothing was posted, so no memory depends on the end of the queue.
+                drop(KernelHandle::new(srq, ()));
+                return Err(registry.no_place(VERB, "shared receive queues", why));
+            }
         };
         let dependencies = Dependencies {
             recvs,

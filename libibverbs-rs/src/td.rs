@@ -100,7 +100,7 @@ impl<P: Provider> Context<P> {
     /// `ibv_alloc_td(3)`
     #[doc(alias = "ibv_alloc_td")]
     pub fn alloc_td(&self) -> Result<Td<P>> {
-        let raw = self.raw().alloc_td()?;
+        let raw = self.creating("alloc_td")?.alloc_td()?;
         let child = self.child(&self.registry().td_tally);
         Ok(Td { shared: Shared::new(raw, child, self.registry()) })
     }

@@ -94,7 +94,7 @@ impl<P: Provider> Pd<P> {
             user_handle: entry.id.0,
         };
         let parents = WqParents { pd: self.raw(), cq: init.cq.name() };
-        let WqParts { wq, queue } = self.context().raw().create_wq(&parents, &attr)?;
+        let WqParts { wq, queue } = self.context().creating(VERB)?.create_wq(&parents, &attr)?;
         let dependencies = Dependencies { entry, _cq: cq, _pd: self.child_wq() };
         Ok(Wq { shared: Shared::new(wq, dependencies, registry), queue })
     }
@@ -300,7 +300,7 @@ impl<P: Provider> Context<P> {
             wqs.iter().map(|wq| wq.shared.user_in(registry, VERB, "work queue")).collect();
         let kept = kept?;
         let raw: Vec<_> = wqs.iter().map(|wq| wq.raw()).collect();
-        let table = self.raw().create_rwq_ind_table(&raw)?;
+        let table = self.creating(VERB)?.create_rwq_ind_table(&raw)?;
         let dependencies = (kept, self.child(&registry.table_tally));
         Ok(RwqIndTable { shared: Shared::new(table, dependencies, registry) })
     }

@@ -66,7 +66,7 @@ impl<P: Provider> Xrcd<P> {
         let mut oflags = OFlag::empty();
         oflags.set(OFlag::O_CREAT, init.create);
         oflags.set(OFlag::O_EXCL, init.exclusive);
-        let raw = context.raw().open_xrcd(init.file, oflags.bits())?;
+        let raw = context.creating("open_xrcd")?.open_xrcd(init.file, oflags.bits())?;
         let child = context.child(&context.registry().xrcd_tally);
         let raw = Raw::Own(KernelHandle::new(raw, child));
         Ok(Self::with(raw, context.clone()))

@@ -22,6 +22,7 @@ use crate::device::Device;
 use crate::event_pipe::EventPipe;
 use crate::io::Counters;
 use crate::link::{Interface, PortLink};
+use crate::pd::refusal;
 use crate::shared::Shared;
 use crate::sink::Channel;
 use crate::{Ah, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
@@ -44,8 +45,7 @@ impl Context {
         let (events, async_fd) = (Arc::new(events), Arc::new(async_fd));
         let channels = CompChannels::new().map_err(|errno| device.error("open_device", errno))?;
         device.control("open_device", |core, _| {
-            core.sink.add_context(&events);
-            Ok(())
+            core.sink.add_context(&events).map_err(|refused| refusal(device, "open_device", refused))
         })?;
         Ok(Self {
             device: Arc::clone(device),

@@ -75,7 +75,7 @@ impl Cq {
             raised: EventsRead::default(),
         };
         let cq = device.control("create_cq", |core, _| {
-            core.sink.add_cq(end, limits::MAX_CQ).ok_or_else(|| refusal(device, "create_cq", Refused::NoRoom))
+            core.sink.add_cq(end, limits::MAX_CQ).map_err(|refused| refusal(device, "create_cq", refused))
         })?;
         let name = CqHandle { device: Arc::clone(device), cq, requests, published };
         let wc_flags = attr.wc_flags | CqWcFlags::STANDARD;

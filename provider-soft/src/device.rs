@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use verbs_core::fork::ForkLock;
 use verbs_core::types::Guid;
-use verbs_core::{Errno, thread};
+use verbs_core::{Errno, room, thread};
 
 use crate::io::Socket;
 use crate::registration::SoftBuilder;
@@ -46,10 +46,14 @@ impl Device {
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
         let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
+        room::check(room::CALL)?;
         exit::remember(&shared);
         let its = Arc::clone(&shared);
+        let device = Arc::new(Self { shared, worker: Mutex::default(), is_auto });
         let worker = thread::start(name, move || worker::run(&its))?;
-        let device = Arc::new(Self { shared, worker: Mutex::new(Some(worker)), is_auto });
+        *device.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        // The thread may have taken what was left. Dropping the device ends it.
+        room::check(room::CALL)?;
         let mut devices = DEVICES.lock_or(Vec::new);
         devices.retain(|device| device.strong_count() > 0);
         devices.push(Arc::downgrade(&device));

@@ -13,16 +13,16 @@
 //! | `PROT_READ` | with write rights | `EFAULT` |
 //! | `PROT_WRITE` alone | without write rights | `EFAULT`, as in Linux 6.2 and newer |
 //! | of a file, the range's last page beyond its end | any | `EFAULT` (Linux 5.14) |
-//! | of a device's memory, or of `memfd_secret(2)` | any | `EFAULT`, as for drivers that pin pages |
+//! | of a device's memory, or of `memfd_secret(2)` | any | `EFAULT`, as with pinned pages |
 //!
 //! The pages of a mapped file disappear when any process truncates the file, and an access then
 //! raises SIGBUS. [`check`] reports such memory, so that the kernel can access it
 //! ([`crate::paged`]). Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with
 //! `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
 //!
-//! Where the kernel accesses the memory, it must be able to: it refuses mappings of a device's
-//! memory (a PCI BAR, `VM_PFNMAP`), as a kernel driver that pins pages does. Each such request would
-//! fail. [`check`] probes the first byte of each mapping that can be read.
+//! The kernel refuses accesses to a device's memory (a PCI BAR, `VM_PFNMAP`), as drivers that pin
+//! pages do. Each request for such memory would fail if it were checked, so [`check`] probes the
+//! first byte of each mapping that can be read.
 //!
 //! A processor can read what it can write, so `PROT_WRITE` alone is enough for a region with write
 //! rights.

@@ -150,7 +150,7 @@ pub(crate) fn destroyed<T: Default>(
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),
-        Refused::NoMemory => (Errno::NOMEM, Cause::Other { reason: "memory is short".into() }),
+        Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
         Refused::NoNumbers => (Errno::IO, Cause::Unknown),
         Refused::Busy => (Errno::BUSY, Cause::Unknown),
         Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {

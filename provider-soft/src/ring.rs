@@ -34,6 +34,7 @@
 use core::mem::MaybeUninit;
 
 use roce::engine::Sge;
+use verbs_core::room;
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, UnsafeCell};
@@ -165,11 +166,8 @@ pub(crate) struct NoMemory {
 
 /// Allocates `len` values.
 fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
-    let mut values = Vec::new();
     let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-    values.try_reserve_exact(len).map_err(|_| NoMemory { bytes })?;
-    values.resize_with(len, value);
-    Ok(values.into_boxed_slice())
+    room::filled(len, value).map(Vec::into_boxed_slice).map_err(|_| NoMemory { bytes })
 }
 
 /// The end that puts values in.

@@ -6,9 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use roce::engine::{Completion, CqFull, CqId, Event, MadsFull, Qpn, ReceivedMad, Sge, Sink, SrqId, Time};
+use roce::engine::{
+    Completion, CqFull, CqId, Event, MadsFull, Qpn, ReceivedMad, Refused, Sge, Sink, SrqId, Time,
+};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::EventsRead;
+use verbs_core::room;
 use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -130,6 +133,15 @@ pub(crate) struct SrqEnd {
     pub(crate) raised: u32,
 }
 
+/// Reserves space for another element.
+///
+/// # Errors
+/// [`Refused::NoMemory`].
+fn one_more<T>(values: &mut Vec<T>) -> Result<(), Refused> {
+    let bytes = (values.len() as u64 + 1).saturating_mul(size_of::<T>() as u64);
+    room::reserve(values, 1).map_err(|_| Refused::NoMemory { bytes })
+}
+
 impl EngineSink {
     pub(crate) fn new(origin: Instant) -> Self {
         Self {
@@ -150,9 +162,14 @@ impl EngineSink {
     }
 
     /// Adds an open of the device.
-    pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) {
+    ///
+    /// # Errors
+    /// [`Refused::NoMemory`].
+    pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
         self.contexts.retain(|context| context.strong_count() > 0);
+        one_more(&mut self.contexts)?;
         self.contexts.push(Arc::downgrade(events));
+        Ok(())
     }
 
     /// Raises an event of the only port, for every open of the device.
@@ -163,19 +180,22 @@ impl EngineSink {
         }
     }
 
-    /// Adds a completion queue; returns `None` if `max` exist or memory is short.
-    pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Option<CqId> {
+    /// Adds a completion queue.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if `max` exist; [`Refused::NoMemory`].
+    pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Result<CqId, Refused> {
         let index = match self.cqs.iter().position(Option::is_none) {
             Some(index) => index,
             None if self.cqs.len() < max as usize => {
-                self.cqs.try_reserve(1).ok()?;
+                one_more(&mut self.cqs)?;
                 self.cqs.push(None);
                 self.cqs.len() - 1
             }
-            None => return None,
+            None => return Err(Refused::NoRoom),
         };
         self.cqs[index] = Some(end);
-        Some(CqId(index as u32))
+        Ok(CqId(index as u32))
     }
 
     pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut CqEnd> {
@@ -361,24 +381,26 @@ impl EngineSink {
         Some(self.end_of_sharer(&sharer))
     }
 
-    /// Adds a shared receive queue and returns its slot, or `None` if no slot is free or memory is
-    /// short.
-    pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Option<usize> {
+    /// Adds a shared receive queue and returns its slot.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if no slot is free; [`Refused::NoMemory`].
+    pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Result<usize, Refused> {
         let slot = match self.srqs.iter().position(Option::is_none) {
             Some(slot) => slot,
             None if self.srqs.len() < limits::MAX_SRQ as usize => {
-                self.srqs.try_reserve(1).ok()?;
+                one_more(&mut self.srqs)?;
                 self.srqs.push(None);
                 self.srqs.len() - 1
             }
-            None => return None,
+            None => return Err(Refused::NoRoom),
         };
         if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
             cq.users += 1;
         }
         self.srq_slots[end.srq.0 as usize % SRQN_MODULUS] = slot as u16;
         self.srqs[slot] = Some(end);
-        Some(slot)
+        Ok(slot)
     }
 
     /// Removes a shared receive queue, and returns the number of its events that were read.

@@ -77,15 +77,15 @@ impl Srq {
                 core.engine.set_srq_cq(srq, cq).map_err(refused)?;
             }
             match core.sink.add_srq(SrqEnd { srq, rq, cq, events, user_handle, raised: 0 }) {
-                Some(slot) => {
+                Ok(slot) => {
                     if let Some(handle) = xrc {
                         core.domains.enter(handle);
                     }
                     Ok((srq, slot))
                 }
-                None => {
+                Err(reason) => {
                     let _ = core.engine.destroy_srq(srq);
-                    Err(refusal(device, VERB, Refused::NoRoom))
+                    Err(refused(reason))
                 }
             }
         })?;

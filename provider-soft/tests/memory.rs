@@ -20,8 +20,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 use provider_soft::{CheckedMemory, Soft, SoftDevice};
 use verbs::{
-    AccessFlags, Cause, Context, CqInit, Errno, Error, Mr, NamedProvider, Pd, QpCap, QpInit, QpType, RecvWr,
-    SendOp, WcStatus,
+    AccessFlags, Cause, Context, CqInit, Errno, Error, Mr, MwType, NamedProvider, Pd, QpCap, QpInit, QpType,
+    RecvWr, SendOp, SrqInit, WcStatus,
 };
 
 const LENGTH: usize = 1 << 16;
@@ -262,12 +262,24 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
     let file = unsafe { File::from_raw_fd(secret as i32) };
     file.set_len(LENGTH as u64).unwrap();
     let start = map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+    // Pages of the kernel, mapped like a device's registers (VM_IO and VM_PFNMAP).
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let clock = maps.lines().find(|line| line.ends_with("[vvar]")).expect("a process has [vvar]");
+    let clock = usize::from_str_radix(clock.split('-').next().unwrap(), 16).unwrap();
+    let clock = core::ptr::with_exposed_provenance_mut(clock);
     let why = "accessible to the kernel: memory of devices and secret memory cannot be registered";
     for checked in [CheckedMemory::Files, CheckedMemory::All] {
         let device = SoftDevice::builder().checked_memory(checked).auto().unwrap();
         let pd = Context::from_raw(Soft::open(&device).unwrap()).alloc_pd().unwrap();
         assert_refused(register(&pd, start, LENGTH, LOCAL_WRITE), start, LENGTH, why);
         assert_refused(register(&pd, start, LENGTH, AccessFlags::empty()), start, LENGTH, why);
+        let registered = register(&pd, clock, 64, AccessFlags::empty());
+        if checked == CheckedMemory::All {
+            assert_refused(registered, clock, 64, why);
+        } else {
+            // No file's, so that it is plain memory.
+            registered.unwrap();
+        }
     }
 }
 
@@ -313,7 +325,9 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
 /// other test.
 fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", name, "--nocapture"]).env(variable, "1").output().unwrap();
+    // One thread, because the test harness allocates in another.
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    let output = command.env(variable, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -331,30 +345,133 @@ fn run_short_of_memory() {
     };
     let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let largest_cq = CqInit::new(attr.max_cqe);
-    // Each amount runs out at another allocation of a queue. A MiB is left for small allocations,
-    // which end the process where they fail.
-    for spare in (1 << 20..48 << 20).step_by(4 << 20) {
-        assert_eq!(create_until_refused(spare, || context.create_cq(&largest_cq)), Errno::NOMEM);
-        assert_eq!(create_until_refused(spare, || pd.create_qp(&init)), Errno::NOMEM);
+    // Each amount runs out at another allocation of a queue.
+    for spare in (16 << 10..48 << 20).step_by(4 << 20) {
+        refused_for_want_of_memory(spare, || context.create_cq(&largest_cq));
+        refused_for_want_of_memory(spare, || pd.create_qp(&init));
     }
     pd.create_qp(&init).unwrap();
 }
 
-/// Creates objects in an address space that may grow by `spare` bytes until one is refused.
-fn create_until_refused<T>(spare: u64, mut create: impl FnMut() -> Result<T, Error>) -> Errno {
-    let mut objects = Vec::with_capacity(100);
+/// Creates objects until one is refused, in a process that has `spare` bytes and no more.
+fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, Error>) -> Error {
+    let mut objects = Vec::with_capacity(MOST);
+    let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
+    let kept = Vec::<u8>::with_capacity(spare);
     let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
-    setrlimit(Resource::RLIMIT_AS, pages * page + spare, hard).unwrap();
+    setrlimit(Resource::RLIMIT_AS, pages * page, hard).unwrap();
+    // The allocator has memory of earlier objects. Pieces for errors remain.
+    let mut size = 1 << 22;
+    while size >= 64 && taken.len() < taken.capacity() {
+        let mut piece = Vec::new();
+        match piece.try_reserve_exact(size) {
+            Ok(()) => taken.push(piece),
+            Err(_) => size /= 2,
+        }
+    }
+    drop(kept);
     let refused = loop {
         match create() {
             Ok(object) if objects.len() < objects.capacity() => objects.push(object),
             Ok(_) => panic!("the limit has no effect"),
-            Err(error) => break error.errno,
+            Err(error) => break error,
         }
     };
+    // Destroying works where creating does not.
+    objects.clear();
+    taken.clear();
     setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
     refused
+}
+
+/// More objects than there is memory for.
+const MOST: usize = 100_000;
+
+#[test]
+fn calls_that_create_are_enomem_where_memory_is_short_and_work_again_later() {
+    const NAME: &str = "calls_that_create_are_enomem_where_memory_is_short_and_work_again_later";
+    if std::env::var_os(SHORT).is_some() {
+        return create_of_each_kind();
+    }
+    in_a_process(NAME, SHORT);
+}
+
+fn create_of_each_kind() {
+    // Another allocation runs out at each amount.
+    for spare in [16, 60, 70, 80, 100, 150, 300, 1000, 5000].map(|kib| kib << 10) {
+        let context = open();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq(&CqInit::new(16)).unwrap();
+        let srq = pd.create_srq(&SrqInit::new(16)).unwrap();
+        let mut number = 0;
+        // From a page to some hundred.
+        let mut depth = || {
+            number += 1;
+            [16, 200, 1000, 4000][number % 4]
+        };
+        // A device takes megabytes, and one more open of it a few hundred bytes.
+        let opened = create_until_refused(spare, || verbs::soft::auto()?.open_as::<Soft>());
+        assert_eq!(opened.errno, Errno::NOMEM, "{opened}");
+        let device = verbs::soft::auto().unwrap();
+        let mut opens = 0;
+        create_until_refused(spare, || {
+            opens += 1;
+            // Descriptors run out where there is more memory.
+            let none_left = Error::new("open_device", "", Errno::NOMEM);
+            if opens > 2000 { Err(none_left) } else { device.open_as::<Soft>() }
+        });
+        refused_for_want_of_memory(spare, || context.alloc_pd());
+        refused_for_want_of_memory(spare, || context.create_cq(&CqInit::new(depth())));
+        refused_for_want_of_memory(spare, || {
+            let max_wr = depth();
+            pd.create_srq(&SrqInit { max_wr, max_sge: 4, ..SrqInit::new(16) })
+        });
+        refused_for_want_of_memory(spare, || {
+            let (max_send_wr, max_recv_wr) = (depth(), depth());
+            let cap =
+                QpCap { max_send_wr, max_recv_wr, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 64 };
+            pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RC, &cq) })
+        });
+        refused_for_want_of_memory(spare, || {
+            let init = QpInit { srq: Some((&srq).into()), ..QpInit::new(QpType::RC, &cq) };
+            pd.create_qp(&init)
+        });
+        refused_for_want_of_memory(spare, || pd.alloc_buf(number * 100));
+        let memory = map(ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+        refused_for_want_of_memory(spare, || register(&pd, memory, LENGTH, LOCAL_WRITE));
+        refused_for_want_of_memory(spare, || pd.alloc_mw(MwType::TYPE_2));
+        for _ in 0..3 {
+            let buf = pd.alloc_buf(100).unwrap();
+            let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq)).unwrap();
+            drop((buf, qp, open()));
+        }
+    }
+}
+
+#[test]
+fn a_queue_leaves_memory_for_the_rest_of_the_call() {
+    const NAME: &str = "a_queue_leaves_memory_for_the_rest_of_the_call";
+    if std::env::var_os(SHORT).is_none() {
+        return in_a_process(NAME, SHORT);
+    }
+    let context = open();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(&CqInit::new(16)).unwrap();
+    let cap = QpCap { max_send_wr: 300, max_recv_wr: 300, ..QpCap::USUAL };
+    let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
+    for spare in (64 << 10..220 << 10).step_by(256) {
+        refused_for_want_of_memory(spare, || context.create_cq(&CqInit::new(1000)));
+        refused_for_want_of_memory(spare, || pd.create_srq(&SrqInit { max_sge: 4, ..SrqInit::new(1000) }));
+        refused_for_want_of_memory(spare, || pd.create_qp(&init));
+    }
+}
+
+/// As [`create_until_refused`]; the error says how much memory there was not.
+fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
+    let error = create_until_refused(spare, create);
+    assert_eq!(error.errno, Errno::NOMEM, "{error}");
+    assert!(matches!(error.cause, Cause::Allocation { .. } | Cause::AllInUse { .. }), "{error}");
 }

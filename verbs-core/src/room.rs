@@ -4,6 +4,24 @@ use core::hint::black_box;
 
 use crate::Errno;
 
+/// An upper bound, by a wide margin, of the small allocations of one call, in bytes.
+///
+/// Rust ends the process where an ordinary allocation fails. So a call that makes an object begins
+/// only if so much memory is left, and each allocation whose size a program chooses leaves so much
+/// ([`remains`]).
+pub const CALL: usize = 64 << 10;
+
+/// The largest allocation that counts as small, in bytes.
+const SMALL: usize = 4 << 10;
+
+/// Checks that the small allocations of a call still find memory after one of `len` bytes.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn remains(len: usize) -> Result<(), Errno> {
+    if len <= SMALL { Ok(()) } else { check(CALL) }
+}
+
 /// Checks that the allocator has `len` bytes in one piece, and frees them again.
 ///
 /// For calls whose own allocations cannot fail one by one: a call that begins without memory is
@@ -19,14 +37,36 @@ pub fn check(len: usize) -> Result<(), Errno> {
     if is_there { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
+/// Reserves space for `more` values, beyond those that there are.
+///
+/// # Errors
+/// `ENOMEM`, also where less than [`CALL`] bytes would remain.
+pub fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<(), Errno> {
+    let needed = values.len().saturating_add(more);
+    if needed <= values.capacity() {
+        return Ok(());
+    }
+    values.try_reserve(more).map_err(|_| Errno::NOMEM)?;
+    remains(needed.saturating_mul(size_of::<T>()))
+}
+
 /// Returns `len` copies of a value.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// As [`filled`].
 pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
+    filled(len, || value.clone())
+}
+
+/// Returns `len` values.
+///
+/// # Errors
+/// `ENOMEM`, also where less than [`CALL`] bytes would remain.
+pub fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Vec<T>, Errno> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;
-    all.resize(len, value);
+    remains(len.saturating_mul(size_of::<T>()))?;
+    all.resize_with(len, value);
     Ok(all)
 }
 

@@ -13,8 +13,8 @@
 
 use core::fmt;
 
-use crate::Errno;
 use crate::fork::generation;
+use crate::{Errno, room};
 
 /// A slot number and its generation, as the kernel carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,8 +104,8 @@ impl<T> Slots<T> {
     pub fn try_insert(&mut self, value: T) -> Result<SlotId, Errno> {
         if self.free.is_empty() {
             let to_remove = self.entries.len() + 1;
-            self.free.try_reserve(to_remove).map_err(|_| Errno::NOMEM)?;
-            self.entries.try_reserve(1).map_err(|_| Errno::NOMEM)?;
+            room::reserve(&mut self.free, to_remove)?;
+            room::reserve(&mut self.entries, 1)?;
         }
         Ok(self.insert(value))
     }

@@ -106,6 +106,35 @@ static void destroy_all(void)
 		}
 }
 
+/* Returns a queue pair whose batches of work requests have kept nothing yet. */
+static struct ibv_qp_ex *new_batches(void)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = side.cq,
+		.recv_cq = side.cq,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 },
+		.qp_type = IBV_QPT_UD,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = side.pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND,
+	};
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr);
+	CHECK(qp != NULL);
+	return ibv_qp_to_qp_ex(qp);
+}
+
+/* Sets a list that the batch keeps, since the request has no address yet. It is longer than the
+ * pieces that the library has in reserve, and than the queue allows. */
+static int send_many_pieces(struct ibv_qp_ex *qp)
+{
+	static struct ibv_sge list[4000];
+	ibv_wr_start(qp);
+	qp->wr_flags = 0;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge_list(qp, 4000, list);
+	return ibv_wr_complete(qp);
+}
+
 /* Messages, queries, which may allocate, and calls that are refused with a cause. */
 static void use(void)
 {
@@ -195,8 +224,10 @@ int main(void)
 	}
 
 	/* No memory. */
+	struct ibv_qp_ex *batches = new_batches();
 	limit(address_space());
 	void *list = take_all();
+	IS(send_many_pieces(batches), ENOMEM);
 	IS(make_all(ROUNDS), KINDS);
 	use();
 	destroy_all();
@@ -206,6 +237,8 @@ int main(void)
 	IS(make_all(3), 0);
 	destroy_all();
 	use();
+	IS(send_many_pieces(batches), EINVAL);
+	IS(ibv_destroy_qp(&batches->qp_base), 0);
 
 	destroy_side(&side);
 	IS(ibv_close_device(context), 0);

@@ -43,8 +43,8 @@ use verbs::{Cause, Context, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive, Place};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
-use crate::EventChannel;
 use crate::event::{ConnectRequest, EventKind, Peer};
+use crate::event_channel::{self, EventChannel};
 use crate::id::{CmId, IdKey};
 use crate::types::{ConnParam, PeerParam, PortSpace};
 
@@ -287,6 +287,7 @@ impl<T> Listener<T> {
         init: &ListenerInit,
         setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
     ) -> Result<Self> {
+        event_channel::room("listen")?;
         let refused = |errno: nix::errno::Errno| Error::new("listen", "", errno.into());
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(refused)?;
         let timer =

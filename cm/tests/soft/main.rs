@@ -12,6 +12,7 @@
 //! | [`mtu`] | path MTUs between interfaces of one machine |
 //! | [`process`] | two processes that find each other by a port of localhost |
 //! | [`removal`] | devices that are removed, and devices that appear |
+//! | [`short`] | a process that is short of memory |
 //! | [`stranger`] | management datagrams that no connection manager sends |
 //! | [`thread`] | many threads at one channel |
 //! | [`users`] | names taken by another user of the machine |
@@ -28,6 +29,7 @@ mod mtu;
 mod neighbour;
 mod process;
 mod removal;
+mod short;
 mod stranger;
 mod support;
 mod thread;

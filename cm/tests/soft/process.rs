@@ -19,11 +19,11 @@ use crate::listener::peers;
 use crate::support::{
     End as Objects, Host, PATIENCE, RESOLVE, Server, asking, established, is_inside, next, request, resolved,
 };
-use crate::users;
+use crate::{short, users};
 
-/// The variable that says which part a process has: `device`, `none`, `short`, `ipv6`, `crowd`, or
-/// one with a port: `listen`, `local` and `third` (without, on any), `connect`, `vanish`,
-/// `exit`, `occupied`, `squat`, `haunt`, `leave`, `move`.
+/// The variable that says which part a process has: `device`, `none`, `short`, `memory`, `ipv6`,
+/// `crowd`, or one with a port: `listen`, `local` and `third` (without, on any), `connect`,
+/// `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with the part, which is the test [`a_part`].
@@ -39,10 +39,11 @@ pub(crate) fn start_on(address: &str, part: &str) -> Child {
 /// Returns the command that starts a part.
 pub(crate) fn command_on(address: &str, part: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["--exact", "process::a_part", "--nocapture"]);
+    // In the first thread: the test harness would allocate in another, also where memory is short.
+    command.args(["--exact", "process::a_part", "--nocapture", "--test-threads=1"]);
     command.env(PART, part).env("VERBS_SOFT", address).env_remove("VERBS_SOFT_STRICT_PORTS");
     match part {
-        "none" | "short" | "crowd" => command.env_remove("VERBS_SOFT"),
+        "none" | "short" | "memory" | "crowd" => command.env_remove("VERBS_SOFT"),
         "ipv6" => command.env("VERBS_SOFT", Ipv6Addr::LOCALHOST.to_string()),
         _ if part.starts_with("leave") => command.env("ADDRESS", address).env("VERBS_SOFT", "auto"),
         _ if part.starts_with("move") => command.env_remove("VERBS_SOFT").env("ADDRESS", address),
@@ -95,6 +96,7 @@ fn a_part() {
         (Some("device"), None) => device(),
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
+        (Some("memory"), None) => short::of_memory(),
         (Some("ipv6"), None) => ipv6(),
         (Some("crowd"), None) => peers::beyond_the_default(),
         other => panic!("{other:?}"),

@@ -75,11 +75,11 @@ mod table;
 use core::ops::RangeBounds;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use verbs_core::types::{PostError, SendFlags, SendOp, Sge};
+use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, Sge};
 
 pub use returned::Returned;
 use routes::is_safe;
-pub(crate) use routes::{Directory, INDEXES, Routes, is_reserved};
+pub(crate) use routes::{Directory, INDEXES, NoPlace, Routes, is_reserved};
 
 use crate::Window;
 use crate::memory::{Memory, PostMemory};
@@ -116,8 +116,11 @@ type Tables = Mutex<Vec<Arc<Table<Entry>>>>;
 
 impl InFlight {
     /// Returns the table, and its poster, of a queue for `max_wr` requests that reports to
-    /// `directory`'s completion queue; `None` if that has no place left for another queue.
-    pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
+    /// `directory`'s completion queue.
+    ///
+    /// # Errors
+    /// [`NoPlace`] if the completion queue has no place left for another queue.
+    pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Result<(Self, Poster), NoPlace> {
         let (table, posts) = Table::new(max_wr);
         let table = Arc::new(table);
         let next = directory.enter(&table)?;
@@ -133,16 +136,20 @@ impl InFlight {
             pd,
             scratch: Vec::new(),
         };
-        Some((Self { tables: Arc::new(Mutex::new(vec![table])), directory }, poster))
+        Ok((Self { tables: Arc::new(Mutex::new(vec![table])), directory }, poster))
     }
 
     /// Returns the tables of a shared receive queue for `max_wr` receives on the device of
     /// `directory`, as [`new`](Self::new) does. Its poster adds a table once all slots are taken:
     /// receives taken by queue pairs and unpolled completions hold slots beyond `max_wr`.
-    pub(crate) fn of_srq(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Option<(Self, Poster)> {
+    pub(crate) fn of_srq(
+        pd: PdId,
+        directory: Arc<Directory>,
+        max_wr: u32,
+    ) -> Result<(Self, Poster), NoPlace> {
         let (in_flight, mut poster) = Self::new(pd, directory, max_wr)?;
         poster.grows = Some(Arc::clone(&in_flight.tables));
-        Some((in_flight, poster))
+        Ok((in_flight, poster))
     }
 
     /// Takes all memory out. The caller has confirmed that the queue's requests have ended.
@@ -309,7 +316,7 @@ impl Poster {
         let before = self.unsignaled;
         let number = match self.put(Entry { held, before }) {
             Ok(number) => number,
-            Err(entry) => return Err((Some(entry.held), PostBufReason::Unclaimed)),
+            Err(entry) => return Err((Some(entry.held), self.no_slot())),
         };
         self.unsignaled = if is_signaled { None } else { Some(number) };
         match post(number) {
@@ -323,11 +330,21 @@ impl Poster {
         }
     }
 
+    /// Returns the reason why an entry was not inserted.
+    #[cold]
+    fn no_slot(&self) -> PostBufReason {
+        match self.table.missing_bytes() {
+            Some(bytes) => PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 }),
+            None => PostBufReason::Unclaimed,
+        }
+    }
+
     /// Inserts an entry under an unused number whose slot is free. Skips the numbers of taken
     /// slots; there are none if requests complete and are reclaimed in posting order.
     ///
     /// # Errors
-    /// The entry, if all slots are taken and the table does not grow, or all numbers are used up.
+    /// The entry, if all slots are taken and the table does not grow, all numbers are used up, or
+    /// an allocation fails.
     #[inline]
     fn put(&mut self, entry: Entry) -> Result<u64, Entry> {
         let entry = match self.put_here(entry) {
@@ -344,7 +361,7 @@ impl Poster {
         let Ok(slots) = u32::try_from(self.table.capacity()) else { return false };
         let (table, posts) = Table::new(slots);
         let table = Arc::new(table);
-        let Some(first) = self.directory.enter(&table) else { return false };
+        let Ok(first) = self.directory.enter(&table) else { return false };
         lock(tables).push(Arc::clone(&table));
         (self.table, self.posts) = (table, posts);
         (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
@@ -372,8 +389,11 @@ impl Poster {
     /// up. Returns whether a block was left.
     #[cold]
     fn reserve(&mut self) -> bool {
+        if !self.table.allocate() {
+            return false;
+        }
         if self.end == self.place_end {
-            let Some(first) = self.directory.enter(&self.table) else { return false };
+            let Ok(first) = self.directory.enter(&self.table) else { return false };
             (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
         }
         self.end += BLOCK;
@@ -467,6 +487,7 @@ mod tests {
 
     /// Puts a poster where two numbers of its place are left.
     fn use_up(poster: &mut Poster) {
+        assert!(poster.table.allocate());
         (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
         poster.table.set_reserved(poster.end);
     }

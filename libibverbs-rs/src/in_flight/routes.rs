@@ -22,6 +22,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use verbs_core::room;
+
 use super::Entry;
 use super::table::{POLLED, Table};
 
@@ -54,6 +56,18 @@ struct Place {
     next: u64,
 }
 
+/// The reason why a table gets no place in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// All places are taken.
+    Full,
+    /// An allocation failed.
+    Memory {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
 impl Directory {
     /// Returns the directory of the shared receive queues of an open device.
     pub(crate) fn of_device() -> Self {
@@ -61,24 +75,30 @@ impl Directory {
     }
 
     /// Assigns a place to a table, or another place if the first has no sequence numbers left.
-    /// Returns the first number that the table may use there; `None` if no place is left.
-    pub(super) fn enter(&self, table: &Shared) -> Option<u64> {
+    /// Returns the first number that the table may use there.
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub(super) fn enter(&self, table: &Shared) -> Result<u64, NoPlace> {
         let mut places = self.lock();
         let index = match places.free.pop() {
             Some(index) => index,
             None => {
-                let index = u32::try_from(places.places.len()).ok().filter(|index| *index < INDEXES)?;
+                let index = u32::try_from(places.places.len()).ok().filter(|index| *index < INDEXES);
+                let index = index.ok_or(NoPlace::Full)?;
+                let bytes = (index as usize + 1) * size_of::<Place>();
+                room::reserve(&mut places.places, 1).map_err(|_| NoPlace::Memory { bytes })?;
                 places.places.push(Place::default());
                 index
             }
         };
-        let place = places.places.get_mut(index as usize)?;
+        let place = places.places.get_mut(index as usize).ok_or(NoPlace::Full)?;
         place.table = Some(Arc::clone(table));
         let first = base(self.kind, index) + place.next;
         table.set_reserved(first);
         table.indexes.lock().unwrap_or_else(PoisonError::into_inner).push(index);
         self.version.fetch_add(1, Ordering::Release);
-        Some(first)
+        Ok(first)
     }
 
     /// Removes a table from its places.
@@ -293,7 +313,7 @@ mod tests {
         let mut expected = base(0, 0);
         for _ in 0..3 {
             let tenant = table();
-            assert_eq!(directory.enter(&tenant), Some(expected));
+            assert_eq!(directory.enter(&tenant), Ok(expected));
             expected += 100;
             tenant.set_reserved(expected);
             directory.leave(&tenant);
@@ -304,17 +324,17 @@ mod tests {
     fn a_place_whose_numbers_are_used_up_is_never_given_again() {
         let directory = Directory::default();
         let long_lived = table();
-        assert_eq!(directory.enter(&long_lived), Some(base(0, 0)));
+        assert_eq!(directory.enter(&long_lived), Ok(base(0, 0)));
         long_lived.set_reserved(base(0, 1));
-        assert_eq!(directory.enter(&long_lived), Some(base(0, 1)), "another place of the same table");
+        assert_eq!(directory.enter(&long_lived), Ok(base(0, 1)), "another place of the same table");
         long_lived.set_reserved(base(0, 1) + 5);
         directory.leave(&long_lived);
-        assert_eq!(directory.enter(&table()), Some(base(0, 1) + 5));
+        assert_eq!(directory.enter(&table()), Ok(base(0, 1) + 5));
         let last = table();
-        assert_eq!(directory.enter(&last), Some(base(0, 2)), "not place 0");
+        assert_eq!(directory.enter(&last), Ok(base(0, 2)), "not place 0");
         last.set_reserved(base(0, 3));
         directory.leave(&last);
-        assert_eq!(directory.enter(&table()), Some(base(0, 3)), "not place 2");
+        assert_eq!(directory.enter(&table()), Ok(base(0, 3)), "not place 2");
     }
 
     #[test]
@@ -322,10 +342,10 @@ mod tests {
         let directory = Directory::default();
         directory.lock().places.resize_with(INDEXES as usize - 1, Place::default);
         let last = table();
-        assert_eq!(directory.enter(&last), Some(base(0, INDEXES - 1)));
-        assert_eq!(directory.enter(&table()), None);
+        assert_eq!(directory.enter(&last), Ok(base(0, INDEXES - 1)));
+        assert_eq!(directory.enter(&table()), Err(NoPlace::Full));
         directory.leave(&last);
-        assert_eq!(directory.enter(&table()), Some(base(0, INDEXES - 1)), "it is free again");
+        assert_eq!(directory.enter(&table()), Ok(base(0, INDEXES - 1)), "it is free again");
     }
 
     #[test]
@@ -336,7 +356,7 @@ mod tests {
         let first = directory.enter(&old).unwrap();
         assert!(is_found(&mut routes, first, &old));
         directory.leave(&old);
-        assert_eq!(directory.enter(&new), Some(first));
+        assert_eq!(directory.enter(&new), Ok(first));
         assert!(is_found(&mut routes, first, &new));
         assert!(!is_found(&mut routes, first, &old), "the copy was replaced");
         assert_eq!(Arc::strong_count(&old), 1, "nothing keeps it");
@@ -349,12 +369,12 @@ mod tests {
         let first = device.enter(&shared).unwrap();
         for _ in 0..2 {
             let directory = Arc::new(Directory::default());
-            assert_ne!(directory.enter(&own), Some(first));
+            assert_ne!(directory.enter(&own), Ok(first));
             let mut routes = Routes::new(directory, Arc::clone(&device));
             assert!(is_found(&mut routes, first, &shared));
             assert!(is_found(&mut routes, base(0, 0), &own));
         }
         device.leave(&shared);
-        assert_eq!(device.enter(&own), Some(first), "nothing was reserved");
+        assert_eq!(device.enter(&own), Ok(first), "nothing was reserved");
     }
 }

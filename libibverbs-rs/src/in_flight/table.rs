@@ -31,6 +31,8 @@
 use core::mem::MaybeUninit;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use verbs_core::room;
+
 use super::sync::UnsafeCell;
 use super::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,15 +81,25 @@ impl<T> Table<T> {
         self.capacity
     }
 
+    /// Allocates the slots, if there are none yet. Returns whether there are some.
+    pub(super) fn allocate(&self) -> bool {
+        self.slots.get().is_some()
+            || room::filled(self.capacity, Slot::new).is_ok_and(|slots| self.slots.set(slots.into()).is_ok())
+    }
+
+    /// Returns the size of the slots in bytes, if there are none yet.
+    pub(super) fn missing_bytes(&self) -> Option<usize> {
+        self.slots.get().is_none().then(|| self.capacity.saturating_mul(size_of::<Slot<T>>()))
+    }
+
     /// Inserts an entry under a number.
     ///
     /// # Errors
-    /// The entry, if the number's slot is taken.
+    /// The entry, if the number's slot is taken, or the slots are not [allocated](Self::allocate).
     #[inline]
     pub(super) fn insert(&self, _posts: &mut Posts, number: u64, entry: T) -> Result<(), T> {
         debug_assert!(number > EMPTYING && number & POLLED == 0);
-        let slots = self.slots.get_or_init(|| (0..self.capacity).map(|_| Slot::new()).collect());
-        let slot = &slots[number as usize & (self.capacity - 1)];
+        let Some(slot) = self.slot(number) else { return Err(entry) };
         if slot.state.load(Ordering::Acquire) != FREE {
             return Err(entry);
         }
@@ -198,7 +210,7 @@ mod models {
     fn table() -> (Arc<Table<Box<u64>>>, Posts) {
         let (table, posts) = Table::new(1);
         // Initialised here, because the model checker does not see the ordering of `OnceLock`.
-        table.slots.get_or_init(|| (0..table.capacity).map(|_| Slot::new()).collect());
+        assert!(table.allocate());
         (Arc::new(table), posts)
     }
 

@@ -45,7 +45,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Result, explain, random};
 
 use crate::cq::CqUse;
-use crate::in_flight::{Directory, INDEXES, InFlight};
+use crate::in_flight::{Directory, InFlight};
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
@@ -133,6 +133,7 @@ impl<P: Provider> Qp<Reset, P> {
             let cause = Cause::Other { reason: reason.into() };
             return Err(registry.error(VERB, Errno::INVAL).because(cause));
         }
+        registry.room(VERB)?;
         let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
         let srq = init.srq.as_ref().map(|srq| srq.core(registry)).transpose()?;
         let table = init.rss.as_ref().map(|rss| rss.open(registry, VERB)).transpose()?;
@@ -187,7 +188,7 @@ impl<P: Provider> Qp<Reset, P> {
             user_handle: entry.id.0,
         };
         let parents = QpParents { pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: Some(xrcd.raw()) };
-        let parts = context.raw().create_qp(&parents, &attr)?;
+        let parts = context.creating(VERB)?.create_qp(&parents, &attr)?;
         Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))
     }
 }
@@ -212,7 +213,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         let registry = context.registry();
         let psn = draw_psn(registry, VERB)?;
         let entry = registry.enter(Kind::Qp, VERB)?;
-        let parts = context.raw().open_qp(xrcd.raw(), qp_num, entry.id.0)?;
+        let parts = context.creating(VERB)?.open_qp(xrcd.raw(), qp_num, entry.id.0)?;
         let qp = Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))?;
         if qp.state()? != S::STATE {
             let reason = "the target is in another state than that of the type";
@@ -237,15 +238,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         let QpParts { qp, sq, rq } = parts;
         let cap = qp.cap();
         let table = |directory: &Arc<Directory>, max_wr| {
-            InFlight::new(tables.pd, Arc::clone(directory), max_wr).ok_or_else(|| {
-                let cause = Cause::Limit {
-                    name: "queues of a completion queue",
-                    asked: INDEXES.into(),
-                    min: 0,
-                    max: u64::from(INDEXES) - 1,
-                };
-                registry.error("create_qp", Errno::NOMEM).because(cause)
-            })
+            InFlight::new(tables.pd, Arc::clone(directory), max_wr)
+                .map_err(|why| registry.no_place("create_qp", "queues of a completion queue", why))
         };
         let tables = table(&tables.sends, cap.max_send_wr)
             .and_then(|sends| Ok((sends, table(&tables.recvs, cap.max_recv_wr)?)));

@@ -240,7 +240,7 @@ fn a_request_of_a_queue_that_is_gone_concerns_no_later_queue() {
     assert!(!queue.take(), "there is no queue");
     let (producer, _consumer) = ring(4, 0).unwrap();
     let end = end(producer, &queue.channel, &Arc::new(EventRequests::new()));
-    assert_eq!(queue.sink.add_cq(end, 1), Some(queue.cq));
+    assert_eq!(queue.sink.add_cq(end, 1), Ok(queue.cq));
     queue.request(Armed::Next);
     assert!(!queue.take(), "the request is of the first one");
 }

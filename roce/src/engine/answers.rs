@@ -38,6 +38,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::qp::Qp;
+use super::room;
 use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Refused, Time};
 
@@ -113,11 +114,10 @@ impl Answers {
     /// # Errors
     /// [`Refused::NoMemory`].
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
-        let beyond = |len: usize| qps.saturating_sub(len);
-        self.peers.try_reserve(beyond(self.peers.len())).map_err(|_| Refused::NoMemory)?;
-        self.free.try_reserve(beyond(self.free.len())).map_err(|_| Refused::NoMemory)?;
-        self.line.try_reserve(beyond(self.line.len())).map_err(|_| Refused::NoMemory)?;
-        self.resting.try_reserve(beyond(self.resting.len())).map_err(|_| Refused::NoMemory)
+        room::reserve_to(&mut self.peers, qps)?;
+        room::reserve_to(&mut self.free, qps)?;
+        room::reserve_to(&mut self.line, qps)?;
+        room::reserve_to(&mut self.resting, qps)
     }
 
     /// Adds a queue pair to a peer and returns the peer's number.

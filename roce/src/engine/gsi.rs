@@ -20,6 +20,7 @@ use alloc::collections::VecDeque;
 
 use super::memory::Sink;
 use super::responder::same_partition;
+use super::room;
 use super::types::{
     Arrival, DropReason, GSI_QKEY, GSI_QPN, MAD_LEN, Mad, MadDestination, PostRefused, Qpn, ReceivedMad,
     Refused, Transmit,
@@ -42,7 +43,7 @@ impl Gsi {
     /// [`Refused::NoMemory`] where memory is short.
     pub(crate) fn new() -> Result<Self, Refused> {
         let mut waiting = VecDeque::new();
-        waiting.try_reserve_exact(MAX_WAITING).map_err(|_| Refused::NoMemory)?;
+        room::reserve(&mut waiting, MAX_WAITING)?;
         Ok(Self { waiting, psn: Psn::new(0) })
     }
 

@@ -64,6 +64,7 @@ mod queue;
 mod random;
 mod requester;
 mod responder;
+mod room;
 mod scatter;
 mod scheduler;
 mod table;

@@ -5,6 +5,7 @@
 use alloc::collections::VecDeque;
 
 use super::qp::Qp;
+use super::room;
 use super::types::Refused;
 
 /// The cost of a packet in addition to its payload, in bytes of the window. The kernel charges
@@ -109,8 +110,7 @@ impl Scheduler {
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
         [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked]
             .into_iter()
-            .try_for_each(|queue| queue.try_reserve(qps.saturating_sub(queue.len())))
-            .map_err(|_| Refused::NoMemory)
+            .try_for_each(|queue| room::reserve_to(queue, qps))
     }
 
     /// Removes a destroyed queue pair.

@@ -17,6 +17,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::random::Random;
+use super::room;
 use super::types::Refused;
 
 /// Objects by number.
@@ -79,7 +80,7 @@ impl<T> Table<T> {
         if (self.numbers.len() + 1) * 2 > self.slots.len() {
             self.grow()?;
         }
-        self.numbers.try_reserve(1).map_err(|_| Refused::NoMemory)?;
+        room::reserve(&mut self.numbers, 1)?;
         let number = self.free_number(random)?;
         let position = self.numbers.len() as u32;
         self.numbers.push(number);
@@ -163,8 +164,7 @@ impl<T> Table<T> {
 }
 
 fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
-    let mut slots = Vec::new();
-    slots.try_reserve_exact(len).map_err(|_| Refused::NoMemory)?;
+    let mut slots = room::with_room(len)?;
     slots.resize_with(len, || Slot::EMPTY);
     Ok(slots.into_boxed_slice())
 }

@@ -360,6 +360,12 @@ pub struct RecvWr<'a> {
 pub enum PostReason {
     /// Every slot of the queue is taken: poll completions first. (C: `ENOMEM`)
     QueueFull,
+    /// An allocation failed. Only safe posting and the batches of C allocate, at the first request.
+    /// (C: `ENOMEM`)
+    NoMemory {
+        /// Its size in bytes.
+        bytes: u64,
+    },
     /// More scatter/gather elements than the queue was created for, or any for an operation that
     /// takes none.
     TooManySge {
@@ -472,7 +478,7 @@ impl PostReason {
     /// The errno that C's verbs return for it.
     pub const fn errno(self) -> Errno {
         match self {
-            Self::QueueFull => Errno::NOMEM,
+            Self::QueueFull | Self::NoMemory { .. } => Errno::NOMEM,
             Self::UnsupportedOp { .. } | Self::UnsupportedFlags { .. } | Self::NoTagMatching => {
                 Errno::OPNOTSUPP
             }
@@ -486,6 +492,7 @@ impl fmt::Display for PostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::QueueFull => f.write_str("the queue is full: poll completions before posting more"),
+            Self::NoMemory { bytes } => write!(f, "{bytes} bytes of memory are not available"),
             Self::TooManySge { given, max } => {
                 write!(f, "{given} scatter/gather elements, but the queue takes {max}")
             }

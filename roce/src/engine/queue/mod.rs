@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::engine::room;
 use crate::engine::types::Refused;
 
 mod recv;
@@ -15,8 +16,7 @@ pub(crate) use send::{Bytes, SendQueue, Wqe};
 /// # Errors
 /// [`Refused::NoMemory`].
 fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Refused> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| Refused::NoMemory)?;
+    let mut values = room::with_room(len)?;
     values.resize(len, value);
     Ok(values)
 }

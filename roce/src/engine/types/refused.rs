@@ -9,8 +9,11 @@ use super::State;
 pub enum Refused {
     /// No free number for another object.
     NoRoom,
-    /// Memory is short.
-    NoMemory,
+    /// An allocation failed.
+    NoMemory {
+        /// Its size in bytes.
+        bytes: u64,
+    },
     /// The source of numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
     /// The object does not exist or was destroyed.
@@ -32,7 +35,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoRoom => f.write_str("no number is left for one more object"),
-            Self::NoMemory => f.write_str("memory is short"),
+            Self::NoMemory { bytes } => write!(f, "{bytes} bytes of memory are not available"),
             Self::NoNumbers => f.write_str("the source of random numbers failed"),
             Self::NoSuchObject => f.write_str("the object does not exist"),
             Self::Busy => f.write_str("another object uses it"),

@@ -38,7 +38,7 @@ pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
 /// Converts a refusal of the transport engine.
 pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     match refused {
-        Refused::NoRoom | Refused::NoMemory | Refused::NoNumbers => Refusal::fair(Status::NoResources),
+        Refused::NoRoom | Refused::NoMemory { .. } | Refused::NoNumbers => Refusal::fair(Status::NoResources),
         Refused::NoSuchObject => missing(format!("{what} does not exist")),
         Refused::Busy => busy(format!("{what} is in use")),
         Refused::Transition { from, to } => {
