@@ -315,6 +315,12 @@ impl Device {
         Ok(usize::from(port_num).checked_sub(1).and_then(|port| ports.get(port)).copied())
     }
 
+    /// Returns the error of a queue for whose `bytes` there is no memory.
+    pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
+        let error = self.error(verb, errno);
+        if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
+    }
+
     /// Returns an error of a verb on this device.
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
         self.kernel.uverbs().error(verb, errno)

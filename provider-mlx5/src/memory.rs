@@ -179,18 +179,25 @@ impl QueueMemory {
     }
 
     /// Allocates memory for the queues of an object: a parent domain's allocator does, or else the
-    /// pages are those of the environment.
+    /// pages are those of the environment. The process keeps memory for `records` bytes, with which
+    /// the caller records the queue's requests once the device has the object.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `ENOMEM` if the allocator has none.
+    /// As [`new`](Self::new); `ENOMEM` if the allocator has none, or the process has none for the
+    /// records.
     pub(crate) fn for_object(
         allocator: Option<&Allocator>,
         kind: Resource,
         len: usize,
+        records: usize,
     ) -> Result<Self, Errno> {
         let len = in_pages(len);
-        // The library's records of the queue's requests are no longer than the queue.
-        room::check(len)?;
+        let memory = Self::of_pages(allocator, kind, len)?;
+        room::check(room::CALL.saturating_add(records))?;
+        Ok(memory)
+    }
+
+    fn of_pages(allocator: Option<&Allocator>, kind: Resource, len: usize) -> Result<Self, Errno> {
         if let Some(allocator) = allocator
             && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?
         {
@@ -284,7 +291,7 @@ mod tests {
     #[test]
     fn memory_of_an_allocator_goes_back_when_nothing_has_it() {
         let (heap, allocator) = heap(page);
-        let memory = QueueMemory::for_object(Some(&allocator), Resource::Cq, 100).unwrap();
+        let memory = QueueMemory::for_object(Some(&allocator), Resource::Cq, 100, 0).unwrap();
         assert_eq!(memory.region().len(), page_size());
         let region = memory.region().clone();
         memory.set_known(true);
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn memory_that_the_device_knows_does_not_go_back() {
         let (heap, allocator) = heap(page);
-        let memory = QueueMemory::for_object(Some(&allocator), Resource::Qp, 1).unwrap();
+        let memory = QueueMemory::for_object(Some(&allocator), Resource::Qp, 1, 0).unwrap();
         memory.set_known(true);
         let address = memory.region().pointer(0, 1);
         drop(memory);
@@ -310,10 +317,31 @@ mod tests {
     #[test]
     fn an_allocator_may_leave_memory_to_the_provider_or_have_none() {
         let (_, default) = heap(|| Reply::Default);
-        assert!(QueueMemory::for_object(Some(&default), Resource::Srq, 1).unwrap().lent.is_none());
+        assert!(QueueMemory::for_object(Some(&default), Resource::Srq, 1, 0).unwrap().lent.is_none());
         let (_, exhausted) = heap(|| Reply::Exhausted);
-        let none = QueueMemory::for_object(Some(&exhausted), Resource::Srq, 1);
+        let none = QueueMemory::for_object(Some(&exhausted), Resource::Srq, 1, 0);
         assert_eq!(none.map(drop), Err(Errno::NOMEM));
+    }
+
+    #[test]
+    fn memory_of_an_allocator_needs_none_of_the_process_and_records_do() {
+        /// An allocator of more memory than a process can have.
+        #[derive(Debug)]
+        struct Vast;
+
+        // SAFETY: the test accesses no byte.
+        unsafe impl QueueAllocator for Vast {
+            fn alloc(&self, _: usize, _: usize, _: u64) -> Reply {
+                Reply::Own(NonNull::<u64>::dangling().cast())
+            }
+
+            unsafe fn free(&self, _: NonNull<u8>, _: u64) {}
+        }
+
+        let vast: Allocator = Arc::new(Vast);
+        let made = |len, records| QueueMemory::for_object(Some(&vast), Resource::Qp, len, records);
+        assert!(made(1 << 50, 4096).is_ok());
+        assert_eq!(made(4096, 1 << 50).map(drop), Err(Errno::NOMEM));
     }
 
     #[test]

@@ -36,7 +36,7 @@ use verbs_core::types::{
     Ece, Gid, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
     RxHashConf,
 };
-use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
+use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain, room};
 use zerocopy::IntoBytes;
 
 use crate::cq::scatter::{Lists, RecvLists, SendLists};
@@ -46,7 +46,7 @@ use crate::device::Device;
 use crate::direct::{QpDirect, QueueDirect, RawQpDirect};
 use crate::life::Life;
 use crate::memory::{QueueMemory, Resource};
-use crate::record::{Kind, SrqRecord};
+use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::registers::Register;
 use crate::sizes::{Limits, Room};
 use crate::sq::{self, Frames, Parts};
@@ -161,6 +161,12 @@ impl Shapes {
         Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET, has_keys: room_for.keys })
     }
 
+    /// The size of the library's records of requests, in bytes.
+    fn records_len(&self) -> usize {
+        let sends = self.send.map_or(0, |shape| SendRecord::size(shape.blocks));
+        sends + self.recv.map_or(0, |shape| RecvRecord::size(shape.entries))
+    }
+
     /// The size of the receive queue, in bytes.
     fn recv_len(&self) -> usize {
         self.recv.map_or(0, |shape| shape.entries as usize * shape.units as usize * UNIT)
@@ -239,7 +245,9 @@ impl Qp {
         let shapes = Shapes::of(device, attr, max_tso_header, Room::of(ex.send_ops), has_recv)?;
         let allocator = parents.pd.and_then(Pd::allocator);
         let len = shapes.send_at() + shapes.send_len();
-        let memory = QueueMemory::for_object(allocator, Resource::Qp, len).map_err(error)?;
+        let records = shapes.records_len();
+        let memory = QueueMemory::for_object(allocator, Resource::Qp, len, records)
+            .map_err(|errno| device.short(verb, errno, len))?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let own = || Arc::new(device.registers.take(&device.kernel));
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
@@ -625,6 +633,11 @@ impl QpOps for Qp {
         if !Arc::ptr_eq(sq.life(), &self.life) || !Arc::ptr_eq(rq.life(), &self.life) {
             let cause = Cause::Foreign { what: "queue of a queue pair" };
             return Err(self.device.error("modify_qp", Errno::INVAL).because(cause));
+        }
+        if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
+            // The queues get new records once the device has confirmed the command.
+            let bytes = self.shapes.records_len();
+            room::check(bytes).map_err(|errno| self.device.short("modify_qp", errno, bytes))?;
         }
         if let Err(error) = self.command(attr, mask) {
             let at = self.real_state();

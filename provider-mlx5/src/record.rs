@@ -44,6 +44,11 @@ struct Slots<T> {
 }
 
 impl<T: Default> Slots<T> {
+    /// Returns the size of `count` slots in bytes.
+    const fn size(count: u32) -> usize {
+        size_of::<T>() * count as usize
+    }
+
     fn new(count: u32) -> Self {
         assert!(count.is_power_of_two(), "a queue has a power of two of slots");
         Self { slots: (0..count).map(|_| T::default()).collect(), mask: count - 1 }
@@ -205,6 +210,11 @@ pub(crate) struct SendRecord {
 }
 
 impl SendRecord {
+    /// Returns the size of the record of a queue of `blocks` basic blocks, in bytes.
+    pub(crate) const fn size(blocks: u32) -> usize {
+        Slots::<SendSlot>::size(blocks)
+    }
+
     /// Returns the record of a queue of `blocks` basic blocks, a power of two.
     pub(crate) fn new(blocks: u32) -> Arc<Self> {
         let place_mask = (blocks - 1) * size_of::<SendSlot>() as u32;
@@ -299,6 +309,11 @@ pub(crate) struct RecvRecord {
 }
 
 impl RecvRecord {
+    /// Returns the size of the record of a queue of `entries` entries, in bytes.
+    pub(crate) const fn size(entries: u32) -> usize {
+        Slots::<AtomicU64>::size(entries)
+    }
+
     /// Returns the record of a queue of `entries` entries, a power of two.
     pub(crate) fn new(entries: u32) -> Arc<Self> {
         Arc::new(Self { slots: Slots::new(entries), tail: AtomicU32::new(0) })
@@ -357,6 +372,11 @@ pub(crate) const fn bit(entry: u32) -> u64 {
 }
 
 impl SrqRecord {
+    /// Returns the size of the record of a queue of `entries` entries, in bytes.
+    pub(crate) const fn size(entries: u32) -> usize {
+        Slots::<AtomicU64>::size(entries) + size_of::<AtomicU64>() * entries.div_ceil(WORD) as usize
+    }
+
     /// Returns the record of a queue of `entries` entries, a power of two.
     pub(crate) fn new(entries: u32) -> Arc<Self> {
         let posted = (0..entries.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();

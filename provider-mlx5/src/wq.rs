@@ -33,7 +33,7 @@ use crate::device::Device;
 use crate::direct::WqDirect;
 use crate::life::Life;
 use crate::memory::{QueueMemory, Resource};
-use crate::record::Kind;
+use crate::record::{Kind, RecvRecord};
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
 
@@ -74,7 +74,8 @@ impl Wq {
             })?;
         let entry = shape.units * UNIT as u32;
         let (allocator, len) = (parents.pd.allocator(), shape.entries as usize * entry as usize);
-        let memory = QueueMemory::for_object(allocator, Resource::Wq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator, Resource::Wq, len, RecvRecord::size(shape.entries))
+            .map_err(|errno| device.short(VERB, errno, len))?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = device.user_index(VERB)?;

@@ -156,7 +156,8 @@ impl Cq {
         let (parent, allocator) = parent.unzip();
         let allocator = allocator.flatten();
         let len = entries as usize * stride;
-        let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len, 0)
+            .map_err(|errno| device.short(VERB, errno, len))?;
         let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
@@ -250,7 +251,8 @@ impl Cq {
             return Err(error(Errno::BUSY).because(Cause::Other { reason: reason.into() }));
         }
         let len = entries as usize * self.stride;
-        let memory = QueueMemory::for_object(self.allocator.as_ref(), Resource::Cq, len).map_err(error)?;
+        let memory = QueueMemory::for_object(self.allocator.as_ref(), Resource::Cq, len, 0)
+            .map_err(|errno| self.device.short(VERB, errno, len))?;
         // SAFETY: the memory is new, and the ring's alone.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
         let cqe_size = self.stride as u16;

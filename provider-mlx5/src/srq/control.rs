@@ -37,7 +37,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use super::tags::MAX_TAGS;
+use super::tags::{MAX_TAGS, TagRecord};
 use super::{LINK, Shape, SrqQueue, TagList};
 use crate::cq::scatter::RecvLists;
 use crate::cq::{Queues, Receives, Shared};
@@ -106,7 +106,12 @@ impl Srq {
         };
         let shape = sizes::srq(attr, &device.limits).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let allocator = parents.pd.allocator();
-        let memory = QueueMemory::for_object(allocator, Resource::Srq, shape.len()).map_err(error)?;
+        let mut records = SrqRecord::size(shape.entries);
+        if attr.srq_type == SrqType::TM {
+            records += TagRecord::size(attr.tm.max_num_tags);
+        }
+        let memory = QueueMemory::for_object(allocator, Resource::Srq, shape.len(), records)
+            .map_err(|errno| device.short(VERB, errno, shape.len()))?;
         let records = device.records.take_for(allocator).map_err(error)?;
         let event_fd = device.kernel.async_fd()?;
         let user_index = cq.map(|_| device.user_index(VERB)).transpose()?;

@@ -118,6 +118,11 @@ pub(crate) struct Completed {
 }
 
 impl TagRecord {
+    /// Returns the size of the record of a list of `max_tags` without its operations, in bytes.
+    pub(crate) fn size(max_tags: u32) -> usize {
+        size_of::<Index>() * (max_tags.min(MAX_TAGS) as usize + 1)
+    }
+
     /// Returns the record of a list of `max_tags`, at most [`MAX_TAGS`], whose operations are
     /// entries of `entries`, a queue of `blocks`.
     fn new(max_tags: u32, entries: Arc<SendRecord>, receives: Arc<SrqRecord>) -> Arc<Self> {
