@@ -245,7 +245,7 @@ static void fork_often(int count, int forks)
 
 int main(int argc, char **argv)
 {
-	int forks = 10 * rounds(argc, argv);
+	int forks = 5 * rounds(argc, argv);
 	/* The first that is registered runs last. */
 	parent = getpid();
 	atexit(at_exit);
