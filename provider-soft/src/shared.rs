@@ -352,12 +352,14 @@ impl Shared {
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
         if pending {
-            self.take_event_requests(guard, now);
             // Receives first: a send may be for a queue pair of this device that needs them.
             if !self.pending_srqs.is_empty() {
                 guard.pump_srqs(&self.pending_srqs);
             }
             guard.pump(&self.pending, now);
+            // After the rings: a reply found in one was posted after its request for an event, so
+            // that request is visible here, and the acknowledgements leave before the reply.
+            self.take_event_requests(guard, now);
         }
         pending
     }
