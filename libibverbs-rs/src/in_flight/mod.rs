@@ -75,6 +75,7 @@ mod table;
 use core::ops::RangeBounds;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use verbs_core::room;
 use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, Sge};
 
 pub use returned::Returned;
@@ -316,7 +317,7 @@ impl Poster {
         let before = self.unsignaled;
         let number = match self.put(Entry { held, before }) {
             Ok(number) => number,
-            Err(entry) => return Err((Some(entry.held), self.no_slot())),
+            Err((entry, reason)) => return Err((Some(entry.held), reason)),
         };
         self.unsignaled = if is_signaled { None } else { Some(number) };
         match post(number) {
@@ -330,50 +331,56 @@ impl Poster {
         }
     }
 
-    /// Returns the reason why an entry was not inserted.
-    #[cold]
-    fn no_slot(&self) -> PostBufReason {
-        match self.table.missing_bytes() {
-            Some(bytes) => PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 }),
-            None => PostBufReason::Unclaimed,
-        }
-    }
-
     /// Inserts an entry under an unused number whose slot is free. Skips the numbers of taken
     /// slots; there are none if requests complete and are reclaimed in posting order.
     ///
     /// # Errors
-    /// The entry, if all slots are taken and the table does not grow, all numbers are used up, or
-    /// an allocation fails.
+    /// The entry, and [`PostReason::NoMemory`] if an allocation fails, or
+    /// [`PostBufReason::Unclaimed`] if all slots are taken and the table does not grow, or all
+    /// numbers are used up.
     #[inline]
-    fn put(&mut self, entry: Entry) -> Result<u64, Entry> {
+    fn put(&mut self, entry: Entry) -> Result<u64, (Entry, PostBufReason)> {
         let entry = match self.put_here(entry) {
             Ok(number) => return Ok(number),
-            Err(entry) => entry,
+            Err((entry, PostBufReason::Unclaimed)) => entry,
+            Err(refused) => return Err(refused),
         };
-        if self.grow() { self.put_here(entry) } else { Err(entry) }
+        match self.grow() {
+            Ok(()) => self.put_here(entry),
+            Err(reason) => Err((entry, reason)),
+        }
     }
 
-    /// Continues in a table of twice as many slots, if the table grows. Returns whether it did.
+    /// Continues in a table of twice as many slots, if the table grows. A failure changes nothing.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     #[cold]
-    fn grow(&mut self) -> bool {
-        let Some(tables) = &self.grows else { return false };
-        let Ok(slots) = u32::try_from(self.table.capacity()) else { return false };
+    fn grow(&mut self) -> Result<(), PostBufReason> {
+        let Some(tables) = &self.grows else { return Err(PostBufReason::Unclaimed) };
+        let slots = u32::try_from(self.table.capacity()).map_err(|_| PostBufReason::Unclaimed)?;
+        // For the small allocations here and in the directory.
+        room::check(room::CALL).map_err(|_| no_memory(room::CALL))?;
         let (table, posts) = Table::new(slots);
+        table.allocate().map_err(no_memory)?;
         let table = Arc::new(table);
-        let Ok(first) = self.directory.enter(&table) else { return false };
-        lock(tables).push(Arc::clone(&table));
+        let mut tables = lock(tables);
+        room::reserve(&mut tables, 1).map_err(|_| no_memory(size_of::<Arc<Table<Entry>>>()))?;
+        let first = self.directory.enter(&table).map_err(no_place)?;
+        tables.push(Arc::clone(&table));
         (self.table, self.posts) = (table, posts);
         (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
-        true
+        Ok(())
     }
 
     /// Inserts an entry into the present table.
     #[inline]
-    fn put_here(&mut self, mut entry: Entry) -> Result<u64, Entry> {
+    fn put_here(&mut self, mut entry: Entry) -> Result<u64, (Entry, PostBufReason)> {
         for _ in 0..self.table.capacity() {
-            if self.next == self.end && !self.reserve() {
-                break;
+            if self.next == self.end
+                && let Err(reason) = self.reserve()
+            {
+                return Err((entry, reason));
             }
             let number = self.next;
             self.next += 1;
@@ -382,23 +389,37 @@ impl Poster {
                 Err(refused) => entry = refused,
             }
         }
-        Err(entry)
+        Err((entry, PostBufReason::Unclaimed))
     }
 
     /// Reserves the next block of numbers, in another place of the directory if this one's are used
-    /// up. Returns whether a block was left.
+    /// up.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     #[cold]
-    fn reserve(&mut self) -> bool {
-        if !self.table.allocate() {
-            return false;
-        }
+    fn reserve(&mut self) -> Result<(), PostBufReason> {
+        self.table.allocate().map_err(no_memory)?;
         if self.end == self.place_end {
-            let Ok(first) = self.directory.enter(&self.table) else { return false };
+            let first = self.directory.enter(&self.table).map_err(no_place)?;
             (self.next, self.end, self.place_end) = (first, first, routes::place_end(first));
         }
         self.end += BLOCK;
         self.table.set_reserved(self.end);
-        true
+        Ok(())
+    }
+}
+
+/// Returns the reason for an allocation of this size that failed.
+const fn no_memory(bytes: usize) -> PostBufReason {
+    PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 })
+}
+
+/// Returns the reason for a table without a place in the directory.
+fn no_place(reason: NoPlace) -> PostBufReason {
+    match reason {
+        NoPlace::Full => PostBufReason::Unclaimed,
+        NoPlace::Memory { bytes } => no_memory(bytes),
     }
 }
 
@@ -487,7 +508,7 @@ mod tests {
 
     /// Puts a poster where two numbers of its place are left.
     fn use_up(poster: &mut Poster) {
-        assert!(poster.table.allocate());
+        poster.table.allocate().unwrap();
         (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
         poster.table.set_reserved(poster.end);
     }
@@ -553,6 +574,56 @@ mod tests {
         assert!(routes.reclaim(numbers[1], WcStatus::SUCCESS).is_none());
         let (_next, mut poster) = InFlight::of_srq(PdId::next(), device, 4).unwrap();
         assert!(!numbers.contains(&put(&mut poster).unwrap()), "no number is assigned twice");
+    }
+
+    /// Set for the process that runs short of memory.
+    const SHORT: &str = "VERBS_TEST_IS_SHORT_OF_MEMORY";
+
+    #[test]
+    fn receives_that_fail_for_want_of_memory_take_no_table_and_no_place() {
+        const NAME: &str =
+            "in_flight::tests::receives_that_fail_for_want_of_memory_take_no_table_and_no_place";
+        if std::env::var_os(SHORT).is_some() {
+            return post_without_memory();
+        }
+        // The limit of the process must not fail other tests.
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(SHORT, "1");
+        let output = command.output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
+    }
+
+    fn post_without_memory() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let device = Arc::new(Directory::of_device());
+        let new = |max_wr| InFlight::of_srq(PdId::next(), Arc::clone(&device), max_wr).unwrap();
+        // The slots of one queue are not allocated yet; the other queue's are all taken.
+        let ((empty, mut first), (full, mut second)) = (new(1 << 19), new((1 << 19) - 1));
+        (0..1 << 19).for_each(|_| assert!(put(&mut second).is_some()));
+        let entry = || Entry { held: Held::Many(Vec::new()), before: None };
+        let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        setrlimit(Resource::RLIMIT_AS, pages * verbs_core::ring::page_size() as u64 + (16 << 20), hard)
+            .unwrap();
+        let mut refused: Vec<PostBufReason> = Vec::with_capacity(1010);
+        refused.extend((0..1000).map(|_| first.put(entry()).unwrap_err().1));
+        // Fewer, because each looks at every slot.
+        refused.extend((0..10).map(|_| second.put(entry()).unwrap_err().1));
+        let of_tables = [&empty, &full].map(|in_flight| lock(&in_flight.tables).len());
+        setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
+        for reason in refused {
+            let PostBufReason::Post(PostReason::NoMemory { bytes }) = reason else { panic!("{reason}") };
+            assert!(bytes > 16 << 20, "{bytes}");
+        }
+        assert_eq!(of_tables, [1, 1]);
+        // A third queue gets the next place.
+        let (_in_flight, mut third) = new(4);
+        assert_eq!(routes::place_end(third.next), routes::place_end(second.next) + (1 << 40));
+        assert!(put(&mut third).is_some() && put(&mut second).is_some(), "there is memory again");
+        assert!(put(&mut first).is_some());
+        assert_eq!([&empty, &full].map(|in_flight| lock(&in_flight.tables).len()), [1, 2]);
     }
 
     #[test]

@@ -81,15 +81,17 @@ impl<T> Table<T> {
         self.capacity
     }
 
-    /// Allocates the slots, if there are none yet. Returns whether there are some.
-    pub(super) fn allocate(&self) -> bool {
-        self.slots.get().is_some()
-            || room::filled(self.capacity, Slot::new).is_ok_and(|slots| self.slots.set(slots.into()).is_ok())
-    }
-
-    /// Returns the size of the slots in bytes, if there are none yet.
-    pub(super) fn missing_bytes(&self) -> Option<usize> {
-        self.slots.get().is_none().then(|| self.capacity.saturating_mul(size_of::<Slot<T>>()))
+    /// Allocates the slots, if there are none yet.
+    ///
+    /// # Errors
+    /// Their size in bytes, if there is no memory for them.
+    pub(super) fn allocate(&self) -> Result<(), usize> {
+        if self.slots.get().is_some() {
+            return Ok(());
+        }
+        let size = self.capacity.saturating_mul(size_of::<Slot<T>>());
+        let slots = room::filled(self.capacity, Slot::new).map_err(|_| size)?;
+        self.slots.set(slots.into()).map_err(|_| size)
     }
 
     /// Inserts an entry under a number.
@@ -210,7 +212,7 @@ mod models {
     fn table() -> (Arc<Table<Box<u64>>>, Posts) {
         let (table, posts) = Table::new(1);
         // Initialised here, because the model checker does not see the ordering of `OnceLock`.
-        assert!(table.allocate());
+        table.allocate().unwrap();
         (Arc::new(table), posts)
     }
 
