@@ -193,7 +193,7 @@ impl QueueMemory {
     ) -> Result<Self, Errno> {
         let len = in_pages(len);
         let memory = Self::of_pages(allocator, kind, len)?;
-        room::check(room::CALL.saturating_add(records))?;
+        check_records(records)?;
         Ok(memory)
     }
 
@@ -238,18 +238,68 @@ impl QueueMemory {
     }
 }
 
+/// Checks that the process has memory for records of `len` bytes and for the small allocations of
+/// the call.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn check_records(len: usize) -> Result<(), Errno> {
+    room::check(room::CALL.saturating_add(len))
+}
+
 /// Returns a length in whole pages.
 fn in_pages(len: usize) -> usize {
     len.max(1).next_multiple_of(page_size())
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::process::Command;
     use std::sync::Mutex;
 
     use super::*;
     use crate::dbrec::RecordPool;
+
+    /// Runs the test `name` again in another process, and there its body: a limit of the process
+    /// would fail other tests.
+    pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
+        const MARK: &str = "MLX5_TEST_IS_SHORT_OF_MEMORY";
+        if std::env::var_os(MARK).is_some() {
+            return body();
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        // One thread, because the test harness allocates in another.
+        command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+        let output = command.env(MARK, "1").output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
+    }
+
+    /// Calls a function while the process has `spare` bytes and no more.
+    pub(crate) fn with_no_more_than<R>(spare: usize, call: impl FnOnce() -> R) -> R {
+        let mut taken = Vec::<Vec<u8>>::with_capacity(100_000);
+        let mut kept = Some(Vec::<u8>::with_capacity(spare));
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the calls read and write a struct of this function.
+        let set = |limit: &libc::rlimit| unsafe { libc::setrlimit(libc::RLIMIT_AS, limit) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+        assert_eq!(set(&libc::rlimit { rlim_cur: 0, ..limit }), 0);
+        let mut size = 1 << 22;
+        while size >= 64 && taken.len() < taken.capacity() {
+            let mut piece = Vec::new();
+            match piece.try_reserve_exact(size) {
+                Ok(()) => taken.push(piece),
+                Err(_) => size /= 2,
+            }
+        }
+        kept.take();
+        let result = call();
+        taken.clear();
+        assert_eq!(set(&limit), 0);
+        result
+    }
 
     /// An allocator that counts, and whose replies a test sets.
     #[derive(Debug)]

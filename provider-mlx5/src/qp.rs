@@ -36,7 +36,7 @@ use verbs_core::types::{
     Ece, Gid, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RateLimit,
     RxHashConf,
 };
-use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain, room};
+use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
 use zerocopy::IntoBytes;
 
 use crate::cq::scatter::{Lists, RecvLists, SendLists};
@@ -45,7 +45,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::{QpDirect, QueueDirect, RawQpDirect};
 use crate::life::Life;
-use crate::memory::{QueueMemory, Resource};
+use crate::memory::{self, QueueMemory, Resource};
 use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::registers::Register;
 use crate::sizes::{Limits, Room};
@@ -637,7 +637,7 @@ impl QpOps for Qp {
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             // The queues get new records once the device has confirmed the command.
             let bytes = self.shapes.records_len();
-            room::check(bytes).map_err(|errno| self.device.short("modify_qp", errno, bytes))?;
+            memory::check_records(bytes).map_err(|errno| self.device.short("modify_qp", errno, bytes))?;
         }
         if let Err(error) = self.command(attr, mask) {
             let at = self.real_state();

@@ -32,7 +32,7 @@ use crate::dbrec::Slot;
 use crate::device::Device;
 use crate::direct::WqDirect;
 use crate::life::Life;
-use crate::memory::{QueueMemory, Resource};
+use crate::memory::{self, QueueMemory, Resource};
 use crate::record::{Kind, RecvRecord};
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
@@ -173,6 +173,11 @@ impl WqOps for Wq {
             let cause = Cause::Foreign { what: "queue of a work queue" };
             return Err(self.device.error("modify_wq", Errno::INVAL).because(cause));
         }
+        if attr.wq_state == Some(WqState::RESET) {
+            // The queue gets a new record once the device has confirmed the command.
+            let bytes = RecvRecord::size(self.shape.entries);
+            memory::check_records(bytes).map_err(|errno| self.device.short("modify_wq", errno, bytes))?;
+        }
         let request = Mlx5IbModifyWq::default();
         // SAFETY: the request is numbers.
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
@@ -211,39 +216,69 @@ impl Destroy for Wq {
 
 #[cfg(test)]
 mod tests {
-    use verbs_core::channel::{Expect, Reply};
+    use verbs_core::channel::{Expect, Reply, Scripted};
     use verbs_core::provider::RecvQueue as _;
     use verbs_core::types::RecvWr;
 
     use super::*;
+    use crate::cq::CqHandle;
     use crate::device::tests::device;
+    use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
     use crate::qp::tests::{complete, cq, polled};
+
+    /// Makes a work queue of so many entries, and returns its number in completions as well.
+    fn create(device: &Arc<Device>, script: &Scripted, cq: &CqHandle, entries: u32) -> (Wq, Rq, u32) {
+        let user_index = device.user_index("create_wq").unwrap();
+        let number = user_index.number();
+        let cap = QpCap { max_recv_wr: 4, max_recv_sge: 1, ..QpCap::default() };
+        let shape = rq::Shape { entries, ..sizes::recv(&cap, &device.limits).unwrap().unwrap() };
+        let len = (shape.entries * shape.units) as usize * UNIT;
+        let (memory, records) = (QueueMemory::new(len).unwrap(), device.records.take().unwrap());
+        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
+        // SAFETY: the record is made once, and no device reads it.
+        let record = unsafe { life.records().record(Slot::FIRST) };
+        let queue = Rq::new(shape, record, Arc::clone(&life));
+        // The device's properties, of which it has none.
+        script.expect([Expect::anything(Reply::ok())]);
+        cq.shared.begin(number, queues(device, &queue));
+        let wq = Wq {
+            device: Arc::clone(device),
+            handle: 4,
+            wq_num: 1,
+            shape,
+            state: AtomicU32::new(WqState::RESET.0),
+            cq: Arc::clone(&cq.shared),
+            life,
+        };
+        (wq, queue, number)
+    }
+
+    #[test]
+    fn a_reset_for_whose_record_there_is_no_memory_changes_nothing() {
+        const ENTRIES: u32 = 1 << 15;
+        const NAME: &str = "wq::tests::a_reset_for_whose_record_there_is_no_memory_changes_nothing";
+        in_a_process_of_its_own(NAME, || {
+            let (device, script) = device();
+            let (_poller, handle, _) = cq(&device, 5);
+            let (wq, mut queue, _) = create(&device, &script, &handle, ENTRIES);
+            let size = RecvRecord::size(ENTRIES);
+            for spare in [16 << 10, size + (16 << 10)] {
+                script.expect([Expect::anything(Reply::ok())]);
+                let reset = WqAttr { wq_state: Some(WqState::RESET), ..WqAttr::default() };
+                let error = with_no_more_than(spare, || wq.modify(&mut queue, &reset)).unwrap_err();
+                assert_eq!(error.errno, Errno::NOMEM);
+                assert_eq!(error.cause, Cause::Allocation { bytes: size as u64 });
+                assert_eq!(script.remaining(), 1, "the command was not sent");
+                wq.modify(&mut queue, &reset).unwrap();
+            }
+        });
+    }
 
     #[test]
     fn a_reset_and_the_end_of_a_work_queue_leave_no_completion() {
         let (device, script) = device();
         let (mut poller, handle, of_cq) = cq(&device, 5);
-        let user_index = device.user_index("create_wq").unwrap();
-        let number = user_index.number();
-        let cap = QpCap { max_recv_wr: 4, max_recv_sge: 1, ..QpCap::default() };
-        let shape = sizes::recv(&cap, &device.limits).unwrap().unwrap();
-        let (memory, records) = (QueueMemory::new(64).unwrap(), device.records.take().unwrap());
-        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
-        // SAFETY: the record is made once, and no device reads it.
-        let record = unsafe { life.records().record(Slot::FIRST) };
-        let mut queue = Rq::new(shape, record, Arc::clone(&life));
-        // The device's properties, of which it has none.
-        script.expect([Expect::anything(Reply::ok())]);
-        handle.shared.begin(number, queues(&device, &queue));
-        let wq = Wq {
-            device: Arc::clone(&device),
-            handle: 4,
-            wq_num: 1,
-            shape,
-            state: AtomicU32::new(WqState::RESET.0),
-            cq: Arc::clone(&handle.shared),
-            life,
-        };
+        let (wq, mut queue, number) = create(&device, &script, &handle, 4);
         let move_to = |queue: &mut Rq, state| {
             script.expect([Expect::anything(Reply::ok())]);
             wq.modify(queue, &WqAttr { wq_state: Some(state), ..WqAttr::default() }).unwrap();

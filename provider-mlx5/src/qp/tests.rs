@@ -12,6 +12,7 @@ use super::*;
 use crate::cq::{CQE_FIELDS, Poller, Ring};
 use crate::device::tests::{device, with_registers};
 use crate::doorbell::Record;
+use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
 
 /// A completion queue of 4 entries, and its memory.
 pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
@@ -217,6 +218,25 @@ fn a_reset_and_the_end_of_a_queue_pair_leave_no_completion_in_either_queue() {
     script.expect([Expect::anything(Reply::ok())]);
     parts.qp.destroy().map_err(|(_, error)| error).unwrap();
     assert_eq!((polled(&mut sends), polled(&mut receives)), (vec![], vec![]), "after the end");
+}
+
+#[test]
+fn a_reset_for_whose_records_there_is_no_memory_changes_nothing() {
+    const NAME: &str = "qp::tests::a_reset_for_whose_records_there_is_no_memory_changes_nothing";
+    in_a_process_of_its_own(NAME, || {
+        let (device, script) = device();
+        let (_poller, handle, _) = cq(&device, 5);
+        let mut parts = create(&device, &script, &handle, &handle);
+        let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
+        let mut reset = || parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, QpAttrMask::STATE);
+        script.expect([Expect::anything(Reply::ok())]);
+        // The records are small; the call's other allocations need memory too.
+        let error = with_no_more_than(16 << 10, &mut reset).unwrap_err();
+        assert_eq!(error.errno, Errno::NOMEM);
+        assert!(matches!(error.cause, Cause::Allocation { .. }), "{error}");
+        assert_eq!(script.remaining(), 1, "the command was not sent");
+        reset().unwrap();
+    });
 }
 
 #[test]
