@@ -86,7 +86,7 @@ pub(super) enum Place {
     Waiting,
     /// It waits in the place of this one, which is dropped.
     Instead(IdKey),
-    /// It is rejected.
+    /// It is dropped without an answer. Its peer sends it again.
     None,
 }
 

@@ -185,6 +185,10 @@ fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
         matches!(&refused, Some(Incoming::Failed { error, .. }) if error.errno == Errno::AGAIN),
         "{refused:?}"
     );
+    // The reject of a port without a listener comes behind one of the third request.
+    let nowhere = Slow::new(host.at(1), 0xff_ff04);
+    let event = next(&nowhere.channel);
+    assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
     assert!(third.channel.try_next_event().unwrap().is_none(), "it may ask again");
     drop(third);
     let next_incoming = || listener.next_incoming(PATIENCE).unwrap().expect("an outcome in time");
