@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
@@ -444,6 +444,25 @@ fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
     assert_eq!(route.destination, second.address(), "without a question");
     drop(next);
     assert!(!answers.is_known(TCP, to));
+}
+
+#[test]
+fn an_answer_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_has_ended() {
+    let (client, number) = (new_port(), free_number());
+    let any = (Ipv4Addr::UNSPECIFIED, number).into();
+    let listening = Listening::bind(TCP, any, &[new_port()]).unwrap().expect("nobody has the name");
+    let mut answers = Answers::default();
+    let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
+    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
+    let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(number)).unwrap());
+    listening.answer().unwrap();
+    stream.read_to_end(&mut answer).unwrap();
+    drop(listening);
+    let token = u64::from_ne_bytes(*answer.last_chunk().unwrap());
+    let token = format!("verbs-soft/cm/2/{TCP:x}/{number}/0.0.0.0/{token:016x}");
+    let _taken = UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(token).unwrap()).unwrap();
+    assert!(lookup.finish().unwrap().is_some(), "the answer has arrived");
+    assert!(answers.keep(lookup) && !answers.is_known(TCP, to));
 }
 
 #[test]

@@ -172,6 +172,9 @@ impl Answers {
 
     /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
     /// devices.
+    ///
+    /// If the listener has ended meanwhile, any process may have bound its token's name. The answer
+    /// is therefore kept only if the process that answered still has the listener's name.
     pub fn keep(&mut self, lookup: Lookup) -> bool {
         let Some((name, answer, owner)) = lookup.into_answer() else { return false };
         let has_devices = !answer.addresses.is_empty();
@@ -179,6 +182,10 @@ impl Answers {
             Ok(None) => return has_devices,
             watch => watch.ok().flatten(),
         };
+        // Behind the look at the token: a listener that is there now was there before.
+        if !matches!(self.owner(&name), Ok(Some(now)) if now == owner) {
+            return has_devices;
+        }
         if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&name) {
             self.known.pop_first();
         }

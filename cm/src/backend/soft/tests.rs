@@ -344,6 +344,7 @@ fn ids_that_look_for_one_listener_ask_it_once() {
     }
     assert!(resolving.state.lookups.is_empty() && resolving.next().is_none());
     resolving.name.set_nonblocking(true).unwrap();
+    assert!(resolving.name.accept().is_ok(), "the look at its owner, before the answer is kept");
     assert!(resolving.name.accept().is_err(), "one more question");
 }
 
