@@ -85,7 +85,7 @@ fn a_part() {
         (Some("listen"), port) => listen((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)).into()),
         (Some("local"), port) => listen((Ipv4Addr::LOCALHOST, port.unwrap_or(0)).into()),
         (Some("third"), port) => listen((users::THIRD, port.unwrap_or(0)).into()),
-        (Some("squat"), Some(port)) => users::squat(port, words.next().is_some()),
+        (Some("squat"), Some(port)) => users::squat(port, words.next()),
         (Some("haunt"), Some(port)) => users::haunt(port),
         (Some("leave"), Some(port)) => leave(port),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),

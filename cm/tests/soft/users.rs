@@ -2,12 +2,14 @@
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::ChildStdout;
 
 use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::unistd::geteuid;
 use rdmacm::{EventChannel, EventKind, PortSpace};
 
@@ -45,8 +47,14 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
 }
 
 /// A process that a test starts, not a test itself: takes all free names of a port, and replies
-/// that nothing listens. It may also claim to have devices at these addresses.
-pub(crate) fn squat(port: u16, has_devices: bool) {
+/// that nothing listens. The mode `devices` claims devices at these addresses too; the modes of
+/// [`bind_silently`] and [`fill`] take one name.
+pub(crate) fn squat(port: u16, mode: Option<&str>) {
+    let has_devices = match mode {
+        Some("bound") => return bind_silently(port),
+        Some("full") => return fill(port),
+        mode => mode.is_some(),
+    };
     let (mut taken, mut devices) = (Vec::new(), Vec::new());
     for ip in addresses() {
         let Ok(name) = UnixListener::bind_addr(&unix(name(ip, port))) else { continue };
@@ -61,6 +69,33 @@ pub(crate) fn squat(port: u16, has_devices: bool) {
         });
     }
     println!("\nsquats {}", taken.join(" "));
+    let _ = io::stdin().read_line(&mut String::new());
+}
+
+/// Binds the name of the loopback address without listening, so that nothing shows its owner.
+fn bind_silently(port: u16) {
+    let name = UnixAddr::new_abstract(name(Ipv4Addr::LOCALHOST, port).as_bytes()).unwrap();
+    let file = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
+    bind(file.as_raw_fd(), &name).unwrap();
+    println!("\nsquats bound");
+    let _ = io::stdin().read_line(&mut String::new());
+}
+
+/// Takes the name of all addresses, and fills its queue of clients.
+fn fill(port: u16) {
+    let all = name(Ipv4Addr::UNSPECIFIED, port);
+    let listener = UnixListener::bind_addr(&unix(&all)).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let mut clients = Vec::new();
+    loop {
+        let client = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_NONBLOCK, None).unwrap();
+        match connect(client.as_raw_fd(), &UnixAddr::new_abstract(all.as_bytes()).unwrap()) {
+            Ok(()) => clients.push(client),
+            Err(nix::errno::Errno::EAGAIN) => break,
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+    println!("\nsquats full");
     let _ = io::stdin().read_line(&mut String::new());
 }
 
@@ -121,7 +156,7 @@ fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str
 
 /// Connects to a service, which ends with the connection.
 #[track_caller]
-fn be_served(mut service: Process, mut output: BufReader<ChildStdout>, to: (Ipv4Addr, u16)) {
+pub(crate) fn be_served(mut service: Process, mut output: BufReader<ChildStdout>, to: (Ipv4Addr, u16)) {
     let channel = EventChannel::new().unwrap();
     let id = resolved(&channel, PortSpace::TCP, to);
     let _objects = send(&channel, &id);
@@ -216,6 +251,40 @@ fn a_loopback_port_of_one_user_is_in_use_for_all_addresses_of_another() {
         let (mut second, _output) = start_as_on(user, &named(3), &format!("occupied {port}"));
         assert!(second.0.wait().unwrap().success());
     }
+}
+
+/// Returns a port for one of the tests.
+fn port(number: u16) -> u16 {
+    (std::process::id() as u16).wrapping_mul(4).wrapping_add(number) | 0x8000
+}
+
+#[test]
+fn a_loopback_port_that_another_user_only_binds_is_in_use_for_all_addresses() {
+    const TEST: &str = "users::a_loopback_port_that_another_user_only_binds_is_in_use_for_all_addresses";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let port = port(0);
+    let (_squatter, mut output) = start_as(1000, &format!("squat {port} bound"));
+    line(&mut output, "squats bound");
+    for user in [0, 1001] {
+        let (mut service, _output) = start_as_on(user, &named(4), &format!("occupied {port}"));
+        assert!(service.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn another_user_whose_queue_of_clients_is_full_keeps_none_from_a_device() {
+    const TEST: &str = "users::another_user_whose_queue_of_clients_is_full_keeps_none_from_a_device";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let (_host, port, device) = (Host::new(), port(1), named(5));
+    let (_squatter, mut its_output) = start_as(1001, &format!("squat {port} full"));
+    line(&mut its_output, "squats full");
+    let (service, mut output) = start_as_on(1000, &device, &format!("listen {port}"));
+    line(&mut output, "listening");
+    be_served(service, output, (device.parse().unwrap(), port));
 }
 
 #[test]

@@ -32,6 +32,9 @@
 //! | of another user, at its device | of a third user | the first |
 //! | of another user, at a loopback address | of a third user, without that name | the first |
 //! | of another user | of a third user | the second |
+//!
+//! A listener on all addresses whose queue of clients is full does not show its user: it counts as
+//! one of the user that has the loopback name, otherwise as one of a third user.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -318,20 +321,37 @@ impl Answers {
             return Ok(true);
         }
         let (ip, port) = (destination.ip(), destination.port());
-        let Some(of_all) = self.owner(&name(space, unspecified_of(ip), port))? else { return Ok(true) };
-        if of_all.is_user_of(listener) {
+        let loopback = name(space, loopback_of(ip), port);
+        let of_all = match self.owner(&name(space, unspecified_of(ip), port)) {
+            Ok(None) => return Ok(true),
+            // Its queue of clients is full. A listener on all addresses holds this name, too.
+            Err(Errno::AGAIN) => self.visible_owner(&loopback)?,
+            of_all => of_all?,
+        };
+        if of_all.is_some_and(|of_all| of_all.is_user_of(listener)) {
             return Ok(true);
         }
-        if of_all.is_trusted() {
+        if of_all.is_some_and(Owner::is_trusted) {
             return Ok(false);
         }
         if self.has_process_device(listener, destination) {
             return Ok(true);
         }
-        // A listener on all addresses holds this name, too. Elsewhere, a listener on the address
-        // itself has the device there.
-        let of_loopback = self.owner(&name(space, loopback_of(ip), port))?;
-        Ok(ip.is_loopback() && !of_loopback.is_some_and(|owner| owner.is_user_of(of_all)))
+        // Elsewhere, a listener on the address itself has the device there.
+        let of_loopback = self.visible_owner(&loopback)?;
+        let holds_both = of_loopback.zip(of_all).is_some_and(|(one, all)| one.is_user_of(all));
+        Ok(ip.is_loopback() && !holds_both)
+    }
+
+    /// Returns the owner of a name, if a process has it and its queue of clients has room.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), except `EAGAIN`.
+    fn visible_owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
+        match self.owner(name) {
+            Err(Errno::AGAIN) => Ok(None),
+            owner => owner,
+        }
     }
 
     /// Returns the owner of a name, if a process has it.

@@ -104,20 +104,17 @@ impl Listening {
     /// `ports` were requested by number.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind), `EADDRINUSE` in all other cases.
+    /// As [`bind`](Self::bind), `EADDRINUSE` in all other cases. A process that has bound the name
+    /// without listening, or does not accept its clients, has no visible owner, and so is one of
+    /// these cases.
     pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
-        let name = name_at(space, address);
-        match Self::take(name.clone(), Token::draw()?, ports) {
-            Err(Errno::ADDRINUSE) if ports.iter().all(|port| !port.is_auto()) => {
-                let device = device_name(address.ip(), 0);
-                let [holder, device] = [owner(&name)?, owner(&device)?];
-                let is_rightful = holder.is_none_or(|holder| {
-                    holder.is_trusted() || device.is_some_and(|device| device.is_process_of(holder))
-                });
-                if is_rightful { Ok(None) } else { Err(Errno::ADDRINUSE) }
-            }
-            taken => taken.map(Some),
-        }
+        let holder = match Self::take_or_see(&name_at(space, address), Token::draw()?, ports)? {
+            Ok(taken) => return Ok(Some(taken)),
+            Err(holder) => holder,
+        };
+        let known = ports.iter().all(|port| !port.is_auto());
+        let has_device = || owner(&device_name(address.ip(), 0)).map(|device| is_process(device, holder));
+        if known && (holder.is_trusted() || has_device()?) { Ok(None) } else { Err(Errno::ADDRINUSE) }
     }
 
     /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
@@ -128,6 +125,26 @@ impl Listening {
     pub fn of_device(port: &Port) -> Result<Self, Errno> {
         let name = device_name(port.address(), port.scope_id());
         Self::take(name, Token::of_process(std::process::id()), core::slice::from_ref(port))
+    }
+
+    /// Takes a name, or returns the process that has it.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take); `EADDRINUSE` if another process has the name and its owner cannot
+    /// be seen.
+    fn take_or_see(name: &str, token: Token, ports: &[Port]) -> Result<Result<Self, Owner>, Errno> {
+        for _ in 0..TRIES {
+            match Self::take(name.to_owned(), token, ports) {
+                Err(Errno::ADDRINUSE) => {}
+                taken => return taken.map(Ok),
+            }
+            if let Some(owner) = owner(name)? {
+                return Ok(Err(owner));
+            }
+            // The process may just begin to listen, or have freed the name.
+            std::thread::yield_now();
+        }
+        Err(Errno::ADDRINUSE)
     }
 
     /// Takes a name that no process has.
@@ -199,14 +216,22 @@ fn exists(name: String) -> Result<bool, Errno> {
     }
 }
 
-/// Returns the process that has a name.
+/// Returns the process that has a name. Returns `None` if no process listens under it, or its queue
+/// of clients is full.
 ///
 /// # Errors
-/// `EAGAIN`: thousands of clients wait for its answer; any other errno of `socket(2)`, notably
-/// `EMFILE`.
+/// Any errno of `socket(2)`, notably `EMFILE`.
 fn owner(name: &str) -> Result<Option<Owner>, Errno> {
     let stream = stream()?;
-    is_reached(&stream, name)?.then(|| Owner::of(&stream)).transpose()
+    match is_reached(&stream, name) {
+        Err(Errno::AGAIN) => Ok(None),
+        reached => reached?.then(|| Owner::of(&stream)).transpose(),
+    }
+}
+
+/// Returns whether the owner of a name is the process of another owner.
+fn is_process(owner: Option<Owner>, of: Owner) -> bool {
+    owner.is_some_and(|owner| owner.is_process_of(of))
 }
 
 /// Returns a socket of a client.
@@ -341,6 +366,9 @@ pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
 
 /// The most addresses in an answer.
 pub(super) const MAX_ADDRESSES: usize = 64;
+
+/// The number of attempts to take a name or to see its owner, with a yield after each.
+const TRIES: u32 = 16;
 
 /// The clients that one call answers.
 const CLIENTS: u32 = 64;
