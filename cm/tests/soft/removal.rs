@@ -1,10 +1,10 @@
 //! Devices that are removed, and devices that appear.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, IdKey, PortSpace};
 use verbs::Errno;
@@ -103,6 +103,34 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
 fn silent_listener(port: u16) -> UnixListener {
     let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
     UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap()
+}
+
+#[test]
+fn a_device_at_the_loopback_address_gets_the_clients_of_its_listener_on_all_addresses() {
+    const TEST: &str =
+        "removal::a_device_at_the_loopback_address_gets_the_clients_of_its_listener_on_all_addresses";
+    if !is_inside(TEST, NETWORK) {
+        return;
+    }
+    let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let name = format!("verbs-soft/cm/2/{:x}/{}/127.0.0.1", PortSpace::TCP.0, server.address.port());
+    let answer = || {
+        let mut answer = Vec::new();
+        let name = UnixAddress::from_abstract_name(&name).unwrap();
+        UnixStream::connect_addr(&name).unwrap().read_to_end(&mut answer).unwrap();
+        // Without the token.
+        answer[..answer.len() - 8].to_vec()
+    };
+    let only = |ip: Ipv4Addr| [&[1][..], &ip.to_ipv6_mapped().octets()].concat();
+    assert_eq!(answer(), only(ADDRESS));
+    let _own = verbs::soft::bind(Ipv4Addr::LOCALHOST.into()).unwrap();
+    // A call that chooses a device, and so sees the new one.
+    server.channel.create_id(PortSpace::TCP).unwrap().bind_addr((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    assert_eq!(answer(), only(Ipv4Addr::LOCALHOST));
+    ip("address delete 10.78.0.1/32 dev lo");
+    server.channel.create_id(PortSpace::TCP).unwrap().bind_addr((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    assert_eq!(answer(), only(Ipv4Addr::LOCALHOST));
 }
 
 #[test]

@@ -156,12 +156,16 @@ impl Listening {
         Ok(Self { listener, name, _alive: alive, answer })
     }
 
-    /// Changes the devices whose addresses clients get. Those who have asked already ask again,
-    /// because the token is another one.
+    /// Changes the devices whose addresses clients get. If the addresses differ, clients that have
+    /// asked already ask again, because the token is another one.
     ///
     /// # Errors
     /// Any errno of `socket(2)`, notably `EMFILE`: the answer is as before.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
+        let token = self.answer.last_chunk().map(|token| Token(*token));
+        if token.is_some_and(|token| answer_for(ports, token) == self.answer) {
+            return Ok(());
+        }
         (self._alive, self.answer) = promise(&self.name, Token::draw()?, ports)?;
         Ok(())
     }
@@ -261,8 +265,12 @@ fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Bo
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
     // A datagram for it fails as long as it is open, and otherwise: `Watch` tells these apart.
     alive.shutdown(Shutdown::Read).map_err(errno)?;
-    let addresses = ports.iter().take(MAX_ADDRESSES).map(Port::address);
-    Ok((alive, answer_of(addresses, token).into()))
+    Ok((alive, answer_for(ports, token)))
+}
+
+/// Returns the answer with the addresses of ports.
+fn answer_for(ports: &[Port], token: Token) -> Box<[u8]> {
+    answer_of(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
 }
 
 /// Readable while clients wait.

@@ -184,16 +184,20 @@ impl State {
         listener.names.retain(|(address, number)| {
             let ip = address.ip();
             let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
-            let is_of_all = ip.is_unspecified() || ip == loopback_of(ip) && own.is_none();
-            if is_of_all && let Some(name) = self.names.get_mut(number) {
+            let is_of_all = ip.is_unspecified() || ip == loopback_of(ip);
+            let answer = match own {
+                Some(own) => from_ref(own),
+                None if is_of_all => &ports[..],
+                None => {
+                    gone.push(*number);
+                    return false;
+                }
+            };
+            if let Some(name) = self.names.get_mut(number) {
                 // Without a descriptor it answers as before.
-                let _ = name.set_ports(&ports);
+                let _ = name.set_ports(answer);
             }
-            let is_there = is_of_all || own.is_some();
-            if !is_there {
-                gone.push(*number);
-            }
-            is_there
+            true
         });
         gone.into_iter().for_each(|number| self.forget_name(number));
         let _ = self.take_names(key, &ports);
