@@ -5,6 +5,8 @@ use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -347,6 +349,57 @@ fn a_port_of_localhost_has_one_listener_on_the_machine() {
     let _host = Host::new();
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let mut process = Process(start(&format!("occupied {}", server.address.port())));
+    assert!(process.0.wait().unwrap().success());
+}
+
+#[test]
+fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
+    const TEST: &str = "process::two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first";
+    // 127.0.0.1 may have another program's device on this machine.
+    if !is_inside(TEST, "true") {
+        return;
+    }
+    let _host = Host::new();
+    let channel = EventChannel::new().unwrap();
+    let (loopback, other) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    let listen = |device: Ipv4Addr, part: &str| {
+        let mut process = Process(start_on(&device.to_string(), part));
+        let mut output = BufReader::new(process.0.stdout.take().unwrap());
+        let port: u16 = line(&mut output, "listening ").parse().unwrap();
+        (process, output, port)
+    };
+    let start = |first: Ipv4Addr, second: Ipv4Addr| {
+        let (first, output, port) = listen(first, "listen");
+        // This process has asked the first one.
+        drop(resolved(&channel, PortSpace::TCP, (loopback, port)));
+        let (second, its_output, _) = listen(second, &format!("listen {port}"));
+        (port, (first, output), (second, its_output))
+    };
+    let serve = |(process, output), to, port| users::be_served(process, output, (to, port));
+
+    let (port, at_loopback, at_other) = start(loopback, other);
+    serve(at_loopback, loopback, port);
+    serve(at_other, other, port);
+
+    let (port, at_other, at_loopback) = start(other, loopback);
+    serve(at_loopback, loopback, port);
+    // This one is alone again.
+    serve(at_other, loopback, port);
+
+    let (port, at_other, at_loopback) = start(other, loopback);
+    serve(at_other, other, port);
+    let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
+    let name = UnixAddress::from_abstract_name(name).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while UnixStream::connect_addr(&name).is_err() {
+        assert!(Instant::now() < deadline, "the other one takes the name, which is free");
+        std::thread::yield_now();
+    }
+    serve(at_loopback, loopback, port);
+
+    // A listener on that address alone has all of its clients.
+    let (_local, _output, port) = listen(other, "local");
+    let mut process = Process(start_on(&loopback.to_string(), &format!("occupied {port}")));
     assert!(process.0.wait().unwrap().success());
 }
 

@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 use rdmacm::{EventChannel, EventKind, PortSpace};
 
 use crate::process::{Process, command_on, line, send};
-use crate::support::{Host, next, resolved};
+use crate::support::{Host, is_inside, next, resolved};
 
 /// An address of this machine that belongs to no device.
 pub(crate) const THIRD: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
@@ -57,19 +57,28 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     };
     let (mut taken, mut devices) = (Vec::new(), Vec::new());
     for ip in addresses() {
+        if ip.is_loopback() {
+            // The name of a device there, beside a listener on all addresses.
+            deny(UnixListener::bind_addr(&unix(name(ip, port) + "/device")).unwrap());
+        }
         let Ok(name) = UnixListener::bind_addr(&unix(name(ip, port))) else { continue };
         if has_devices {
             devices.extend(UnixListener::bind_addr(&unix(format!("verbs-soft/cm/2/device/{ip}"))));
         }
         taken.push(ip.to_string());
-        std::thread::spawn(move || {
-            for client in name.incoming() {
-                let _ = client.unwrap().write_all(&[0; 9]);
-            }
-        });
+        deny(name);
     }
     println!("\nsquats {}", taken.join(" "));
     let _ = io::stdin().read_line(&mut String::new());
+}
+
+/// Replies to the clients of a name that nothing listens.
+fn deny(name: UnixListener) {
+    std::thread::spawn(move || {
+        for client in name.incoming() {
+            let _ = client.unwrap().write_all(&[0; 9]);
+        }
+    });
 }
 
 /// Binds the name of the loopback address without listening, so that nothing shows its owner.
@@ -251,6 +260,28 @@ fn a_loopback_port_of_one_user_is_in_use_for_all_addresses_of_another() {
         let (mut second, _output) = start_as_on(user, &named(3), &format!("occupied {port}"));
         assert!(second.0.wait().unwrap().success());
     }
+}
+
+#[test]
+fn other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_addresses() {
+    const TEST: &str =
+        "users::other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_addresses";
+    // 127.0.0.1 may have another program's device on this machine.
+    if !may_be_others(TEST) || !is_inside(TEST, "true") {
+        return;
+    }
+    let (_host, to) = (Host::new(), Ipv4Addr::LOCALHOST);
+    let (on_all, mut its_output) = start_as_on(1000, "127.0.0.2", "listen");
+    let port: u16 = line(&mut its_output, "listening ").parse().unwrap();
+    let (mut stranger, _output) = start_as_on(1001, "127.0.0.1", &format!("occupied {port}"));
+    assert!(stranger.0.wait().unwrap().success());
+    let (service, mut output) = start_as_on(1000, "127.0.0.1", &format!("listen {port}"));
+    line(&mut output, "listening");
+    be_served(service, output, (to, port));
+    // The stranger takes the second name.
+    let (_squatter, mut squats) = start_as(1001, &format!("squat {port}"));
+    line(&mut squats, "squats");
+    be_served(on_all, its_output, (to, port));
 }
 
 /// Returns a port for one of the tests.

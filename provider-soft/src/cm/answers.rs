@@ -33,6 +33,9 @@
 //! | of another user, at a loopback address | of a third user, without that name | the first |
 //! | of another user | of a third user | the second |
 //!
+//! A device at the loopback address may listen beside a listener of the same user on all addresses,
+//! under a second name that is tried first (`Answers::is_beside`).
+//!
 //! A listener on all addresses whose queue of clients is full does not show its user: it counts as
 //! one of the user that has the loopback name, otherwise as one of a third user.
 
@@ -47,7 +50,7 @@ use verbs_core::Errno;
 use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, Watch, device_name, is_reached, name, name_at, stream};
+use super::rendezvous::{Token, Watch, device_name, is_reached, name, name_at, second_name, stream};
 use super::resolve::{
     Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
@@ -169,8 +172,7 @@ impl Answers {
     /// Returns whether a listener for a destination has answered before, and still exists.
     pub fn is_known(&mut self, space: u16, destination: SocketAddr) -> bool {
         let destination = named(destination);
-        let of_all = name(space, unspecified_of(destination.ip()), destination.port());
-        [name_at(space, destination), of_all].iter().any(|name| self.known(name).is_some())
+        names_of(space, destination).any(|(_, name)| self.known(&name).is_some())
     }
 
     /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
@@ -243,10 +245,7 @@ impl Answers {
     /// # Errors
     /// As [`find`](Self::find).
     fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
-        let ip = destination.ip();
-        for of in names_of(ip) {
-            let name =
-                if of == ip { name_at(space, destination) } else { name(space, of, destination.port()) };
+        for (on, name) in names_of(space, destination) {
             self.collect(&name);
             let seen = match (self.known(&name), self.unhurried.get(&name)) {
                 (Some((answer, owner)), _) => Some((Seen::Known(answer), owner)),
@@ -255,7 +254,7 @@ impl Answers {
                 (None, None) => None,
             };
             if let Some((seen, owner)) = seen {
-                if of == ip && !self.is_preferred(space, owner, destination)? {
+                if !self.is_chosen(on, space, owner, destination)? {
                     continue;
                 }
                 return Ok(seen);
@@ -263,15 +262,20 @@ impl Answers {
             if self.asked.get(&name).is_some_and(|question| question.strong_count() > 0) {
                 return Ok(Seen::Shared(Question(name)));
             }
-            let Some(stream) = self.ask(&name)? else { continue };
+            let stream = match self.ask(&name) {
+                // Any user could keep clients from the other names.
+                Err(Errno::AGAIN) if on == On::Second => continue,
+                stream => stream?,
+            };
+            let Some(stream) = stream else { continue };
             let owner = Owner::of(&stream)?;
-            if of == ip && !self.is_preferred(space, owner, destination)? {
+            if !self.is_chosen(on, space, owner, destination)? {
                 continue;
             }
             let lookup = Lookup::new(stream, owner, name.clone(), source, destination);
             self.asked.retain(|_, question| question.strong_count() > 0);
             self.asked.insert(name.clone(), lookup.shared());
-            if of == ip && self.has_room() && self.has_process_device(owner, destination) {
+            if on != On::All && self.has_room() && self.has_process_device(owner, destination) {
                 self.unhurried.insert(name, lookup);
                 return Ok(Seen::AtDevice);
             }
@@ -309,6 +313,44 @@ impl Answers {
         };
         let owner = self.owner(&device_name(destination.ip(), scope));
         owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_process_of(listener)))
+    }
+
+    /// Returns whether a client chooses the owner of a name before it tries the next name.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn is_chosen(
+        &mut self,
+        on: On,
+        space: u16,
+        listener: Owner,
+        destination: SocketAddr,
+    ) -> Result<bool, Errno> {
+        match on {
+            On::Second => self.is_beside(space, listener, destination),
+            On::Address => self.is_preferred(space, listener, destination),
+            On::All => Ok(true),
+        }
+    }
+
+    /// Returns whether the second name of the loopback address belongs to a listener that may have
+    /// it: one of root, of the client's user, or of the user that holds the other names.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    fn is_beside(&mut self, space: u16, listener: Owner, destination: SocketAddr) -> Result<bool, Errno> {
+        if listener.is_trusted() {
+            return Ok(true);
+        }
+        for (_, name) in names_of(space, destination).skip(1) {
+            match self.owner(&name) {
+                Ok(None) => {}
+                Ok(Some(holder)) => return Ok(holder.is_user_of(listener)),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(true)
     }
 
     /// Returns whether the listener on an address takes precedence over one on all addresses. The
@@ -420,9 +462,24 @@ fn named(destination: SocketAddr) -> SocketAddr {
     destination
 }
 
-/// Returns the addresses under whose names a listener for an address may be found, in order.
-fn names_of(ip: IpAddr) -> [IpAddr; 2] {
-    [ip, unspecified_of(ip)]
+/// The kind of a listener's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// A device at the loopback address, beside a listener of the same user on all addresses.
+    Second,
+    /// The address itself.
+    Address,
+    /// All addresses of a family.
+    All,
+}
+
+/// Returns the names that a listener for a destination may have, in the order of the search.
+fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (On, String)> {
+    let (ip, port) = (destination.ip(), destination.port());
+    let second = (ip == loopback_of(ip)).then(|| (On::Second, second_name(space, ip, port)));
+    let others =
+        [(On::Address, name_at(space, destination)), (On::All, name(space, unspecified_of(ip), port))];
+    second.into_iter().chain(others)
 }
 
 /// The most answers that are kept.

@@ -27,8 +27,13 @@ impl Owner {
 
     /// Returns whether it is root, or this process's user: both could end this process as well.
     pub(super) fn is_trusted(self) -> bool {
+        self.uid == 0 || self.is_own_user()
+    }
+
+    /// Returns whether it is this process's user.
+    pub(super) fn is_own_user(self) -> bool {
         let own = geteuid().as_raw();
-        self.uid == 0 || self.uid == own && own != nobody()
+        self.uid == own && own != nobody()
     }
 
     /// Returns whether two names certainly belong to the same process.

@@ -26,6 +26,15 @@
 //! Clients use only addresses of this machine from an answer, and connect to them with the checks
 //! of the protocol.
 //!
+//! # Two listeners at the loopback address
+//! A listener on all addresses holds the name of the loopback address against other users. A
+//! process of the same user whose device has that address listens under a second name until the
+//! first is free:
+//!
+//! ```text
+//!   bind \0verbs-soft/cm/2/106/7174/127.0.0.1/device, which clients try first
+//! ```
+//!
 //! # References
 //! `unix(7)` (abstract socket addresses)
 
@@ -71,7 +80,8 @@ impl Listening {
     /// - `EADDRINUSE`: another listener of this machine has the name, or one that
     ///   [stands for the address too](is_taken): of an unspecified address if one of `ports` has an
     ///   address that only a name leads to ([`Port::is_auto`]), of another one if it is none of
-    ///   theirs.
+    ///   theirs. If a port has the loopback address, a listener of this user on all addresses may
+    ///   hold that name: the result is a [second name](Self::is_second).
     /// - `EINVAL`: the port is 0.
     /// - any other errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`.
     pub fn bind(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
@@ -85,6 +95,9 @@ impl Listening {
         let taken = match Self::take(name_at(space, address), token, ports) {
             Ok(taken) => taken,
             Err(Errno::ADDRINUSE) if known && ip.is_unspecified() => return Ok(None),
+            Err(Errno::ADDRINUSE) if reached && ip == loopback_of(ip) => {
+                Self::take_beside(space, ip, address.port(), token, ports)?
+            }
             Err(other) => return Err(other),
         };
         // Behind the own name: of two processes that come at once, one sees the other.
@@ -115,6 +128,38 @@ impl Listening {
         let known = ports.iter().all(|port| !port.is_auto());
         let has_device = || owner(&device_name(address.ip(), 0)).map(|device| is_process(device, holder));
         if known && (holder.is_trusted() || has_device()?) { Ok(None) } else { Err(Errno::ADDRINUSE) }
+    }
+
+    /// Takes a name of the loopback address, the second one if a listener of this user on all
+    /// addresses has the first.
+    fn take_beside(space: u16, ip: IpAddr, port: u16, token: Token, ports: &[Port]) -> Result<Self, Errno> {
+        let holder = match Self::take_or_see(&name(space, ip, port), token, ports)? {
+            Ok(taken) => return Ok(taken),
+            Err(holder) => holder,
+        };
+        let of_all = owner(&name(space, unspecified_of(ip), port))?;
+        if holder.is_own_user() && is_process(of_all, holder) {
+            Self::take(second_name(space, ip, port), token, ports)
+        } else {
+            Err(Errno::ADDRINUSE)
+        }
+    }
+
+    /// Returns whether this is the second name of the loopback address. Its owner calls
+    /// [`first`](Self::first) from time to time: once the listener on all addresses has ended,
+    /// another user could take the first name.
+    pub fn is_second(&self) -> bool {
+        self.name.ends_with(SECOND)
+    }
+
+    /// Takes the first name of the loopback address for the same ports, if it is free.
+    ///
+    /// # Errors
+    /// Any errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`; `EADDRINUSE` while
+    /// another process has the name; `EINVAL` unless this is the second name.
+    pub fn first(&self, ports: &[Port]) -> Result<Self, Errno> {
+        let first = self.name.strip_suffix(SECOND).ok_or(Errno::INVAL)?;
+        Self::take(first.to_owned(), Token::draw()?, ports)
     }
 
     /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
@@ -353,6 +398,11 @@ pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
+/// Returns the second abstract name of a listener at the loopback address.
+pub(super) fn second_name(space: u16, loopback: IpAddr, port: u16) -> String {
+    name(space, loopback, port) + SECOND
+}
+
 /// Returns the abstract name of a listener on an address. That of a link-local address includes the
 /// interface.
 pub(super) fn name_at(space: u16, address: SocketAddr) -> String {
@@ -371,6 +421,9 @@ pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
         other => format!("verbs-soft/cm/2/device/{other}"),
     }
 }
+
+/// The end of a second name.
+const SECOND: &str = "/device";
 
 /// The most addresses in an answer.
 pub(super) const MAX_ADDRESSES: usize = 64;

@@ -144,6 +144,10 @@ impl State {
     fn keep_name(&mut self, key: Key, address: SocketAddr, name: Listening) -> Result<()> {
         let number = self.draw_number();
         self.epoll.add(&name, Token::Name(number).event())?;
+        if name.is_second() {
+            let at = self.now() + RETAKE;
+            self.retakes_at.get_or_insert(at);
+        }
         self.names.insert(number, name);
         if let Some(listener) = &mut self.id(key)?.listener {
             listener.names.push((address, number));
@@ -184,7 +188,8 @@ impl State {
         listener.names.retain(|(address, number)| {
             let ip = address.ip();
             let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
-            let is_of_all = ip.is_unspecified() || ip == loopback_of(ip);
+            let is_second = self.names.get(number).is_some_and(Listening::is_second);
+            let is_of_all = ip.is_unspecified() || ip == loopback_of(ip) && !is_second;
             let answer = match own {
                 Some(own) => from_ref(own),
                 None if is_of_all => &ports[..],
@@ -201,6 +206,38 @@ impl State {
         });
         gone.into_iter().for_each(|number| self.forget_name(number));
         let _ = self.take_names(key, &ports);
+    }
+
+    /// Takes the first name of the loopback address for listeners that have the second, once the
+    /// process that held it has ended.
+    pub(super) fn take_first_names(&mut self) {
+        if self.retakes_at.is_none_or(|at| at > self.now()) {
+            return;
+        }
+        self.retakes_at = None;
+        let ports = self.present_ports();
+        let mut second = Vec::new();
+        for (key, id) in &self.ids {
+            for (address, number) in id.listener.iter().flat_map(|listener| &listener.names) {
+                if self.names.get(number).is_some_and(Listening::is_second) {
+                    second.push((*key, *address, *number));
+                }
+            }
+        }
+        for (key, address, number) in second {
+            let own = ports.iter().find(|port| address_of(port, address.port()) == address);
+            let first = self.names.get(&number).zip(own).map(|(name, own)| name.first(from_ref(own)));
+            if let Some(Ok(first)) = first
+                && self.keep_name(key, address, first).is_ok()
+            {
+                if let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.as_mut()) {
+                    listener.names.retain(|(_, its)| *its != number);
+                }
+                self.forget_name(number);
+            } else {
+                self.retakes_at = Some(self.now() + RETAKE);
+            }
+        }
     }
 
     /// Ends a listener. Its id stays.
@@ -229,6 +266,9 @@ fn loopback_of(ip: IpAddr) -> IpAddr {
 fn is_of(port: &Port, unspecified: SocketAddr, af_only: bool) -> bool {
     port.address().is_ipv4() == unspecified.is_ipv4() || unspecified.is_ipv6() && !af_only
 }
+
+/// The time between attempts to take the first name of the loopback address: 1 s.
+const RETAKE: u64 = 1_000_000_000;
 
 /// The largest backlog, and the one that 0 stands for (`net.rdma_ucm.max_backlog`).
 const MAX_BACKLOG: usize = 1024;

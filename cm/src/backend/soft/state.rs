@@ -75,6 +75,8 @@ pub(super) struct State {
     /// Names whose clients wait until descriptors are free, and the time of the next try.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
+    /// The time of the next attempt to take the first names of listeners that have a second.
+    pub(super) retakes_at: Option<Time>,
     /// Adapters whose MADs have not all been received.
     pub(super) unread: BTreeSet<u64>,
     /// The GIDs of devices whose addresses have left their interfaces, and the interfaces of
@@ -123,6 +125,7 @@ impl State {
             looks: BTreeMap::new(),
             paused: BTreeSet::new(),
             resumes_at: None,
+            retakes_at: None,
             unread: BTreeSet::new(),
             removed: BTreeSet::new(),
             watch,

@@ -64,6 +64,7 @@ impl State {
             .chain(of_lookups)
             .chain(of_looks)
             .chain(self.resumes_at)
+            .chain(self.retakes_at)
             .min()
             .unwrap_or(Time(u64::MAX))
     }
@@ -83,6 +84,7 @@ impl State {
             self.end_lookup(key, Err(Errno::TIMEDOUT));
         }
         self.look_again();
+        self.take_first_names();
         if self.resumes_at.is_some_and(|at| at <= now) {
             self.resumes_at = None;
             for number in core::mem::take(&mut self.paused) {
