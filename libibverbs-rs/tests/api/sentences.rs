@@ -258,20 +258,23 @@ fn a_failed_completion_names_its_device_and_what_to_look_at() {
 }
 
 #[test]
-fn connect_names_the_steps_of_a_type_that_it_does_not_connect() {
+fn connect_names_the_steps_of_a_datagram_queue_pair() {
+    connect_refuses(QpType::UD, "a datagram queue pair has no peer: move it by to_init, to_rtr and to_rts");
+}
+
+#[test]
+fn connect_names_the_steps_of_an_xrc_initiator() {
+    let text =
+        "connect is for RC and UC: move a queue pair of the type XRC_SEND by to_init, to_rtr and to_rts";
+    connect_refuses(QpType::XRC_SEND, text);
+}
+
+fn connect_refuses(qp_type: QpType, text: &'static str) {
     let s = Setup::new();
-    for (qp_type, text) in [
-        (QpType::UD, "a datagram queue pair has no peer: move it by to_init, to_rtr and to_rts"),
-        (
-            QpType::XRC_SEND,
-            "connect is for RC and UC: move a queue pair of the type XRC_SEND by to_init, to_rtr and to_rts",
-        ),
-    ] {
-        let qp = s.qp(qp_type);
-        let own = qp.endpoint(&s.port);
-        let failed = qp.connect(&s.port, &own, &ConnectAttr::default()).unwrap_err();
-        assert_eq!(failed.error.cause, Cause::Other { reason: text.into() });
-    }
+    let qp = s.qp(qp_type);
+    let own = qp.endpoint(&s.port);
+    let failed = qp.connect(&s.port, &own, &ConnectAttr::default()).unwrap_err();
+    assert_eq!(failed.error.cause, Cause::Other { reason: text.into() });
 }
 
 #[test]

@@ -117,6 +117,7 @@ const NOT_EMULATED: &[(&str, &str)] = &[
         "the emulator's /proc/self/stat is a file of its own",
     ),
     ("id::tests::connection::a_datagram_queue_pair_is_ready_at_once", GROUPS),
+    ("sentences::connect_names_the_steps_of_a_datagram_queue_pair", GROUPS),
     ("fork::tests::the_running_kernel_takes_the_advice", "the emulator ignores the advice about forks"),
     // In a file of provider-soft with the name of one of roce.
     ("a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again", THREADS),
