@@ -8,6 +8,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::KernelContext;
 use crate::provider::DeviceOps as _;
+use crate::ring::page_size;
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, DeviceCapFlags, Gid, QpAttr,
     QpAttrMask, QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
@@ -48,8 +49,18 @@ impl KernelContext {
         }
     }
 
-    pub(super) fn explain_reg_mr(&self, error: Error, length: usize, access: AccessFlags) -> Error {
-        let length = length as u64;
+    /// Adds the cause for which the kernel rejected a region. `start` is the start of its memory
+    /// (or the offset in its file) and the address in work requests. `length` is `None` if the
+    /// memory does not change.
+    pub(super) fn explain_reg_mr(
+        &self,
+        error: Error,
+        start: Option<(u64, u64)>,
+        length: Option<u64>,
+        access: AccessFlags,
+    ) -> Error {
+        let is_empty = length == Some(0);
+        let length = length.unwrap_or_default();
         match error.errno {
             Errno::NOMEM => match getrlimit(Resource::RLIMIT_MEMLOCK) {
                 Ok((soft, _)) if soft != libc::RLIM_INFINITY && soft < length => {
@@ -65,12 +76,23 @@ impl KernelContext {
                 if !lacking.is_empty() {
                     return error.because(Cause::Access { access: lacking });
                 }
+                if let Some((start, iova)) = start
+                    && (start ^ iova) & (page_size() as u64 - 1) != 0
+                {
+                    let reason = format!(
+                        "{iova:#x}, the address in work requests, lies elsewhere in its page than {start:#x}"
+                    );
+                    return error.because(Cause::Other { reason: reason.into() });
+                }
+                if is_empty {
+                    return error.because(Cause::Other { reason: "the memory has no bytes".into() });
+                }
                 let Ok(attr) = self.query_device() else { return error };
                 let error = limit(error, "length", length, 0, attr.max_mr_size);
-                // The device has the right, and not for this memory.
+                // The device has the right, and perhaps not for this memory.
                 if error.cause == Cause::Unknown && access.contains(AccessFlags::FLUSH_PERSISTENT) {
                     let reason =
-                        "FLUSH_PERSISTENT is a right to persistent memory, and this memory is not".into();
+                        "FLUSH_PERSISTENT is a right to persistent memory, and this memory may not be".into();
                     return error.because(Cause::Other { reason });
                 }
                 error

@@ -69,7 +69,7 @@ impl KernelPd {
         let access = context.access_for_kernel(access);
         // SAFETY: the caller's promise is the same.
         let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) };
-        self.registered(info, length, access)
+        self.registered(info, Some((addr.addr() as u64, iova)), length, access)
     }
 
     /// Registers memory in the extended form.
@@ -90,10 +90,14 @@ impl KernelPd {
         let context = &self.context;
         let access = context.access_for_kernel(access);
         let dmah = dmah.map(DmahOps::handle);
+        let start = match memory {
+            Memory::Addr(addr) => addr.addr() as u64,
+            Memory::DmaBuf { offset, .. } => offset,
+        };
         // SAFETY: the caller's promise is the same.
         let info =
             unsafe { cmd::mr::reg_mr_ex(&context.uverbs, self.handle, memory, length, iova, access, dmah) };
-        self.registered(info, length, access)
+        self.registered(info, Some((start, iova)), length, access)
     }
 
     /// Registers `length` bytes of a dma-buf from `offset` on.
@@ -116,7 +120,7 @@ impl KernelPd {
         // SAFETY: the caller's promise is the same.
         let info =
             unsafe { cmd::mr::reg_dmabuf_mr(&context.uverbs, self.handle, fd, offset, length, iova, access) };
-        self.registered(info, length, access)
+        self.registered(info, Some((offset, iova)), length, access)
     }
 
     /// Registers `length` bytes of device memory from `offset` on, by the memory's handle.
@@ -134,7 +138,7 @@ impl KernelPd {
         // The kernel accepts no other addresses.
         let access = context.access_for_kernel(access) | AccessFlags::ZERO_BASED;
         let info = cmd::mr::reg_dm_mr(&context.uverbs, self.handle, dm_handle, offset, length, access);
-        self.registered(info, usize::try_from(length).unwrap_or(usize::MAX), access)
+        self.registered(info, None, usize::try_from(length).unwrap_or(usize::MAX), access)
     }
 
     /// Advises the device about the pages of elements in on-demand paged regions.
@@ -155,9 +159,15 @@ impl KernelPd {
         Ok((KernelMr { context: Arc::clone(&self.context), info, is_own: false }, attr))
     }
 
-    fn registered(&self, info: Result<MrInfo>, length: usize, access: AccessFlags) -> Result<KernelMr> {
+    fn registered(
+        &self,
+        info: Result<MrInfo>,
+        start: Option<(u64, u64)>,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<KernelMr> {
         let context = Arc::clone(&self.context);
-        let info = info.map_err(|error| context.explain_reg_mr(error, length, access))?;
+        let info = info.map_err(|error| context.explain_reg_mr(error, start, Some(length as u64), access))?;
         Ok(KernelMr { context, info, is_own: true })
     }
 
@@ -220,8 +230,9 @@ impl KernelMr {
         // SAFETY: the caller's promise is the same.
         let info = unsafe { cmd::mr::rereg_mr(&context.uverbs, self.info.handle, &change) };
         self.info = info.map_err(|error| {
-            let length = memory.map_or(0, |(_, length, _)| length);
-            context.explain_reg_mr(error, length, access.unwrap_or_default())
+            let start = memory.map(|(addr, _, iova)| (addr.addr() as u64, iova));
+            let length = memory.map(|(_, length, _)| length as u64);
+            context.explain_reg_mr(error, start, length, access.unwrap_or_default())
         })?;
         Ok(())
     }

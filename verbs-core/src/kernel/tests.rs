@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsGidEntry, IbUverbsQueryPortRespEx};
-use uverbs_abi::ib_user_verbs::IbUverbsQueryDeviceResp;
+use uverbs_abi::ib_user_verbs::{IbUverbsExQueryDeviceResp, IbUverbsQueryDeviceResp};
 use zerocopy::IntoBytes;
 
 use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
 use crate::channel::{DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
 use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
-    AccessFlags, AhAttr, CqFlags, CqInitAttr, DmahAttr, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpCap,
-    QpInitAttr, QpState, QpType,
+    AccessFlags, AhAttr, CqFlags, CqInitAttr, DeviceCapFlags, DmahAttr, Gid, GlobalRoute, Mtu, QpAttr,
+    QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
 use crate::{Cause, Errno, Error};
 
@@ -311,7 +311,31 @@ fn rights_that_a_region_cannot_have_are_named() {
     ] {
         let (context, _) = context(0);
         let error = Error::new("reg_mr", "rxe0", errno);
-        assert_eq!(context.explain_reg_mr(error, 4096, access).to_string(), text);
+        assert_eq!(context.explain_reg_mr(error, None, Some(4096), access).to_string(), text);
+    }
+}
+
+#[test]
+fn persistence_is_named_only_where_nothing_else_explains_a_refused_region() {
+    let invalid = Errno::INVAL;
+    let shifted = "0x2010, the address in work requests, lies elsewhere in its page than 0x1000";
+    let persistent = "FLUSH_PERSISTENT is a right to persistent memory, and this memory may not be";
+    for (start, length, reason) in [
+        (Some((0x1000, 0x2010)), Some(64), shifted),
+        (Some((0x1000, 0x2000)), Some(0), "the memory has no bytes"),
+        (Some((0x1010, 0x2010)), Some(64), persistent),
+        (None, Some(64), persistent),
+        (None, None, persistent),
+    ] {
+        let (context, scripted) = context(0);
+        let mut caps = IbUverbsExQueryDeviceResp::default();
+        caps.response_length = size_of_val(&caps) as u32;
+        caps.device_cap_flags_ex = DeviceCapFlags::FLUSH_PERSISTENT.bits();
+        scripted.expect([Expect::anything(Reply::outputs([caps.as_bytes()]))]);
+        scripted.expect((reason == persistent).then(device));
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::FLUSH_PERSISTENT;
+        let error = context.explain_reg_mr(Error::new("reg_mr", "rxe0", invalid), start, length, access);
+        assert_eq!(error.to_string(), format!("reg_mr on rxe0: {reason} (EINVAL)"));
     }
 }
 
