@@ -15,10 +15,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
-use provider_soft::{CheckedMemory, Soft};
+use provider_soft::Soft;
 use verbs_core::fork::ForkLock;
 use verbs_core::provider::{ContextOps as _, DeviceOps, Erased, OpenedContext, Provider};
-use verbs_core::{Errno, Error, environment};
+use verbs_core::{Errno, Error};
 
 use crate::c::{ibv_context, ibv_device, verbs_context};
 use crate::left::Left;
@@ -176,9 +176,6 @@ pub(crate) unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *m
     let cmd_fd = exported.or_else(|_| stand_in(opened.device())).ok();
     let context = if let Some(soft) = opened.downcast_ref::<Soft>() {
         let soft = NonNull::from(soft);
-        if soft_files_are_unchecked() {
-            errno::log(&UNCHECKED);
-        }
         new::<Soft>(opened, soft, device, cmd_fd)
     } else if let Some(mlx5) = opened.downcast_ref::<Mlx5>() {
         let mlx5 = NonNull::from(mlx5);
@@ -196,17 +193,6 @@ pub(crate) unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *m
     }
     context
 }
-
-/// Returns whether soft devices are to check memory of files, and cannot.
-fn soft_files_are_unchecked() -> bool {
-    let checked = environment::variable("VERBS_SOFT_CHECKED_MEMORY");
-    let is_default = checked.is_none_or(|checked| matches!(checked.trim(), "" | "files"));
-    is_default && !CheckedMemory::is_supported()
-}
-
-const UNCHECKED: &str = "the kernel refuses process_vm_readv or process_vm_writev to this process (a seccomp filter may): \
-    truncating a mapped and registered file ends the process (VERBS_SOFT_CHECKED_MEMORY=all refuses to register memory \
-    instead)";
 
 fn new<P: Provider>(
     owner: OpenedContext,

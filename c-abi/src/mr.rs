@@ -4,8 +4,10 @@
 //! As the crate. The program keeps registered memory mapped, as C requires.
 #![allow(unsafe_code)]
 
+use core::any::Any;
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::BorrowedFd;
 
@@ -96,6 +98,7 @@ impl<P: Provider> Provided<P> {
         mr: P::Mr,
         memory: Option<Excluded>,
     ) -> *mut ibv_mr {
+        log_unchecked_file(&mr);
         let (handle, lkey, rkey) = (mr.handle(), mr.lkey(), mr.rkey());
         // SAFETY: the domain is live.
         let context = unsafe { (*pd).context };
@@ -164,6 +167,7 @@ impl<P: Provider> Provided<P> {
             Err(failed) => failed.region == RegionState::Changed,
         };
         if is_changed {
+            log_unchecked_file(&inner.mr);
             // SAFETY: the caller passes the region's struct.
             unsafe {
                 ((*mr).lkey, (*mr).rkey) = (inner.mr.lkey(), inner.mr.rkey());
@@ -188,6 +192,20 @@ impl<P: Provider> Provided<P> {
                 }
             }
         }
+    }
+}
+
+/// Logs, for the first region of which it is true, that a soft device accesses memory of a file
+/// without a check.
+fn log_unchecked_file(mr: &dyn Any) {
+    const UNCHECKED: &str = "the kernel refuses process_vm_readv or process_vm_writev to this process (a seccomp filter may): \
+        truncating a mapped and registered file ends the process (VERBS_SOFT_CHECKED_MEMORY=all refuses to register memory \
+        instead)";
+    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+    if mr.downcast_ref::<provider_soft::Mr>().is_some_and(provider_soft::Mr::is_unchecked_file)
+        && !IS_LOGGED.swap(true, Ordering::Relaxed)
+    {
+        errno::log(&UNCHECKED);
     }
 }
 

@@ -418,21 +418,17 @@ fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
     });
 }
 
-#[test]
-fn the_log_says_where_memory_of_files_cannot_be_checked() {
-    const NAME: &str = "the_log_says_where_memory_of_files_cannot_be_checked";
-    if std::env::var_os("VERBS_SOFT").is_none() {
-        let log = again_with_soft(NAME);
-        assert!(log.contains("process_vm_readv") && log.contains("VERBS_SOFT_CHECKED_MEMORY"), "{log}");
-        return;
-    }
-    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+/// Applies a verdict of seccomp to `process_vm_readv` and `process_vm_writev` in this thread and
+/// those that it starts.
+fn filter_accesses_by_the_kernel(verdict: u32) {
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     // The number of the call is the first word of `struct seccomp_data`.
     let mut program = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_process_vm_writev as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, libc::SYS_process_vm_readv as u32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_process_vm_writev as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, verdict),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the calls take numbers, and the address of a program that lives during the call.
@@ -440,7 +436,55 @@ fn the_log_says_where_memory_of_files_cannot_be_checked() {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
     }
-    with_device(|name| name.starts_with("soft"), |_| ());
+}
+
+#[test]
+fn the_log_says_once_that_memory_of_files_cannot_be_checked() {
+    const NAME: &str = "the_log_says_once_that_memory_of_files_cannot_be_checked";
+    /// Of a file: the library's or the program's.
+    static mut STATIC: [u8; 64] = [1; 64];
+    if std::env::var_os("VERBS_SOFT").is_none() {
+        let log = again_with_soft(NAME);
+        assert_eq!(log.matches("VERBS_SOFT_CHECKED_MEMORY").count(), 1, "{log}");
+        assert!(log.contains("process_vm_readv"), "{log}");
+        return;
+    }
+    filter_accesses_by_the_kernel(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    for _ in 0..2 {
+        on_soft(|context| {
+            // SAFETY: the memory stays, and the objects are live.
+            unsafe {
+                let pd = ibv_alloc_pd(context);
+                let mr = ibv_reg_mr(pd, (&raw mut STATIC).cast(), 64, IBV_ACCESS_LOCAL_WRITE as c_int);
+                assert!(!mr.is_null(), "{}", errno());
+                assert_eq!((ibv_dereg_mr(mr), ibv_dealloc_pd(pd)), (0, 0));
+            }
+        });
+    }
+}
+
+#[test]
+fn memory_of_the_heap_is_registered_under_a_filter_that_ends_the_process() {
+    const NAME: &str = "memory_of_the_heap_is_registered_under_a_filter_that_ends_the_process";
+    if std::env::var_os("VERBS_SOFT").is_none() {
+        let log = again_with_soft(NAME);
+        assert!(!log.contains("process_vm_readv"), "{log}");
+        return;
+    }
+    filter_accesses_by_the_kernel(libc::SECCOMP_RET_KILL_PROCESS);
+    on_soft(|context| {
+        let mut memory = vec![0_u8; 4096];
+        // SAFETY: the memory stays, the objects are live, and the struct has integers.
+        unsafe {
+            let mut attr: ibv_device_attr = zeroed();
+            assert_eq!(ibv_query_device(context, &raw mut attr), 0);
+            let pd = ibv_alloc_pd(context);
+            let start = memory.as_mut_ptr().cast();
+            let mr = ibv_reg_mr(pd, start, 4096, IBV_ACCESS_LOCAL_WRITE as c_int);
+            assert!(!mr.is_null(), "{}", errno());
+            assert_eq!((ibv_dereg_mr(mr), ibv_dealloc_pd(pd)), (0, 0));
+        }
+    });
 }
 
 #[test]

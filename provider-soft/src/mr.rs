@@ -51,6 +51,8 @@ struct Memory {
     access: AccessFlags,
     /// Pages may disappear, so that the kernel accesses them.
     by_kernel: bool,
+    /// Memory of a file that [`CheckedMemory::Files`] would check, and the kernel refuses.
+    is_unchecked_file: bool,
 }
 
 impl Memory {
@@ -68,7 +70,7 @@ impl Memory {
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
         }
         check_access(device, verb, access - PAGED)?;
-        self.by_kernel = self.is_paged();
+        (self.by_kernel, self.is_unchecked_file) = (self.is_paged(), false);
         if self.pins_nothing() {
             let reason =
                 "the memory reaches beyond the last address, or has no bytes and begins a page".into();
@@ -83,8 +85,10 @@ impl Memory {
                 Err(device.error(verb, Errno::OPNOTSUPP).because(cause))
             };
         }
-        let (checked, by_kernel) = (device.checked_memory, paged::is_supported());
-        if checked == CheckedMemory::All && length > 0 && !by_kernel {
+        let checked = device.checked_memory;
+        // A seccomp filter may end the process at the system calls of `is_supported`: they are made
+        // only for memory that is to be checked.
+        if checked == CheckedMemory::All && length > 0 && !paged::is_supported() {
             let reason = "all registered memory is to be checked, which needs process_vm_readv and \
                 process_vm_writev, and the kernel refuses them to this process (a seccomp filter may): allow both, \
                 or select CheckedMemory::Files or None (VERBS_SOFT_CHECKED_MEMORY=files or none)";
@@ -92,7 +96,7 @@ impl Memory {
         }
         let is_checked = |backing| match checked {
             CheckedMemory::None => false,
-            CheckedMemory::Files => by_kernel && backing == Backing::File,
+            CheckedMemory::Files => backing == Backing::File && paged::is_supported(),
             CheckedMemory::All => true,
         };
         let probe = |address, backing| !is_checked(backing) || paged::can_read(address);
@@ -102,6 +106,8 @@ impl Memory {
                 device.error(verb, Errno::FAULT).because(Cause::Inaccessible { start, end, lacks })
             })?;
         self.by_kernel = is_checked(backing) && length > 0;
+        self.is_unchecked_file =
+            checked == CheckedMemory::Files && backing == Backing::File && !self.by_kernel;
         Ok(())
     }
 
@@ -151,6 +157,13 @@ impl Memory {
 }
 
 impl Mr {
+    /// Returns whether the region has memory of a file that [`CheckedMemory::Files`] would check,
+    /// but the kernel refuses to access memory for this process. Truncating the file ends the
+    /// process.
+    pub fn is_unchecked_file(&self) -> bool {
+        matches!(self.memory, Covers::Process(memory) if memory.is_unchecked_file)
+    }
+
     /// Registers memory.
     ///
     /// # Errors
@@ -175,7 +188,8 @@ impl Mr {
         const VERB: &str = "reg_mr";
         device.check(VERB)?;
         let pd = pd.of(device, VERB)?;
-        let mut memory = Memory { addr: addr.expose_provenance(), length, iova, access, by_kernel: false };
+        let addr = addr.expose_provenance();
+        let mut memory = Memory { addr, length, iova, access, by_kernel: false, is_unchecked_file: false };
         memory.check(device, VERB)?;
         let attr =
             MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };

@@ -68,7 +68,8 @@ impl SoftDevice {
 ///
 /// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of
 /// files is not recognised. A seccomp filter may refuse `process_vm_readv` and `process_vm_writev`:
-/// [`is_supported`](Self::is_supported).
+/// [`is_supported`](Self::is_supported). They are called only for memory that is to be checked, for
+/// on-demand paged regions, and by a query of the extended device attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {

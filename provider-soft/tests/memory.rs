@@ -9,6 +9,7 @@ mod common;
 
 use core::ptr::NonNull;
 use std::fs::File;
+use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, FromRawFd};
 use std::process::Command;
@@ -228,8 +229,38 @@ fn run_without_accesses_by_the_kernel() {
     }
 }
 
+#[test]
+fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
+    const NAME: &str = "memory_that_is_not_checked_is_registered_without_process_vm_readv";
+    if std::env::var_os(REFUSED).is_none() {
+        return in_a_process(NAME, REFUSED);
+    }
+    // A call ends the process.
+    filter(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], libc::SECCOMP_RET_KILL_PROCESS);
+    let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let file = File::from(memfd_create("unchecked", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(LENGTH as u64).unwrap();
+    for (checked, start) in [
+        (CheckedMemory::Files, map(rights)),
+        (CheckedMemory::None, map(rights)),
+        (CheckedMemory::None, map_file(&file, rights)),
+    ] {
+        let device = SoftDevice::builder().checked_memory(checked).auto().unwrap();
+        let context = Context::from_raw(Soft::open(&device).unwrap());
+        context.query_device().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        register(&pd, start, LENGTH, LOCAL_WRITE).unwrap();
+        pd.alloc_buf(LENGTH).unwrap();
+    }
+}
+
 /// Makes system calls fail with `EPERM` in this thread and those that it starts, for good.
 fn refuse(calls: &[libc::c_long]) {
+    filter(calls, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+}
+
+/// Applies a verdict of seccomp to system calls of this thread and those that it starts, for good.
+fn filter(calls: &[libc::c_long], verdict: u32) {
     let statement = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
     // The number of the call is the first word of `struct seccomp_data`.
     let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0)];
@@ -243,7 +274,7 @@ fn refuse(calls: &[libc::c_long]) {
     }
     let answer = |verdict| statement((libc::BPF_RET | libc::BPF_K) as u16, verdict, 0);
     program.push(answer(libc::SECCOMP_RET_ALLOW));
-    program.push(answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    program.push(answer(verdict));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the calls take numbers, and the address of a program that lives during the call.
     unsafe {
@@ -257,11 +288,20 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
     // Secret memory is refused like a device's, and needs no rights.
     // SAFETY: the call takes a number, and returns a new descriptor.
     let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
-    assert!(secret >= 0, "memfd_secret: {} (secretmem.enable=0?)", std::io::Error::last_os_error());
-    // SAFETY: the descriptor is new.
-    let file = unsafe { File::from_raw_fd(secret as i32) };
-    file.set_len(LENGTH as u64).unwrap();
-    let start = map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE);
+    let error = std::io::Error::last_os_error();
+    let start = if secret >= 0 {
+        // SAFETY: the descriptor is new.
+        let file = unsafe { File::from_raw_fd(secret as i32) };
+        file.set_len(LENGTH as u64).unwrap();
+        Some(map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE))
+    } else {
+        // Kernels before 6.5 have it only with `secretmem.enable=1`, and some not at all.
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "memfd_secret: {error}");
+        // Past the test harness, which shows the output of failed tests only.
+        writeln!(std::io::stderr(), "skipped: secret memory, because memfd_secret is missing: {error}")
+            .unwrap();
+        None
+    };
     // Pages of the kernel, mapped like a device's registers (VM_IO and VM_PFNMAP).
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let clock = maps.lines().find(|line| line.ends_with("[vvar]")).expect("a process has [vvar]");
@@ -271,8 +311,11 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
     for checked in [CheckedMemory::Files, CheckedMemory::All] {
         let device = SoftDevice::builder().checked_memory(checked).auto().unwrap();
         let pd = Context::from_raw(Soft::open(&device).unwrap()).alloc_pd().unwrap();
-        assert_refused(register(&pd, start, LENGTH, LOCAL_WRITE), start, LENGTH, why);
-        assert_refused(register(&pd, start, LENGTH, AccessFlags::empty()), start, LENGTH, why);
+        for access in [LOCAL_WRITE, AccessFlags::empty()] {
+            if let Some(start) = start {
+                assert_refused(register(&pd, start, LENGTH, access), start, LENGTH, why);
+            }
+        }
         let registered = register(&pd, clock, 64, AccessFlags::empty());
         if checked == CheckedMemory::All {
             assert_refused(registered, clock, 64, why);
@@ -423,7 +466,10 @@ fn create_of_each_kind() {
             let none_left = Error::new("open_device", "", Errno::NOMEM);
             if opens > 2000 { Err(none_left) } else { device.open_as::<Soft>() }
         });
-        refused_for_want_of_memory(spare, || context.alloc_pd());
+        // A device has fewer protection domains than fit into more.
+        if spare <= 1 << 20 {
+            refused_for_want_of_memory(spare, || context.alloc_pd());
+        }
         refused_for_want_of_memory(spare, || context.create_cq(&CqInit::new(depth())));
         refused_for_want_of_memory(spare, || {
             let max_wr = depth();
@@ -473,5 +519,5 @@ fn a_queue_leaves_memory_for_the_rest_of_the_call() {
 fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
     let error = create_until_refused(spare, create);
     assert_eq!(error.errno, Errno::NOMEM, "{error}");
-    assert!(matches!(error.cause, Cause::Allocation { .. } | Cause::AllInUse { .. }), "{error}");
+    assert!(matches!(error.cause, Cause::Allocation { .. }), "{error}, with {spare} bytes");
 }
