@@ -53,9 +53,10 @@ impl<P: Provider> AhVerbs for Provided<P> {
         const VERB: &str = "destroy_ah";
         // SAFETY: the address handle is live.
         code(unsafe {
-            let inner: &Ah<P> = AhObject::<P>::inner(ah);
-            check_handle(public(&raw const (*ah).handle), HANDLE, VERB)
-                .and_then(|()| inner.ah.destroy(VERB, |ah| ah.destroy()))
+            let inner = check_handle(public(&raw const (*ah).handle), HANDLE, VERB)
+                .and_then(|()| AhObject::<P>::own(ah, VERB));
+            inner
+                .and_then(|inner| inner.ah.destroy(VERB, |ah| ah.destroy()))
                 .map(|()| drop(Box::from_raw(ah.cast::<AhObject<P>>())))
         })
     }

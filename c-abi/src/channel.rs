@@ -12,10 +12,11 @@ use std::os::fd::IntoRawFd as _;
 
 use verbs_core::Errno;
 
-use crate::c::{ibv_comp_channel, ibv_context, ibv_cq};
+use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::context::{device_ops, verbs};
 use crate::errno::{self, fail_null, not_null, not_null_or_null};
 use crate::event::with_mutex;
+use crate::object::context_of;
 use crate::wait::read_record;
 
 /// Counts the queues of a channel.
@@ -81,7 +82,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: the event carries the address of a live queue, which waits at its end until the
     // program acknowledges this event.
     unsafe {
-        verbs((*queue).context).count_event(queue);
+        verbs(context_of(queue.cast::<ibv_cq_ex>())).count_event(queue);
         *cq = queue;
         *cq_context = (*queue).cq_context;
     }

@@ -118,7 +118,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 ) -> Result<&'a Cq<P>, Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let inner = of::<P>(cq);
+        let inner: &Cq<P> = CqObject::<P>::own(cq.cast(), verb)?;
         check_handle(public(&raw const (*cq).handle), inner.handle, verb)?;
         Ok(inner)
     }
@@ -237,7 +237,7 @@ impl<P: Provider> CqVerbs for Provided<P> {
         let queue = Spin::new(queue, is_single_threaded);
         let lender = AtomicUsize::new(NOBODY);
         let inner = Cq { queue, lent, lender, name, users: Arc::default(), notifier, events, handle };
-        object.write(Object { c, inner });
+        object.write(Object::new(c, inner));
         Ok(Box::into_raw(object).cast())
     }
 

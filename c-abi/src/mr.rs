@@ -266,9 +266,11 @@ impl<P: Provider> MrVerbs for Provided<P> {
         const VERB: &str = "rereg_mr";
         // SAFETY: the region is live, and so is a new domain.
         let changed = unsafe {
-            MrObject::<P>::inner(mr).change(VERB, |inner| {
-                check_handle(public(&raw const (*mr).handle), inner.mr.handle(), VERB)
-                    .map(|()| self.rereg(inner, mr, flags as u32, pd, memory, access))
+            MrObject::<P>::own(mr, VERB).and_then(|own| {
+                own.change(VERB, |inner| {
+                    check_handle(public(&raw const (*mr).handle), inner.mr.handle(), VERB)
+                        .map(|()| self.rereg(inner, mr, flags as u32, pd, memory, access))
+                })
             })
         };
         changed.flatten().unwrap_or_else(|error| {

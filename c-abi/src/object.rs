@@ -4,8 +4,13 @@
 //! A pointer to the public struct is a pointer to the box, because `c` is its first field and the
 //! struct is `repr(C)`. Functions that take such a pointer require that [`Object::boxed`] returned
 //! it for the same `C` and `T`, and that the object was not destroyed.
+//!
+//! A program may change the context in the public struct, so that another provider gets the object,
+//! or pass objects of two providers to one call. [`Object::own`] compares both before it gives
+//! access to the provider's object: [`Origin`] lies at a place that depends on `C` alone.
 #![allow(unsafe_code)]
 
+use core::any::TypeId;
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
@@ -13,6 +18,11 @@ use core::ptr::{self, NonNull};
 use verbs_core::provider::Destroy;
 use verbs_core::{Errno, Error};
 
+use crate::c::{
+    ibv_ah, ibv_comp_cntr, ibv_context, ibv_counters, ibv_cq_ex, ibv_dm, ibv_dmah, ibv_flow, ibv_flow_action,
+    ibv_mr, ibv_mw, ibv_pd, ibv_qp_ex, ibv_rwq_ind_table, ibv_srq, ibv_td, ibv_wq, ibv_xrcd, rdma_cm_event,
+    rdma_cm_id, rdma_event_channel,
+};
 use crate::errno::{code, refused};
 use crate::shared::{Loan, Shared};
 
@@ -21,15 +31,115 @@ use crate::shared::{Loan, Shared};
 pub(crate) struct Object<C, T> {
     /// The public struct, which the program may write.
     pub(crate) c: C,
+    origin: Origin,
     pub(crate) inner: T,
 }
 
-impl<C, T> Object<C, T> {
-    /// Boxes an object, and returns the pointer for the program.
-    pub(crate) fn boxed(c: C, inner: T) -> *mut C {
-        Box::into_raw(Box::new(Self { c, inner })).cast()
+/// The context and the provider that an object was made by.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    context: *mut ibv_context,
+    /// The type of the provider's object.
+    inner: TypeId,
+}
+
+/// A public struct, which may name a context.
+pub(crate) trait HasContext {
+    /// Returns the context that the struct names, which the program may have changed; null if it
+    /// names none.
+    ///
+    /// # Safety
+    /// `this` is a live object.
+    unsafe fn context(this: *const Self) -> *mut ibv_context;
+}
+
+macro_rules! has_context {
+    ($($name:ident: none;)+) => {$(
+        impl HasContext for $name {
+            unsafe fn context(_: *const Self) -> *mut ibv_context {
+                ptr::null_mut()
+            }
+        }
+    )+};
+    ($($name:ident: $($field:ident).+;)+) => {$(
+        impl HasContext for $name {
+            unsafe fn context(this: *const Self) -> *mut ibv_context {
+                // SAFETY: the caller passes a live object.
+                unsafe { public(&raw const (*this).$($field).+) }
+            }
+        }
+    )+};
+}
+
+has_context! {
+    rdma_cm_event: none;
+    rdma_cm_id: none;
+    rdma_event_channel: none;
+}
+
+has_context! {
+    ibv_ah: context;
+    ibv_comp_cntr: context;
+    ibv_counters: context;
+    ibv_cq_ex: context;
+    ibv_dm: context;
+    ibv_dmah: context;
+    ibv_flow: context;
+    ibv_flow_action: context;
+    ibv_mr: context;
+    ibv_mw: context;
+    ibv_pd: context;
+    ibv_qp_ex: qp_base.context;
+    ibv_rwq_ind_table: context;
+    ibv_srq: context;
+    ibv_td: context;
+    ibv_wq: context;
+    ibv_xrcd: context;
+}
+
+/// Returns the context that an object was made by, whatever its public struct says.
+///
+/// # Safety
+/// `object` is a live object, of any provider.
+pub(crate) unsafe fn context_of<C>(object: *mut C) -> *mut ibv_context {
+    // SAFETY: the place of the origin is the same for all providers.
+    unsafe { (*object.cast::<Object<C, ()>>()).origin }.context
+}
+
+impl<C: HasContext, T: 'static> Object<C, T> {
+    pub(crate) fn new(c: C, inner: T) -> Self {
+        // SAFETY: the struct is live.
+        let context = unsafe { C::context(&raw const c) };
+        Self { c, origin: Origin { context, inner: TypeId::of::<T>() }, inner }
     }
 
+    /// Boxes an object, and returns the pointer for the program.
+    pub(crate) fn boxed(c: C, inner: T) -> *mut C {
+        Box::into_raw(Box::new(Self::new(c, inner))).cast()
+    }
+
+    /// Returns the provider's object, if the object belongs to this provider and to the context in
+    /// its public struct.
+    ///
+    /// # Errors
+    /// `ENOENT` if not, the kernel's answer to a handle of another context.
+    ///
+    /// # Safety
+    /// `object` is a live object of the public type, of any provider.
+    pub(crate) unsafe fn own<'a>(object: *mut C, verb: &'static str) -> Result<&'a T, Error> {
+        // SAFETY: the place of the origin is the same for all providers. The provider's object is
+        // accessed only if it has this type.
+        unsafe {
+            let origin = (*object.cast::<Object<C, ()>>()).origin;
+            if origin.inner != TypeId::of::<T>() || origin.context != C::context(object) {
+                return Err(refused(verb, Errno::NOENT));
+            }
+            Ok(Self::inner(object))
+        }
+    }
+}
+
+impl<C, T> Object<C, T> {
     /// Returns the provider's object.
     ///
     /// # Safety
@@ -49,26 +159,26 @@ impl<C, T> Object<C, T> {
     }
 }
 
-impl<C, T> Object<C, Shared<T>> {
+impl<C: HasContext, T: 'static> Object<C, Shared<T>> {
     /// Returns the provider's object for the use by a call.
     ///
     /// # Errors
-    /// As [`Shared::lend`].
+    /// As [`own`](Self::own) and [`Shared::lend`].
     ///
     /// # Safety
-    /// `object` is a live object of this type.
+    /// As [`own`](Self::own).
     pub(crate) unsafe fn lend<'a>(object: *mut C, verb: &'static str) -> Result<Loan<'a, T>, Error> {
         // SAFETY: the caller passes a live object.
-        unsafe { Self::inner(object) }.lend(verb)
+        unsafe { Self::own(object, verb)? }.lend(verb)
     }
 
     /// Returns the provider's object for the use by a call, if `object` is not null.
     ///
     /// # Errors
-    /// As [`Shared::lend`].
+    /// As [`lend`](Self::lend).
     ///
     /// # Safety
-    /// `object` is null, or a live object of this type.
+    /// `object` is null, or as for [`own`](Self::own).
     pub(crate) unsafe fn lend_optional<'a>(
         object: *mut C,
         verb: &'static str,
@@ -78,7 +188,7 @@ impl<C, T> Object<C, Shared<T>> {
     }
 }
 
-impl<C, T: Destroy> Object<C, Shared<T>> {
+impl<C: HasContext, T: Destroy + 'static> Object<C, Shared<T>> {
     /// Destroys the object and frees it; leaves it as it was if the provider refuses.
     ///
     /// # Safety
@@ -96,7 +206,7 @@ impl<C, T: Destroy> Object<C, Shared<T>> {
     pub(crate) unsafe fn destroy_then(object: *mut C, verb: &'static str, then: impl FnOnce()) -> c_int {
         // SAFETY: the object is live. What is freed has no value any more, and no user.
         code(unsafe {
-            Self::inner(object).destroy(verb, T::destroy).map(|()| {
+            Self::own(object, verb).and_then(|inner| inner.destroy(verb, T::destroy)).map(|()| {
                 then();
                 drop(Box::from_raw(object.cast::<Self>()));
             })

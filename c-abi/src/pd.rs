@@ -30,8 +30,6 @@ use crate::shared::{Loan, Shared};
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
     pub(crate) pd: P::Pd,
-    /// The address of the context that the domain was made with, which the public struct names too.
-    context: usize,
     /// Whether what is made in it is used by one thread at a time.
     pub(crate) is_single_threaded: bool,
     /// Of a parent domain: cloned by each queue pair and shared receive queue in it. Providers
@@ -44,8 +42,8 @@ impl<P: Provider> Destroy for Pd<P> {
         if self.users.as_ref().is_some_and(|users| Arc::strong_count(users) > 1) {
             return Err((self, refused("dealloc_pd", Errno::BUSY)));
         }
-        let Self { pd, context, is_single_threaded, users } = self;
-        pd.destroy().map_err(|(pd, error)| (Self { pd, context, is_single_threaded, users }, error))
+        let Self { pd, is_single_threaded, users } = self;
+        pd.destroy().map_err(|(pd, error)| (Self { pd, is_single_threaded, users }, error))
     }
 }
 
@@ -67,9 +65,6 @@ pub(crate) unsafe fn of<'a, P: Provider>(
     unsafe {
         let inner = PdObject::<P>::lend(pd, verb)?;
         check_handle(public(&raw const (*pd).handle), inner.pd.handle(), verb)?;
-        if public(&raw const (*pd).context).addr() != inner.context {
-            return Err(refused(verb, Errno::NOENT));
-        }
         Ok(inner)
     }
 }
@@ -93,8 +88,7 @@ impl<P: Provider> PdVerbs for Provided<P> {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().alloc_pd()?;
         let c = ibv_pd { context, handle: pd.handle() };
-        let context = context.addr();
-        let inner = Pd { pd, context, is_single_threaded: false, users: None };
+        let inner = Pd { pd, is_single_threaded: false, users: None };
         Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
     }
 
@@ -113,8 +107,7 @@ impl<P: Provider> PdVerbs for Provided<P> {
     unsafe fn import_pd(&self, context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().import_pd(handle)?;
         let c = ibv_pd { context, handle: pd.handle() };
-        let context = context.addr();
-        let inner = Pd { pd, context, is_single_threaded: false, users: None };
+        let inner = Pd { pd, is_single_threaded: false, users: None };
         Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
     }
 
@@ -158,7 +151,7 @@ impl<P: Provider> PdVerbs for Provided<P> {
         })?;
         let c = ibv_pd { context, handle: pd.handle() };
         let is_single_threaded = td.is_some();
-        let inner = Pd { pd, context: context.addr(), is_single_threaded, users: Some(Arc::default()) };
+        let inner = Pd { pd, is_single_threaded, users: Some(Arc::default()) };
         let object = PdObject::<P>::boxed(c, Shared::new(inner));
         if let Some(callbacks) = callbacks {
             callbacks.pd.store(object, Ordering::Release);

@@ -114,7 +114,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 ) -> Result<&'a Qp<P>, Error> {
     // SAFETY: an `ibv_qp` is the head of an `ibv_qp_ex`.
     unsafe {
-        let inner: &Qp<P> = QpObject::<P>::inner(qp.cast());
+        let inner: &Qp<P> = QpObject::<P>::own(qp.cast(), verb)?;
         check_handle(public(&raw const (*qp).handle), inner.handle, verb)?;
         Ok(inner)
     }
@@ -285,7 +285,7 @@ fn finish<P: Provider>(
         dv: OnceLock::new(),
         cqs: shown.cqs.clone(),
     };
-    object.write(Object { c, inner });
+    object.write(Object::new(c, inner));
     Box::into_raw(object).cast()
 }
 
@@ -516,8 +516,12 @@ impl<P: Provider> QpVerbs for Provided<P> {
 
     unsafe fn data_in_order(&self, qp: *mut ibv_qp, op: OpKind) -> DataInOrder {
         // SAFETY: the queue pair is live.
-        let inner = unsafe { QpObject::<P>::inner(qp.cast()) };
-        inner.control("query_qp_data_in_order", |control| Ok(control.data_in_order(op))).unwrap_or_default()
+        let inner = unsafe { QpObject::<P>::own(qp.cast(), "query_qp_data_in_order") };
+        inner
+            .and_then(|inner| {
+                inner.control("query_qp_data_in_order", |control| Ok(control.data_in_order(op)))
+            })
+            .unwrap_or_default()
     }
 
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error> {

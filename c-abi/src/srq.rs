@@ -89,7 +89,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 ) -> Result<&'a Srq<P>, Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let inner: &Srq<P> = SrqObject::<P>::inner(srq);
+        let inner: &Srq<P> = SrqObject::<P>::own(srq, verb)?;
         check_handle(public(&raw const (*srq).handle), inner.handle, verb)?;
         Ok(inner)
     }
@@ -144,7 +144,7 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         };
         let queue = Spin::new(parts.queue, parent.is_single_threaded);
         let (handle, _parent) = (parts.srq.handle(), parent.users.clone());
-        object.write(Object { c, inner: Srq { srq: Shared::new(parts.srq), queue, handle, _parent } });
+        object.write(Object::new(c, Srq { srq: Shared::new(parts.srq), queue, handle, _parent }));
         Ok((Box::into_raw(object).cast(), granted))
     }
 
@@ -163,7 +163,7 @@ impl<P: Provider> SrqVerbs for Provided<P> {
 
     unsafe fn srq_num(&self, srq: *mut ibv_srq) -> Option<u32> {
         // SAFETY: the queue is live.
-        let inner: &Srq<P> = unsafe { SrqObject::<P>::inner(srq) };
+        let inner: &Srq<P> = unsafe { SrqObject::<P>::own(srq, "get_srq_num") }.ok()?;
         inner.control("get_srq_num").ok()?.srq_num()
     }
 

@@ -55,7 +55,7 @@ impl<P: Provider> Wq<P> {
 pub(crate) unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) -> Result<&'a Wq<P>, Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let inner = WqObject::<P>::inner(wq);
+        let inner = WqObject::<P>::own(wq, verb)?;
         check_handle(public(&raw const (*wq).handle), inner.handle, verb)?;
         Ok(inner)
     }
@@ -119,7 +119,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         };
         let (handle, queue) = (wq.handle(), Spin::new(queue, parent.is_single_threaded));
         let inner = Wq { wq: Shared::new(wq), queue, handle };
-        object.write(Object { c, inner });
+        object.write(Object::new(c, inner));
         Ok(Box::into_raw(object).cast())
     }
 

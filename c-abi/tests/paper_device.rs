@@ -9,9 +9,10 @@ mod abi;
 #[path = "../../libibverbs-rs/tests/common/mod.rs"]
 mod common;
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once};
 use std::thread;
@@ -151,6 +152,73 @@ fn every_extended_attribute_of_a_device_has_its_place() {
         assert_eq!((atomics.fetch_add, atomics.swap, atomics.compare_swap), (28, 29, 30));
         assert_eq!((attr.max_dm_size, attr.xrc_odp_caps, attr.phys_port_cnt_ex), (27 << 32, 31, 32));
     });
+}
+
+/// Set for the process that has a soft device as well.
+const TWO_PROVIDERS: &str = "VERBS_SOFT";
+
+#[test]
+fn an_object_with_the_context_of_another_provider_is_not_found() {
+    const NAME: &str = "an_object_with_the_context_of_another_provider_is_not_found";
+    if std::env::var_os(TWO_PROVIDERS).is_none() {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let output = again.args(["--exact", NAME, "--nocapture"]).env(TWO_PROVIDERS, "auto").output();
+        let output = output.unwrap();
+        let has_passed = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+        assert!(output.status.success() && has_passed, "{output:?}");
+        return;
+    }
+    on_paper("first", |_, paper| {
+        with_device(
+            |found| found.starts_with("soft"),
+            |soft| {
+                for (own, other) in [(paper, soft), (soft, paper)] {
+                    // SAFETY: the objects are live, and their contexts are written back.
+                    unsafe { objects_are_not_found(own, other) };
+                }
+            },
+        );
+    });
+}
+
+unsafe fn objects_are_not_found(own: *mut ibv_context, other: *mut ibv_context) {
+    // SAFETY: the contexts are open, and the structs have integers and null pointers.
+    unsafe {
+        let (setup, theirs) = (Setup::new(own), Setup::new(other));
+        let Setup { pd, cq, qp } = setup;
+        let mut memory = vec![0_u8; 4096];
+        let mr = ibv_reg_mr(pd, memory.as_mut_ptr().cast(), 4096, 0);
+        let mut srq_init: ibv_srq_init_attr = zeroed();
+        (srq_init.attr.max_wr, srq_init.attr.max_sge) = (4, 1);
+        let srq = ibv_create_srq(pd, &raw mut srq_init);
+        assert!(!mr.is_null() && !srq.is_null(), "{}", errno());
+        let changed = |context: *mut *mut ibv_context, call: &dyn Fn() -> c_int| {
+            context.write(other);
+            let result = call();
+            context.write(own);
+            result
+        };
+        let mut attr: ibv_qp_attr = zeroed();
+        attr.qp_state = IBV_QPS_ERR;
+        let attr = &raw mut attr;
+        assert_eq!(changed(&raw mut (*pd).context, &|| ibv_dealloc_pd(pd)), ENOENT);
+        assert_eq!(changed(&raw mut (*cq).context, &|| ibv_resize_cq(cq, 20)), ENOENT);
+        assert_eq!(changed(&raw mut (*cq).context, &|| ibv_destroy_cq(cq)), ENOENT);
+        let mask = IBV_QP_STATE as c_int;
+        assert_eq!(changed(&raw mut (*qp).context, &|| ibv_modify_qp(qp, attr, mask)), ENOENT);
+        assert_eq!(changed(&raw mut (*qp).context, &|| ibv_destroy_qp(qp)), ENOENT);
+        assert_eq!(changed(&raw mut (*mr).context, &|| ibv_dereg_mr(mr)), ENOENT);
+        assert_eq!(changed(&raw mut (*srq).context, &|| ibv_destroy_srq(srq)), ENOENT);
+        // Objects of two providers in one call.
+        let mut init: ibv_qp_init_attr = zeroed();
+        (init.send_cq, init.recv_cq, init.qp_type) = (cq, theirs.cq, IBV_QPT_RC);
+        assert_null(ibv_create_qp(pd, &raw mut init), ENOENT, "a completion queue of another provider");
+        (init.recv_cq, init.srq) = (cq, srq);
+        assert_null(ibv_create_qp(theirs.pd, &raw mut init), ENOENT, "queues of another provider");
+        assert_eq!((ibv_destroy_srq(srq), ibv_dereg_mr(mr)), (0, 0));
+        setup.destroy();
+        theirs.destroy();
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* C libraries pass the public handle of an object to the kernel: a program that changes it gets an
- * error, and the object of the old handle is unharmed. */
+/* C libraries pass the public handle and the context of an object to the kernel: a program that
+ * changes one of them gets an error, and the object is unharmed. */
 #include "test.h"
 
 /* Ends the program unless a call fails while the handle has another value. */
@@ -27,17 +27,34 @@
 		}                                                                                  \
 	} while (0)
 
-/* A domain belongs to the context that made it. */
-static void a_domain_of_another_context_is_not_found(struct ibv_context *context)
+/* Ends the program unless a call finds no object while the object has another context. */
+#define NOT_FOUND_IN(other, own, object, call)                                                     \
+	do {                                                                                       \
+		(object)->context = (other);                                                       \
+		int result_ = (call);                                                              \
+		(object)->context = (own);                                                         \
+		if (result_ != ENOENT) {                                                           \
+			fprintf(stderr, "%s:%d: %s in another context is %d\n", __FILE__, __LINE__, #call, result_); \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
+
+/* Objects belong to the context that made them. */
+static void objects_of_another_context_are_not_found(struct side *side, struct ibv_srq *srq,
+						     struct ibv_mw *mw, struct ibv_ah *ah)
 {
-	struct ibv_context *other = ibv_open_device(context->device);
+	struct ibv_context *own = side->pd->context;
+	struct ibv_context *other = ibv_open_device(own->device);
 	CHECK(other != NULL);
-	struct ibv_pd *pd = ibv_alloc_pd(context);
-	CHECK(pd != NULL);
-	pd->context = other;
-	IS(ibv_dealloc_pd(pd), ENOENT);
-	pd->context = context;
-	IS(ibv_dealloc_pd(pd), 0);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	NOT_FOUND_IN(other, own, side->pd, ibv_dealloc_pd(side->pd));
+	NOT_FOUND_IN(other, own, side->cq, ibv_destroy_cq(side->cq));
+	NOT_FOUND_IN(other, own, side->qp, ibv_modify_qp(side->qp, &attr, IBV_QP_STATE));
+	NOT_FOUND_IN(other, own, side->qp, ibv_destroy_qp(side->qp));
+	NOT_FOUND_IN(other, own, side->mr, ibv_dereg_mr(side->mr));
+	NOT_FOUND_IN(other, own, srq, ibv_destroy_srq(srq));
+	NOT_FOUND_IN(other, own, mw, ibv_dealloc_mw(mw));
+	NOT_FOUND_IN(other, own, ah, ibv_destroy_ah(ah));
 	IS(ibv_close_device(other), 0);
 }
 
@@ -78,7 +95,7 @@ int main(int argc, char **argv)
 		FAILS_WITH_ANOTHER_HANDLE(mw, ibv_dealloc_mw(mw));
 		FAILS_WITH_ANOTHER_HANDLE(ah, ibv_destroy_ah(ah));
 		FAILS_WITH_ANOTHER_HANDLE(side.pd, ibv_dealloc_pd(side.pd));
-		a_domain_of_another_context_is_not_found(context);
+		objects_of_another_context_are_not_found(&side, srq, mw, ah);
 
 		/* All are as they were. */
 		to_init(side.qp);
