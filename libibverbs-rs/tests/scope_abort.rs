@@ -12,6 +12,7 @@ use std::process::Command;
 
 use common::setup::ready;
 use common::{Kind, Paper, World, within};
+use nix::sys::resource::{Resource, setrlimit};
 use verbs::state::Rts;
 use verbs::{Context, Cq, CqInit, Errno, FlowAttr, Pd, Provider, Qp, QpState};
 
@@ -31,6 +32,8 @@ const IN_CHILD: &str = "VERBS_SCOPE_IN_CHILD";
 /// [`verbs::on_leak`], and a line if the child survives the scope.
 fn aborted<P: Provider>(test: &str, scope: impl FnOnce()) -> String {
     if std::env::var_os(IN_CHILD).is_some() {
+        // The end is intended and leaves no core dump.
+        setrlimit(Resource::RLIMIT_CORE, 0, 0).expect("a limit can be lowered");
         verbs::on_leak(|error| eprintln!("the hook got {} {}", error.verb, error.errno));
         match catch_unwind(AssertUnwindSafe(scope)) {
             Ok(()) => eprintln!("the scope returned"),

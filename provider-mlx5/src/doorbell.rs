@@ -332,7 +332,7 @@ mod tests {
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
         // SAFETY: a new mapping of two pages that both processes see. The child only stores into
-        // it, and calls nothing but `_exit`.
+        // it, and calls nothing but `setrlimit` and `_exit`.
         unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let start = libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0);
@@ -344,6 +344,9 @@ mod tests {
             let child = libc::fork();
             assert!(child >= 0, "fork failed");
             if child == 0 {
+                // The end is intended and leaves no core dump.
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 copy_block(NonNull::from(block).cast(), NonNull::new_unchecked(to));
                 libc::_exit(0);
             }

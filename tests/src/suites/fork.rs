@@ -88,8 +88,11 @@ fn child_can_read(byte: *const u8) -> CaseResult<bool> {
         },
         ForkResult::Child => {
             // SAFETY: the byte is mapped in the parent; if the child does not have it, the child
-            // ends. The last call ends it without destructors of the parent's objects.
+            // ends, without a core dump. The last call ends it without destructors of the parent's
+            // objects.
             unsafe {
+                let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 let _ = byte.read_volatile();
                 libc::_exit(0)
             }
