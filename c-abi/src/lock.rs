@@ -26,7 +26,8 @@
 //! A forked child has a copy of each lock, but not the threads that held some of them, or waited.
 //! A lock that is taken holds the generation of its holder's process
 //! ([`verbs_core::fork::generation`]), so that the child waits for its own threads alone. For any
-//! other, waiting ends at once.
+//! other, waiting ends at once. A thread checks for a fork before it waits. Taking a free lock needs
+//! no check: the lock works with either generation.
 //!
 //! # Safety
 //! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;
@@ -42,7 +43,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 
 use verbs_core::Errno;
-use verbs_core::fork::{generation, watch};
+use verbs_core::fork::{current_generation, generation, watch};
 
 /// A value behind a spin lock.
 #[derive(Debug)]
@@ -148,8 +149,9 @@ impl<T> Spin<T> {
     /// false.
     #[cold]
     fn was_taken(&self, holder: u32) -> bool {
-        if holder != generation() {
-            self.lost.store(generation(), Ordering::Relaxed);
+        let own = current_generation();
+        if holder != own {
+            self.lost.store(own, Ordering::Relaxed);
         }
         false
     }
@@ -157,8 +159,8 @@ impl<T> Spin<T> {
     /// Returns whether no thread of this process will release the lock: the value has ended, or a
     /// parent's thread had the lock at the fork, or waited for it.
     pub(crate) fn is_hopeless(&self) -> bool {
+        let own = current_generation();
         let holder = self.holder.load(Ordering::Relaxed);
-        let own = generation();
         let has_other_line =
             self.waiting.load(Ordering::Acquire) > 0 && self.line.load(Ordering::Relaxed) != own;
         let is_of_parent = holder != 0 && holder != own;
@@ -239,7 +241,7 @@ impl<T> Spin<T> {
     fn enter_line(&self) -> u32 {
         // No thread waits, or one of this process does: a child whose parent's threads waited has
         // given up.
-        self.line.store(generation(), Ordering::Relaxed);
+        self.line.store(current_generation(), Ordering::Relaxed);
         // In one order with the turns: see `wait_in_line`.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)

@@ -11,10 +11,10 @@ use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_uint};
 use core::ptr::{self, null_mut};
+use core::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use provider_mlx5::ScatterToCqe;
-use verbs_core::fork::ForkLock;
 use verbs_core::provider::{
     ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
     QpParts, SendQueue as _,
@@ -60,8 +60,8 @@ pub(crate) struct Qp<P: Provider> {
     pub(crate) rq: Spin<P::Rq>,
     /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
     pub(crate) batch: UnsafeCell<Batch>,
-    /// Guards the batch in a forked child whose parent had the lock of `sq`.
-    pub(crate) refused: ForkLock<()>,
+    /// Whether batches are refused: this is a forked child, and its parent had the lock of `sq`.
+    pub(crate) is_refused: AtomicBool,
     pub(crate) addressing: Addressing,
     pub(crate) max_inline_data: u32,
     handle: u32,
@@ -276,7 +276,7 @@ fn finish<P: Provider>(
         sq: Spin::new(sq, shown.is_single_threaded),
         rq: Spin::new(rq, shown.is_single_threaded),
         batch: UnsafeCell::default(),
-        refused: ForkLock::new(()),
+        is_refused: AtomicBool::new(false),
         addressing: Addressing::of(qp.qp_type()),
         max_inline_data: qp.cap().max_inline_data,
         handle: qp.handle(),

@@ -13,6 +13,7 @@
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use core::slice;
+use core::sync::atomic::Ordering;
 
 use provider_mlx5::Mlx5;
 use verbs_core::Errno;
@@ -27,6 +28,8 @@ use crate::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sg
 use crate::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
 use crate::qp::{Qp, QpObject};
 
+mod refused;
+
 /// The batch of a queue pair, guarded by the lock of its send queue.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -38,16 +41,13 @@ pub(crate) struct Batch {
     list: Vec<Sge>,
     /// The inline data of the request, where it waits for its address.
     bytes: Vec<u8>,
-    /// Whether the lock could not be taken, so that the end of the batch returns `Qp::refused`
-    /// instead.
-    lacks_lock: bool,
 }
 
 impl Batch {
-    /// Drops the request. Returns whether the batch has the lock, and the reason why it ended.
-    fn end(&mut self) -> (bool, Option<PostReason>) {
+    /// Drops the request. Returns the reason why the batch ended.
+    fn end(&mut self) -> Option<PostReason> {
         self.request = Request::default();
-        (!core::mem::take(&mut self.lacks_lock), self.refused.take())
+        self.refused.take()
     }
 }
 
@@ -197,13 +197,14 @@ impl<P: Provider> Copy for Building<'_, P> {}
 /// before.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread has. `entry` has as many units
+/// `qp` is a live queue pair of the provider, whose lock this thread has unless it was refused. `entry`
+/// has as many units
 /// of 16 bytes as its control segment tells, and asks for what the device may do.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut building = building::<Mlx5>(qp);
-        if !building.put_waiting() {
+        if building.qp().is_refused.load(Ordering::Relaxed) || !building.put_waiting() {
             return;
         }
         // The last of the first 8 bytes has 6 bits of size.
@@ -555,11 +556,10 @@ unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
         if sq.lock() {
             building.start();
         } else {
-            // Threads of a child have only the batch to share, which may be half changed: it is
-            // replaced, and not dropped.
-            building.qp().refused.lock_or(|| ()).keep();
-            building.qp().batch.get().write(Batch { lacks_lock: true, ..Batch::default() });
-            building.refuse(PostReason::Doorbell(sq.why_not()));
+            // The batch is out of reach: a thread of the parent was changing it, or the thread that
+            // forked is, which goes on in the child. From here on all calls are refused.
+            building.qp().is_refused.store(true, Ordering::Relaxed);
+            refused::fill(qp);
         }
     }
 }
@@ -591,15 +591,11 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
             }
             _ => {}
         }
-        let (has_lock, reason) = building.batch().end();
-        if has_lock {
-            // Every batch ends before the next one starts, so all of these requests belong to this
-            // batch.
-            sq.get().rollback(usize::MAX);
-            sq.unlock();
-        } else {
-            building.qp().refused.unlock();
-        }
+        let reason = building.batch().end();
+        // Every batch ends before the next one starts, so all of these requests belong to this
+        // batch.
+        sq.get().rollback(usize::MAX);
+        sq.unlock();
         refuse("wr_complete", reason.unwrap_or(UNADDRESSED))
     }
 }
@@ -616,13 +612,9 @@ unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
     unsafe {
         let mut building = building::<P>(qp);
         let sq = &building.qp().sq;
-        let (has_lock, _) = building.batch().end();
-        if has_lock {
-            sq.get().rollback(usize::MAX);
-            sq.unlock();
-        } else {
-            building.qp().refused.unlock();
-        }
+        building.batch().end();
+        sq.get().rollback(usize::MAX);
+        sq.unlock();
     }
 }
 

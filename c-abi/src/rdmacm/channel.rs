@@ -26,7 +26,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use rdmacm::EventChannel;
 use verbs_core::Errno;
-use verbs_core::fork::{ForkLock, generation};
+use verbs_core::fork::{ForkLock, current_generation};
 
 use super::id::{self, Claimed};
 use super::{Result, logged};
@@ -59,7 +59,7 @@ impl Channel {
         let file = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         file.add(&events, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         let has_soft = events.has_soft();
-        Ok(Self { events, file, turn: ForkLock::new(()), generation: generation(), has_soft })
+        Ok(Self { events, file, turn: ForkLock::new(()), generation: current_generation(), has_soft })
     }
 
     /// Returns whether ids of the channel may be those of soft devices.
@@ -72,7 +72,8 @@ impl Channel {
     /// # Errors
     /// As [`of_parent`], in a forked child that inherited the channel.
     pub(super) fn events(&self) -> Result<&EventChannel> {
-        if self.generation == generation() { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
+        let is_own = self.generation == current_generation();
+        if is_own { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
     }
 
     /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
@@ -115,7 +116,7 @@ impl Channel {
         let events = self.events()?;
         let _turn = self.turn.lock_or(|| ());
         while let Some(event) = events.try_next_event().map_err(logged)? {
-            if let Some(claimed) = id::claim(event) {
+            if let Some(claimed) = id::claim(event, self.has_soft) {
                 return Ok(Some(claimed));
             }
         }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rdmacm::{CmId, Event, EventKind, EventType, IdKey, Peer, PortSpace};
-use verbs_core::fork::{ForkGuard, ForkLock, generation};
+use verbs_core::fork::{ForkGuard, ForkLock, current_generation};
 use verbs_core::types::{Ece, QpType};
 use verbs_core::{Errno, Error};
 
@@ -112,8 +112,9 @@ pub(super) enum Kind {
 }
 
 /// Counts an event at its id, and makes the struct of a request's id. Returns `None` for an event
-/// of an id that is ending. The caller has the turn of the channel.
-pub(super) fn claim(event: Event) -> Option<Claimed> {
+/// of an id that is ending. The caller has the turn of the channel. `has_soft`: ids of the channel
+/// may belong to soft devices.
+pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
     let (id, tally) = {
         let ids = ids();
         let id: *mut rdma_cm_id = core::ptr::with_exposed_provenance_mut(*ids.get(&event.id)?);
@@ -127,8 +128,7 @@ pub(super) fn claim(event: Event) -> Option<Claimed> {
         EventKind::ConnectRequest(request) => {
             // SAFETY: the listener is live.
             let (channel, context) = unsafe { ((*id).channel, (*id).context) };
-            // SAFETY: so is its channel.
-            Kind::Request(unsafe { make(request.id, channel, context, false) }, request.peer)
+            Kind::Request(make(request.id, channel, has_soft, context, false), request.peer)
         }
         kind => Kind::Other(kind),
     };
@@ -136,18 +136,15 @@ pub(super) fn claim(event: Event) -> Option<Claimed> {
     Some(Claimed { id, tally, event: event_type, kind, status, ece, param: event.param })
 }
 
-/// Makes the struct of an id.
-///
-/// # Safety
-/// `channel` is live.
-unsafe fn make(
+/// Makes the struct of an id. Its channel is not looked at: the program may have destroyed it while
+/// a thread waits for events there.
+fn make(
     cm: CmId,
     channel: *mut rdma_event_channel,
+    has_soft: bool,
     context: *mut c_void,
     is_sync: bool,
 ) -> *mut rdma_cm_id {
-    // SAFETY: the caller's promise.
-    let has_soft = unsafe { channel::share(channel) }.has_soft();
     let key = cm.key();
     // SAFETY: the struct has integers and null pointers.
     let mut c: rdma_cm_id = unsafe { core::mem::zeroed() };
@@ -160,7 +157,7 @@ unsafe fn make(
         cm: Shared::new(cm),
         key,
         state: ForkLock::new(state),
-        generation: generation(),
+        generation: current_generation(),
         tally: Arc::default(),
         has_soft,
         groups: ForkLock::default(),
@@ -199,7 +196,7 @@ impl Private {
 
     /// Returns whether the id is one of a parent process.
     fn is_inherited(&self) -> bool {
-        self.generation != generation()
+        self.generation != current_generation()
     }
 
     /// Returns the id of the crate, for the use by a call.
@@ -254,12 +251,10 @@ pub(super) unsafe fn create(
     let made = shared.events().and_then(|events| events.create_id_of(space, qp_type).map_err(logged));
     match made {
         Ok(cm) => {
-            // SAFETY: the channel is live, and the id was just made.
-            unsafe {
-                let id = make(cm, own, context, is_sync);
-                enter(id);
-                Ok(id)
-            }
+            let id = make(cm, own, shared.has_soft(), context, is_sync);
+            // SAFETY: the id was just made.
+            unsafe { enter(id) };
+            Ok(id)
         }
         Err(errno) => {
             if is_sync {

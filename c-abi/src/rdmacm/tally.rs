@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use verbs_core::fork::generation;
+use verbs_core::fork::current_generation;
 
 use crate::lock::{ANY, futex_wait, futex_wake};
 
@@ -21,7 +21,7 @@ pub(super) struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { read: AtomicU32::new(0), acknowledged: AtomicU32::new(0), generation: generation() }
+        Self { read: AtomicU32::new(0), acknowledged: AtomicU32::new(0), generation: current_generation() }
     }
 }
 
@@ -44,7 +44,7 @@ impl Tally {
         loop {
             let acknowledged = self.acknowledged.load(Ordering::Acquire);
             let missing = read.wrapping_sub(acknowledged).cast_signed();
-            if missing <= 0 || generation() != self.generation {
+            if missing <= 0 || current_generation() != self.generation {
                 return;
             }
             futex_wait(&self.acknowledged, acknowledged, ANY, None);

@@ -2,7 +2,8 @@
 //!
 //! A forked child has a copy of each lock, but not the threads that held some of them. It would
 //! wait for ever for a lock that another thread of its parent held. Therefore a lock that is taken
-//! holds the generation of its holder's process, which a handler of forks increases in the child:
+//! holds the [generation](super::generation) of its holder's process, which is another one in the
+//! child:
 //!
 //! ```text
 //!   0                              free
@@ -13,66 +14,34 @@
 //! The value of a lost lock may be half changed. It is neither used nor dropped: [`lock`] fails,
 //! and [`lock_or`] replaces it. A lock that was free at the fork is an ordinary one in the child.
 //!
-//! A process that comes from `clone(2)` itself instead of `fork(3)` is not told from its parent.
+//! [`ForkRwLock`](super::ForkRwLock) is the same with readers.
 //!
 //! [`lock`]: ForkLock::lock
 //! [`lock_or`]: ForkLock::lock_or
 //!
 //! # Safety
 //! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares and waits,
-//! and changes no memory. The handler of forks touches one atomic.
+//! and changes no memory.
 //!
 //! # References
-//! `pthread_atfork(3)`, `futex(2)`
+//! `futex(2)`
 #![allow(unsafe_code)]
 
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{self, ManuallyDrop};
+use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-static GENERATION: AtomicU32 = AtomicU32::new(1);
-
-/// Returns a number that differs between a process and its forked children, and is neither 0 nor
-/// above `i32::MAX`, once [`watch`] was called.
-#[inline(always)]
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
-/// Makes forks change the [`generation`] in the child. To be called before the first use of it as
-/// the mark of a holder.
-#[inline]
-pub fn watch() {
-    static WATCHES: AtomicBool = AtomicBool::new(false);
-    if !WATCHES.load(Ordering::Acquire) {
-        register(&WATCHES);
-    }
-}
-
-#[cold]
-fn register(watches: &AtomicBool) {
-    // Two threads may register the handler twice, which a child does not mind. Without memory for
-    // it, the next call tries again.
-    // SAFETY: the function stays in this program as long as this code does, and touches one atomic.
-    if unsafe { libc::pthread_atfork(None, None, Some(count)) } == 0 {
-        watches.store(true, Ordering::Release);
-    }
-}
-
-/// Counts a fork, in the child, which has one thread.
-extern "C" fn count() {
-    let next = (GENERATION.load(Ordering::Relaxed) + 1) & !SLEEPERS;
-    GENERATION.store(next.max(1), Ordering::Relaxed);
-}
+use super::generation::{generation, watch};
+use crate::Errno;
 
 /// The bit beside a generation in a lock: threads may sleep until it is free.
 const SLEEPERS: u32 = 1 << 31;
 
 /// The number of looks at a lock before a thread sleeps.
-const SPINS: u32 = 100;
+pub(super) const SPINS: u32 = 100;
 
 /// A value that one thread at a time uses.
 pub struct ForkLock<T> {
@@ -87,6 +56,12 @@ unsafe impl<T: Send> Sync for ForkLock<T> {}
 /// The lock belongs to a thread of a parent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
+
+impl From<Lost> for Errno {
+    fn from(_: Lost) -> Self {
+        Self::NODEV
+    }
+}
 
 impl<T> ForkLock<T> {
     /// Returns the lock of a value.
@@ -122,15 +97,6 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Releases a lock that was [kept](ForkGuard::keep).
-    ///
-    /// # Safety
-    /// The calling process has kept the lock, and uses the value no more.
-    pub unsafe fn unlock(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.release() };
-    }
-
     /// Locks the value if it is free.
     pub fn try_lock(&self) -> Option<ForkGuard<'_, T>> {
         watch();
@@ -139,6 +105,7 @@ impl<T> ForkLock<T> {
 
     /// Returns whether the lock belongs to a thread of a parent process.
     pub fn is_lost(&self) -> bool {
+        watch();
         Self::is_of_parent(self.word.load(Ordering::Relaxed))
     }
 
@@ -187,7 +154,7 @@ impl<T> ForkLock<T> {
     #[inline]
     unsafe fn release(&self) {
         if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
-            wake_one(&self.word);
+            wake(&self.word, 1);
         }
     }
 }
@@ -241,11 +208,6 @@ impl<'a, T> ForkGuard<'a, T> {
     fn of(lock: &'a ForkLock<T>) -> Self {
         Self { lock, _same_thread: PhantomData }
     }
-
-    /// Keeps the lock taken after this value, until [`ForkLock::unlock`].
-    pub fn keep(self) {
-        mem::forget(self);
-    }
 }
 
 impl<T> Deref for ForkGuard<'_, T> {
@@ -278,18 +240,18 @@ impl<T: fmt::Debug> fmt::Debug for ForkGuard<'_, T> {
 }
 
 /// Sleeps while the word is `expected`, until a thread wakes it. It may also wake for no reason.
-fn sleep(word: &AtomicU32, expected: u32) {
+pub(super) fn sleep(word: &AtomicU32, expected: u32) {
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let no_time = core::ptr::null::<libc::timespec>();
     // SAFETY: the word lives as long as the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, expected, no_time) };
 }
 
-/// Wakes one of the threads that sleep.
-fn wake_one(word: &AtomicU32) {
+/// Wakes up to `count` of the threads that sleep.
+pub(super) fn wake(word: &AtomicU32, count: i32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel uses only the address of the word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, count) };
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 #![allow(unsafe_code)]
 
 use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -30,12 +31,16 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MmapAdvise, madvise};
 
-pub use self::lock::{ForkGuard, ForkLock, Lost, generation, watch};
+pub use self::generation::{current_generation, generation, watch};
+pub use self::lock::{ForkGuard, ForkLock, Lost};
+pub use self::rw_lock::{ForkReadGuard, ForkRwLock, ForkWriteGuard};
 use crate::ring::page_size;
 use crate::types::ForkStatus;
 use crate::{Errno, Result, discovery, environment};
 
+mod generation;
 mod lock;
+mod rw_lock;
 
 /// Protects registered memory from forks, where the kernel does not. The environment variables
 /// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in
@@ -234,13 +239,20 @@ impl Pages {
 
 /// Whether regions are protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum Mode {
     /// No, and none is registered.
-    Off,
+    Off = 1,
     /// No, and some are registered.
     TooLate,
     /// Yes.
     On,
+}
+
+impl Mode {
+    fn of(number: u8) -> Option<Self> {
+        [Self::Off, Self::TooLate, Self::On].into_iter().find(|mode| *mode as u8 == number)
+    }
 }
 
 #[derive(Debug)]
@@ -271,19 +283,25 @@ impl State {
     }
 }
 
+/// The mode of the state when its lock was released last; 0 before that. A child whose parent had the
+/// lock at the fork has no other copy.
+static MODE: AtomicU8 = AtomicU8::new(0);
+
 /// The state of this process, locked.
 struct Locked(ForkGuard<'static, Option<State>>);
 
 /// Returns the state of this process. The environment is read once, by the first call. A child
-/// whose parent had the lock at the fork starts anew.
+/// whose parent had the lock at the fork starts with its mode, and without regions.
 fn state() -> Locked {
     static STATE: ForkLock<Option<State>> = ForkLock::new(None);
     let mut locked = STATE.lock_or(|| None);
     if locked.is_none() {
-        let mut state = State { mode: Mode::Off, pages: Pages::default() };
-        if ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"]
-            .into_iter()
-            .any(|name| environment::variable_os(name).is_some())
+        let known = Mode::of(MODE.load(Ordering::Relaxed));
+        let mut state = State { mode: known.unwrap_or(Mode::Off), pages: Pages::default() };
+        if known.is_none()
+            && ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"]
+                .into_iter()
+                .any(|name| environment::variable_os(name).is_some())
         {
             // Without protection, `status` reports it, as in C.
             let _ = state.enable(&Kernel);
@@ -291,6 +309,13 @@ fn state() -> Locked {
         *locked = Some(state);
     }
     Locked(locked)
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Before the lock is released, as the field drops.
+        MODE.store(self.mode as u8, Ordering::Relaxed);
+    }
 }
 
 impl Deref for Locked {
