@@ -37,7 +37,7 @@ pub(crate) struct Srq<P: Provider> {
     pub(crate) queue: Spin<P::SrqQueue>,
     handle: u32,
     /// A share of the parent domain.
-    _parent: Option<Arc<()>>,
+    parent: Option<Arc<()>>,
 }
 
 pub(crate) type SrqObject<P> = Object<ibv_srq, Srq<P>>;
@@ -143,8 +143,8 @@ impl<P: Provider> SrqVerbs for Provided<P> {
             events_completed: 0,
         };
         let queue = Spin::new(parts.queue, parent.is_single_threaded);
-        let (handle, _parent) = (parts.srq.handle(), parent.users.clone());
-        object.write(Object::new(c, Srq { srq: Shared::new(parts.srq), queue, handle, _parent }));
+        let (handle, parent) = (parts.srq.handle(), parent.users.clone());
+        object.write(Object::new(c, Srq { srq: Shared::new(parts.srq), queue, handle, parent }));
         Ok((Box::into_raw(object).cast(), granted))
     }
 
@@ -178,9 +178,11 @@ impl<P: Provider> SrqVerbs for Provided<P> {
             wait_acknowledged(&raw mut (*srq).mutex, &raw mut (*srq).cond, || {
                 is_acknowledged((*srq).events_completed, read.asynchronous)
             });
-            let object = Box::from_raw(srq.cast::<SrqObject<P>>());
+            let mut object = Box::from_raw(srq.cast::<SrqObject<P>>());
             if object.inner.queue.is_hopeless() {
-                // A parent's thread was changing the queue at the fork.
+                // A thread of the parent process was changing the queue at the fork: the queue is
+                // left as it is. The parent domain can still be deallocated.
+                drop(object.inner.parent.take());
                 core::mem::forget(object);
             }
         }

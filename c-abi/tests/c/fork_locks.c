@@ -3,10 +3,17 @@
  * keeps the program from its end. */
 #include "connections.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
+/* As in driver.h. */
+int ibv_dontfork_range(void *base, size_t size);
+int ibv_dofork_range(void *base, size_t size);
+
 static struct ibv_context *context;
-static struct ibv_pd *pd;
+static struct ibv_pd *pd, *domain;
+static struct ibv_srq *srq;
+static enum ibv_fork_status protection;
 static struct ibv_qp_ex *qp;
 static struct ibv_cq_ex *cq;
 static struct rdma_event_channel *channel, *of_shared;
@@ -70,6 +77,17 @@ static void registrations(void)
 	IS(ibv_dealloc_pd(own), 0);
 }
 
+/* Takes the lock of the pages that children do not get. */
+static void exclusions(void)
+{
+	static void *page;
+	if (!page)
+		page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED);
+	IS(ibv_dontfork_range(page, 4096), 0);
+	IS(ibv_dofork_range(page, 4096), 0);
+}
+
 static void batches(void)
 {
 	ibv_wr_start(qp);
@@ -86,6 +104,12 @@ static void polls(void)
 	struct ibv_wc wc;
 	ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc);
 	ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0);
+}
+
+static void receives(void)
+{
+	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
+	ibv_post_srq_recv(srq, &wr, &bad);
 }
 
 static void queries(void)
@@ -131,8 +155,8 @@ static void options(void)
 }
 
 static void (*const calls[])(void) = { list, open_and_close, devices_of_ids, channels, registrations,
-				       batches, polls, queries, ids, events, options };
-enum { CALLS = sizeof calls / sizeof *calls, WITHOUT_IDS = 8 };
+				       exclusions, batches, polls, queries, receives, ids, events, options };
+enum { CALLS = sizeof calls / sizeof *calls, WITHOUT_IDS = 10 };
 
 static void *calls_of_a_thread(void *call)
 {
@@ -151,6 +175,7 @@ static void *batches_of_a_child(void *unused)
 
 static void child(void)
 {
+	CHECK(ibv_is_fork_initialized() == protection);
 	list();
 	open_and_close();
 	channels();
@@ -180,6 +205,8 @@ static void child(void)
 		IS(rdma_destroy_id(shared), 0);
 		rdma_destroy_event_channel(channel);
 	}
+	IS(ibv_destroy_srq(srq), 0);
+	IS(ibv_dealloc_pd(domain), 0);
 	ibv_destroy_qp(&qp->qp_base);
 	ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
 	end_child();
@@ -201,6 +228,12 @@ static void make_shared(void)
 		.pd = pd,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND,
 	};
+	struct ibv_parent_domain_init_attr domain_attr = { .pd = pd };
+	domain = ibv_alloc_parent_domain(context, &domain_attr);
+	CHECK(domain);
+	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
+	srq = ibv_create_srq(domain, &srq_attr);
+	CHECK(srq);
 	struct ibv_qp *made = ibv_create_qp_ex(context, &init);
 	CHECK(made);
 	qp = ibv_qp_to_qp_ex(made);
@@ -218,6 +251,8 @@ static void end_shared(void)
 {
 	IS(ibv_destroy_qp(&qp->qp_base), 0);
 	IS(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	IS(ibv_destroy_srq(srq), 0);
+	IS(ibv_dealloc_pd(domain), 0);
 	IS(ibv_dealloc_pd(pd), 0);
 	IS(ibv_close_device(context), 0);
 }
@@ -250,6 +285,7 @@ int main(int argc, char **argv)
 	parent = getpid();
 	atexit(at_exit);
 	IS(ibv_fork_init(), 0);
+	protection = ibv_is_fork_initialized();
 	own_address(0);
 	make_shared();
 	fork_often(WITHOUT_IDS, forks);
