@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use verbs_core::discovery::{
     self, DevNum, DeviceInfo, Found, NetlinkError, NodeType, SkipReason, Skipped, Source, TransportType,
 };
-use verbs_core::fork::ForkLock;
+use verbs_core::fork::ForkRwLock;
 use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
@@ -73,7 +73,10 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
 /// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
 /// here in their order, then the built-in ones.
 pub fn register(driver: Driver) {
-    REGISTERED.lock_or(Vec::new).push(driver);
+    // A child whose parent was registering a provider at the fork registers none.
+    if let Ok(mut registered) = REGISTERED.write() {
+        registered.push(driver);
+    }
 }
 
 /// The usable devices and the skipped ones.
@@ -100,7 +103,9 @@ impl DeviceList {
     /// devices ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
-        all.extend_from_slice(&REGISTERED.lock_or(Vec::new));
+        if let Ok(registered) = REGISTERED.read() {
+            all.extend_from_slice(&registered);
+        }
         all.extend_from_slice(BUILT_IN);
         let mut list = Self {
             devices: Vec::new(),
@@ -357,7 +362,8 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     Err(reason)
 }
 
-static REGISTERED: ForkLock<Vec<Driver>> = ForkLock::new(Vec::new());
+/// Written by [`register`] alone, so that a forked child loses it only with a call of that.
+static REGISTERED: ForkRwLock<Vec<Driver>> = ForkRwLock::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[
     #[cfg(feature = "mlx5")]

@@ -17,7 +17,7 @@
 use core::mem::ManuallyDrop;
 
 use verbs_core::Error;
-use verbs_core::fork::ForkLock;
+use verbs_core::fork::ForkRwLock;
 use verbs_core::provider::Destroy;
 
 use crate::HandleError;
@@ -135,12 +135,15 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
 /// ```
 pub fn on_leak(hook: fn(&Error)) {
-    *HOOK.lock_or(|| None) = Some(hook);
+    // A child whose parent was setting a hook at the fork has none.
+    if let Ok(mut place) = HOOK.write() {
+        *place = Some(hook);
+    }
 }
 
 pub(crate) fn report_leak(error: &Error) {
-    let hook = *HOOK.lock_or(|| None);
-    if let Some(hook) = hook {
+    let hook = HOOK.read().map(|hook| *hook);
+    if let Ok(Some(hook)) = hook {
         hook(error);
     }
 }
@@ -152,4 +155,4 @@ fn gone() -> ! {
     unreachable!("a handle was used after it was taken apart")
 }
 
-static HOOK: ForkLock<Option<fn(&Error)>> = ForkLock::new(None);
+static HOOK: ForkRwLock<Option<fn(&Error)>> = ForkRwLock::new(None);

@@ -288,6 +288,7 @@ impl ContextOps<Mlx5> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
+        self.device.check_regions("reg_mr")?;
         self.check_length("reg_mr", length)?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.kernel().reg_mr(addr, length, iova, access) }?;
@@ -297,6 +298,7 @@ impl ContextOps<Mlx5> for Context {
 
     unsafe fn reg_mr_ex(&self, pd: &Pd, attr: &MrInitAttr<'_, Mlx5>) -> Result<Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
+        self.device.check_regions("reg_mr_ex")?;
         self.check_length("reg_mr_ex", length)?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }?;
@@ -316,6 +318,7 @@ impl ContextOps<Mlx5> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
+        self.device.check_regions("reg_dmabuf_mr")?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { pd.kernel().reg_dmabuf_mr(fd, offset, length, iova, access) }?;
         Ok(self.placed(region, pd, None, length as u64, iova, access))
@@ -351,6 +354,7 @@ impl ContextOps<Mlx5> for Context {
                 .because(Cause::Foreign { what: "device memory" }));
         }
         dm.check(VERB, offset, length)?;
+        self.device.check_regions(VERB)?;
         let region = pd.kernel().reg_dm_mr(dm.handle(), offset, length, access)?;
         Ok(self.placed(region, pd, None, length, 0, access))
     }
@@ -377,6 +381,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
+        self.device.check_regions("import_mr")?;
         let (region, attr) = pd.kernel().import_mr(handle)?;
         let place = Place::new(pd.handle(), None, attr.length, attr.iova, AccessFlags::empty());
         Ok((Mr::imported(&self.device, region, place), attr))

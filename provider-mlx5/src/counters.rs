@@ -11,10 +11,11 @@
 //! (`allocate_flow_counters_descriptions`); Linux `drivers/infiniband/hw/mlx5/counters.c`
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use uverbs_abi::mlx5_abi::{Mlx5IbCreateFlow, Mlx5IbFlowCountersData, Mlx5IbFlowCountersDesc};
 use verbs_core::channel::Uhw;
+use verbs_core::fork::{ForkGuard, ForkLock, Lost};
 use verbs_core::provider::{CountersOps, Destroy};
 use verbs_core::types::{CounterAttachAttr, CounterDescription, ReadCountersFlags};
 use verbs_core::{Cause, Errno, Error, Result, cmd};
@@ -33,7 +34,7 @@ pub struct Counters {
 
 /// The part of a set that its rules share.
 #[derive(Debug, Default)]
-pub(crate) struct Bound(Mutex<Set>);
+pub(crate) struct Bound(ForkLock<Set>);
 
 /// The counters of a set, and the number of rules with it.
 #[derive(Debug, Default)]
@@ -44,8 +45,11 @@ pub(crate) struct Set {
 
 impl Bound {
     /// Locks the set for a command that binds it to a rule, or takes the rule away.
-    pub(crate) fn set(&self) -> MutexGuard<'_, Set> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// [`Lost`] in a forked child whose parent was doing so.
+    pub(crate) fn set(&self) -> Result<ForkGuard<'_, Set>, Lost> {
+        self.0.lock()
     }
 }
 
@@ -110,7 +114,8 @@ impl CountersOps for Counters {
         if !matches!(attr.counter_desc, CounterDescription::PACKETS | CounterDescription::BYTES) {
             return refused(Errno::OPNOTSUPP, "the device counts packets and bytes");
         }
-        let mut set = self.bound.set();
+        let lost = |lost: Lost| self.device.of_parent("attach_counters_point_flow", lost);
+        let mut set = self.bound.set().map_err(lost)?;
         if set.rules > 0 {
             return refused(Errno::BUSY, "a flow rule has the set of counters");
         }

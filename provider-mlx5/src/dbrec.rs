@@ -13,10 +13,11 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
 use verbs_core::ring::Region;
 
 use crate::doorbell::Record;
@@ -33,7 +34,7 @@ const SLOTS: usize = 64;
 
 /// The slots of a context. Pages are kept until the context and all its objects are gone.
 #[derive(Debug, Default)]
-pub(crate) struct RecordPool(Mutex<Vec<Page>>);
+pub(crate) struct RecordPool(ForkLock<Vec<Page>>);
 
 #[derive(Debug)]
 struct Page {
@@ -46,9 +47,10 @@ impl RecordPool {
     /// Takes a slot whose records are 0.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno with which pages cannot be excluded from forks.
+    /// `ENOMEM`; the errno with which pages cannot be excluded from forks; `ENODEV` in a forked
+    /// child whose parent was using the pool.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, Errno> {
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.0.lock()?;
         let page = match pages.iter().position(|page| page.used != u64::MAX) {
             Some(page) => page,
             None => {
@@ -84,8 +86,10 @@ impl RecordPool {
     }
 
     fn give_back(&self, page: usize, place: usize) {
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pages[page].used &= !(1 << (place / SLOT));
+        // A child whose parent was using the pool takes no slot of it again.
+        if let Ok(mut pages) = self.0.lock() {
+            pages[page].used &= !(1 << (place / SLOT));
+        }
     }
 }
 
@@ -93,7 +97,7 @@ impl RecordPool {
 /// later one at the same address for it.
 impl Drop for RecordPool {
     fn drop(&mut self) {
-        let pages = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut pages) = self.0.lock() else { return };
         for page in pages.drain(..).filter(|page| page.used != 0) {
             core::mem::forget(page);
         }
@@ -183,6 +187,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forked::is_true_in_child;
 
     #[test]
     fn a_slot_is_given_again_only_after_its_object_has_ended() {
@@ -216,5 +221,16 @@ mod tests {
         addresses.sort_unstable();
         addresses.dedup();
         assert_eq!(addresses.len(), SLOTS + 1);
+    }
+
+    #[test]
+    fn a_child_takes_no_slot_while_its_parent_was_taking_one() {
+        let pool = Arc::new(RecordPool::default());
+        let slot = pool.take().unwrap();
+        let _taking = pool.0.lock();
+        assert!(is_true_in_child(|| {
+            drop(slot);
+            pool.take().is_err_and(|errno| errno == Errno::NODEV)
+        }));
     }
 }

@@ -30,7 +30,7 @@
 
 use core::mem::offset_of;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use uverbs_abi::mlx5_abi::{
@@ -39,6 +39,7 @@ use uverbs_abi::mlx5_abi::{
 };
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
+use verbs_core::fork::{ForkLock, ForkReadGuard, ForkRwLock, ForkWriteGuard, Lost};
 use verbs_core::kernel::KernelContext;
 use verbs_core::provider::DeviceOps as _;
 use verbs_core::ring::barrier;
@@ -82,7 +83,7 @@ pub(crate) struct Device {
     pub(crate) records: Arc<RecordPool>,
     /// Held for reading while an object is created that completes to a queue, and for writing while
     /// a completion queue is destroyed: the kernel gives its handle again at once.
-    cq_names: RwLock<()>,
+    cq_names: ForkRwLock<()>,
     user_indices: Arc<UserIndices>,
     /// The driver takes and returns the options of connections.
     pub(crate) has_ece: bool,
@@ -94,12 +95,12 @@ pub(crate) struct Device {
     pub(crate) null_key: Option<u32>,
     /// The driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,
-    caps: OnceLock<DeviceCapFlags>,
+    caps: ForkLock<Option<DeviceCapFlags>>,
     /// The driver's part of the device's attributes.
-    queried: OnceLock<Mlx5IbQueryDeviceResp>,
+    queried: ForkLock<Option<Mlx5IbQueryDeviceResp>>,
     /// The driver's reply to the creation of the context.
     reply: Mlx5IbAllocUcontextResp,
-    ports: OnceLock<Box<[Port]>>,
+    ports: ForkLock<Option<Arc<[Port]>>>,
 }
 
 /// The properties of a port that address handles need.
@@ -185,7 +186,7 @@ impl Device {
             regions: Arc::new(Regions::new(null_key)),
             is_imported: false,
             records: Arc::default(),
-            cq_names: RwLock::default(),
+            cq_names: ForkRwLock::default(),
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
             has_real_time: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS),
@@ -197,29 +198,53 @@ impl Device {
             null_key,
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
-            caps: OnceLock::new(),
-            queried: OnceLock::new(),
+            caps: ForkLock::default(),
+            queried: ForkLock::default(),
             reply: *reply,
-            ports: OnceLock::new(),
+            ports: ForkLock::default(),
         }))
     }
 
     /// Keeps completion queues from being destroyed.
-    pub(crate) fn cqs(&self) -> RwLockReadGuard<'_, ()> {
-        self.cq_names.read().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// `ENODEV` in a forked child whose parent was destroying one.
+    pub(crate) fn cqs(&self, verb: &'static str) -> Result<ForkReadGuard<'_, ()>> {
+        self.cq_names.read().map_err(|lost| self.of_parent(verb, lost))
     }
 
     /// Keeps objects from being created that complete to a queue.
-    pub(crate) fn cqs_to_destroy(&self) -> RwLockWriteGuard<'_, ()> {
-        self.cq_names.write().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// As [`cqs`](Self::cqs).
+    pub(crate) fn cqs_to_destroy(&self, verb: &'static str) -> Result<ForkWriteGuard<'_, ()>> {
+        self.cq_names.write().map_err(|lost| self.of_parent(verb, lost))
+    }
+
+    /// Checks that regions can be registered.
+    ///
+    /// # Errors
+    /// `ENODEV` in a forked child whose parent was changing the table of regions.
+    pub(crate) fn check_regions(&self, verb: &'static str) -> Result<()> {
+        if self.regions.is_lost() { Err(self.of_parent(verb, Lost)) } else { Ok(()) }
+    }
+
+    /// Returns the error of a verb that needs a lock which a thread of the parent process had.
+    pub(crate) fn of_parent(&self, verb: &'static str, lost: Lost) -> Error {
+        let reason =
+            "another thread of the parent process was using the device at the fork; open the device again";
+        self.error(verb, lost.into()).because(Cause::Other { reason: reason.into() })
     }
 
     /// Takes a number for completions to carry.
     ///
     /// # Errors
-    /// `ENOMEM` if all are taken.
+    /// As [`UserIndices::take`].
     pub(crate) fn user_index(&self, verb: &'static str) -> Result<UserIndex> {
-        self.user_indices.take().ok_or_else(|| {
+        self.user_indices.take().map_err(|errno| {
+            if errno != Errno::NOMEM {
+                return self.of_parent(verb, Lost);
+            }
             let reason = "the context has as many queue pairs and shared receive queues as completions tell \
                           apart; close some, or open another context";
             self.kernel.uverbs().error(verb, Errno::NOMEM).because(Cause::Other { reason: reason.into() })
@@ -228,11 +253,11 @@ impl Device {
 
     /// Returns what the device can do; nothing if it does not answer now.
     fn caps(&self) -> DeviceCapFlags {
-        let asked = || self.kernel.query_device().ok().map(|attr| attr.device_cap_flags);
-        match self.caps.get() {
-            Some(known) => *known,
-            None => asked().map_or(DeviceCapFlags::empty(), |caps| *self.caps.get_or_init(|| caps)),
-        }
+        let known = *self.caps.lock_or(|| None);
+        known.unwrap_or_else(|| match self.kernel.query_device() {
+            Ok(attr) => self.caps.get_or_init(|| attr.device_cap_flags),
+            Err(_) => DeviceCapFlags::empty(),
+        })
     }
 
     /// Returns whether the device has memory windows that requests bind.
@@ -259,8 +284,9 @@ impl Device {
     }
 
     /// Returns the driver's part of the device's attributes.
-    pub(crate) fn queried(&self) -> Result<&Mlx5IbQueryDeviceResp> {
-        if let Some(queried) = self.queried.get() {
+    pub(crate) fn queried(&self) -> Result<Mlx5IbQueryDeviceResp> {
+        let known = *self.queried.lock_or(|| None);
+        if let Some(queried) = known {
             return Ok(queried);
         }
         let (_, reply) = self.query_all()?;
@@ -281,7 +307,7 @@ impl Device {
             flow_action_flags: self.reply.flow_action_flags.into(),
             // As libmlx5, which opens a device whose query fails.
             queried: match self.has_own_attrs() {
-                true => self.queried().copied().unwrap_or_default(),
+                true => self.queried().unwrap_or_default(),
                 false => Mlx5IbQueryDeviceResp::default(),
             },
         }
@@ -298,7 +324,8 @@ impl Device {
     /// # Errors
     /// Any errno that the kernel returns for the queries of the ports.
     pub(crate) fn port(&self, port_num: u8) -> Result<Option<Port>> {
-        let ports = match self.ports.get() {
+        let known = self.ports.lock_or(|| None).clone();
+        let ports = match known {
             Some(ports) => ports,
             None => {
                 let count = self.kernel.query_device()?.phys_port_cnt;
@@ -308,8 +335,9 @@ impl Device {
                     let needs_grh = attr.flags.contains(PortFlags::GRH_REQUIRED);
                     Ok(Port { is_ethernet, needs_grh, gid_tbl_len: attr.gid_tbl_len })
                 };
-                let ports: Box<[Port]> = (1..=count).map(query).collect::<Result<_>>()?;
-                self.ports.get_or_init(|| ports)
+                let ports: Arc<[Port]> = (1..=count).map(query).collect::<Result<_>>()?;
+                *self.ports.lock_or(|| None) = Some(Arc::clone(&ports));
+                ports
             }
         };
         Ok(usize::from(port_num).checked_sub(1).and_then(|port| ports.get(port)).copied())
@@ -433,7 +461,7 @@ pub(crate) mod tests {
         let (mut device, script) = device();
         let one = Arc::get_mut(&mut device).expect("no object has it");
         one.ports =
-            OnceLock::from(Box::from([Port { is_ethernet: true, needs_grh: true, gid_tbl_len: 256 }]));
+            ForkLock::new(Some([Port { is_ethernet: true, needs_grh: true, gid_tbl_len: 256 }].into()));
         one.resolves_ah = true;
         (device, script)
     }

@@ -45,7 +45,7 @@ impl Flow {
         let (handle, bound) = match sets[..] {
             [] => (create(Uhw::none())?, None),
             [counters] => {
-                let mut set = counters.bound().set();
+                let mut set = counters.bound().set().map_err(|lost| device.of_parent("create_flow", lost))?;
                 let handle = match set.describe(create) {
                     Ok(created) => created?,
                     Err(cause) => return refused(cause),
@@ -70,15 +70,20 @@ impl FlowOps for Flow {
 
 impl Destroy for Flow {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        let destroyed = {
-            // The driver forgets what the set counts with its last rule.
-            let mut set = self.bound.as_deref().map(Bound::set);
-            let destroyed = cmd::flow::destroy_flow(self.device.kernel.uverbs(), self.handle);
-            if let (Some(set), Ok(())) = (&mut set, &destroyed) {
-                set.rules -= 1;
-            }
-            destroyed
-        };
+        // The driver forgets what the set counts with its last rule.
+        let destroyed = self
+            .bound
+            .as_deref()
+            .map(Bound::set)
+            .transpose()
+            .map_err(|lost| self.device.of_parent("destroy_flow", lost))
+            .and_then(|mut set| {
+                cmd::flow::destroy_flow(self.device.kernel.uverbs(), self.handle)?;
+                if let Some(set) = &mut set {
+                    set.rules -= 1;
+                }
+                Ok(())
+            });
         destroyed.map_err(|error| (self, error))
     }
 }

@@ -78,6 +78,8 @@ mod dm;
 mod doorbell;
 mod entries;
 mod flow;
+#[cfg(test)]
+mod forked;
 mod kernel;
 mod life;
 mod memory;

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use verbs_core::fork::Lost;
 use verbs_core::kernel::{KernelMr, KernelPd};
 use verbs_core::provider::{Destroy, MrOps, RegionState, ReregError};
 use verbs_core::ring::page_size;
@@ -84,7 +85,9 @@ impl Mr {
         let (memory, pd, access) = change;
         match &mut self.0 {
             Kind::Kernel { region, regions } | Kind::Imported { region, regions, .. } => {
-                let before = regions.remove(region.lkey());
+                let before = regions
+                    .remove(region.lkey())
+                    .map_err(|lost| ReregError::unchanged(Error::new("rereg_mr", "", lost.into())))?;
                 // SAFETY: the caller's promise is the same.
                 let changed = unsafe { region.rereg(memory, pd, access) }.map_err(|error| ReregError {
                     region: state_after(error.errno, change, page_size()),
@@ -178,11 +181,18 @@ impl MrOps for Mr {
     }
 }
 
+fn of_parent(lost: Lost) -> Error {
+    Error::new("dereg_mr", "", lost.into())
+}
+
 impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
         match self.0 {
             Kind::Kernel { region, regions } => {
-                let place = regions.remove(region.lkey());
+                let place = match regions.remove(region.lkey()) {
+                    Ok(place) => place,
+                    Err(lost) => return Err((Self(Kind::Kernel { region, regions }), of_parent(lost))),
+                };
                 region.destroy().map_err(|(region, error)| {
                     if let Some(place) = place {
                         regions.add(region.lkey(), place);
@@ -191,8 +201,13 @@ impl Destroy for Mr {
                 })
             }
             Kind::Imported { region, regions, place } => {
-                if let Some(place) = place {
-                    regions.remove_imported(region.lkey(), place);
+                if let Some(place) = place
+                    && let Err(lost) = regions.remove_imported(region.lkey(), place)
+                {
+                    return Err((
+                        Self(Kind::Imported { region, regions, place: Some(place) }),
+                        of_parent(lost),
+                    ));
                 }
                 let again = |(region, error)| (Self(Kind::Imported { region, regions, place }), error);
                 region.destroy().map_err(again)

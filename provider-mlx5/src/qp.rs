@@ -217,9 +217,9 @@ impl Qp {
         let verb = if *ex == QpCreateAttr::default() { "create_qp" } else { "create_qp_ex" };
         let error = |errno| device.error(verb, errno);
         let foreign = |cause| error(Errno::INVAL).because(cause);
-        let cqs = device.cqs();
+        let cqs = device.cqs(verb)?;
         for cq in [parents.send_cq, parents.recv_cq].into_iter().flatten() {
-            cq.check(device).map_err(foreign)?;
+            cq.check(device, verb)?;
         }
         if parents.pd.is_some_and(|pd| !pd.is_of(device)) {
             return Err(foreign(Cause::Foreign { what: "protection domain" }));

@@ -8,11 +8,14 @@
 //! A region is known from its registration until its end is asked for. Requests that name it after
 //! that are faults of the program, and end in an error. A region that is imported into the context
 //! that has it keeps its place, whatever happens to its second name.
+//!
+//! In a forked child whose parent was adding or removing one, the table is
+//! [lost](Regions::is_lost).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+use verbs_core::fork::{ForkReadGuard, ForkRwLock, Lost};
 use verbs_core::types::AccessFlags;
 
 /// A region.
@@ -55,7 +58,7 @@ pub(crate) enum Target {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    by_key: RwLock<BTreeMap<u32, Place>>,
+    by_key: ForkRwLock<BTreeMap<u32, Place>>,
     /// The key of null regions.
     null_key: Option<u32>,
 }
@@ -63,18 +66,27 @@ pub(crate) struct Regions {
 impl Regions {
     /// Returns a table without regions, of a device whose null regions have a key.
     pub(crate) fn new(null_key: Option<u32>) -> Self {
-        Self { by_key: RwLock::default(), null_key }
+        Self { by_key: ForkRwLock::default(), null_key }
     }
 
-    /// Adds a region, before any request names it.
+    /// Returns whether a thread of a parent process was changing the table at the fork.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.by_key.is_lost()
+    }
+
+    /// Adds a region, before any request names it. The caller has found the table not
+    /// [lost](Self::is_lost), which it never becomes within a process.
     pub(crate) fn add(&self, lkey: u32, place: Place) {
-        self.by_key.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, place);
+        if let Ok(mut by_key) = self.by_key.write() {
+            by_key.insert(lkey, place);
+        }
     }
 
     /// Adds a region that another handle, of this process or of another one, has registered.
-    /// Returns its place, unless the key has one already.
+    /// Returns its place, unless the key has one already. The table is not lost, as for
+    /// [`add`](Self::add).
     pub(crate) fn add_imported(&self, lkey: u32, place: Place) -> Option<Place> {
-        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        let mut by_key = self.by_key.write().ok()?;
         match by_key.entry(lkey) {
             Entry::Vacant(entry) => Some(*entry.insert(place)),
             Entry::Occupied(_) => None,
@@ -83,34 +95,43 @@ impl Regions {
 
     /// Removes an imported region that was [added](Self::add_imported), unless another region has
     /// its key by now.
-    pub(crate) fn remove_imported(&self, lkey: u32, place: Place) {
-        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+    ///
+    /// # Errors
+    /// [`Lost`]
+    pub(crate) fn remove_imported(&self, lkey: u32, place: Place) -> Result<(), Lost> {
+        let mut by_key = self.by_key.write()?;
         if by_key.get(&lkey) == Some(&place) {
             by_key.remove(&lkey);
         }
+        Ok(())
     }
 
     /// Removes a region, before the kernel may give its key again.
-    pub(crate) fn remove(&self, lkey: u32) -> Option<Place> {
-        self.by_key.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
+    ///
+    /// # Errors
+    /// [`Lost`]
+    pub(crate) fn remove(&self, lkey: u32) -> Result<Option<Place>, Lost> {
+        Ok(self.by_key.write()?.remove(&lkey))
     }
 
     /// Returns whether this process reaches the memory of all regions.
     pub(crate) fn all_in_reach(&self) -> bool {
-        self.view().by_key.values().all(|place| place.addr.is_some())
+        self.view().is_ok_and(|view| view.by_key.values().all(|place| place.addr.is_some()))
     }
 
     /// Looks at the regions, of which none ends meanwhile.
-    pub(crate) fn view(&self) -> View<'_> {
-        let by_key = self.by_key.read().unwrap_or_else(PoisonError::into_inner);
-        View { by_key, null_key: self.null_key }
+    ///
+    /// # Errors
+    /// [`Lost`] if a thread of the parent process was adding or removing one at the fork.
+    pub(crate) fn view(&self) -> Result<View<'_>, Lost> {
+        Ok(View { by_key: self.by_key.read()?, null_key: self.null_key })
     }
 }
 
 /// The regions at a moment.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
-    by_key: RwLockReadGuard<'a, BTreeMap<u32, Place>>,
+    by_key: ForkReadGuard<'a, BTreeMap<u32, Place>>,
     null_key: Option<u32>,
 }
 
@@ -134,6 +155,7 @@ impl View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forked::is_true_in_child;
 
     const RIGHTS: AccessFlags = AccessFlags::LOCAL_WRITE;
 
@@ -144,17 +166,17 @@ mod tests {
         let regions = Regions::new(None);
         regions.add(1, here);
         assert_eq!(regions.add_imported(1, beyond), None);
-        assert_eq!(regions.view().target(5, 1, 0x1000, 8), Some(Target::At(0x1000)));
+        assert_eq!(regions.view().unwrap().target(5, 1, 0x1000, 8), Some(Target::At(0x1000)));
         // A region of another process: the context has memory that is out of reach while it has it.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         assert!(!regions.all_in_reach());
-        regions.remove_imported(2, beyond);
+        regions.remove_imported(2, beyond).unwrap();
         assert!(regions.all_in_reach());
         // Its owner has ended it, and the key is that of a region of this process now.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         regions.add(2, here);
-        regions.remove_imported(2, beyond);
-        assert_eq!(regions.view().target(5, 2, 0x1000, 8), Some(Target::At(0x1000)));
+        regions.remove_imported(2, beyond).unwrap();
+        assert_eq!(regions.view().unwrap().target(5, 2, 0x1000, 8), Some(Target::At(0x1000)));
     }
 
     #[test]
@@ -177,7 +199,11 @@ mod tests {
             (5, 8, 0x8000, 1, None),
             (9, 7, 1, 64, Some(Target::Discard)),
         ] {
-            assert_eq!(regions.view().target(pd, lkey, address, length), target, "{lkey} at {address:#x}");
+            assert_eq!(
+                regions.view().unwrap().target(pd, lkey, address, length),
+                target,
+                "{lkey} at {address:#x}"
+            );
         }
     }
 
@@ -186,8 +212,24 @@ mod tests {
         let regions = Regions::new(None);
         assert!(regions.all_in_reach());
         regions.add(1, Place::new(5, None, 64, 0, RIGHTS));
-        assert!(!regions.all_in_reach() && regions.view().target(5, 1, 0, 8).is_none());
-        assert!(regions.remove(1).is_some() && regions.all_in_reach());
-        assert_eq!(regions.remove(1), None);
+        assert!(!regions.all_in_reach() && regions.view().unwrap().target(5, 1, 0, 8).is_none());
+        assert!(regions.remove(1).unwrap().is_some() && regions.all_in_reach());
+        assert_eq!(regions.remove(1), Ok(None));
+    }
+
+    #[test]
+    fn a_child_removes_regions_unless_its_parent_was_changing_the_table() {
+        let regions = Regions::new(None);
+        regions.add(1, Place::new(5, None, 64, 0, RIGHTS));
+        let reads = regions.view();
+        assert!(is_true_in_child(|| regions.remove(1).is_ok_and(|place| place.is_some())));
+        drop(reads);
+        let writes = regions.by_key.write();
+        assert!(is_true_in_child(|| regions.is_lost()
+            && regions.remove(1) == Err(Lost)
+            && regions.view().is_err()
+            && !regions.all_in_reach()));
+        drop(writes);
+        assert!(!regions.is_lost() && regions.remove(1).is_ok());
     }
 }

@@ -37,11 +37,12 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocUcontextResp;
 use verbs_core::cmd::mlx5::{UarType, free_uar};
+use verbs_core::fork::ForkLock;
 use verbs_core::{Result, environment};
 
 use crate::direct::RegisterDirect;
@@ -77,7 +78,8 @@ pub(crate) struct Registers {
     /// The number of registers that queue pairs get for themselves.
     max_dedicated: usize,
     prefers_blue_flame: bool,
-    dedicated: Mutex<Vec<Dedicated>>,
+    /// In a forked child whose parent was using it, queue pairs share, and nothing is freed.
+    dedicated: ForkLock<Vec<Dedicated>>,
 }
 
 /// A UAR whose registers queue pairs have for themselves.
@@ -148,7 +150,7 @@ impl Registers {
             shared,
             max_dedicated: if size == 0 { 0 } else { config.max_dedicated },
             prefers_blue_flame: config.prefers_blue_flame,
-            dedicated: Mutex::default(),
+            dedicated: ForkLock::default(),
         }
     }
 
@@ -207,7 +209,7 @@ impl Registers {
 
     /// Takes a register, where `more` allocates UARs behind as many as its argument says.
     fn take_from(self: &Arc<Self>, more: impl FnOnce(usize) -> Result<Vec<Uar>>) -> Register {
-        let mut dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut dedicated) = self.dedicated.lock() else { return self.share() };
         let found = find(&dedicated).or_else(|| {
             if dedicated.len() * REGISTERS >= self.max_dedicated {
                 return None;
@@ -231,7 +233,7 @@ impl Registers {
     /// Gives the pages back to the kernel's driver, which has them until they are mapped no more.
     /// Nothing takes a register from now on.
     pub(crate) fn free(&self, kernel: &Kernel) {
-        let dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(dedicated) = self.dedicated.lock() else { return };
         let uars = dedicated.iter().map(|one| &one.uar).chain(&self.shared);
         let mut handles: Vec<u32> = uars.filter_map(|uar| uar.handle).collect();
         handles.dedup();
@@ -242,8 +244,9 @@ impl Registers {
     }
 
     fn set(&self, place: usize, number: usize, to: Use) {
-        let mut dedicated = self.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
-        dedicated[place].uses[number] = to;
+        if let Ok(mut dedicated) = self.dedicated.lock() {
+            dedicated[place].uses[number] = to;
+        }
     }
 }
 
@@ -321,7 +324,7 @@ impl Register {
     /// Returns a share of a thread domain's register for a queue pair, unless one has it now, or an
     /// orphan has the other register of its UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
-        let mut dedicated = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dedicated = self.of.dedicated.lock().ok()?;
         // Shares are made here alone, under the lock, so the count only falls meanwhile.
         if Arc::strong_count(self) > 1 {
             return None;
@@ -351,8 +354,8 @@ impl Register {
 
     /// Returns whether the other register of its UAR is an orphan's.
     pub(crate) fn is_beside_orphan(&self) -> bool {
-        let dedicated = self.of.dedicated.lock().unwrap_or_else(PoisonError::into_inner);
         self.place.is_some_and(|place| {
+            let Ok(dedicated) = self.of.dedicated.lock() else { return true };
             let others = dedicated[place].uses.iter().enumerate().filter(|(other, _)| *other != self.number);
             others.into_iter().any(|(_, of_other)| *of_other == Use::Orphan)
         })
@@ -372,6 +375,7 @@ pub(crate) mod tests {
     use verbs_core::ring::Region;
 
     use super::*;
+    use crate::forked::is_true_in_child;
 
     fn uar(page_id: u32) -> Uar {
         let (name, map_offset) = (Name::Page(page_id), u64::from(page_id) << 12);
@@ -551,5 +555,18 @@ pub(crate) mod tests {
         assert_eq!(of(&[("MLX5_SHUT_UP_BF", "0")]), default);
         let prefers = Config { prefers_blue_flame: false, ..default };
         assert_eq!(of(&[("MLX5_POST_SEND_PREFER_BF", "0")]), prefers);
+    }
+
+    #[test]
+    fn a_child_shares_a_register_while_its_parent_was_taking_one() {
+        let (registers, mut next) = (registers(8), 0);
+        let own = Arc::new(take(&registers, &mut next));
+        let _taking = registers.dedicated.lock();
+        assert!(is_true_in_child(|| {
+            own.set_orphan(true);
+            let is_refused = own.lease().is_none() && own.is_beside_orphan();
+            drop(own);
+            is_refused && registers.take_from(|_| unreachable!()).is_shared()
+        }));
     }
 }

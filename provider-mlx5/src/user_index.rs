@@ -1,13 +1,16 @@
 //! [`UserIndices`]: the numbers that completions carry, one for each queue pair or XRC shared
 //! receive queue of a context.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
 
 /// The numbers of a context. They are given densely, because completion queues look them up in
 /// tables.
 #[derive(Debug, Default)]
-pub(crate) struct UserIndices(Mutex<Numbers>);
+pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
@@ -21,22 +24,29 @@ struct Numbers {
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {
-    /// Takes a number; `None` if all are taken.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<UserIndex> {
-        let mut numbers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes a number.
+    ///
+    /// # Errors
+    /// `ENOMEM` if all are taken; `ENODEV` in a forked child whose parent was taking or returning
+    /// one.
+    pub(crate) fn take(self: &Arc<Self>) -> Result<UserIndex, Errno> {
+        let mut numbers = self.0.lock()?;
         let number = match numbers.free.pop() {
             Some(number) => number,
             None if numbers.next < END => {
                 numbers.next += 1;
                 numbers.next - 1
             }
-            None => return None,
+            None => return Err(Errno::NOMEM),
         };
-        Some(UserIndex { number, of: Arc::clone(self), is_lent: AtomicBool::new(false) })
+        Ok(UserIndex { number, of: Arc::clone(self), is_lent: AtomicBool::new(false) })
     }
 
     fn give_back(&self, number: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).free.push(number);
+        // A child whose parent was using the table takes no number of it again.
+        if let Ok(mut numbers) = self.0.lock() {
+            numbers.free.push(number);
+        }
     }
 }
 
@@ -78,6 +88,7 @@ impl Drop for UserIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forked::is_true_in_child;
 
     #[test]
     fn numbers_are_dense_and_given_again_only_once_they_are_back() {
@@ -97,9 +108,20 @@ mod tests {
 
     #[test]
     fn the_number_that_stands_for_none_is_never_given() {
-        let indices = Arc::new(UserIndices(Mutex::new(Numbers { free: Vec::new(), next: 0xff_fffe })));
+        let indices = Arc::new(UserIndices(ForkLock::new(Numbers { free: Vec::new(), next: 0xff_fffe })));
         let last = indices.take().unwrap();
         assert_eq!(last.number(), 0xff_fffe);
-        assert!(indices.take().is_none());
+        assert_eq!(indices.take().unwrap_err(), Errno::NOMEM);
+    }
+
+    #[test]
+    fn a_child_takes_no_number_while_its_parent_was_taking_one() {
+        let indices = Arc::new(UserIndices::default());
+        let number = indices.take().unwrap();
+        let _taking = indices.0.lock();
+        assert!(is_true_in_child(|| {
+            drop(number);
+            indices.take().is_err_and(|errno| errno == Errno::NODEV)
+        }));
     }
 }

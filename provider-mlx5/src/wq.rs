@@ -57,8 +57,8 @@ impl Wq {
     ) -> Result<WqParts<Mlx5>> {
         const VERB: &str = "create_wq";
         let error = |errno| device.error(VERB, errno);
-        let _cqs = device.cqs();
-        parents.cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
+        let _cqs = device.cqs(VERB)?;
+        parents.cq.check(device, VERB)?;
         if attr.wq_type != WqType::RQ {
             let reason = format!("ConnectX has work queues of type RQ, not {}", attr.wq_type.0);
             return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));

@@ -5,10 +5,11 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
+use verbs_core::fork::ForkLock;
 use verbs_core::kernel::{KernelContext, KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{
     ContextOps, DeviceOps, Driver, MrChange, NamedProvider, OpenedContext, QpParents, QpParts, ReregError,
@@ -29,20 +30,20 @@ use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 pub struct Context {
     kernel: Kernel,
     paged: Arc<Paged>,
-    caps: OnceLock<DeviceCapFlags>,
+    caps: ForkLock<Option<DeviceCapFlags>>,
 }
 
 impl Context {
     /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel: Kernel::new(kernel), paged: Arc::default(), caps: OnceLock::new() }
+        Self { kernel: Kernel::new(kernel), paged: Arc::default(), caps: ForkLock::default() }
     }
 
     /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to
     /// write atomically (Linux 6.2). A kernel without these does not know the opcodes, so they are
     /// rejected before posting.
     pub(crate) fn caps(&self) -> DeviceCapFlags {
-        *self.caps.get_or_init(|| {
+        self.caps.get_or_init(|| {
             // A kernel without the query is too old.
             self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
         })

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uverbs_abi::mlx5_abi::{Mlx5IbCreateCq, Mlx5IbCreateCqFlags, Mlx5IbCreateCqResp, Mlx5IbResizeCq};
 use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX;
 use verbs_core::channel::{Attr, DriverAttrs, Uhw};
+use verbs_core::fork::Lost;
 use verbs_core::provider::{CqOps, Destroy, DeviceOps as _, EventsRead};
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
@@ -90,15 +91,18 @@ pub struct CqHandle {
 }
 
 impl CqHandle {
-    /// Returns the reason why an object of a device cannot complete to this queue: it is another
-    /// device's, or was destroyed, so that another queue may have its handle.
+    /// Checks that an object of a device can complete to this queue. [`Device::cqs`] is held from
+    /// this call to the end of the command.
     ///
-    /// [`Device::cqs`] is held from this call to the end of the command.
-    pub(crate) fn check(&self, device: &Arc<Device>) -> core::result::Result<(), Cause> {
-        if Arc::ptr_eq(&self.device, device) && !self.shared.is_over() {
-            return Ok(());
+    /// # Errors
+    /// `EINVAL` for a queue of another device, or one that was destroyed, so that another queue may
+    /// have its handle; `ENODEV` in a forked child whose parent was using the queue.
+    pub(crate) fn check(&self, device: &Arc<Device>, verb: &'static str) -> Result<()> {
+        if !Arc::ptr_eq(&self.device, device) || self.shared.is_over() {
+            let cause = Cause::Foreign { what: "completion queue" };
+            return Err(device.error(verb, Errno::INVAL).because(cause));
         }
-        Err(Cause::Foreign { what: "completion queue" })
+        if self.shared.is_lost() { Err(device.of_parent(verb, Lost)) } else { Ok(()) }
     }
 }
 
@@ -347,7 +351,10 @@ impl Destroy for Cq {
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         let device = Arc::clone(&self.device);
         // No object is created with the handle meanwhile, or later.
-        let _cqs = device.cqs_to_destroy();
+        let _cqs = match device.cqs_to_destroy("destroy_cq") {
+            Ok(cqs) => cqs,
+            Err(error) => return Err((self, error)),
+        };
         self.poller.shared().set_over(true);
         match cmd::cq::destroy_cq(device.kernel.uverbs(), self.handle) {
             Ok(events) => {
@@ -380,6 +387,8 @@ mod tests {
     use verbs_core::ring::Region;
 
     use super::*;
+    use crate::cq::Queues;
+    use crate::forked::is_true_in_child;
 
     #[test]
     fn a_queue_has_one_entry_more_than_completions() {
@@ -569,11 +578,38 @@ mod tests {
             unsafe { (Ring::new(memory.region().clone(), 2, 64), slot.record(Slot::FIRST)) };
         let shared = Arc::clone(Poller::new(ring, consumer).shared());
         let name = CqHandle { handle: 5, shared, device: Arc::clone(&device) };
-        let foreign = Err(Cause::Foreign { what: "completion queue" });
-        assert_eq!((name.check(&device), name.check(&other)), (Ok(()), foreign.clone()));
+        let check = |device| name.check(device, "create_qp").map_err(|error| error.errno);
+        assert_eq!((check(&device), check(&other)), (Ok(()), Err(Errno::INVAL)));
         name.shared.set_over(true);
-        assert_eq!(name.check(&device), foreign);
+        assert_eq!(check(&device), Err(Errno::INVAL));
         name.shared.set_over(false);
-        assert_eq!(name.check(&device), Ok(()));
+        assert_eq!(check(&device), Ok(()));
+        // In a child whose parent was polling it, or ending a queue pair of it.
+        name.shared.locked(|_| {
+            assert!(is_true_in_child(|| {
+                name.shared.begin(7, Queues::default());
+                name.shared.end(7, None);
+                name.shared.locked(|_| {});
+                assert!(name.shared.with_news(|_| ()).is_err());
+                name.shared.take(|news| {
+                    assert!(news.is_empty());
+                    false
+                });
+                check(&device) == Err(Errno::NODEV)
+            }));
+        });
+    }
+
+    #[test]
+    fn a_child_destroys_no_queue_while_its_parent_was_destroying_one() {
+        let (device, _) = crate::device::tests::device();
+        let creating = device.cqs("create_qp").unwrap();
+        assert!(is_true_in_child(|| device.cqs_to_destroy("destroy_cq").is_ok()));
+        drop(creating);
+        let _destroying = device.cqs_to_destroy("destroy_cq").unwrap();
+        assert!(is_true_in_child(|| {
+            let errnos = [device.cqs("create_qp").map(drop), device.cqs_to_destroy("destroy_cq").map(drop)];
+            errnos.into_iter().all(|result| result.is_err_and(|error| error.errno == Errno::NODEV))
+        }));
     }
 }

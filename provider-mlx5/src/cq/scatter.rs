@@ -123,7 +123,7 @@ impl Data {
         pd: u32,
     ) -> WcStatus {
         // No region ends during the copy.
-        let regions = regions.view();
+        let Ok(regions) = regions.view() else { return WcStatus::GENERAL_ERR };
         let (mut from, mut left) = (self.at, self.length);
         for [head, address] in elements {
             if left == 0 {
@@ -306,6 +306,7 @@ impl Poller {
             // SAFETY: no life ends while the news is held, and the queue's has not.
             Some(unsafe { lists.copy(queues, &lives, cqe, self.ring.stride()) })
         });
+        let status = status.unwrap_or(Some(WcStatus::GENERAL_ERR));
         let (wr_id, kind) = match cqe.op_own() >> 4 {
             cqe_opcode::REQ => queues.send.as_ref()?.complete(cqe.wqe_counter()),
             cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV => {

@@ -17,12 +17,14 @@
 //!
 //! The poller reads the flag of news behind each completion: a completion of the new life follows a
 //! doorbell that follows the news.
+//!
+//! In a forked child whose parent was using this part, news is discarded. The child cannot create
+//! objects that complete here, and completions of queue pairs that it destroys are not skipped.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use verbs_core::fork::{ForkGuard, ForkLock, Lost};
 use verbs_core::ring::{Region, barrier};
 
 use super::compressed::CqeCompression;
@@ -203,7 +205,7 @@ struct Inner {
 pub(crate) struct Shared {
     /// There is news, or the poller has not passed the places of former news.
     has_news: AtomicBool,
-    inner: Mutex<Inner>,
+    inner: ForkLock<Inner>,
     /// The consumer's index, as far as entries were returned to the device.
     pub(super) consumer: Record,
     /// The completion queue was destroyed, or is being destroyed.
@@ -213,7 +215,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(super) fn new(ring: Ring, consumer: Record) -> Self {
         consumer.store(0);
-        let inner = Mutex::new(Inner { news: Vec::new(), ring });
+        let inner = ForkLock::new(Inner { news: Vec::new(), ring });
         Self { has_news: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
     }
 
@@ -228,13 +230,21 @@ impl Shared {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns whether the part belongs to a thread of a parent process. It never does if it did
+    /// not after the fork.
+    pub(super) fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    fn inner(&self) -> Result<ForkGuard<'_, Inner>, Lost> {
+        self.inner.lock()
     }
 
     /// Announces a queue pair, before its first request.
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
-        self.announce(&mut self.inner(), News::Begins { user_index, queues });
+        if let Ok(mut inner) = self.inner() {
+            self.announce(&mut inner, News::Begins { user_index, queues });
+        }
     }
 
     /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
@@ -243,7 +253,7 @@ impl Shared {
     /// News of a queue pair without completions in the queue are one event at most, so that their
     /// number is limited although nobody polls.
     pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
-        let mut inner = self.inner();
+        let Ok(mut inner) = self.inner() else { return };
         let until = self.producer(&inner.ring);
         let Inner { news, ring } = &mut *inner;
         let Some(last) = news.iter().rposition(|one| one.user_index() == user_index) else {
@@ -325,7 +335,7 @@ impl Shared {
         new: &Ring,
         change: impl FnOnce(&mut Pending<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut inner = self.inner();
+        let Ok(mut inner) = self.inner() else { return change(&mut Pending(&mut [])) };
         change(&mut Pending(&mut inner.news))?;
         inner.ring = new.clone();
         Ok(())
@@ -333,18 +343,24 @@ impl Shared {
 
     /// Works on the ring. No life ends meanwhile, and nobody else reads the ring for one.
     pub(super) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
-        work(&Pending(&mut self.inner().news));
+        match self.inner() {
+            Ok(mut inner) => work(&Pending(&mut inner.news)),
+            Err(Lost) => work(&Pending(&mut [])),
+        }
     }
 
     /// Looks at the news. No life ends meanwhile.
-    pub(super) fn with_news<T>(&self, look: impl FnOnce(&[News]) -> T) -> T {
-        look(&self.inner().news)
+    ///
+    /// # Errors
+    /// [`Lost`]: lives could end meanwhile.
+    pub(super) fn with_news<T>(&self, look: impl FnOnce(&[News]) -> T) -> Result<T, Lost> {
+        self.inner().map(|inner| look(&inner.news))
     }
 
     /// Takes the news. `more`: whether the poller has to look again at the next completion.
     pub(super) fn take(&self, more: impl FnOnce(Vec<News>) -> bool) {
-        let mut inner = self.inner();
-        let more = more(core::mem::take(&mut inner.news));
+        let mut inner = self.inner().ok();
+        let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.news)));
         self.has_news.store(more, Ordering::Release);
     }
 }

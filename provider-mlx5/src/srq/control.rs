@@ -88,11 +88,11 @@ impl Srq {
         if attr.srq_type == SrqType::TM {
             check_tags(device, attr.tm)?;
         }
-        let cqs = device.cqs();
+        let cqs = device.cqs(VERB)?;
         let cq = match (attr.srq_type, parents.cq) {
             (SrqType::BASIC, _) => None,
             (SrqType::XRC | SrqType::TM, Some(cq)) => {
-                cq.check(device).map_err(|cause| error(Errno::INVAL).because(cause))?;
+                cq.check(device, VERB)?;
                 Some(cq)
             }
             (SrqType::XRC | SrqType::TM, None) => {

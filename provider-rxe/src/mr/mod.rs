@@ -120,8 +120,9 @@ impl Mr {
         let at = |stage| Self { context: context.clone(), is_exposed, paged: paged.clone(), stage };
         match stage {
             Stage::Alive(region) => {
-                if let Some(paged) = &paged {
-                    paged.remove(keys.lkey);
+                if let Some(Err(lost)) = paged.as_deref().map(|paged| paged.remove(keys.lkey)) {
+                    let error = context.uverbs().error("dereg_mr", lost.into());
+                    return Err((at(Stage::Alive(region)), error));
                 }
                 let started = world.now();
                 if let Err((region, error)) = region.destroy() {

@@ -10,43 +10,50 @@
 //! `rxe_mr.c` (`lookup_mr`)
 
 use std::collections::BTreeSet;
-use std::sync::{PoisonError, RwLock};
 
+use verbs_core::fork::{ForkRwLock, Lost};
 use verbs_core::kernel::KernelPd;
 use verbs_core::types::{Advice, AdviseFlags, Sge};
-use verbs_core::{Cause, Errno, Result};
+use verbs_core::{Cause, Errno, Error};
 
 /// The local keys of a context's on-demand paged regions.
 #[derive(Debug, Default)]
-pub(crate) struct Paged(RwLock<BTreeSet<u32>>);
+pub(crate) struct Paged(ForkRwLock<BTreeSet<u32>>);
 
 impl Paged {
-    /// Adds a region.
+    /// Adds a region. In a forked child whose parent was changing the set, the kernel is never advised
+    /// about the region.
     pub(super) fn insert(&self, lkey: u32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey);
+        if let Ok(mut paged) = self.0.write() {
+            paged.insert(lkey);
+        }
     }
 
     /// Removes a region after the kernel has taken all advice on it.
-    pub(super) fn remove(&self, lkey: u32) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey);
+    ///
+    /// # Errors
+    /// [`Lost`] in a forked child whose parent was changing the set.
+    pub(super) fn remove(&self, lkey: u32) -> Result<(), Lost> {
+        self.0.write()?.remove(&lkey);
+        Ok(())
     }
 
     /// Passes advice on. Elements outside this set reach the kernel without a key; the kernel
     /// returns its errno for them.
     ///
     /// # Errors
-    /// `EINVAL` if an element's region is not an on-demand paged one of this context; otherwise as
-    /// [`KernelPd::advise_mr`].
+    /// `EINVAL` if an element's region is not an on-demand paged one of this context; `ENODEV` in a
+    /// forked child whose parent was changing the set; otherwise as [`KernelPd::advise_mr`].
     pub(crate) fn advise(
         &self,
         pd: &KernelPd,
         advice: Advice,
         flags: AdviseFlags,
         sges: &[Sge],
-    ) -> Result<()> {
+    ) -> Result<(), Error> {
         // Held during the call: otherwise a region could end meanwhile and a pinned one reuse its
         // key.
-        let paged = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let paged = self.0.read().map_err(|lost| Error::new("advise_mr", "", lost.into()))?;
         let is_paged = |sge: &Sge| paged.contains(&sge.lkey);
         let Some(first) = sges.iter().find(|sge| !is_paged(sge)) else {
             return pd.advise_mr(advice, flags, sges);

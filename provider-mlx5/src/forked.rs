@@ -1,0 +1,28 @@
+//! Forked children of tests: the test has a lock at the fork, as another thread of a program may.
+//!
+//! # Safety
+//! A child has one thread and a copy of the memory. It calls the code under test and ends.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Returns whether `run` returns true in a forked child. The child ends by a signal if it still runs
+/// after a minute.
+pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
+    // SAFETY: `fork(3)` keeps the allocator usable in the child, which never returns from here. The
+    // parent waits for the process that it made.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(60);
+            let is_true = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
+            libc::_exit(i32::from(!is_true));
+        }
+        // What it owns would be dropped with the lock held.
+        core::mem::forget(run);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+}
