@@ -105,20 +105,22 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
 ) -> c_int {
     // SAFETY: the queue pair is live; its head is an `ibv_qp`.
     let object = unsafe { QpObject::<P>::inner(qp.cast()) };
-    let addressing = object.addressing;
-    let posted = object.sq.with(|sq| {
-        // SAFETY: the program's list, which it does not change during the call, and its promise for
-        // each request; `bad_wr` is one pointer or null.
-        unsafe {
-            let is_one = addressing == Addressing::Connected && !wr.is_null() && (*wr).next.is_null();
-            if is_one && post_alone::<P>(sq, &*wr) {
-                return 0;
-            }
-            send_list::<P>(sq, addressing, wr, bad_wr)
-        }
-    });
-    // SAFETY: as above.
-    posted.unwrap_or_else(|errno| unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(errno)) })
+    let (addressing, queue) = (object.addressing, &object.sq);
+    if !queue.lock() {
+        // SAFETY: `bad_wr` is one pointer or null.
+        return unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(queue.why_not())) };
+    }
+    // SAFETY: this call has the lock until the last use of the queue. The program does not change
+    // its list during the call, and keeps its promise for each request; `bad_wr` is one pointer or
+    // null.
+    unsafe {
+        let sq = queue.get();
+        let is_one = addressing == Addressing::Connected && !wr.is_null() && (*wr).next.is_null();
+        let result =
+            if is_one && post_alone::<P>(sq, &*wr) { 0 } else { send_list::<P>(sq, addressing, wr, bad_wr) };
+        queue.unlock();
+        result
+    }
 }
 
 /// Posts a common request, and rings for it alone. Returns whether it did; otherwise the queue is

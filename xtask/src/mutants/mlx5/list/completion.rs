@@ -355,14 +355,6 @@ pub(super) const LIST: &[Mutant] = &[
         "self.ring = new;",
     )
     .equivalent("A resize changes no entry of the table, and the current one points to an entry."),
-    Mutant::new(
-        "resize-stride",
-        Resize,
-        SHARED,
-        "self.log_stride.min(to_ring.log_stride)",
-        "self.log_stride",
-    )
-    .equivalent("All rings have entries of one size."),
     Mutant::new("resize-no-room", Resize, "cq/control.rs", "if unread == self.entries {", "if false {"),
     Mutant::new("resize-unread", Resize, "cq/control.rs", "unread.max(1).into()", "1"),
     // Completions that stand for several.

@@ -163,7 +163,13 @@ pub(super) const LIST: &[Mutant] = &[
         "            1 => {\n                self.lone_limit",
         "            1.. => {\n                self.lone_limit",
     ),
-    Mutant::new("blueflame-of-waiting", BlueFlame, PLAIN, "        self.lone_limit = place.head;\n", ""),
+    Mutant::new(
+        "blueflame-of-waiting",
+        BlueFlame,
+        PLAIN,
+        "        if put.is_none() {\n            return false;\n        }\n        self.lone_limit = place.head;\n",
+        "        if put.is_none() {\n            return false;\n        }\n",
+    ),
     Mutant::new(
         "blueflame-of-waiting-special",
         BlueFlame,

@@ -223,8 +223,8 @@ pub(super) const LIST: &[Mutant] = &[
         "index-current",
         UserIndex,
         "cq/mod.rs",
-        "if user_index != self.current.user_index {",
-        "if self.current.user_index == u32::MAX {",
+        "cqe.raw_user_index() != self.current.of_sends",
+        "self.current.of_sends == u32::MAX",
     ),
     Mutant::new(
         "index-of-command",
