@@ -25,8 +25,8 @@
 //!
 //! A forked child has a copy of each lock, but not the threads that held some of them, or waited.
 //! No thread of a child waits for an inherited lock: the calls that it guards fail there anyway. A
-//! lock knows the [generation](verbs_core::fork::generation) of the process that made it, and only a
-//! thread that finds the lock taken compares it, so that taking a free lock costs no check.
+//! lock knows the [generation](verbs_core::fork::generation) of the process that made it. Only a
+//! thread that finds the lock taken compares it, so taking a free lock costs no check.
 //!
 //! # Safety
 //! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;

@@ -197,9 +197,9 @@ impl<P: Provider> Copy for Building<'_, P> {}
 /// before.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread has unless it was refused. `entry`
-/// has as many units
-/// of 16 bytes as its control segment tells, and asks for what the device may do.
+/// `qp` is a live queue pair of the provider, whose lock this thread has unless it was refused.
+/// `entry` has as many units of 16 bytes as its control segment tells, and asks for what the device
+/// may do.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {

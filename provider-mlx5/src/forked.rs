@@ -6,8 +6,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns whether `run` returns true in a forked child. The child ends by a signal if it still runs
-/// after a minute.
+/// Returns whether `run` returns true in a forked child. The child ends by a signal if it still
+/// runs after a minute.
 pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
     // SAFETY: `fork(3)` keeps the allocator usable in the child, which never returns from here. The
     // parent waits for the process that it made.

@@ -21,8 +21,8 @@ use verbs_core::{Cause, Errno, Error};
 pub(crate) struct Paged(ForkRwLock<BTreeSet<u32>>);
 
 impl Paged {
-    /// Adds a region. In a forked child whose parent was changing the set, the kernel is never advised
-    /// about the region.
+    /// Adds a region. In a forked child whose parent was changing the set, the kernel is never
+    /// advised about the region.
     pub(super) fn insert(&self, lkey: u32) {
         if let Ok(mut paged) = self.0.write() {
             paged.insert(lkey);

@@ -283,8 +283,8 @@ impl State {
     }
 }
 
-/// The mode of the state when its lock was released last; 0 before that. A child whose parent had the
-/// lock at the fork has no other copy.
+/// The mode of the state when its lock was released last; 0 before that. A child whose parent had
+/// the lock at the fork has no other copy.
 static MODE: AtomicU8 = AtomicU8::new(0);
 
 /// The state of this process, locked.

@@ -5,8 +5,8 @@
 //!  │ generation │ sleepers │ writer │ readers │    0: free
 //! ```
 //!
-//! Readers change nothing, so a child ignores the readers of its parent. A value that a thread of the
-//! parent was writing is lost.
+//! Readers change nothing, so a child ignores the readers of its parent. A value that a thread of
+//! the parent was writing is lost.
 //!
 //! # Safety
 //! The value is lent mutably to one writer, while this process has no readers, and shared to
