@@ -101,6 +101,18 @@ impl<T> Spin<T> {
         Ok(result)
     }
 
+    /// Calls `with` with the value if the lock is free and no thread waits for it.
+    pub(crate) fn try_with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let needs_none = self.waiting.load(Ordering::Relaxed) == SINGLE;
+        (needs_none || self.try_lock()).then(|| {
+            // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
+            let result = with(unsafe { &mut *self.value.get() });
+            // SAFETY: taken above, or not needed.
+            unsafe { self.unlock() };
+            result
+        })
+    }
+
     /// Takes the lock, until [`unlock`](Self::unlock). Returns false if no thread will release it:
     /// see [`why_not`](Self::why_not).
     #[inline(always)]

@@ -130,16 +130,19 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 /// # Safety
 /// `qp` is live, and so are its completion queues.
 unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
-    if !P::PURGES {
-        return;
-    }
     // SAFETY: the caller's promise.
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
             // A queue that has ended, or belongs to the parent process, has no completions to
             // remove.
-            let _ = cq::of::<P>(cq).queue.with(|queue| queue.purge(qp_num));
+            let queue = &cq::of::<P>(cq).queue;
+            if P::PURGES {
+                let _ = queue.with(|queue| queue.purge(qp_num));
+            } else {
+                // rdma-core's librxe removes none. A thread that polls is not waited for.
+                let _ = queue.try_with(|queue| queue.purge(qp_num));
+            }
         }
     }
 }

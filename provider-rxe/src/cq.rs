@@ -141,6 +141,15 @@ impl CqOps for Cq {
         Some(Box::new(KernelNotifier { context: self.context.clone(), handle: self.handle }))
     }
 
+    /// Compacts the completions in the queue, which belong to this process. The kernel puts in none
+    /// of a queue pair after the command that resets or destroys it has returned.
+    fn purge(&mut self, qp_num: u32) {
+        self.end.retain(|entry| {
+            let its: u32 = field!(entry, qp_num);
+            its != qp_num
+        });
+    }
+
     /// As [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled until
     /// another call succeeds; the kernel keeps the completions for it.
     fn resize(&mut self, cqe: u32) -> Result<()> {

@@ -357,6 +357,33 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
+    /// Removes the elements that `keep` returns false for, of those that the queue holds now. The
+    /// others stay in order.
+    ///
+    /// They move towards the kernel's end, and the slots in front of them return to the kernel,
+    /// which meanwhile writes only behind its own index.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Entry<'_, W>) -> bool)
+    where
+        W: FromBytes + IntoBytes,
+    {
+        let (start, end, _) = self.cursor.next_slots(usize::MAX);
+        let (mut from, mut to) = (end, end);
+        while from != start {
+            from = self.cursor.before(from);
+            let entry = Entry { base: self.queue.slot(from), _queue: PhantomData, _element: PhantomData };
+            if keep(&entry) {
+                to = self.cursor.before(to);
+                let element = entry.copy();
+                // SAFETY: the slot holds a `W` (`new`), aligned. It lies from `from` to `end`, so
+                // the kernel does not access it before it is given back, and `&mut self` shows that
+                // no entry is lent.
+                unsafe { self.queue.slot(to).cast::<W>().write(element) };
+            }
+        }
+        self.cursor.advance_to(to);
+        self.cursor.publish();
+    }
+
     /// Returns all slots lent by [`next`](Self::next) to the kernel. `&mut` shows that all loans
     /// have ended.
     #[inline(always)]

@@ -196,6 +196,28 @@ fn lending_and_polling_mix() {
 }
 
 #[test]
+fn a_purge_removes_the_completions_of_one_queue_pair_and_returns_their_slots() {
+    let mut cq = cq(8);
+    // Each round begins at another slot, so that the completions wrap around the end.
+    for round in 0..8 {
+        (0..7).for_each(|n| {
+            let qp_num = if n % 3 == 1 { 18 } else { 17 };
+            assert!(cq.queue.put(IbUverbsWc { qp_num, ..entry(n) }));
+        });
+        assert_eq!(cq.cq.next().unwrap().wr_id(), 0);
+        cq.cq.purge(17);
+        assert_eq!(cq.queue.count(), 2, "round {round}");
+        // The kernel goes on behind them.
+        assert!(cq.queue.put(entry(7)));
+        cq.cq.purge(19);
+        let rest: Vec<u64> = core::iter::from_fn(|| cq.cq.next().map(|lent| lent.wr_id())).collect();
+        assert_eq!(rest, [1, 4, 7], "round {round}");
+        cq.cq.purge(18);
+        assert_eq!(cq.queue.count(), 0);
+    }
+}
+
+#[test]
 fn an_erased_queue_tells_the_same() {
     let (mut ours, theirs) = (cq(32), cq(32));
     let mut erased = ErasedCq::new(theirs.cq);

@@ -261,8 +261,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
 /// relies on queue pair numbers only in number 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
-    /// Whether [`CqOps::purge`] removes completions. If not, a queue pair can be destroyed without
-    /// the poller's lock of its completion queues.
+    /// Whether resetting or destroying a queue pair needs [`CqOps::purge`]. If not, the caller may
+    /// omit the purge where another thread polls the completion queue.
     const PURGES: bool = false;
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;

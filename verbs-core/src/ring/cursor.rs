@@ -231,6 +231,11 @@ impl<I: Index> Consumer<I> {
         slot.wrapping_add(1) & self.mask
     }
 
+    /// Returns the slot before a slot.
+    pub const fn before(&self, slot: u32) -> u32 {
+        slot.wrapping_sub(1) & self.mask
+    }
+
     /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots)
     /// returned, have been read.
     #[inline(always)]
