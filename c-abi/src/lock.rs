@@ -24,9 +24,11 @@
 //! which a poller soon does, and also looks by itself from time to time.
 //!
 //! A forked child has a copy of each lock, but not the threads that held some of them, or waited.
-//! No thread of a child waits for an inherited lock: the calls that it guards fail there anyway. A
-//! lock knows the [generation](verbs_core::fork::generation) of the process that made it. Only a
-//! thread that finds the lock taken compares it, so taking a free lock costs no check.
+//! A lock that is taken holds the generation of its holder's process
+//! ([`verbs_core::fork::generation`]), so that the child waits for its own threads alone. For any
+//! other, waiting ends at once. A thread checks for a fork before it waits. Taking a free lock
+//! needs no check, because the lock works with either generation. A program that opens a kernel
+//! device and calls `daemon(3)` uses its locks as before.
 //!
 //! # Safety
 //! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;
@@ -42,12 +44,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 
 use verbs_core::Errno;
-use verbs_core::fork::{current_generation, watch};
+use verbs_core::fork::{current_generation, generation, watch};
 
 /// A value behind a spin lock.
 #[derive(Debug)]
 pub(crate) struct Spin<T> {
-    /// Whether a thread has the lock: 0 or [`TAKEN`].
+    /// 0, or the generation of the holder's process.
     holder: AtomicU32,
     /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
     has_ended: AtomicBool,
@@ -60,8 +62,10 @@ pub(crate) struct Spin<T> {
     turn: AtomicU32,
     /// [`ASLEEP`] while the thread whose turn it is sleeps.
     sleep: AtomicU32,
-    /// The generation of the process that made the lock.
-    made_in: u32,
+    /// The generation of the process whose threads wait, if any do.
+    line: AtomicU32,
+    /// The generation of the process that found the lock taken by a parent's thread.
+    lost: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -80,7 +84,8 @@ impl<T> Spin<T> {
             next: AtomicU32::new(0),
             turn: AtomicU32::new(0),
             sleep: AtomicU32::new(0),
-            made_in: current_generation(),
+            line: AtomicU32::new(generation()),
+            lost: AtomicU32::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -124,7 +129,7 @@ impl<T> Spin<T> {
     /// `ENODEV` in a forked child, if a thread of its parent had the lock or waited for it.
     #[cold]
     pub(crate) fn why_not(&self) -> Errno {
-        if self.has_ended() { Errno::INVAL } else { Errno::NODEV }
+        if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
     }
 
     /// Tells threads that wait for the lock that there is no value any more.
@@ -147,23 +152,35 @@ impl<T> Spin<T> {
     /// Takes the lock if it is free, and returns whether it did.
     #[inline(always)]
     fn take(&self) -> bool {
-        self.holder.swap(TAKEN, Ordering::Acquire) == 0
+        match self.holder.swap(generation(), Ordering::Acquire) {
+            0 => true,
+            holder => self.was_taken(holder),
+        }
     }
 
-    /// Returns whether no thread will release the lock: the value has ended, or a thread of the
-    /// parent of this process may have the lock, or wait for it. A thread of this process may have
-    /// it instead, which uses an inherited value.
+    /// Notes a lock that a parent's thread had, whose generation the attempt has replaced. Returns
+    /// false.
+    #[cold]
+    fn was_taken(&self, holder: u32) -> bool {
+        let own = current_generation();
+        if holder != own {
+            self.lost.store(own, Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Returns whether no thread of this process will release the lock: the value has ended, or a
+    /// parent's thread had the lock at the fork, or waited for it.
     pub(crate) fn is_hopeless(&self) -> bool {
-        let is_in_use = self.holder.load(Ordering::Relaxed) != 0 || self.waiting.load(Ordering::Relaxed) > 0;
-        is_in_use && self.is_inherited() || self.has_ended()
-    }
-
-    fn is_inherited(&self) -> bool {
-        self.made_in != current_generation()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Acquire)
+        let own = current_generation();
+        let holder = self.holder.load(Ordering::Relaxed);
+        let has_other_line =
+            self.waiting.load(Ordering::Acquire) > 0 && self.line.load(Ordering::Relaxed) != own;
+        let is_of_parent = holder != 0 && holder != own;
+        is_of_parent
+            || has_other_line
+            || self.lost.load(Ordering::Relaxed) == own
+            || self.has_ended.load(Ordering::Acquire)
     }
 
     /// Returns the lock.
@@ -209,12 +226,9 @@ impl<T> Spin<T> {
         if self.waiting.load(Ordering::Relaxed) == SINGLE {
             return true;
         }
-        if self.is_inherited() {
-            return false;
-        }
         let (mut spins, mut yields) = (0, 0);
         loop {
-            if self.has_ended() {
+            if self.is_hopeless() {
                 return false;
             } else if self.waiting.load(Ordering::Relaxed) > 0 {
                 // The other threads go first: only a running thread can take its turn.
@@ -238,6 +252,9 @@ impl<T> Spin<T> {
 
     /// Counts this thread as waiting, and returns its number.
     fn enter_line(&self) -> u32 {
+        // No thread waits, or one of this process does: a child whose parent's threads waited has
+        // given up.
+        self.line.store(current_generation(), Ordering::Relaxed);
         // In one order with the turns: see `wait_in_line`.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -282,7 +299,7 @@ impl<T> Spin<T> {
             if self.holder.load(Ordering::Relaxed) == 0 && self.take() {
                 return true;
             }
-            if self.has_ended() {
+            if self.is_hopeless() {
                 return false;
             }
             if spins < SPINS {
@@ -305,8 +322,6 @@ impl<T> Spin<T> {
     }
 }
 
-/// A thread has the lock.
-const TAKEN: u32 = 1;
 /// Replaces the number of waiting threads: one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
 /// The thread whose turn it is is asleep.
@@ -400,27 +415,30 @@ mod tests {
     #[test]
     fn a_child_waits_for_no_thread_of_its_parent() {
         let taken = Spin::new(0_u64, false);
-        let taken = Spin { made_in: taken.made_in + 1, ..taken };
-        assert!(taken.lock());
+        taken.holder.store(generation() + 1, Ordering::Relaxed);
         for _ in 0..3 {
             assert_eq!(taken.with(|value| *value), Err(Errno::NODEV));
         }
         let waited_for = Spin::new(0_u64, false);
-        let waited_for = Spin { made_in: waited_for.made_in + 1, ..waited_for };
         waited_for.enter_line();
+        waited_for.line.store(generation() + 1, Ordering::Relaxed);
         for _ in 0..3 {
             assert_eq!(waited_for.with(|value| *value), Err(Errno::NODEV));
         }
     }
 
     #[test]
-    fn a_child_uses_a_lock_that_was_free_at_the_fork() {
-        let lock = Spin::new(0_u64, false);
-        let lock = Spin { made_in: lock.made_in + 1, ..lock };
-        assert!(!lock.is_hopeless());
-        for _ in 0..3 {
-            assert_eq!(lock.with(|value| *value += 1), Ok(()));
-        }
+    fn threads_of_a_child_take_turns_with_a_lock_that_was_free_at_the_fork() {
+        let lock = Arc::new(Spin::new(0_u64, false));
+        lock.line.store(generation() + 1, Ordering::Relaxed);
+        let held = lock.lock();
+        let its = Arc::clone(&lock);
+        let waiting = thread::spawn(move || its.with(|value| *value += 1));
+        lock.until_waiting(1);
+        assert!(held);
+        // SAFETY: the lock was taken above.
+        unsafe { lock.unlock() };
+        assert_eq!(waiting.join().unwrap(), Ok(()));
     }
 
     #[test]

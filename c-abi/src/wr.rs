@@ -556,9 +556,8 @@ unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
         if sq.lock() {
             building.start();
         } else {
-            // The batch is out of reach in a child: a thread of the parent was changing it, or the
-            // thread that forked still is, or another thread of the child. From here on all calls
-            // are refused.
+            // The batch is out of reach: a thread of the parent was changing it, or the thread that
+            // forked is, which goes on in the child. From here on all calls are refused.
             building.qp().is_refused.store(true, Ordering::Relaxed);
             refused::fill(qp);
         }
