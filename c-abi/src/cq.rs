@@ -26,7 +26,7 @@ use crate::context::{Provided, Verbs as _, verbs};
 use crate::convert::count;
 use crate::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
 use crate::event::{is_acknowledged, wait_acknowledged};
-use crate::lock::Spin;
+use crate::lock::{Attempt, Spin};
 use crate::object::{Object, check_handle, destroy_in_place, public};
 use crate::shared::Shared;
 use crate::{channel, cq_ex, pd, thread};
@@ -326,8 +326,9 @@ pub(crate) unsafe extern "C" fn poll<P: Provider>(
     // SAFETY: the queue is live, and the array has room.
     unsafe {
         let queue = &of::<P>(cq).queue;
-        if !queue.try_lock() {
-            return poll_waiting::<P>(cq, num_entries, wc);
+        let attempt = queue.attempt();
+        if !attempt.has_lock() {
+            return poll_waiting::<P>(cq, num_entries, wc, attempt);
         }
         poll_locked(queue, num_entries, wc)
     }
@@ -340,11 +341,12 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
     cq: *mut ibv_cq,
     num_entries: c_int,
     wc: *mut ibv_wc,
+    attempt: Attempt,
 ) -> c_int {
     // SAFETY: as there.
     unsafe {
         let queue = &of::<P>(cq).queue;
-        if !queue.lock() {
+        if !queue.wait(attempt) {
             return 0;
         }
         poll_locked(queue, num_entries, wc)
@@ -365,7 +367,7 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
         let cq = queue.get();
         let mut polled = 0;
         while polled < num_entries {
-            let Some(completion) = cq.next() else { break };
+            let Some(completion) = cq.next_of_several() else { break };
             completion.write_to_c(&mut *wc.cast::<Wc>().add(polled as usize));
             polled += 1;
         }

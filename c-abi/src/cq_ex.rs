@@ -16,6 +16,7 @@ use verbs_core::types::WcFlags;
 
 use crate::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 use crate::cq::{Cq, CqObject, Lent, NOBODY};
+use crate::lock::Attempt;
 use crate::thread;
 
 /// Fills the functions of a queue.
@@ -40,16 +41,20 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns::<P>);
 }
 
-/// Borrows the next completion of a queue whose lock is taken.
+/// Borrows the next completion of a queue whose lock is taken, the first since `start_poll` if
+/// `is_first`.
 ///
 /// # Safety
 /// `cq` is a live queue of the provider, and this thread has its lock.
 #[inline(always)]
-unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
     // SAFETY: the queue is live, and locked by this thread.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
-        let Some(completion) = inner.queue.get().next() else { return libc::ENOENT };
+        let queue = inner.queue.get();
+        // Nothing is lent before the first one, so that no slot has to return.
+        let next = if is_first { queue.next_of_several() } else { queue.next() };
+        let Some(completion) = next else { return libc::ENOENT };
         (*cq).status = completion.status().0;
         (*cq).wr_id = completion.wr_id();
         // SAFETY: the slot of a lent completion is the program's until `finish`, which
@@ -66,8 +71,9 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
         if !attr.is_null() && (*attr).comp_mask != 0 {
             return libc::EINVAL;
         }
-        if !CqObject::<P>::inner(cq).queue.try_lock() {
-            return start_poll_waiting::<P>(cq);
+        let attempt = CqObject::<P>::inner(cq).queue.attempt();
+        if !attempt.has_lock() {
+            return start_poll_waiting::<P>(cq, attempt);
         }
         start_locked::<P>(cq)
     }
@@ -76,10 +82,10 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
 /// As [`start_poll`], where another thread has the lock.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
+unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt: Attempt) -> c_int {
     // SAFETY: as there.
     unsafe {
-        if !CqObject::<P>::inner(cq).queue.lock() {
+        if !CqObject::<P>::inner(cq).queue.wait(attempt) {
             return libc::ENOENT;
         }
         start_locked::<P>(cq)
@@ -94,7 +100,7 @@ unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex) -> c_in
 unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise. Without a completion, nothing uses the queue afterwards.
     unsafe {
-        let result = advance::<P>(cq);
+        let result = advance::<P>(cq, true);
         let inner = CqObject::<P>::inner(cq);
         if result == 0 {
             inner.lender.store(thread::current(), Ordering::Relaxed);
@@ -107,7 +113,7 @@ unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn next_poll<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: `start_poll` took the lock.
-    unsafe { advance::<P>(cq) }
+    unsafe { advance::<P>(cq, false) }
 }
 
 unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {

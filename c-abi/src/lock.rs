@@ -53,8 +53,8 @@ pub(crate) struct Spin<T> {
     holder: AtomicU32,
     /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
     has_ended: AtomicBool,
-    /// The number of waiting threads, or [`SINGLE`]: one word, so that the common case costs one
-    /// test.
+    /// Minus the number of waiting threads, or [`SINGLE`]: one word, so that the common case costs
+    /// one test, and negative, so that it differs from every generation ([`Attempt`]).
     waiting: AtomicI32,
     /// The number that the next thread to wait takes.
     next: AtomicU32,
@@ -108,8 +108,12 @@ impl<T> Spin<T> {
 
     /// Calls `with` with the value if the lock is free and no thread waits for it.
     pub(crate) fn try_with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
-        let needs_none = self.waiting.load(Ordering::Relaxed) == SINGLE;
-        (needs_none || self.try_lock()).then(|| {
+        let attempt = self.attempt();
+        let is_locked = attempt.has_lock() || self.waiting.load(Ordering::Relaxed) == SINGLE;
+        if !is_locked {
+            self.note(attempt);
+        }
+        is_locked.then(|| {
             // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
             let result = with(unsafe { &mut *self.value.get() });
             // SAFETY: taken above, or not needed.
@@ -122,7 +126,8 @@ impl<T> Spin<T> {
     /// see [`why_not`](Self::why_not).
     #[inline(always)]
     pub(crate) fn lock(&self) -> bool {
-        self.try_lock() || self.wait()
+        let attempt = self.attempt();
+        attempt.has_lock() || self.wait(attempt)
     }
 
     /// Returns the reason why the lock could not be taken: `EINVAL` if the value has ended,
@@ -141,32 +146,38 @@ impl<T> Spin<T> {
         self.wake_first();
     }
 
-    /// Takes the lock if it is free and no thread waits, and returns whether it did. If no lock is
-    /// needed, it returns false and [`lock`](Self::lock) succeeds: one test less for queues with a
-    /// lock.
+    /// Takes the lock if it is free and no thread waits. An attempt without success goes to
+    /// [`wait`](Self::wait), also for queues that need no lock: one test less for the others.
     #[inline(always)]
-    pub(crate) fn try_lock(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0 && self.take()
+    pub(crate) fn attempt(&self) -> Attempt {
+        match self.waiting.load(Ordering::Relaxed) {
+            0 => self.swap(),
+            waiting => Attempt(waiting.cast_unsigned()),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline(always)]
+    fn swap(&self) -> Attempt {
+        Attempt(self.holder.swap(generation(), Ordering::Acquire))
+    }
+
+    /// Records that a thread of a parent process holds the lock, because the attempt has
+    /// overwritten its generation.
+    fn note(&self, attempt: Attempt) {
+        let own = current_generation();
+        if attempt.was_made() && attempt.0 != own {
+            self.lost.store(own, Ordering::Relaxed);
+        }
     }
 
     /// Takes the lock if it is free, and returns whether it did.
-    #[inline(always)]
     fn take(&self) -> bool {
-        match self.holder.swap(generation(), Ordering::Acquire) {
-            0 => true,
-            holder => self.was_taken(holder),
+        let attempt = self.swap();
+        if !attempt.has_lock() {
+            self.note(attempt);
         }
-    }
-
-    /// Notes a lock that a parent's thread had, whose generation the attempt has replaced. Returns
-    /// false.
-    #[cold]
-    fn was_taken(&self, holder: u32) -> bool {
-        let own = current_generation();
-        if holder != own {
-            self.lost.store(own, Ordering::Relaxed);
-        }
-        false
+        attempt.has_lock()
     }
 
     /// Returns whether no thread of this process will release the lock: the value has ended, or a
@@ -175,7 +186,7 @@ impl<T> Spin<T> {
         let own = current_generation();
         let holder = self.holder.load(Ordering::Relaxed);
         let has_other_line =
-            self.waiting.load(Ordering::Acquire) > 0 && self.line.load(Ordering::Relaxed) != own;
+            self.waiting.load(Ordering::Acquire) < 0 && self.line.load(Ordering::Relaxed) != own;
         let is_of_parent = holder != 0 && holder != own;
         is_of_parent
             || has_other_line
@@ -219,18 +230,20 @@ impl<T> Spin<T> {
         self.value.get()
     }
 
-    /// Waits for the lock. Returns false if no thread will release it.
+    /// Waits for the lock after an attempt without success. Returns false if no thread will release
+    /// it.
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> bool {
+    pub(crate) fn wait(&self, attempt: Attempt) -> bool {
         if self.waiting.load(Ordering::Relaxed) == SINGLE {
             return true;
         }
+        self.note(attempt);
         let (mut spins, mut yields) = (0, 0);
         loop {
             if self.is_hopeless() {
                 return false;
-            } else if self.waiting.load(Ordering::Relaxed) > 0 {
+            } else if self.waiting.load(Ordering::Relaxed) < 0 {
                 // The other threads go first: only a running thread can take its turn.
                 self.wake_first();
                 if yields == YIELDS {
@@ -238,7 +251,7 @@ impl<T> Spin<T> {
                 }
                 yields += 1;
                 thread::yield_now();
-            } else if self.holder.load(Ordering::Relaxed) == 0 && self.try_lock() {
+            } else if self.holder.load(Ordering::Relaxed) == 0 && self.take() {
                 return true;
             } else if spins == FEW_SPINS {
                 break;
@@ -256,7 +269,7 @@ impl<T> Spin<T> {
         // given up.
         self.line.store(current_generation(), Ordering::Relaxed);
         // In one order with the turns: see `wait_in_line`.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -279,14 +292,14 @@ impl<T> Spin<T> {
         let is_taken = self.take_turn();
         // Before the next turn begins: a thread that finds no waiting thread then finds the lock
         // taken.
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
         // Either this thread finds the next one counted, or that one finds its turn before it
         // sleeps: both write, and then read what the other wrote, in one order of all four.
         self.turn.swap(next, Ordering::SeqCst);
         // The next thread may sleep. Once awake, it takes the lock soon after this thread has
         // released it.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        if self.waiting.load(Ordering::SeqCst) < 0 {
             futex_wake(&self.turn, bit_of(next));
         }
         is_taken
@@ -319,6 +332,25 @@ impl<T> Spin<T> {
         if self.sleep.load(Ordering::Relaxed) == ASLEEP && self.sleep.swap(0, Ordering::AcqRel) == ASLEEP {
             futex_wake(&self.sleep, ANY);
         }
+    }
+}
+
+/// The result of one attempt to take a lock: the value of the holder's word before, or the negative
+/// count of waiting threads if the attempt was not made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Attempt(u32);
+
+impl Attempt {
+    /// Returns whether the attempt has taken the lock.
+    #[inline(always)]
+    pub(crate) const fn has_lock(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns whether no thread waited and a lock is needed.
+    const fn was_made(self) -> bool {
+        self.0 <= i32::MAX.cast_unsigned()
     }
 }
 
@@ -385,7 +417,7 @@ mod tests {
         /// Spins until this many threads wait.
         fn until_waiting(&self, count: i32) {
             let deadline = Instant::now() + Duration::from_secs(60);
-            while self.waiting.load(Ordering::Relaxed) != count {
+            while self.waiting.load(Ordering::Relaxed) != -count {
                 assert!(Instant::now() < deadline, "no thread waits");
                 thread::yield_now();
             }

@@ -27,7 +27,7 @@ use crate::c::{
     IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::errno;
-use crate::lock::Spin;
+use crate::lock::{Attempt, Spin};
 use crate::qp::QpObject;
 
 /// The addressing of a queue pair's requests.
@@ -106,6 +106,9 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     // SAFETY: the queue pair is live; its head is an `ibv_qp`.
     let object = unsafe { QpObject::<P>::inner(qp.cast()) };
     let (addressing, queue) = (object.addressing, &object.sq);
+    if wr.is_null() {
+        return 0;
+    }
     if !queue.lock() {
         // SAFETY: `bad_wr` is one pointer or null.
         return unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(queue.why_not())) };
@@ -115,7 +118,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     // null.
     unsafe {
         let sq = queue.get();
-        let is_one = addressing == Addressing::Connected && !wr.is_null() && (*wr).next.is_null();
+        let is_one = addressing == Addressing::Connected && (*wr).next.is_null();
         let result =
             if is_one && post_alone::<P>(sq, &*wr) { 0 } else { send_list::<P>(sq, addressing, wr, bad_wr) };
         queue.unlock();
@@ -148,7 +151,7 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
 /// Posts a list of requests, and rings.
 ///
 /// # Safety
-/// The program's promise for each request; `bad_wr` is null or points to a pointer.
+/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a pointer.
 unsafe fn send_list<P: Provider>(
     sq: &mut P::Sq,
     addressing: Addressing,
@@ -167,9 +170,6 @@ unsafe fn send_list<P: Provider>(
             return unsafe { stop(next, bad_wr, "post_send", reason) };
         }
         next = request.next;
-    }
-    if wr.is_null() {
-        return 0;
     }
     match sq.ring() {
         Ok(()) => 0,
@@ -389,55 +389,63 @@ pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
     Cow::Owned(list.iter().map(cut).collect())
 }
 
-/// Posts a list of receives to a queue.
+/// Posts a list of receives to a queue whose lock this thread has, and returns the lock.
 ///
-/// Most lists have one receive, so that the loop over more is out of line.
+/// Most lists have one receive, so the loop over more is out of line.
 ///
 /// # Safety
-/// The program's promise for each request; `bad_wr` is null or points to a pointer.
+/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
+/// pointer.
 #[inline(always)]
-unsafe fn recv_list<Q: RecvQueue>(rq: &mut Q, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    if wr.is_null() {
-        return 0;
-    }
-    // SAFETY: the program's list, which it does not change during the call, and its promise for the
-    // request.
+unsafe fn recv_list<Q: RecvQueue>(
+    queue: &Spin<Q>,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: this thread has the lock until `unlock`. The program does not change its list during
+    // the call, and keeps its promise for the request.
     unsafe {
-        let next = (*wr).next;
+        let rq = queue.get();
         match recv_one(rq, &*wr) {
-            Ok(()) if next.is_null() => {
+            Ok(()) if (*wr).next.is_null() => {
                 rq.ring();
+                queue.unlock();
                 0
             }
-            Ok(()) => recv_more(rq, next, bad_wr),
-            Err(reason) => stop(wr, bad_wr, "post_recv", reason),
+            first => recv_more(queue, first, wr, bad_wr),
         }
     }
 }
 
-/// Posts the receives behind the first, and rings.
+/// Posts the receives behind the first, whose result is known, rings, and returns the lock.
 ///
 /// # Safety
 /// As [`recv_list`].
 #[inline(never)]
 unsafe fn recv_more<Q: RecvQueue>(
-    rq: &mut Q,
-    mut next: *mut ibv_recv_wr,
+    queue: &Spin<Q>,
+    first: Result<(), PostReason>,
+    wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    while !next.is_null() {
-        // SAFETY: the program's list, which it does not change during the call, and its promise for
-        // the request; `bad_wr` is the caller's promise.
-        unsafe {
-            if let Err(reason) = recv_one(rq, &*next) {
-                rq.ring();
-                return stop(next, bad_wr, "post_recv", reason);
+    // SAFETY: as there.
+    unsafe {
+        let rq = queue.get();
+        let (mut bad, mut result) = (wr, first);
+        while result.is_ok() {
+            bad = (*bad).next;
+            if bad.is_null() {
+                break;
             }
-            next = (*next).next;
+            result = recv_one(rq, &*bad);
         }
+        // Without a first receive, nothing is new to the device.
+        if bad != wr {
+            rq.ring();
+        }
+        queue.unlock();
+        result.map_or_else(|reason| stop(bad, bad_wr, "post_recv", reason), |()| 0)
     }
-    rq.ring();
-    0
 }
 
 /// Puts a receive of C into a queue. The compiler knows the length of lists of one element.
@@ -480,15 +488,38 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise. The reference to the queue ends before the lock is released.
-    // This is not a closure, which the compiler might keep out of line.
+    if wr.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise. This is not a closure, which the compiler might keep out of
+    // line.
     unsafe {
-        if !queue.lock() {
+        let attempt = queue.attempt();
+        if !attempt.has_lock() {
+            return recv_waiting(queue, wr, bad_wr, attempt);
+        }
+        recv_list(queue, wr, bad_wr)
+    }
+}
+
+/// As [`recv_locked`], where another thread has the lock.
+///
+/// # Safety
+/// As [`recv_list`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn recv_waiting<Q: RecvQueue>(
+    queue: &Spin<Q>,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+    attempt: Attempt,
+) -> c_int {
+    // SAFETY: as there.
+    unsafe {
+        if !queue.wait(attempt) {
             return stop(wr, bad_wr, "post_recv", PostReason::Doorbell(queue.why_not()));
         }
-        let result = recv_list(queue.get(), wr, bad_wr);
-        queue.unlock();
-        result
+        recv_list(queue, wr, bad_wr)
     }
 }
 

@@ -25,6 +25,7 @@ use verbs_core::types::{
 
 use crate::ah::AhObject;
 use crate::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::lock::Attempt;
 use crate::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
 use crate::qp::{Qp, QpObject};
 
@@ -538,8 +539,9 @@ fn inline_element(addr: *const u8, length: u32) -> Sge {
 unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
     // SAFETY: the queue pair is live. The lock is returned by `complete` or `abort`.
     unsafe {
-        if !QpObject::<P>::inner(qp).sq.try_lock() {
-            return start_waiting::<P>(qp);
+        let attempt = QpObject::<P>::inner(qp).sq.attempt();
+        if !attempt.has_lock() {
+            return start_waiting::<P>(qp, attempt);
         }
         building::<P>(qp).start();
     }
@@ -548,12 +550,12 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
 /// As [`start`], where another thread has the lock.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex) {
+unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Attempt) {
     // SAFETY: as there.
     unsafe {
         let building = building::<P>(qp);
         let sq = &QpObject::<P>::inner(qp).sq;
-        if sq.lock() {
+        if sq.wait(attempt) {
             building.start();
         } else {
             // The batch is out of reach: a thread of the parent was changing it, or the thread that

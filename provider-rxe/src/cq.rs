@@ -117,6 +117,11 @@ impl CqOps for Cq {
     }
 
     #[inline(always)]
+    fn next_of_several(&mut self) -> Option<Completion<'_>> {
+        self.end.next().map(Completion)
+    }
+
+    #[inline(always)]
     fn finish(&mut self) {
         self.end.give_back();
     }

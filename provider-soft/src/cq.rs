@@ -152,6 +152,18 @@ impl CqOps for Cq {
         self.consumer.next().map(Completion)
     }
 
+    #[inline(always)]
+    fn next_of_several(&mut self) -> Option<Completion<'_>> {
+        if self.name.device.is_forked() {
+            return None;
+        }
+        if self.consumer.is_empty() {
+            self.consumer.free_all();
+            self.progress();
+        }
+        self.consumer.next().map(Completion)
+    }
+
     #[inline]
     fn finish(&mut self) {
         self.consumer.free_all();

@@ -261,9 +261,10 @@ impl<T: Copy> Consumer<T> {
     /// Returns whether there is nothing to read now.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {
-        if self.next == self.tail {
-            self.tail = self.published.count();
+        if self.next != self.tail {
+            return false;
         }
+        self.tail = self.published.count();
         self.next == self.tail
     }
 

@@ -299,6 +299,11 @@ impl CqOps for Cq {
     }
 
     #[inline(always)]
+    fn next_of_several(&mut self) -> Option<Completion<'_>> {
+        self.poller.next_of_several()
+    }
+
+    #[inline(always)]
     fn finish(&mut self) {
         self.poller.finish();
     }

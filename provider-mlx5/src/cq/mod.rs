@@ -215,6 +215,18 @@ impl Poller {
         Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
+    /// Lends the next completion. The entries of those before it stay with the program until
+    /// [`finish`](Self::finish).
+    #[inline(always)]
+    pub(crate) fn next_of_several(&mut self) -> Option<Completion<'_>> {
+        let completion = match self.short() {
+            Some((cqe, wr_id, kind)) => Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind),
+            None if self.is_empty() => return None,
+            None => self.advance_any()?,
+        };
+        Some(Completion { optional: Some(&self.optional), ..completion })
+    }
+
     /// Takes the next completion by the short path: a send, write or so on that succeeded, of the
     /// current queue pair, whose data is where it belongs.
     #[inline(always)]

@@ -29,6 +29,16 @@ pub trait CqOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
+    /// Lends the next completion as [`next`](Self::next) does, for a call that copies several: slots
+    /// lent earlier may stay with the program until [`finish`](Self::finish).
+    #[inline(always)]
+    fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
+    where
+        Self: Sized,
+    {
+        self.next()
+    }
+
     /// Returns to the device the slots of all completions that were lent.
     fn finish(&mut self)
     where
