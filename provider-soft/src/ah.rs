@@ -12,8 +12,8 @@ use crate::io::address::destination;
 use crate::shared::Shared;
 use crate::{DRIVER_ID, Pd, limits};
 
-/// An address handle: a value in the program's memory that the device does not know. Its protection
-/// domain lives as long, as with kernel devices.
+/// An address handle: a value in the program's memory, unknown to the device. It keeps its
+/// protection domain alive, as with kernel devices.
 #[derive(Debug)]
 pub struct Ah {
     av: Av,
@@ -41,10 +41,10 @@ impl Destroy for Ah {
     }
 }
 
-/// Returns the path that attributes describe.
+/// Returns the path described by the attributes.
 ///
 /// # Errors
-/// - `EINVAL`: with [`Cause::Limit`] for another port than 1, with [`Cause::NoGrh`], with
+/// - `EINVAL`: with [`Cause::Limit`] for a port other than 1, with [`Cause::NoGrh`], with
 ///   [`Cause::Gid`] for a source GID index outside the table.
 /// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
 /// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family, except
@@ -85,7 +85,7 @@ fn to_av(path: &Path) -> Av {
     Av::new(DRIVER_ID, &bytes)
 }
 
-/// Returns the path from `local` that an address vector holds, or `None` for another provider's
+/// Returns the path from `local` held by an address vector, or `None` for another provider's
 /// vector.
 #[inline]
 pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {

@@ -1,10 +1,10 @@
-//! [`CombiningLock`]: gives one thread at a time the device, and loses no work of threads that do
-//! not wait.
+//! [`CombiningLock`]: gives the device to one thread at a time, without losing work of threads that
+//! do not wait.
 //!
-//! The thread that works on a device holds its lock: a thread that posts, a thread that polls, or
-//! the worker. The data path never waits for the lock. A thread that posts puts its work where the
-//! holder finds it (a ring, and a bit that names the ring) and then *announces* it: one atomic
-//! operation on one word sets PENDING and, if the lock is free, acquires it.
+//! The thread working on a device holds its lock: a posting thread, a polling thread, or the
+//! worker. The data path never waits for the lock. A posting thread puts its work where the holder
+//! finds it (a ring, and a bit naming the ring) and then *announces* it. Announcing is one atomic
+//! operation on one word: it sets PENDING and, if the lock is free, acquires it.
 //!
 //! ```text
 //!   word: 0               free
@@ -13,27 +13,27 @@
 //!         PENDING         free, and there is work that the next holder sees
 //! ```
 //!
-//! - Free: the announcing thread now holds the lock, and does its work itself.
-//! - Held: the announcing thread leaves at once. The holder cannot miss the work: it
+//! - Free: the announcing thread now holds the lock and does the work itself.
+//! - Held: the announcing thread leaves at once. The holder cannot miss the work. It
 //!   [releases](Guard::try_release) the lock by a compare-and-exchange from HELD to 0, which fails
-//!   while PENDING is set. It then clears PENDING, looks at the rings again, and tries again.
+//!   while PENDING is set. It then clears PENDING, looks at the rings again, and retries.
 //!
-//! Therefore after every announcement some thread clears PENDING and looks at the rings afterwards.
-//! That thread sees the work: the poster wrote the work before its operation on the word (release).
-//! The holder reads that write of the word, or a later one in the word's modification order, when
-//! it clears PENDING (acquire); all of these writes are read-modify-writes, so they continue the
-//! release sequence. There is only one word, so no order between two words has to be argued.
+//! Therefore, after every announcement, some thread clears PENDING and looks at the rings
+//! afterwards. This thread sees the work. The poster wrote it before its operation on the word
+//! (release). When the holder clears PENDING, it reads the poster's write of the word or a later
+//! one in modification order (acquire). All of these writes are read-modify-writes, so they
+//! continue the release sequence. With only one word, the order of two words is never at issue.
 //!
-//! A holder whose share of work is used up [releases the lock anyway](Guard::release). PENDING
-//! stays set, and the next holder clears it and looks at the rings, as above. The holder must know,
-//! before it releases, that another thread will acquire the lock. A thread that announces work
-//! after the release acquires the lock itself.
+//! A holder that has used up its share of work [releases the lock anyway](Guard::release). PENDING
+//! stays set; the next holder clears it and looks at the rings, as above. Before releasing, the
+//! holder must ensure that another thread will acquire the lock. A thread announcing work after the
+//! release acquires the lock itself.
 //!
-//! A poller takes the lock if it is free, and otherwise leaves, because the holder receives anyway.
+//! A poller takes the lock if it is free and otherwise leaves, because the holder receives anyway.
 //! Control calls wait for the lock: they spin, then yield. A holder never makes a blocking system
-//! call. So that fast pollers do not starve control calls, a poller yields once before it takes the
-//! lock while a thread waits. A poller does not leave the lock alone for a waiting thread: that
-//! thread may have no processor at the moment, and all others would wait for it.
+//! call. To keep fast pollers from starving control calls, a poller yields once before taking the
+//! lock while a thread waits. It does not leave the lock to the waiting thread: this thread may
+//! have no processor at the moment, and all others would wait for it.
 //!
 //! # Safety
 //! The value is reached only through a [`Guard`]. A guard exists only between a successful change
@@ -47,11 +47,11 @@ use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::thread;
 
-/// A value that one thread at a time works on.
+/// A value for one thread at a time.
 #[derive(Debug)]
 pub(crate) struct CombiningLock<T> {
     word: AtomicU32,
-    /// The number of threads that wait in [`lock`](Self::lock).
+    /// The number of threads waiting in [`lock`](Self::lock).
     waiting: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -65,11 +65,11 @@ impl<T> CombiningLock<T> {
         Self { word: AtomicU32::new(0), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Announces work, and acquires the lock if it is free. After `None` the holder does the work.
+    /// Announces work, and acquires the lock if it is free. After `None`, the holder does the work.
     #[inline]
     pub(crate) fn announce(&self) -> Option<Guard<'_, T>> {
         let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
-        // Not `then_some`: a guard that is made and dropped releases the lock of another thread.
+        // Not `then_some`: it would create and drop a guard, which releases another thread's lock.
         (before & HELD == 0).then(|| Guard { lock: self })
     }
 
@@ -111,7 +111,7 @@ impl<T> CombiningLock<T> {
         guard
     }
 
-    /// Changes the word from not HELD to HELD, and keeps PENDING.
+    /// Changes the word from not HELD to HELD, keeping PENDING.
     #[inline]
     fn acquire(&self) -> Option<Guard<'_, T>> {
         let seen = self.word.load(Ordering::Relaxed);
@@ -123,17 +123,17 @@ impl<T> CombiningLock<T> {
     }
 }
 
-/// The right to work on the value. A guard that is dropped in a panic releases the lock and leaves
+/// The right to work on the value. A guard dropped by a panic releases the lock and leaves
 /// announced work to the next holder.
 pub(crate) struct Guard<'l, T> {
     lock: &'l CombiningLock<T>,
 }
 
 impl<T> Guard<'_, T> {
-    /// Returns whether work was announced since the last call. If so, look at the rings after this.
+    /// Returns whether work was announced since the last call. If so, look at the rings afterwards.
     #[inline]
     pub(crate) fn take_pending(&mut self) -> bool {
-        // The load spares the common case a write to the word.
+        // The load spares the common case a write.
         self.lock.word.load(Ordering::Relaxed) & PENDING != 0
             && self.lock.word.fetch_and(!PENDING, Ordering::AcqRel) & PENDING != 0
     }
@@ -141,7 +141,8 @@ impl<T> Guard<'_, T> {
     /// Releases the lock, unless work was announced.
     ///
     /// # Errors
-    /// The guard, where work was announced; its [`take_pending`](Self::take_pending) is true then.
+    /// The guard, if work was announced; its [`take_pending`](Self::take_pending) then returns
+    /// true.
     #[inline]
     pub(crate) fn try_release(self) -> Result<(), Self> {
         let word = &self.lock.word;
@@ -157,7 +158,7 @@ impl<T> Guard<'_, T> {
 
 impl<T> Guard<'_, T> {
     /// Releases the lock even if work was announced, and returns whether it was. The next holder
-    /// finds the work; the caller knows that there will be one.
+    /// finds the work; the caller must ensure that there will be one.
     #[inline]
     pub(crate) fn release(self) -> bool {
         let before = self.lock.word.fetch_and(!HELD, Ordering::AcqRel);
@@ -253,7 +254,7 @@ mod models {
     use crate::pending::PendingSet;
     use crate::sync::Arc;
 
-    /// The work that two posters put where a holder finds it, and how much of it was found.
+    /// Work put by two posters where a holder finds it, and the amount found.
     struct Shared {
         found: CombiningLock<u32>,
         pending: PendingSet,
@@ -266,11 +267,11 @@ mod models {
             Arc::new(Self { found: CombiningLock::new(0), pending: PendingSet::new(2), posted })
         }
 
-        /// As the device does: takes what was announced, releases the lock, and tries again.
+        /// As the device does: takes announced work, releases the lock, and retries.
         fn work(&self, mut guard: Guard<'_, u32>) {
             loop {
                 if guard.take_pending() {
-                    // Relaxed: the word and the set alone have to make it visible.
+                    // Relaxed: the word and the set alone must make it visible.
                     self.pending.take(|slot| *guard += self.posted[slot].swap(0, Ordering::Relaxed));
                 }
                 match guard.try_release() {
@@ -323,12 +324,12 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.post(0))
             };
-            // A holder whose share is used up, with work pending or not.
+            // A holder with a used-up share, with work pending or not.
             if let Some(guard) = shared.found.try_lock() {
                 guard.release();
             }
             poster.join().unwrap();
-            // The thread that was woken.
+            // The woken thread.
             shared.work(shared.found.lock());
             assert_eq!(*shared.found.lock(), 1);
         });

@@ -1,17 +1,16 @@
 //! [`CompChannels`]: the completion channels of an open device.
 //!
 //! A channel is one descriptor: a datagram socket connected to itself. The program reads and polls
-//! it; completion queues write to a shared duplicate. Creating a channel takes the same few system
-//! calls however many channels there are, and no state is kept for it until a completion queue uses
-//! it.
+//! it; completion queues write to a shared duplicate. Creating a channel always takes the same few
+//! system calls. No state is kept for it until a completion queue uses it.
 //!
 //! ```text
 //!   create ──► socket, bound to key + number, connected to itself ──► the program's descriptor
 //!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one a channel
 //! ```
 //!
-//! A connected socket receives datagrams only from its peer, here itself. Datagrams that strangers
-//! sent between the bind and the connect are removed.
+//! A connected socket receives datagrams only from its peer, here itself. Datagrams sent by
+//! strangers between the bind and the connect are removed.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -29,25 +28,25 @@ use crate::event_pipe::EventPipe;
 /// The completion channels of an open device.
 #[derive(Debug)]
 pub(crate) struct CompChannels {
-    /// The prefix of the channels' names, which distinguishes them from other files.
+    /// The prefix of the channels' names. It distinguishes them from other files.
     key: String,
     /// The number of channels created so far.
     created: AtomicU64,
     used: Mutex<Used>,
 }
 
-/// The channels that completion queues write to.
+/// The channels in use by completion queues.
 #[derive(Debug, Default)]
 struct Used {
-    /// By inode, which identifies a channel whatever number its descriptor has. Entries without
-    /// queues stay until the next clean-up.
+    /// By inode, which identifies a channel independently of its descriptor's number. Entries
+    /// without queues stay until the next clean-up.
     by_inode: BTreeMap<u64, Weak<EventPipe>>,
-    /// The number of entries at which those without queues are removed.
+    /// The number of entries that triggers the removal of entries without queues.
     clean_at: usize,
 }
 
 impl CompChannels {
-    /// Returns an empty set of channels, with a name for future ones.
+    /// Returns an empty set of channels, with a name prefix for future ones.
     ///
     /// # Errors
     /// Those of [`random::draw`].
@@ -74,10 +73,10 @@ impl CompChannels {
         Ok(fd)
     }
 
-    /// Returns the pipe of a channel, or `None` for a file that is no channel of this open device.
+    /// Returns the pipe of a channel, or `None` for any file except a channel of this open device.
     ///
     /// # Errors
-    /// The errno with which the descriptor cannot be duplicated, notably `EMFILE`.
+    /// Any errno of duplicating the descriptor, notably `EMFILE`.
     pub(crate) fn pipe(&self, fd: BorrowedFd<'_>) -> Result<Option<Arc<EventPipe>>, Errno> {
         let name = getsockname::<UnixAddr>(fd.as_raw_fd());
         let is_own = name
@@ -101,7 +100,7 @@ impl Used {
     fn insert(&mut self, inode: u64, pipe: &Arc<EventPipe>) {
         if self.by_inode.len() >= self.clean_at {
             self.by_inode.retain(|_, pipe| pipe.strong_count() > 0);
-            // As many again may come first, so that the mean cost of a channel is constant.
+            // As many again may be added first, so that the mean cost of a channel is constant.
             self.clean_at = 2 * self.by_inode.len() + 16;
         }
         self.by_inode.insert(inode, Arc::downgrade(pipe));
@@ -178,7 +177,7 @@ mod tests {
             let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
             poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
         };
-        // The worker, which waits for room, sleeps until the program reads.
+        // The worker waits for room, so it sleeps until the program reads.
         assert!(!has_room(), "{count} events in the socket");
         for expected in 0..count {
             assert_eq!(read(&channel), Ok(expected));

@@ -31,7 +31,7 @@ use crate::{Ah, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Soft, Srq, Td, Xrcd, limits};
 #[derive(Debug)]
 pub struct Context {
     device: Arc<Device>,
-    /// Asynchronous events of the objects made from this context.
+    /// Asynchronous events of the objects created from this context.
     events: Channel,
     async_fd: Arc<OwnedFd>,
     channels: CompChannels,
@@ -55,7 +55,7 @@ impl Context {
         })
     }
 
-    /// Returns the numbers of packets sent, received and lost since the device was made.
+    /// Returns the numbers of packets sent, received and lost since the device was created.
     pub fn counters(&self) -> Counters {
         self.device.socket.counters()
     }
@@ -80,7 +80,7 @@ impl DeviceOps for Context {
         limits::COMP_VECTORS
     }
 
-    /// Always succeeds, also in a forked child: the limits are those of every soft device.
+    /// Always succeeds, even in a forked child: all soft devices have the same limits.
     fn query_device(&self) -> Result<DeviceAttr> {
         Ok(DeviceAttr {
             atomic_cap: self.device.checked_memory.atomic_cap(),
@@ -97,7 +97,7 @@ impl DeviceOps for Context {
         check_port(&self.device, "query_port", port_num)?;
         let mtu = self.device.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
-        // Unknown is an error, rather than a port that is down.
+        // Failing to find out is an error, rather than a port that is down.
         let interface = Interface::on(self.device.socket.address(), self.device.socket.scope())
             .map_err(|errno| self.device.error("query_port", Errno::from_raw(errno as i32)))?;
         let is_active = interface.is_some_and(|interface| interface.is_up);
@@ -264,7 +264,7 @@ pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> R
 /// Checks a value against a limit.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for a value outside of `min..=max`.
+/// `EINVAL` with [`Cause::Limit`] for a value outside `min..=max`.
 pub(crate) fn within(
     device: &Shared,
     verb: &'static str,

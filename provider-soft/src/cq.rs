@@ -1,14 +1,13 @@
-//! [`Cq`]: a completion queue. Polling takes completions out of a ring. If the ring is empty,
-//! polling makes the device progress.
+//! [`Cq`]: a completion queue. Polling takes completions out of a ring, and makes the device
+//! progress if the ring is empty.
 //!
 //! Requesting an event does not wait for the device's lock
 //! ([`event_requests`](crate::event_requests)): a completion from before the request is in the
 //! ring, and a later one raises the event. Therefore the order "request an event, poll until empty,
 //! wait" misses no completion.
 //!
-//! The queue is resized with the lock held: no completion comes in while those that were not polled
-//! move from the old ring to the new one. The count of completions goes on, because requests
-//! compare it.
+//! The queue is resized with the lock held: no completion comes in while unpolled ones move from
+//! the old ring to the new one. The count of completions continues, because requests compare it.
 
 use core::num::NonZeroU64;
 use std::sync::Arc;
@@ -35,8 +34,8 @@ pub struct Cq {
     name: CqHandle,
     cqe: u32,
     wc_flags: CqWcFlags,
-    /// The parent domain in which it was made. It has no effect: the queue is allocated here, and
-    /// polling takes no lock that a thread domain could make superfluous.
+    /// The parent domain it was created in. It has no effect: the queue is allocated here, and
+    /// polling takes no lock that a thread domain could save.
     _parent: Option<Arc<()>>,
 }
 
@@ -83,15 +82,15 @@ impl Cq {
         Ok((cq, name))
     }
 
-    /// Makes the device progress for an empty queue. Out of line, because its registers would cost
-    /// a caller that finds a completion more than the call costs here.
+    /// Makes the device progress for an empty queue. Out of line: inlined, its registers would cost
+    /// callers that find a completion more than the call costs here.
     #[inline(never)]
     fn progress(&self) {
         self.name.device.progress();
     }
 }
 
-/// The fields that completions can have. Both clocks are read when a completion is put into its
+/// The fields available in completions. Both clocks are read when a completion is put into its
 /// queue.
 const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
     .union(CqWcFlags::COMPLETION_TIMESTAMP)

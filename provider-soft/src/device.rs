@@ -1,4 +1,4 @@
-//! [`Device`]: a live device, as its objects own it: the state of [`Shared`], and the worker
+//! [`Device`]: a live device as owned by its objects: the state in [`Shared`], and the worker
 //! thread.
 //!
 //! ```text
@@ -28,16 +28,16 @@ use crate::{cm, exit, worker};
 pub(crate) struct Device {
     shared: Arc<Shared>,
     worker: Mutex<Option<JoinHandle<()>>>,
-    /// The address was chosen for it.
+    /// The address was chosen automatically.
     pub(crate) is_auto: bool,
 }
 
 impl Device {
-    /// Makes a device on a socket.
+    /// Creates a device on a socket.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` where the
-    /// process may start no more threads.
+    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` if the process
+    /// may start no more threads.
     pub(crate) fn new(
         name: &str,
         socket: Socket,
@@ -52,7 +52,7 @@ impl Device {
         let device = Arc::new(Self { shared, worker: Mutex::default(), is_auto });
         let worker = thread::start(name, move || worker::run(&its))?;
         *device.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
-        // The thread may have taken what was left. Dropping the device ends it.
+        // The thread may have used up the rest. Dropping the device ends it.
         room::check(room::CALL)?;
         let mut devices = DEVICES.lock_or(Vec::new);
         devices.retain(|device| device.strong_count() > 0);
@@ -62,7 +62,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the live devices of this process, in the order in which they were made.
+    /// Returns the live devices of this process in order of creation.
     pub(crate) fn live() -> Vec<Arc<Self>> {
         let devices = DEVICES.lock_or(Vec::new);
         devices.iter().filter_map(Weak::upgrade).filter(|device| !device.is_forked()).collect()
@@ -82,9 +82,9 @@ impl Drop for Device {
     fn drop(&mut self) {
         let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.shared.is_forked() {
-            // There is no thread here to join, and none that would ever drop its reference. So the
-            // child closes by hand the descriptors that keep the parent's address taken. No code
-            // uses their numbers afterwards, because nothing is left that could.
+            // A child has no thread to join, so nothing drops the thread's reference. The child
+            // closes by hand the descriptors that keep the parent's address taken. Their numbers
+            // are not used afterwards, because no code can reach them any more.
             core::mem::forget(worker);
             let fds = [self.shared.socket.as_fd(), self.shared.alarm.as_fd()];
             for fd in fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd)) {
@@ -100,5 +100,5 @@ impl Drop for Device {
     }
 }
 
-/// The devices that were made, some of which may be gone.
+/// All devices created, including some that may be gone.
 static DEVICES: ForkLock<Vec<Weak<Device>>> = ForkLock::new(Vec::new());

@@ -1,16 +1,16 @@
 //! [`Dm`]: device memory.
 //!
-//! A soft device has no memory of its own, so it lends memory of the process that only work
-//! requests, peers and copies can name:
+//! A soft device has no separate memory, so it lends process memory reachable only by work
+//! requests, peers and explicit copies:
 //!
 //! ```text
 //!   Dm ─────────────────┬─► Arc<DeviceMemory> ─► share of the device's Budget
 //!   Region of the engine┘
 //! ```
 //!
-//! Every access goes through the one [`ExposedBytes`] of the whole allocation, whichever region or
-//! copy makes it, so that all accesses to a byte have the same size and none of them race. Copies
-//! keep to multiples of 4 bytes, as on ConnectX, so that a program that works here works there.
+//! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
+//! allocation. All accesses to a byte thus have the same size, and none of them race. Copies are
+//! limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work there.
 //!
 //! # Safety
 //! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
@@ -41,20 +41,19 @@ pub struct Dm {
     device: Arc<Device>,
     handle: u32,
     memory: Arc<DeviceMemory>,
-    /// Whether a forked child of the device's process allocated it. A child has memory of its own,
-    /// but only copies of what its parent allocated.
+    /// Whether a forked child of the device's process allocated it. A child's own allocations are
+    /// real, but its parent's exist there only as copies.
     is_of_child: bool,
 }
 
 impl Dm {
-    /// Allocates device memory, which is zeroed. A forked child can allocate some and copy, as with
-    /// a device of the kernel, but not register it.
+    /// Allocates zeroed device memory. A forked child can allocate some and copy, as with a device
+    /// of the kernel, but cannot register it.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::Limit`] for no bytes, more than the device has, or a larger
+    /// - `EINVAL` with [`Cause::Limit`] for no bytes, more bytes than the device has, or a larger
     ///   alignment.
-    /// - `ENOMEM` while other allocations use too much of the device's memory, or where the process
-    ///   has none left.
+    /// - `ENOMEM` if the device's or the process's memory is used up by other allocations.
     pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
         const VERB: &str = "alloc_dm";
         within(device, VERB, "length", attr.length, 1, limits::MAX_DM_SIZE)?;
@@ -66,11 +65,11 @@ impl Dm {
         Ok(Self { device: Arc::clone(device), handle, memory: Arc::new(memory), is_of_child })
     }
 
-    /// Returns the memory for a region of `length` bytes from `offset` on.
+    /// Returns the memory for a region of `length` bytes at `offset`.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for memory of another device, with [`Cause::Range`] for
-    /// bytes outside of it.
+    /// bytes outside the memory.
     pub(crate) fn piece(
         &self,
         device: &Arc<Device>,
@@ -141,7 +140,7 @@ impl DmOps for Dm {
 
 impl Destroy for Dm {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // Only registering adds owners, and it borrows `self`.
+        // Only registering adds owners, and registering borrows `self`.
         if Arc::strong_count(&self.memory) == 1 || self.device.is_forked() {
             return Ok(());
         }
@@ -169,7 +168,7 @@ unsafe impl Send for DeviceMemory {}
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Allocates zeros. Returns `None` where the budget or the process has too little left.
+    /// Allocates zeros. Returns `None` if the budget or the process has too little left.
     fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
         let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
         let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
@@ -195,8 +194,8 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// The memory of a device that is not allocated, and the number of its next allocation. A region
-/// that is never deregistered keeps its share, but not the device.
+/// A device's unallocated memory, and the number of its next allocation. A region that is never
+/// deregistered keeps its share, but not the device.
 #[derive(Debug)]
 pub(crate) struct Budget {
     free: AtomicU64,

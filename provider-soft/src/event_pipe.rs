@@ -1,13 +1,12 @@
-//! [`EventPipe`]: carries events to a program that waits for them with `poll(2)` or a blocking
-//! read.
+//! [`EventPipe`]: carries events to a program waiting in `poll(2)` or in a blocking read.
 //!
-//! The program has a descriptor from which it reads records of a fixed size, as it would from the
-//! kernel's completion channels and asynchronous files. For asynchronous events it is one end of a
-//! stream socket; a completion channel is a socket [connected to itself](crate::comp_channel).
-//! Writing never blocks and never raises a signal. Records that do not fit are kept in order and
-//! written when the worker finds room again: no event is lost while the process has memory. Once
-//! the program has closed its end, records are dropped. When an object is destroyed, its unread
-//! records are removed, as in the kernel: a program that finds its end readable reads an event
+//! The program has a descriptor for reading records of a fixed size, like the kernel's completion
+//! channels and asynchronous files. For asynchronous events it is one end of a stream socket; a
+//! completion channel is a socket [connected to itself](crate::comp_channel). Writing never blocks
+//! and never raises a signal. Records that do not fit are kept in order and written when the worker
+//! finds room again: no event is lost while the process has memory. Once the program has closed its
+//! end, records are dropped. When an object is destroyed, its unread records are removed, as in the
+//! kernel: a program that finds its end readable reads an event without waiting.
 //! without waiting.
 
 use std::collections::VecDeque;
@@ -28,7 +27,7 @@ pub(crate) struct EventPipe {
     record_len: usize,
 }
 
-/// A record: at most as long as that of an asynchronous event.
+/// A record, at most as long as an asynchronous event.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     bytes: [u8; 16],
@@ -54,31 +53,32 @@ impl EventPipe {
         Ok((Self::looped(stream.into(), record_len), theirs.into()))
     }
 
-    /// Returns a writing end over a socket that receives what it sends.
+    /// Returns a writing end over a socket connected to itself.
     pub(crate) fn looped(socket: OwnedFd, record_len: usize) -> Self {
         Self { writer: Arc::new(socket), kept: Mutex::default(), record_len }
     }
 
-    /// Returns the socket. If it receives what it sends, records are also read from it.
+    /// Returns the socket. If it is connected to itself, records are also read from it.
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
         &self.writer
     }
 
-    /// Writes a record, behind those that are kept.
+    /// Writes a record, behind the kept ones.
     pub(crate) fn write(&self, bytes: &[u8]) -> Written {
         let mut record = Record { bytes: [0; 16], len: bytes.len() };
         record.bytes[..bytes.len()].copy_from_slice(bytes);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // The kernel, too, loses an event for which it has no memory.
+        // The kernel, too, loses an event if it has no memory for it.
         if kept.try_reserve(1).is_ok() {
             kept.push_back(record);
         }
         self.write_kept(&mut kept)
     }
 
-    /// Takes back the unread records that are `dropped`, through the reading end, and returns their
-    /// number. A program that reads at the same time gets the remaining records, but perhaps not in
-    /// order. The socket gives each record to one reader, so that the number is exact then too.
+    /// Takes unread records out through the reading end, drops the ones selected by `dropped`, and
+    /// returns their number. A program reading at the same time gets the remaining records, but
+    /// perhaps not in order. Even then the number is exact, because the socket gives each record to
+    /// one reader.
     pub(crate) fn take_back(
         &self,
         reader: BorrowedFd<'_>,
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reading end, from which reading a lost record fails instead of waiting.
+    /// Returns the reading end. Reading a lost record from it fails instead of waiting.
     fn nonblocking(theirs: OwnedFd) -> UnixStream {
         let stream = UnixStream::from(theirs);
         stream.set_nonblocking(true).unwrap();
@@ -202,7 +202,7 @@ mod tests {
                 let mut file = UnixStream::from(theirs);
                 file.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
                 let (mut count, mut record) = (0, [0; 8]);
-                // The last record has another content.
+                // The last record has different content.
                 while file.read_exact(&mut record).is_ok() && record != 1_u64.to_ne_bytes() {
                     count += 1;
                 }

@@ -1,15 +1,15 @@
-//! [`EventRequests`]: requests for a completion queue's event, made by threads that do not wait for
-//! the device's lock.
+//! [`EventRequests`]: requests for a completion queue's event, made without waiting for the
+//! device's lock.
 //!
-//! A thread notes its request here and [announces](crate::combining_lock) it, as it announces
-//! posted work. The holder of the lock takes the request and [arms](crate::notify) the queue. In
-//! between, the holder may have put completions into the queue, and the program may have polled
-//! them. So a request carries two numbers:
+//! A thread notes its request here and [announces](crate::combining_lock) it, like posted work. The
+//! holder of the lock takes the request and [arms](crate::notify) the queue. In between, the holder
+//! may have put completions into the queue, and the program may have polled them. A request
+//! therefore carries two numbers:
 //!
-//! - the number of completions that were [published](Published) before it. Later ones count for the
-//!   request; earlier ones, polled or not, do not.
-//! - the number of events that the queue had raised before. If it has raised another one since, the
-//!   request is settled: it was made while an earlier request was under way, and both share the
+//! - the number of completions [published](Published) before it. Only later ones, polled or not,
+//!   count for the request.
+//! - the number of events raised by the queue before it. If the queue has raised another one since,
+//!   the request is settled: it was made while an earlier request was pending, and both share the
 //!   event.
 //!
 //! ```text
@@ -20,12 +20,12 @@
 //! ```
 //!
 //! There is one word for each kind of request. Of two requests of a kind, the older one stays: each
-//! completion that counts for the later one also counts for the older one, and the event comes
-//! after both requests. libmlx5 also shares an event between requests: until the program has read
-//! the event, it makes them with the same sequence number.
+//! completion counting for the later one also counts for the older one, and the event comes after
+//! both requests. libmlx5 also shares an event between requests: it gives them the same sequence
+//! number until the program has read the event.
 //!
 //! A thread reads the number of events before the number of completions. If it finds an event
-//! counted, it finds the completion counted that raised the event. In the other order, that
+//! counted, it also finds the completion that raised the event counted. In the other order, this
 //! completion could raise a second event.
 
 use core::cmp::Ordering::{Equal, Greater, Less};
@@ -34,15 +34,14 @@ use crate::notify::Armed;
 use crate::ring::Published;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The requests for the event of a completion queue that the holder of the device's lock has not
-/// taken.
+/// The requests for a completion queue's event not yet taken by the holder of the device's lock.
 #[derive(Debug)]
 pub(crate) struct EventRequests {
     /// For solicited completions: 0, or a [`Request`].
     solicited: AtomicU64,
     /// For all completions: 0, or a [`Request`].
     next: AtomicU64,
-    /// The number of events that the queue has raised. The holder alone changes it.
+    /// The number of events raised by the queue. Only the holder changes it.
     raised: AtomicU32,
 }
 
@@ -60,8 +59,7 @@ impl EventRequests {
         Self { solicited: AtomicU64::new(0), next: AtomicU64::new(0), raised: AtomicU32::new(0) }
     }
 
-    /// Requests an event for completions that are published from now on. The caller announces the
-    /// request.
+    /// Requests an event for completions published from now on. The caller announces the request.
     pub(crate) fn add(&self, armed: Armed, published: &Published) {
         let raised = self.raised.load(Ordering::Acquire) & RAISED;
         self.note(armed, Request { raised, count: published.count() });
@@ -85,7 +83,7 @@ impl EventRequests {
         (request.raised == self.raised.load(Ordering::Relaxed) & RAISED).then_some(request)
     }
 
-    /// Counts an event, which settles all requests so far. The caller holds the device's lock, and
+    /// Counts an event, which settles all requests so far. The caller holds the device's lock and
     /// has published the completion that raises the event.
     pub(crate) fn count_event(&self) {
         let raised = self.raised.load(Ordering::Relaxed).wrapping_add(1);
@@ -102,13 +100,12 @@ impl EventRequests {
 }
 
 impl Request {
-    /// Returns the number of completions published since, of `count` completions in all.
+    /// Returns the number of completions published since, out of `count` in all.
     pub(crate) fn later(self, count: u32) -> u32 {
         count.wrapping_sub(self.count)
     }
 
-    /// Returns whether this request takes the place of another one of its kind: of one that is
-    /// settled, or of a later one.
+    /// Returns whether this request replaces another one of its kind: a settled or a later one.
     fn replaces(self, other: Self) -> bool {
         match difference(self.raised << 1, other.raised << 1).cmp(&0) {
             Less => false,
@@ -126,14 +123,14 @@ impl Request {
     }
 }
 
-/// Returns the signed distance between two numbers that both wrap.
+/// Returns the signed distance between two wrapping numbers.
 fn difference(one: u32, other: u32) -> i32 {
     one.wrapping_sub(other).cast_signed()
 }
 
-/// The word holds a request.
+/// Set in a word holding a request.
 const PRESENT: u64 = 1 << 63;
-/// The bits of the number of events that a request carries.
+/// The bits of the number of events carried by a request.
 const RAISED: u32 = u32::MAX >> 1;
 
 #[cfg(all(test, not(loom)))]
@@ -174,7 +171,7 @@ mod tests {
 
     #[test]
     fn of_two_requests_the_older_one_stays_unless_an_event_has_settled_it() {
-        // Over the ends of both numbers.
+        // Across the wrap of both numbers.
         for (raised, count) in [(0, 0), (RAISED - 1, u32::MAX - 1), (RAISED, u32::MAX), (5, 1 << 31)] {
             let request = |raised_later: u32, later: u32| Request {
                 raised: raised.wrapping_add(raised_later) & RAISED,
@@ -204,19 +201,19 @@ mod models {
     use crate::ring::{Consumer, Producer, ring};
     use crate::sync::{Arc, thread};
 
-    /// The part of a completion queue that the lock protects. Its event is not moderated.
+    /// The part of a completion queue under the lock. Its event is not moderated.
     struct End {
         producer: Producer<u32>,
         is_armed: bool,
     }
 
-    /// A completion queue, and several threads that work on its device.
+    /// A completion queue, and several threads working on its device.
     struct Queue {
         lock: CombiningLock<End>,
         published: Published,
         requests: EventRequests,
         pending: PendingSet,
-        /// The packets that arrived. Each completes a work request.
+        /// The packets received. Each completes a work request.
         arrived: AtomicU32,
         /// The number of events, and the channel, which keeps one until it is read.
         events: AtomicU32,

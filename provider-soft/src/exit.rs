@@ -1,11 +1,11 @@
-//! Sends owed acknowledgements when the process exits, and lets a connection manager take leave.
+//! Sends owed acknowledgements when the process exits, and lets a connection manager disconnect.
 //!
 //! Acknowledgements wait until they can leave at no extra cost (see [`crate::device_core`]). A
-//! program that takes its last message and exits, with its handles in a static or forgotten, never
-//! reaches that point. Its peer, which a network card would have answered long ago, would end with
-//! a retry error. So owed acknowledgements are sent from `atexit(3)`, which `exit(3)` and the
-//! return from `main` run. A process that aborts or is killed within 8 ms of its last message does
-//! not acknowledge it.
+//! program that takes its last message and exits, with its handles leaked or in a static, never
+//! reaches that point. Its peer would end with a retry error, while a network card would have
+//! acknowledged long ago. Owed acknowledgements are therefore sent from `atexit(3)`, which runs in
+//! `exit(3)` and on return from `main`. A process that aborts or is killed within 8 ms of its last
+//! message does not acknowledge it.
 //!
 //! # Safety
 //! `atexit` gets a function without arguments that touches only a static and the devices in it.
@@ -22,7 +22,7 @@ use crate::shared::Shared;
 pub(crate) fn remember(shared: &Arc<Shared>) {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
-        // Where `atexit` has no room for one more function, the process exits as if it was killed.
+        // If `atexit` has no room for one more function, the process exits as if it was killed.
         // SAFETY: the function stays in this program as long as this code does.
         unsafe { libc::atexit(settle) };
     }
@@ -31,12 +31,12 @@ pub(crate) fn remember(shared: &Arc<Shared>) {
     devices.push(Arc::downgrade(shared));
 }
 
-/// Registers the function of the process's connection manager that runs when the process exits:
-/// by `exit(3)` or the return from `main`, after devices have sent what they owe. The first
-/// function stays.
+/// Registers the exit function of the process's connection manager. It runs in `exit(3)` or on
+/// return from `main`, after devices have sent owed packets. Only the first registration counts.
 ///
-/// It may run in a signal handler, above any call, and in a forked child. So it must not wait for a
-/// lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor take over what is the parent's.
+/// The function may run in a signal handler, above any call, and in a forked child. So it must not
+/// wait for a lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor take over anything
+/// owned by the parent.
 pub fn at_exit(farewell: fn()) {
     let _ = FAREWELL.set(farewell);
 }
@@ -48,7 +48,7 @@ extern "C" fn settle() {
             device.settle();
         }
     }
-    // After the acknowledgements: a peer that learns of the end flushes what is not acknowledged.
+    // After the acknowledgements: a peer that detects the end flushes unacknowledged requests.
     if let Some(farewell) = FAREWELL.get() {
         farewell();
     }

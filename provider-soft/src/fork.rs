@@ -1,9 +1,9 @@
-//! [`ForkMark`]: tells a forked child from the process that made the device.
+//! [`ForkMark`]: distinguishes a forked child from the process that created the device.
 //!
 //! After `fork(2)` the child has a copy of everything except the threads. Its socket is the
-//! parent's, so sending and receiving would disturb the parent's traffic, and the child must do
-//! neither. A page that the kernel clears in the child (`MADV_WIPEONFORK`, Linux 4.14) holds a
-//! mark, so that the check costs no system call.
+//! parent's, so the child must neither send nor receive: it would disturb the parent's traffic. The
+//! mark is in a page that the kernel clears in the child (`MADV_WIPEONFORK`, Linux 4.14), so
+//! checking it costs no system call.
 //!
 //! # Safety
 //! [`ForkMark::new`] maps the page, which holds one atomic and is unmapped when the mark is
@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_core::Errno;
 
-/// A mark of the process that makes it, which a fork clears in the child.
+/// A mark of the creating process, cleared by a fork in the child.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<AtomicU32>,
@@ -54,7 +54,7 @@ impl ForkMark {
         Ok(mark)
     }
 
-    /// Returns whether this process is a forked child of the one that made the mark.
+    /// Returns whether this process is a forked child of the mark's creator.
     #[inline]
     pub fn is_gone(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0

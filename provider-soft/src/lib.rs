@@ -1,35 +1,35 @@
 //! Verbs over UDP in userspace: RoCEv2 without a kernel module and without root.
 //!
-//! A device uses one IP address and UDP port 4791. [`SoftDevice`] makes devices, and so does the
-//! environment: `VERBS_SOFT=auto`, or `VERBS_SOFT=192.0.2.1,fd00::1`, adds `soft0`, `soft1`, ... to
-//! every device list. The wire protocol is RoCEv2, compatible with the kernel's rxe and with
-//! network cards. With `VERBS_SOFT_STRICT_PORTS=1` as well, or by a [`SoftBuilder`], queue pairs
-//! accept packets from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` says
-//! which memory may disappear while it is registered ([`CheckedMemory`]).
+//! A device uses one IP address and UDP port 4791. Programs create devices with [`SoftDevice`]. The
+//! environment can too: `VERBS_SOFT=auto` or `VERBS_SOFT=192.0.2.1,fd00::1` adds `soft0`, `soft1`,
+//! ... to every device list. The wire protocol is RoCEv2, compatible with the kernel's rxe and with
+//! network cards. With `VERBS_SOFT_STRICT_PORTS=1`, or the same setting of [`SoftBuilder`], queue
+//! pairs accept packets from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY`
+//! says which memory may disappear while it is registered ([`CheckedMemory`]).
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | `registration` | [`SoftDevice`], which makes devices; the provider's registration |
-//! | `device` | a live device: its shared state and its worker, and the end of both |
-//! | `shared` | **start here**: the state of a live device, and the threads that work on it |
+//! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
+//! | `device` | a live device: its shared state, its worker, and how both end |
+//! | `shared` | **start here**: the state of a live device, and the threads working on it |
 //! | `combining_lock` | gives the device to one thread at a time; others leave work and continue |
 //! | `pending` | the queue pairs whose rings hold new work requests |
 //! | `ring` | the queue between two threads, used for all queues here |
-//! | `device_core` | the part that the lock protects: the engine of [`roce`], packets in and out |
+//! | `device_core` | the state under the lock: the engine of [`roce`], packets in and out |
 //! | `sink` | the engine's results: completions, retired work requests, events |
 //! | `worker` | the background thread |
 //! | `link` | notices that the interface goes down or up, or loses the device's address |
-//! | `event_pipe` | events, in a file on which a program can wait |
-//! | `mapped` | the check for memory that cannot be registered |
+//! | `event_pipe` | events, through a file that a program can wait on |
+//! | `mapped` | rejects memory that cannot be registered |
 //! | `memory` | payload: atomic copies in memory of this process |
 //! | `paged` | payload in on-demand paged memory: the kernel copies |
 //! | `random` | the source of queue pair numbers and keys |
-//! | `exit` | the acknowledgements that devices send when their process exits |
-//! | `fork` | the check for a forked child of the process that made the device |
+//! | `exit` | acknowledgements sent while the process exits |
+//! | `fork` | detects a forked child of the process that created the device |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC |
 //! | `limits` | the device's limits and attributes |
 //! | `context`, `pd`, `td`, `mr`, `mw`, `dm`, `ah` | objects: a device, domains, memory |
-//! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues, and domains of XRC |
+//! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues and XRC domains |
 //! | `notify` | when a completion raises an event |
 //! | `wqe` | a work request on its way through a ring |
 //! | [`cm`] | for connection managers: management datagrams, devices by address |
@@ -45,33 +45,34 @@
 //! again for a retransmission. Received data is copied from the socket's buffer to its destination.
 //!
 //! # Time-outs
-//! `timeout` of a reliable queue pair stands for *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms. Without
-//! an acknowledgement, a request is sent again after *T*, then after 2 *T*, then every 4 *T*. After
-//! `retry_cnt` retries without progress the request completes with `RETRY_EXC_ERR`. A silent peer
-//! is therefore detected after *T* with no retry, 3 *T* with one, and (4 × `retry_cnt` − 1) *T*
-//! with more. With code 14 and 7 retries that is 1.8 s ([`roce::engine::Attr::timeout`]).
+//! The `timeout` of a reliable queue pair stands for *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms.
+//! Without an acknowledgement, a request is sent again after *T*, then after 2 *T*, then every 4
+//! *T*. After `retry_cnt` retries without progress the request completes with `RETRY_EXC_ERR`. A
+//! silent peer is therefore detected after *T* with no retry, 3 *T* with one, and (4 × `retry_cnt`
+//! − 1) *T* with more. With code 14 and 7 retries this takes 1.8 s
+//! ([`roce::engine::Attr::timeout`]).
 //!
 //! # Datagrams
-//! Posting rejects a datagram longer than the MTU of the port. A datagram that arrives and cannot
-//! be delivered is dropped, and [`Counters`] counts it by reason. A receive that is too short for
-//! it completes with `LOC_LEN_ERR`, and the next datagram goes into the next receive.
+//! Posting rejects a datagram longer than the MTU of the port. An arriving datagram that cannot be
+//! delivered is dropped; [`Counters`] counts it by reason. A receive too short for its datagram
+//! completes with `LOC_LEN_ERR`. The next datagram goes into the next receive.
 //!
 //! # Device memory, on-demand paging
-//! The device memory of a process is memory that only work requests, peers and copies can name
-//! ([`Dm`]). On-demand paged regions may have missing pages: the kernel makes every access to them,
-//! and one that it cannot make fails the request, with `LOC_PROT_ERR` on the own side and
-//! `REM_OP_ERR` on the peer's. The memory may be mapped again afterwards. An access costs a system
-//! call. Atomics in such memory are atomic among the accesses of the device, and not with the
-//! processor's own.
+//! Device memory ([`Dm`]) is process memory reachable only by work requests, peers and explicit
+//! copies. On-demand paged regions may have missing pages, so the kernel makes every access to
+//! them, at the cost of a system call. An access that fails also fails its request, with
+//! `LOC_PROT_ERR` on the requester's side and `REM_OP_ERR` on the peer's. The memory may be mapped
+//! again afterwards. Atomics in such memory are atomic only among the device's accesses, not with
+//! respect to the processor's.
 //!
 //! # Threads, fork
-//! Objects may go to other threads, like those of any provider. A device belongs to the process
-//! that made it. In a child after `fork(2)`, calls fail with `ENODEV` and
+//! Objects may move between threads, as with any provider. A device belongs to the process that
+//! created it. In a child after `fork(2)`, calls fail with `ENODEV` and
 //! [`Cause::Forked`](verbs_core::Cause::Forked), posting fails with `ENODEV`, polling finds
-//! nothing, and dropping an object only closes file descriptors. Two calls succeed: queries of the
-//! device's attributes, and `alloc_dm`, for memory that the child copies to and from but cannot
-//! register. The child can make devices of its own, and a new device list contains those that
-//! `VERBS_SOFT` requests.
+//! nothing, and dropping an object only closes file descriptors. Two calls still succeed there:
+//! queries of the device's attributes, and `alloc_dm`, whose memory the child can copy to and from
+//! but cannot register. The child can create its own devices. A new device list contains the ones
+//! requested by `VERBS_SOFT`.
 //!
 //! # Safety
 //! The implementation of [`Provider`] makes promises about the engine, argued at the impl.
@@ -142,11 +143,11 @@ pub use xrcd::Xrcd;
 pub enum Soft {}
 
 // SAFETY: the argument is about the engine, and about this crate, which passes the engine's results
-// on. The device is the thread that holds the device's lock. By number:
+// on. "The device" is the thread holding the device's lock. By number:
 // - 1: `Sq::post_one` and `Rq::post_one` put the request into the ring as their last step; a
-//   request that fails before leaves the ring as it was. `ring` publishes the requests that were
-//   put in. The engine reads only below `tail`. In a child after `fork(2)`, `post_one` fails and
-//   `ring` publishes nothing, so no thread works on the child's copy of the engine.
+//   request that fails earlier leaves the ring unchanged. `ring` publishes these requests. The
+//   engine reads only below `tail`. In a child after `fork(2)`, `post_one` fails and `ring`
+//   publishes nothing, so no thread works on the child's copy of the engine.
 // - 2: the ring holds copies of request and list; `post_one` copies inline data into the ring, and
 //   converts an address vector into a path.
 // - 3: the engine finds each element's key with `keys::local`, which checks protection domain,
@@ -154,65 +155,66 @@ pub enum Soft {}
 //   atomics, which write, require `LOCAL_WRITE`. In on-demand paged memory the kernel accesses the
 //   same bytes, or none (`paged`).
 // - 4: `from_av` parses the bytes of a path, and rejects bytes of another length or provider. A
-//   path names a peer, no memory.
-// - 5, 8: the engine completes a request when it does not need its memory any more: a send when it
-//   was acknowledged, or, for unacknowledged services, when it was written into packets, which are
-//   copies; a receive when the message is in it. The request leaves its queue at that moment, so it
-//   completes once and is not sent again. `EngineSink::complete` puts the completion into the ring
-//   with a release store, after the copies into memory, which the same thread or an earlier holder
-//   of the lock made; `Cq::next` reads with acquire. `Cq::resize` moves each completion from the
-//   old ring to the new one with the lock held, and drops the old ring.
+//   path names a peer, never memory.
+// - 5, 8: the engine completes a request once it no longer needs the request's memory. A send
+//   completes when it is acknowledged or, for unacknowledged services, when it is written into
+//   packets, which are copies. A receive completes when the message is in its memory. The request
+//   leaves its queue at that moment, so it completes once and is not sent again.
+//   `EngineSink::complete` puts the completion into the ring with a release store, after the copies
+//   into memory, made by the same thread or an earlier holder of the lock; `Cq::next` reads with
+//   acquire. `Cq::resize` moves each completion from the old ring to the new one with the lock
+//   held, and drops the old ring.
 // - 6, 7: `wr_id` travels by value from `post_one` into the `Wc`; a lent completion stays in its
-//   slot until the next call with `&mut`. The engine names the completion queue by the id that the
-//   queue pair was created with; no other queue gets this id while a queue pair uses it
+//   slot until the next call with `&mut`. The engine names the completion queue by the id given
+//   when the queue pair was created; no other queue gets this id while a queue pair uses it
 //   (`EngineSink::remove_cq`).
 // - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the lock held.
-//   No packet is in progress during the call, and after it neither the engine nor the rings contain
+//   No packet is in progress during the call. Afterwards neither the engine nor the rings contain
 //   the requests.
 // - 10, 11: keys come from the engine's table, one for each region at a time; `Mr::rereg` keeps the
-//   key, and changes the region with the lock held or leaves it as it was; a null region has no
-//   memory (`memory::Region::null`) and no remote rights. The region of device memory owns a share
-//   of it (`memory::Region::device`), so its bytes live as long as its keys. `keys::remote` gives
-//   peers only regions with the right that their operation needs, in the queue pair's protection
-//   domain.
-// - 12: deregistering is a call of the engine with the lock held as well; after it the key names no
+//   key, and changes the region with the lock held or leaves it unchanged; a null region has no
+//   memory (`memory::Region::null`) and no remote rights. A region of device memory shares
+//   ownership of it (`memory::Region::device`), so the bytes live as long as their keys.
+//   `keys::remote` gives peers only regions with the right required by their operation, in the
+//   queue pair's protection domain.
+// - 12: deregistering is also a call of the engine with the lock held; afterwards the key names no
 //   region.
 // - 13: the head of `memory` has the rules and the argument. On-demand paged memory is accessed by
-//   the kernel, as by a device of its own; only unsafe code registers such a region. `ring`
-//   publishes with release, and the engine's thread reads with acquire; `reg_mr` takes the lock,
-//   which that thread takes later.
+//   the kernel, like a separate device; only unsafe code registers such a region. `ring` publishes
+//   with release, and the engine's thread reads with acquire; `reg_mr` takes the lock, which the
+//   engine's thread takes later.
 // - 14: `destroyed` returns `Ok` when the engine has removed the object, or in a forked child,
 //   whose objects belong to the parent. Otherwise it returns the engine's error. The engine does
-//   not panic, whatever packets and calls it gets (an invariant of `roce`, tried by its fuzz
+//   not panic, whatever packets and calls it gets (an invariant of `roce`, tested by its fuzz
 //   targets).
-// - 15: no object here has a `Drop` that calls the engine; the engine lives as long as any object.
-// - 16: `Arc`s keep the channels' ends, and each descriptor that the program gets to own is a
-//   duplicate or was created for it.
+// - 15: no object here has a `Drop` calling the engine; the engine lives as long as any object.
+// - 16: `Arc`s keep the channels' ends; each descriptor handed to the program is a duplicate or was
+//   created for it.
 // - 17: each call accepts only objects of its own device (`Pd::of`, `Td::of`, `CqHandle::of`),
 //   compared by the device's identity.
 // - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
 // - 19: `rollback` moves the poster's index back, not below the published one; the engine reads
 //   only below that.
-// - 20: a queue shares its ring with the engine by an `Arc`. The engine drops its own end when the
-//   queue pair is destroyed, so nothing reads requests posted after that. The slot that `ring`
-//   announces may belong to a later queue pair, in whose rings the engine then finds its own
-//   requests, or none.
+// - 20: a queue shares its ring with the engine by an `Arc`. The engine drops its end when the
+//   queue pair is destroyed, so nothing reads requests posted afterwards. The slot announced by
+//   `ring` may belong to a later queue pair; the engine then finds requests of that queue pair in
+//   its rings, or none.
 // - 21: `keys::remote` finds a window by its present key, and only while it is bound, for the
 //   protection domain, the queue pair (type 2), the rights and the range of its bind. `Keys::bind`
 //   runs for bind work requests alone.
 // - 22: the responder invalidates the key before it completes the receive. One thread at a time is
-//   in the engine, so no access is under way then, on any queue pair.
-// - 23: a bind, an invalidation and `dealloc_mw` are steps of the engine with the lock held; each
-//   access is one, too. The completion, or the lock that `destroy` takes, orders them before what
-//   follows.
-// - 24: the engine moves a receive from the shared queue into the queue pair that takes it, with
-//   the protection domain of the shared queue, and completes it from there once. It retires the
-//   slot of the ring at that moment, after it copied the list.
-// - 25: destroying a shared receive queue is a call of the engine with the lock held, refused while
-//   queue pairs use it; XRC targets, which do not count as users, forget the receives that they
-//   took from it. `modify` is such a call too: it replaces ring and queue by larger or smaller ones
-//   with the same receives, or changes nothing.
-// - 26: there are no work queues: their types are `Unsupported`, of which no value exists.
+//   in the engine, so no access is in progress then, on any queue pair.
+// - 23: a bind, an invalidation and `dealloc_mw` are steps of the engine with the lock held, and so
+//   is each access. The completion, or the lock taken by `destroy`, orders them before later
+//   actions.
+// - 24: the engine moves a receive from the shared queue into the consuming queue pair, with the
+//   protection domain of the shared queue, and completes it from there once. It retires the slot of
+//   the ring at that moment, after copying the list.
+// - 25: destroying a shared receive queue is a call of the engine with the lock held, rejected
+//   while queue pairs use it. XRC targets do not count as users; they drop the receives taken from
+//   it. `modify` is such a call too: it replaces ring and queue by larger or smaller ones with the
+//   same receives, or changes nothing.
+// - 26: work queues do not exist here: their types are `Unsupported`, which has no values.
 unsafe impl Provider for Soft {
     const PURGES: bool = true;
 

@@ -1,5 +1,4 @@
-//! [`Answers`]: the listeners of this machine that a connection manager has asked, and what they
-//! answered.
+//! [`Answers`]: a connection manager's record of listeners on this machine and their devices.
 //!
 //! ```text
 //!   resolve ─► known, and its token's name exists ─────► Done
@@ -7,24 +6,24 @@
 //!      └─► connect to the name ─► Pending ─► finish ─► keep
 //! ```
 //!
-//! Looking at a listener is one `send(2)` by a socket that is kept for it. A listener on the
-//! address itself comes before one on all addresses, whatever was known before: its name is tried
-//! first. One of another user is compared again each time, because another listener may now be on
-//! all addresses.
+//! Looking at a listener is one `send(2)` on a socket kept for it. A listener on the address itself
+//! comes before one on all addresses, whatever the record says: its name is tried first. A listener
+//! of another user is compared again each time, because another listener may now be on all
+//! addresses.
 //!
-//! # One question for all
-//! While a listener is asked, further resolutions wait for the same answer
-//! ([`Resolution::Shared`]). If the listener's process has the device at the destination, no
-//! resolution waits: the kernel names the processes of both, so the device is known to be the
-//! listener's. Its answer comes in the meantime.
+//! # One request for all resolutions
+//! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
+//! If the listener's process has the device at the destination, no resolution waits: the kernel
+//! names the processes of both, so the device is known to be the listener's. The answer arrives
+//! later.
 //!
-//! # Whose name
-//! Any user may bind a name. The name of a running listener cannot be taken, and a listener on all
-//! addresses also holds that of the loopback address, unless a process has its device there. For
-//! the other addresses of 127.0.0.0/8, and those of devices, the client compares users
+//! # Ownership of names
+//! Any user may bind a name. The name of a running listener cannot be taken. A listener on all
+//! addresses also holds the name of the loopback address, unless a process has its device there.
+//! For the other addresses of 127.0.0.0/8 and for devices' addresses, the client compares users
 //! (`Answers::is_preferred`).
 //!
-//! | listener on the address | and one on all | chosen |
+//! | listener on the address | listener on all addresses | chosen |
 //! |---|---|---|
 //! | of root or the client's user | any | the first |
 //! | of another user | none, or of the same user | the first |
@@ -34,10 +33,10 @@
 //! | of another user | of a third user | the second |
 //!
 //! A device at the loopback address may listen beside a listener of the same user on all addresses,
-//! under a second name that is tried first (`Answers::is_beside`).
+//! under a second name that clients try first (`Answers::is_beside`).
 //!
-//! A listener on all addresses whose queue of clients is full does not show its user: it counts as
-//! one of the user that has the loopback name, otherwise as one of a third user.
+//! The user of a listener on all addresses cannot be seen while its queue of clients is full. It
+//! then counts as the user that has the loopback name, if any, and otherwise as a third user.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -55,34 +54,34 @@ use super::resolve::{
     Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
 };
 
-/// The answers of listeners, of which a connection manager keeps one for all its resolutions.
+/// The answers of listeners. A connection manager keeps one record for all its resolutions.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// The answers by the listeners' names.
     known: BTreeMap<String, Known>,
-    /// The socket that looks at the names of devices.
+    /// The socket for looking at the names of devices.
     looking: Option<UnixDatagram>,
     /// A socket whose last name had no listener.
     asking: Option<OwnedFd>,
     /// Pending questions, by the listeners' names.
     asked: BTreeMap<String, Weak<()>>,
-    /// Pending questions whose answers no resolution waits for, because the destination is a device
-    /// of the listener.
+    /// Pending questions without a waiting resolution, because the destination is a device of the
+    /// listener.
     unhurried: BTreeMap<String, Lookup>,
 }
 
-/// The listener at a destination, when it is looked for [again](Answers::find).
+/// The listener at a destination, as found by a [second search](Answers::find).
 #[derive(Debug)]
 pub enum Found {
-    /// The device to which the resolution has led is the listener's.
+    /// The device chosen by the resolution is the listener's.
     Same,
-    /// Another device is.
+    /// The listener has another device.
     Moved(Route),
-    /// A listener that has not answered before is asked for its devices.
+    /// A new listener; a request for its devices is pending.
     Asked(Lookup),
-    /// It has been asked already, for another request or resolution.
+    /// A new listener, with a request already pending for another request or resolution.
     Shared(Question),
-    /// A program listens, and no device of this process reaches its devices: the errno of
+    /// A program listens, but no device of this process reaches its devices: the errno of
     /// [`resolve`](super::resolve()).
     Unreached(Errno),
     /// Nothing listens.
@@ -92,7 +91,7 @@ pub enum Found {
 /// The listener at a destination.
 #[derive(Debug)]
 enum Seen {
-    /// It has answered.
+    /// Its answer is known.
     Known(Answer),
     /// Its process has the device at the destination.
     AtDevice,
@@ -101,27 +100,27 @@ enum Seen {
     Nobody,
 }
 
-/// An answer that is kept while its listener exists.
+/// An answer, kept while its listener exists.
 #[derive(Debug)]
 struct Known {
     answer: Answer,
     owner: Owner,
-    /// `None` in a process that was short of files: it looks at the token's name.
+    /// `None` in a process short of files, which then looks at the token's name.
     watch: Option<Watch>,
 }
 
 /// The answer of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
-    /// The addresses of its devices that are addresses of this machine.
+    /// The addresses of its devices, as far as they are addresses of this machine.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) token: Token,
 }
 
 impl Answers {
-    /// Resolves a destination as [`resolve`](super::resolve()) does, asks a listener only if it has
-    /// not answered before, and waits for a host of the network until the kernel knows the Ethernet
-    /// address of the next hop. Where that cannot be followed, the resolution does without.
+    /// Resolves a destination as [`resolve`](super::resolve()) does, but sends a listener only one
+    /// request, and waits for a host of the network until the kernel has the Ethernet address of
+    /// the next hop. If the kernel's search cannot be followed, the resolution skips it.
     ///
     /// # Errors
     /// As [`resolve`](super::resolve()).
@@ -140,7 +139,7 @@ impl Answers {
         }
     }
 
-    /// Returns the way to a destination, whether or not there is a host.
+    /// Returns the route to a destination, whether or not a host exists there.
     ///
     /// # Errors
     /// As [`resolve`](super::resolve()).
@@ -153,7 +152,7 @@ impl Answers {
         let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
         let destination = named(destination);
         let ports = Port::all();
-        // An own port needs no name, and a remote one has none here.
+        // A port of this process needs no name; a remote one has no name here.
         let is_own = ports.iter().any(|port| port.is_at(destination));
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
@@ -169,17 +168,17 @@ impl Answers {
         route(&ports, source, destination, is_local).map(Resolution::Done)
     }
 
-    /// Returns whether a listener for a destination has answered before, and still exists.
+    /// Returns whether the answer of a listener for a destination is known, and the listener still
+    /// exists.
     pub fn is_known(&mut self, space: u16, destination: SocketAddr) -> bool {
         let destination = named(destination);
         names_of(space, destination).any(|(_, name)| self.known(&name).is_some())
     }
 
-    /// Keeps what a listener has answered to a lookup that is finished. Returns whether it has
-    /// devices.
+    /// Keeps the answer to a finished lookup. Returns whether the listener has devices.
     ///
     /// If the listener has ended meanwhile, any process may have bound its token's name. The answer
-    /// is therefore kept only if the process that answered still has the listener's name.
+    /// is therefore kept only if its sender still has the listener's name.
     pub fn keep(&mut self, lookup: Lookup) -> bool {
         let Some((name, answer, owner)) = lookup.into_answer() else { return false };
         let has_devices = !answer.addresses.is_empty();
@@ -187,7 +186,7 @@ impl Answers {
             Ok(None) => return has_devices,
             watch => watch.ok().flatten(),
         };
-        // Behind the look at the token: a listener that is there now was there before.
+        // After the look at the token: a listener found now also existed then.
         if !matches!(self.owner(&name), Ok(Some(now)) if now == owner) {
             return has_devices;
         }
@@ -198,15 +197,14 @@ impl Answers {
         has_devices
     }
 
-    /// Looks for the listener at a destination on this machine again, before a request is sent to
-    /// the device at `remote`, to which the resolution has led: the program that listened may have
-    /// ended since, and another one may listen. `source` is the address of the port that the
-    /// resolution has chosen.
+    /// Searches again for the listener at a destination on this machine, before a request is sent
+    /// to the resolved device at `remote`. The program that listened may have ended since, and
+    /// another one may listen. `source` is the address of the resolved port.
     ///
-    /// An own device listens as long as its queue pair 1 is in use.
+    /// A device of this process listens as long as its queue pair 1 is in use.
     ///
     /// # Errors
-    /// The listener cannot be asked: `EAGAIN` while thousands of clients wait for its answer;
+    /// The request to the listener fails: `EAGAIN` while thousands of clients wait for it;
     /// `EPERM` or `EACCES` if this process may not connect to its name; any other errno of
     /// `socket(2)` and `connect(2)`, notably `EMFILE`.
     pub fn find(
@@ -239,8 +237,8 @@ impl Answers {
         Ok(route.map_or_else(Found::Unreached, Found::Moved))
     }
 
-    /// Looks for the listener at a destination, and asks it unless its answer is known or not
-    /// needed.
+    /// Looks for the listener at a destination, and sends it a request unless its answer is known
+    /// or not needed.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -250,7 +248,7 @@ impl Answers {
             let seen = match (self.known(&name), self.unhurried.get(&name)) {
                 (Some((answer, owner)), _) => Some((Seen::Known(answer), owner)),
                 (None, Some(lookup)) => lookup.owner().map(|owner| (Seen::AtDevice, owner)),
-                // It is not known, or has ended, and another one may listen.
+                // It is unknown, or has ended and another one may listen.
                 (None, None) => None,
             };
             if let Some((seen, owner)) = seen {
@@ -263,7 +261,7 @@ impl Answers {
                 return Ok(Seen::Shared(Question(name)));
             }
             let stream = match self.ask(&name) {
-                // Any user could keep clients from the other names.
+                // Otherwise any user could keep clients from the other names.
                 Err(Errno::AGAIN) if on == On::Second => continue,
                 stream => stream?,
             };
@@ -284,8 +282,8 @@ impl Answers {
         Ok(Seen::Nobody)
     }
 
-    /// Keeps the answer to a question that no resolution waits for, if it has arrived. The question
-    /// of a listener that has ended is dropped.
+    /// Keeps the answer to a question without a waiting resolution, if it has arrived. Drops the
+    /// question if its listener has ended.
     fn collect(&mut self, name: &str) {
         let Some(lookup) = self.unhurried.get_mut(name) else { return };
         if !matches!(lookup.finish(), Ok(None))
@@ -295,8 +293,8 @@ impl Answers {
         }
     }
 
-    /// Returns whether another question fits that no resolution waits for. If there are too many,
-    /// the answers that have arrived are kept.
+    /// Returns whether there is room for another question without a waiting resolution. If there
+    /// are too many, answers that have arrived are kept first.
     fn has_room(&mut self) -> bool {
         if self.unhurried.len() >= MAX_KNOWN {
             let names: Vec<_> = self.unhurried.keys().cloned().collect();
@@ -315,7 +313,7 @@ impl Answers {
         owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_process_of(listener)))
     }
 
-    /// Returns whether a client chooses the owner of a name before it tries the next name.
+    /// Returns whether a client chooses the owner of a name before trying the next name.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -333,8 +331,8 @@ impl Answers {
         }
     }
 
-    /// Returns whether the second name of the loopback address belongs to a listener that may have
-    /// it: one of root, of the client's user, or of the user that holds the other names.
+    /// Returns whether the second name of the loopback address belongs to a legitimate listener:
+    /// one of root, of the client's user, or of the user holding the other names.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -404,13 +402,13 @@ impl Answers {
         self.ask(name)?.map(|stream| Owner::of(&stream)).transpose()
     }
 
-    /// Returns whether a process still has the device by which it was found, or whether nothing can
-    /// be seen of it.
+    /// Returns whether a process still has the device by which it was found, or cannot be
+    /// inspected.
     pub fn has_device(&mut self, process: &PeerProcess) -> bool {
         self.exists(&process.name, process.token)
     }
 
-    /// Returns what the listener with a name has answered, and its owner, if it still exists.
+    /// Returns the answer of the listener with a name, and its owner, if it still exists.
     fn known(&mut self, name: &str) -> Option<(Answer, Owner)> {
         let Known { answer, owner, watch } = self.known.get(name)?;
         let (seen, token) = ((answer.clone(), *owner), answer.token);
@@ -421,8 +419,8 @@ impl Answers {
         exists.then_some(seen)
     }
 
-    /// Returns whether the name of a token exists, or whether nothing can be seen of it: a process
-    /// that is short of files keeps to what it knows.
+    /// Returns whether the name of a token exists, or cannot be looked up: a process short of files
+    /// keeps its record.
     fn exists(&mut self, name: &str, token: Token) -> bool {
         let socket = match self.looking.take() {
             Some(socket) => socket,
@@ -453,7 +451,7 @@ impl Answers {
     }
 }
 
-/// Returns a destination as names have it.
+/// Returns a destination in the form used by names.
 fn named(destination: SocketAddr) -> SocketAddr {
     let mut destination = canonical(destination);
     if destination.ip().is_unspecified() {
@@ -482,5 +480,5 @@ fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (On, St
     second.into_iter().chain(others)
 }
 
-/// The most answers that are kept.
+/// The largest number of kept answers.
 const MAX_KNOWN: usize = 64;

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! The descriptor becomes readable when the lock is released, once for all MADs of a turn. The
-//! thread that wakes runs at once on another processor, and would otherwise wait for the lock, to
-//! send, while its holder still looks for packets. [`signal`](super::signal) has the argument why
-//! none is lost.
+//! woken thread runs at once on another processor. If it were woken earlier, it would wait for the
+//! lock to send, while the holder still looks for packets. [`signal`](super::signal) proves that no
+//! MAD is lost.
 //!
-//! The ring is bounded, because strangers fill it; what does not fit is dropped and counted
+//! The ring is bounded, because strangers fill it. MADs beyond its capacity are dropped and counted
 //! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -37,11 +37,11 @@ pub const MAD_LEN: usize = engine::MAD_LEN;
 /// Dropping it closes queue pair 1.
 ///
 /// Packets for queue pair 1 are received if they belong to the default partition, carry the queue
-/// key 0x80010000 and exactly [`MAD_LEN`] bytes: the checks of Linux' rxe, and the length that its
-/// MAD layer sends. MADs may be lost, doubled and forged, as all datagrams.
+/// key 0x80010000 and exactly [`MAD_LEN`] bytes. These are the checks of Linux' rxe and the length
+/// sent by its MAD layer. MADs may be lost, duplicated and forged, like all datagrams.
 ///
-/// Waiting: `poll(2)` on [`as_fd`](AsFd::as_fd), which is readable until [`recv`](Self::recv) has
-/// returned `None`. The descriptor must not be read from or written to.
+/// To wait, use `poll(2)` on [`as_fd`](AsFd::as_fd), which is readable until [`recv`](Self::recv)
+/// has returned `None`. The descriptor must not be read from or written to.
 #[derive(Debug)]
 pub struct Gsi {
     device: Arc<Device>,
@@ -49,18 +49,18 @@ pub struct Gsi {
     signal: Arc<Signal>,
 }
 
-/// The other end of a MAD: the destination of one that is sent, the source of one that arrived.
+/// The other end of a MAD: the destination of a sent one, the source of a received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadAddress {
     /// The IP address.
     pub gid: Gid,
-    /// The queue pair: 1, unless a MAD that arrived says otherwise.
+    /// The queue pair: 1, unless a received MAD says otherwise.
     pub qpn: u32,
-    /// The traffic class (TOS). Of a MAD that arrived it is known while the device has a datagram
+    /// The traffic class (TOS). For a received MAD it is known while the device has a datagram
     /// queue pair, and 0 otherwise.
     pub traffic_class: u8,
-    /// The hop limit of packets; 0, as in the address of a MAD that arrived, is the system's
-    /// default.
+    /// The hop limit of packets. 0 stands for the system's default, also in the address of a
+    /// received MAD.
     pub hop_limit: u8,
 }
 
@@ -71,13 +71,12 @@ impl MadAddress {
     }
 }
 
-/// A MAD that arrived.
+/// A received MAD.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// Its source, to which a reply can be sent.
+    /// Its source, and the destination of a reply.
     pub from: MadAddress,
-    /// The partition key of its packet: 0xffff, or 0x7fff from a limited member. Both are of the
-    /// index 0.
+    /// The partition key of its packet: 0xffff, or 0x7fff from a limited member. Both have index 0.
     pub pkey: u16,
     /// Its bytes.
     pub mad: [u8; MAD_LEN],
@@ -121,8 +120,8 @@ impl Gsi {
         self.device.control(SEND, |core, _| self.post(core, &to, mad))
     }
 
-    /// Sends a MAD as [`send`](Self::send) does, from a function that [`at_exit`](super::at_exit)
-    /// calls: it does not wait for a thread that does not go on.
+    /// Sends a MAD as [`send`](Self::send) does, from a function called by
+    /// [`at_exit`](super::at_exit): it does not wait for a stuck thread.
     ///
     /// # Errors
     /// As [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
@@ -131,8 +130,8 @@ impl Gsi {
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
     }
 
-    /// Handles all packets that have arrived for the device before the call, its MADs and the data
-    /// of its queue pairs.
+    /// Handles all packets received by the device before the call: its MADs and the data of its
+    /// queue pairs.
     pub fn catch_up(&self) {
         if !self.device.is_forked() {
             self.device.catch_up();
@@ -161,7 +160,7 @@ impl Gsi {
         })
     }
 
-    /// Returns the next MAD that arrived, without waiting. In a forked child there is none.
+    /// Returns the next received MAD, without waiting. Returns `None` in a forked child.
     pub fn recv(&self) -> Option<ReceivedMad> {
         if self.device.is_forked() {
             return None;
@@ -180,7 +179,7 @@ impl AsFd for Gsi {
 
 impl Drop for Gsi {
     fn drop(&mut self) {
-        // Fails in a forked child alone, where the interface is the parent's.
+        // Fails only in a forked child, where the interface belongs to the parent.
         let _ = self.device.control("close_gsi", |core, _| {
             core.engine.close_gsi();
             core.sink.gsi = None;
@@ -196,7 +195,7 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
     Some(ReceivedMad { from: MadAddress { gid, qpn: src_qpn, traffic_class, hop_limit: 0 }, pkey, mad })
 }
 
-/// The end of the interface that the thread with the device's lock has.
+/// The end of the interface owned by the device's lock.
 #[derive(Debug)]
 pub(crate) struct GsiEnd {
     producer: Producer<engine::ReceivedMad>,
@@ -206,10 +205,10 @@ pub(crate) struct GsiEnd {
 }
 
 impl GsiEnd {
-    /// Passes a MAD on, which the [signal](Self::take_signal) tells the receiver.
+    /// Passes a MAD on. The [signal](Self::take_signal) wakes the receiver.
     ///
     /// # Errors
-    /// [`MadsFull`] with as many in the ring as it holds.
+    /// [`MadsFull`] if the ring is full.
     pub(crate) fn push(&mut self, mad: &engine::ReceivedMad) -> Result<(), MadsFull> {
         if !self.producer.has_room() {
             return Err(MadsFull);
@@ -220,8 +219,8 @@ impl GsiEnd {
         Ok(())
     }
 
-    /// Returns the signal of the MADs of this turn, if there are any, for the holder of the lock to
-    /// set when it has released the lock.
+    /// Returns the signal for the MADs of this turn, if there are any. The holder of the lock sets
+    /// it after releasing the lock.
     #[inline]
     pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
         core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))
@@ -231,7 +230,7 @@ impl GsiEnd {
 const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
-/// Capacity for MADs that wait for the connection manager, 2.6 MiB, whose pages are allocated on
-/// use. A full ring drops MADs of all senders alike, and a lost request is repeated only after
-/// seconds: under a flood of 20,000 a second, the manager's thread may be late by 400 ms.
+/// Capacity for MADs waiting for the connection manager, 2.6 MiB, with pages allocated on use. A
+/// full ring drops MADs of all senders alike, and a lost request is repeated only after seconds. At
+/// 20,000 MADs a second, the manager's thread may be 400 ms late.
 const CAPACITY: u32 = 8192;

@@ -1,31 +1,31 @@
 //! The parts of soft devices that a connection manager needs: management datagrams, and the devices
 //! behind IP addresses.
 //!
-//! | item | what it is |
+//! | item | content |
 //! |---|---|
 //! | [`Port`] | a device of this process by its address; GID, GUID, MTU, partition |
 //! | [`Gsi`] | queue pair 1 of a device: management datagrams (MADs) in and out |
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
-//! | [`Answers`] | the same, for a connection manager that asks each listener once |
+//! | [`Answers`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
-//! | [`Listening`] | the name under which other processes of this machine find a listener |
-//! | [`DeviceOwner`] | the process of a device of this machine, to learn of its end |
+//! | [`Listening`] | a name through which other processes of this machine find a listener |
+//! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
-//! | [`AddressWatch`], [`at_new_port`] | addresses that go, and devices that appear |
-//! | [`at_exit`] | a function that runs when the process exits, to take leave of peers |
+//! | [`AddressWatch`], [`at_new_port`] | addresses that disappear, and devices that appear |
+//! | [`at_exit`] | a function that runs at process exit, to disconnect from peers |
 //! | [`ForkMark`] | whether this process is a forked child, without a system call |
 //!
 //! # Threads
-//! Nothing here calls back. A MAD that arrives goes into a bounded queue, and makes the [`Gsi`]'s
-//! descriptor readable. So a connection manager waits in a thread of its own for the descriptors of
-//! all devices, for those of its [`Listening`] and [`Lookup`] values, and until its next deadline;
-//! one thread per process is enough. The device's worker holds the lock of the data path, and
-//! acknowledgements wait for it: a state machine must not run there, nor in a thread that polls a
-//! completion queue and happens to receive the packet.
+//! Nothing here calls back. A received MAD goes into a bounded queue and makes the [`Gsi`]'s
+//! descriptor readable. A connection manager therefore runs one thread per process. It waits for
+//! the descriptors of all devices and of its [`Listening`] and [`Lookup`] values, and until its
+//! next deadline. The device's worker holds the lock of the data path, and acknowledgements wait
+//! for it. A state machine must not run there, nor in a thread that polls a completion queue and
+//! happens to receive the packet.
 //!
 //! # Addresses
-//! The address of a device is reachable as any IP address is, and belongs to one process, because
-//! the device has UDP port 4791 of it. Programs use three kinds of addresses that are no device's:
+//! The address of a device is reachable like any IP address. It belongs to one process, because the
+//! device binds its UDP port 4791. Programs use three kinds of addresses that belong to no device:
 //!
 //! | a program | with | means |
 //! |---|---|---|
@@ -33,14 +33,16 @@
 //! | listens on | a loopback address that no device has | any port of the process |
 //! | connects to | an address of this machine | the process that listens there |
 //!
-//! [`ports_of`] has the first two. The third is what `localhost` and the host's name stand for,
-//! while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the process.
-//! A listener therefore takes a *name* for its port ([`Listening`]), and returns the addresses of
-//! its devices to clients that ask under that name. [`resolve`] asks for destinations on this
-//! machine. A connection manager that takes a name for each address that its listeners have, those
-//! of devices included, lets its peers see where nothing listens any more, or another program does
-//! ([`Answers::find`]): a device alone does not say so, because its program may have no connection
-//! manager.
+//! [`ports_of`] handles the first two. The third is the meaning of `localhost` and of the host's
+//! name, while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the
+//! process. A listener therefore takes a *name* for its port ([`Listening`]), and sends the
+//! addresses of its devices to clients that connect to this name. [`resolve`] does so for
+//! destinations on this machine.
+//!
+//! A connection manager should take a name for each address of its listeners, including devices'
+//! addresses. Its peers then see that nothing listens any more, or that another program does
+//! ([`Answers::find`]). A device alone does not show this, because its program may have no
+//! connection manager.
 //!
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)

@@ -1,4 +1,4 @@
-//! [`Owner`]: the process behind a name, as the kernel knows it.
+//! [`Owner`]: the process behind a name, as reported by the kernel.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
-/// The process that listened under a name, and its user.
+/// The process listening under a name, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// 0 stands for a process outside this one's PID namespace.
@@ -16,7 +16,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of the name that a stream is connected to.
+    /// Returns the owner of the name to which a stream is connected.
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.
@@ -25,7 +25,7 @@ impl Owner {
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
-    /// Returns whether it is root, or this process's user: both could end this process as well.
+    /// Returns whether it is root or this process's user: both could end this process as well.
     pub(super) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()
     }
@@ -47,7 +47,7 @@ impl Owner {
     }
 }
 
-/// Returns the number that stands for all users without one in this user namespace.
+/// Returns the number that stands for all users missing in this user namespace.
 ///
 /// # References
 /// `proc_sys_kernel(5)` (`overflowuid`)
@@ -59,7 +59,7 @@ fn nobody() -> u32 {
     })
 }
 
-/// The kernel's default of that number (`DEFAULT_OVERFLOWUID`), where it cannot be read.
+/// The kernel's default for this number (`DEFAULT_OVERFLOWUID`), if it cannot be read.
 const OVERFLOW_UID: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]

@@ -11,7 +11,7 @@ use super::gsi::Gsi;
 use crate::device::Device;
 use crate::{DRIVER_ID, limits, registration};
 
-/// The only port of a soft device of this process. It keeps the device, and its address, alive.
+/// The only port of a soft device of this process. It keeps the device and its address alive.
 #[derive(Clone, Debug)]
 pub struct Port {
     pub(super) device: Arc<Device>,
@@ -22,39 +22,38 @@ impl Port {
     pub const NUMBER: u8 = limits::PORT;
     /// The index of its address in the GID table.
     pub const GID_INDEX: u32 = 0;
-    /// The only partition key, of the index 0: the default partition, full member.
+    /// The only partition key, at index 0: the default partition, full member.
     pub const PKEY: u16 = limits::PKEY;
-    /// The time within which the device acknowledges a packet (`local_ca_ack_delay`), a code of 5
-    /// bits.
+    /// The time within which the device acknowledges a packet (`local_ca_ack_delay`), a 5-bit code.
     pub const ACK_DELAY: u8 = limits::ACK_DELAY;
 
-    /// Returns the port of a device, or `None` if it is not a soft device of this process.
+    /// Returns the port of a device, or `None` unless it is a soft device of this process.
     pub fn of(device: &DeviceInfo) -> Option<Self> {
         let device = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>)?;
         (!device.is_forked()).then(|| Self { device: Arc::clone(device) })
     }
 
-    /// Returns the ports of all live devices of this process, in the order in which they were made:
-    /// those that `VERBS_SOFT` requests, which the first call makes if no device list did, and
-    /// those that the program made itself.
+    /// Returns the ports of all live devices of this process in order of creation. These are the
+    /// devices requested by `VERBS_SOFT`, created by the first call unless a device list did so,
+    /// and the devices created by the program.
     pub fn all() -> Vec<Self> {
         registration::requested(|_| ());
         Device::live().into_iter().map(|device| Self { device }).collect()
     }
 
-    /// Returns the first device that `VERBS_SOFT` requests and that could not be created, with the
+    /// Returns the first device requested by `VERBS_SOFT` that could not be created, with the
     /// reason.
     pub fn missing() -> Option<Skipped> {
         registration::requested(|made| made.iter().find_map(|made| made.as_ref().err().cloned()))
     }
 
-    /// Returns the port that has an address.
+    /// Returns the port with an address.
     pub fn with_address(address: IpAddr) -> Option<Self> {
         let address = address.to_canonical();
         Self::all().into_iter().find(|port| port.address() == address)
     }
 
-    /// Returns the device, to open it.
+    /// Returns the device, for opening it.
     pub fn device(&self) -> DeviceInfo {
         let own = OwnDevice::new(Arc::clone(&self.device));
         DeviceInfo::brought(&self.device.name, DRIVER_ID, self.device.guid, own)
@@ -71,12 +70,12 @@ impl Port {
     }
 
     /// Returns whether the port has the address of a destination. A link-local IPv6 destination
-    /// must be on the port's interface, unless it names none.
+    /// must be on the port's interface, unless it names no interface.
     pub(super) fn is_at(&self, destination: SocketAddr) -> bool {
         self.address() == destination.ip().to_canonical() && self.is_in_scope(destination)
     }
 
-    /// Returns whether packets of the port reach the link of a destination, if that is link-local.
+    /// Returns whether packets of the port reach the link of a destination, if it is link-local.
     pub(super) fn is_in_scope(&self, destination: SocketAddr) -> bool {
         let SocketAddr::V6(to) = destination else { return true };
         !to.ip().is_unicast_link_local() || [0, self.scope_id()].contains(&to.scope_id())
@@ -97,13 +96,13 @@ impl Port {
         self.device.guid
     }
 
-    /// Returns whether the address is one of 127.0.0.0/8 that was chosen for the device. Other
-    /// processes cannot know it.
+    /// Returns whether the address is in 127.0.0.0/8 and was chosen for the device. Other processes
+    /// cannot guess it.
     pub fn is_auto(&self) -> bool {
         self.device.is_auto
     }
 
-    /// Returns the largest path MTU that packets of its interface carry.
+    /// Returns the largest path MTU supported by the port's interface.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
@@ -111,8 +110,8 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu()?, true).active_mtu)
     }
 
-    /// Returns the largest path MTU of packets to a device of this machine at an address: of its
-    /// interface, and of this port's, the smaller one.
+    /// Returns the largest path MTU to a device of this machine at an address: the smaller one of
+    /// its interface's and this port's.
     ///
     /// # Errors
     /// As [`active_mtu`](Self::active_mtu).
@@ -120,19 +119,19 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }
 
-    /// Returns why no packet of a multicast group reaches the port, and what to do, as far as that
-    /// is certain: the group is of the other family, or the loopback interface has no route for it.
+    /// Returns why no packet of a multicast group reaches the port, and what to do, as far as
+    /// certain: the group is of the other family, or the loopback interface has no route for it.
     pub fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         self.device.socket.group_obstacle(group.to_canonical())
     }
 
-    /// Returns whether a part of this process has the general services interface of the device.
+    /// Returns whether some part of this process uses the general services interface of the device.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)
     }
 
-    /// Takes the general services interface of the device. All contexts of the device share the
-    /// interface, so that one part of the process has it at a time.
+    /// Takes the general services interface of the device. All contexts of the device share it, so
+    /// only one part of the process has it at a time.
     ///
     /// # Errors
     /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that

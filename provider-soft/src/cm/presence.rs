@@ -1,5 +1,5 @@
-//! Devices that come and go: [`AddressWatch`] notices that addresses leave their interfaces, and
-//! [`at_new_port`] that the process has made a device.
+//! Devices that come and go: [`AddressWatch`] notices that addresses leave their interfaces,
+//! [`at_new_port`] that the process has created a device.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -8,13 +8,13 @@ use super::port::Port;
 use crate::link::{LinkWatch, PortLink};
 
 /// A file that becomes readable when an interface or an address of the network namespace changes.
-/// The change may be one of another interface: [`Port::has_address`] has the present state of a
+/// The change may concern another interface: [`Port::has_address`] returns the present state of a
 /// port.
 #[derive(Debug)]
 pub struct AddressWatch(LinkWatch);
 
 impl AddressWatch {
-    /// Opens the file; returns `None` where the kernel refuses one (sandboxes do).
+    /// Opens the file. Returns `None` if the kernel refuses, as in sandboxes.
     pub fn open() -> Option<Self> {
         LinkWatch::open().map(Self)
     }
@@ -33,16 +33,16 @@ impl AsFd for AddressWatch {
 }
 
 impl Port {
-    /// Returns whether an interface has the port's address. An address of a local route alone is
-    /// no interface's, although a device works on it.
+    /// Returns whether an interface has the port's address. A device also works on an address that
+    /// has only a local route, but no interface has such an address.
     pub fn has_address(&self) -> bool {
         PortLink::on(self.address(), self.scope_id()).has_gid
     }
 }
 
-/// Registers the function that runs when the process has made a device, and [`Port::all`] has it.
-/// The first function stays. It runs in the thread that makes the device, above calls of this
-/// module, so that it must neither wait for a lock nor call this module.
+/// Registers a function to run when the process has created a device and [`Port::all`] includes it.
+/// Only the first registration counts. The function runs in the thread creating the device, above
+/// calls of this module, so it must neither wait for a lock nor call this module.
 pub fn at_new_port(notice: fn()) {
     let _ = NOTICE.set(notice);
 }

@@ -1,9 +1,9 @@
-//! [`DeviceOwner`]: the process of a device of this machine, to learn of its end.
+//! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
 //!
-//! A process that is killed tells its peers nothing: its devices end with it, and no kernel speaks
-//! in its name. So a connection manager takes a name for each of its devices
-//! ([`Listening::of_device`](super::Listening::of_device)), by which peers on this machine find its
-//! process:
+//! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
+//! for them. A connection manager therefore takes a name for each of its devices
+//! ([`Listening::of_device`](super::Listening::of_device)). Peers on this machine find the process
+//! through this name:
 //!
 //! ```text
 //!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, answer those who connect
@@ -13,7 +13,7 @@
 //!           later: connect a datagram socket to the second, to see whether it has the device still
 //! ```
 //!
-//! A name says less than the process: a forked child that has the owner's descriptors keeps it.
+//! A name proves less than the process: a forked child with the owner's descriptors keeps it.
 //!
 //! # References
 //! `unix(7)` (`SO_PEERCRED`), `pidfd_open(2)`
@@ -33,12 +33,12 @@ use crate::io;
 pub enum DeviceOwner {
     /// A process.
     Process(PeerProcess),
-    /// A process that has ended, whose child has its descriptors.
+    /// A process that has ended, while a child holds its descriptors.
     Ended,
-    /// Nothing can be learned of it: the address is no device's, or of a device without a
-    /// connection manager; it is this process, one of another user (except root), which is not
-    /// trusted, or one of another PID namespace; or the kernel refuses (descriptors are used up, a
-    /// sandbox, Linux before 5.3).
+    /// No reliable information. The address belongs to no device, or to a device without a
+    /// connection manager. Or the process is this one, in another PID namespace, or of another user
+    /// (except root), which is not trusted. Or the kernel refuses: no descriptors are left, a
+    /// sandbox forbids it, or Linux is older than 5.3.
     Unknown,
 }
 
@@ -51,8 +51,8 @@ pub struct PeerProcess {
 }
 
 impl DeviceOwner {
-    /// Finds the owner of the device with an address, and with the index of an interface if that is
-    /// link-local IPv6.
+    /// Finds the owner of the device with an address. `scope` is the index of the interface for a
+    /// link-local IPv6 address.
     pub fn of(address: IpAddr, scope: u32) -> Self {
         Self::find(device_name(address, scope)).unwrap_or(Self::Unknown)
     }
@@ -73,7 +73,7 @@ impl DeviceOwner {
         }
         match io::process(owner.pid) {
             Ok(file) => {
-                // Its number is another one in another namespace, and a new owner's.
+                // The process number differs in another namespace, and for a new owner.
                 let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
                 let is_owner = token.is_seen(&name, &looking);

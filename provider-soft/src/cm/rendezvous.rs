@@ -1,8 +1,8 @@
-//! [`Listening`]: names of listeners, by which processes of one machine find each other's devices.
+//! [`Listening`]: names of listeners, through which processes of one machine find their devices.
 //!
-//! A name is an abstract address of a Unix socket: it belongs to the network namespace, as IP
-//! addresses do, needs no rights and no directory, and ends with its process. It consists of the
-//! port space, the port and the IP address that the program listens on:
+//! A name is an abstract address of a Unix socket. It belongs to the network namespace, like IP
+//! addresses, needs no rights and no directory, and ends with its process. It consists of the port
+//! space, the port and the IP address on which the program listens:
 //!
 //! ```text
 //!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, answer those who connect
@@ -15,21 +15,22 @@
 //!              later: send by it; the error says whether the listener's is still open
 //! ```
 //!
-//! The token, 64 random bits, is that of one listener. While the socket with its name exists, the
-//! answer holds: a client asks each listener once ([`Answers`](super::Answers)), connects a
-//! datagram socket to the token's, and looks at it by sending, which fails and costs the listener
-//! nothing. The token's name has the listener's in it: the token of a listener under another name,
-//! which any client may have learned, says nothing about this one.
+//! The token, 64 random bits, belongs to one listener. While the socket with the token's name
+//! exists, the answer is valid. A client therefore sends each listener one request
+//! ([`Answers`](super::Answers)) and connects a datagram socket to the token's. Later it checks the
+//! token's socket by sending to it, which fails and costs the listener nothing. The token's name
+//! contains the listener's name. A token of a listener under another name, available to any client,
+//! therefore proves nothing about this listener.
 //!
-//! Any process of the namespace can take a name, as it can take a TCP port. A token's is worth
-//! nothing once its listener has ended, because the sockets of clients stay with the listener's.
-//! Clients use only addresses of this machine from an answer, and connect to them with the checks
-//! of the protocol.
+//! Any process of the namespace can take a name, like a TCP port. A token's name is worthless once
+//! its listener has ended, because the sockets of clients stay with the listener's socket. Clients
+//! use only addresses of this machine from an answer, and connect to them with the checks of the
+//! protocol.
 //!
 //! # Two listeners at the loopback address
 //! A listener on all addresses holds the name of the loopback address against other users. A
-//! process of the same user whose device has that address listens under a second name until the
-//! first is free:
+//! process of the same user whose device has the loopback address listens under a second name until
+//! the first is free:
 //!
 //! ```text
 //!   bind \0verbs-soft/cm/2/106/7174/127.0.0.1/device, which clients try first
@@ -54,7 +55,7 @@ use crate::io::address::gid_of;
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///
-/// Its owner waits for the descriptor to be readable, and calls [`answer`](Self::answer).
+/// The owner waits for the descriptor to be readable, then calls [`answer`](Self::answer).
 #[derive(Debug)]
 pub struct Listening {
     listener: UnixListener,
@@ -66,22 +67,22 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Takes the name of a listener on an address and port, which is reached through `ports`.
+    /// Takes the name of a listener on an address and port, reached through `ports`.
     ///
-    /// `space` is the port space as `rdma_cm.h` numbers it (0x106: TCP). A listener on `::` that
-    /// also accepts IPv4 has two names, that of `::` and that of `0.0.0.0`.
+    /// `space` is the port space as numbered by `rdma_cm.h` (0x106: TCP). A listener on `::` that
+    /// also accepts IPv4 has two names, one for `::` and one for `0.0.0.0`.
     ///
-    /// Returns `None` if another process has the name of an unspecified address, and clients need
-    /// none: they connect to the addresses of `ports`, which were requested by number. So two
-    /// processes with devices of their own may listen on `0.0.0.0` and the same port, as two
-    /// machines may.
+    /// Returns `None` if another process has the name of an unspecified address and clients do not
+    /// need it, because they connect to the addresses of `ports`, which were requested by number.
+    /// Two processes with separate devices may therefore listen on `0.0.0.0` and the same port,
+    /// like two machines.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: another listener of this machine has the name, or one that
-    ///   [stands for the address too](is_taken): of an unspecified address if one of `ports` has an
-    ///   address that only a name leads to ([`Port::is_auto`]), of another one if it is none of
-    ///   theirs. If a port has the loopback address, a listener of this user on all addresses may
-    ///   hold that name: the result is a [second name](Self::is_second).
+    /// - `EADDRINUSE`: another listener of this machine has the name, or [stands for the address
+    ///   too](is_taken). For an unspecified address, the latter counts if one of `ports` has an
+    ///   address found only by name ([`Port::is_auto`]); for another address, if none of `ports`
+    ///   has it. If a port has the loopback address, a listener of this user on all addresses may
+    ///   hold its name: the result is then a [second name](Self::is_second).
     /// - `EINVAL`: the port is 0.
     /// - any other errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`.
     pub fn bind(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
@@ -100,7 +101,7 @@ impl Listening {
             }
             Err(other) => return Err(other),
         };
-        // Behind the own name: of two processes that come at once, one sees the other.
+        // After taking the name: of two simultaneous processes, at least one sees the other.
         let by_name = if ip.is_unspecified() { !known } else { !reached };
         if by_name && exists(name(space, other_side(ip), address.port()))? {
             return Err(Errno::ADDRINUSE);
@@ -109,17 +110,16 @@ impl Listening {
     }
 
     /// Takes the name of the loopback address for a listener on all addresses of a family, which
-    /// already has its own name. Otherwise any user of the machine could take it, and would get the
-    /// clients of the address.
+    /// already has its name. Otherwise any user of the machine could take the loopback name and get
+    /// the clients of this address.
     ///
     /// Returns `None` if the name belongs to root, to this process's user or to a process with a
     /// device at the loopback address, and clients of this listener need no name, because its
     /// `ports` were requested by number.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind), `EADDRINUSE` in all other cases. A process that has bound the name
-    /// without listening, or does not accept its clients, has no visible owner, and so is one of
-    /// these cases.
+    /// As [`bind`](Self::bind); `EADDRINUSE` in all other cases. One such case is a process without
+    /// a visible owner: it has bound the name without listening, or does not accept its clients.
     pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
         let holder = match Self::take_or_see(&name_at(space, address), Token::draw()?, ports)? {
             Ok(taken) => return Ok(Some(taken)),
@@ -130,7 +130,7 @@ impl Listening {
         if known && (holder.is_trusted() || has_device()?) { Ok(None) } else { Err(Errno::ADDRINUSE) }
     }
 
-    /// Takes a name of the loopback address, the second one if a listener of this user on all
+    /// Takes a name of the loopback address: the second one if a listener of this user on all
     /// addresses has the first.
     fn take_beside(space: u16, ip: IpAddr, port: u16, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let holder = match Self::take_or_see(&name(space, ip, port), token, ports)? {
@@ -162,7 +162,7 @@ impl Listening {
         Self::take(first.to_owned(), Token::draw()?, ports)
     }
 
-    /// Takes the name of a device, by which its peers [find its process](super::DeviceOwner).
+    /// Takes the name of a device, through which peers [find its process](super::DeviceOwner).
     ///
     /// # Errors
     /// `EADDRINUSE`: another process has the name; any other errno of `socket(2)`, `bind(2)` and
@@ -172,7 +172,7 @@ impl Listening {
         Self::take(name, Token::of_process(std::process::id()), core::slice::from_ref(port))
     }
 
-    /// Takes a name, or returns the process that has it.
+    /// Takes a name, or returns the process holding it.
     ///
     /// # Errors
     /// As [`take`](Self::take); `EADDRINUSE` if another process has the name and its owner cannot
@@ -186,13 +186,13 @@ impl Listening {
             if let Some(owner) = owner(name)? {
                 return Ok(Err(owner));
             }
-            // The process may just begin to listen, or have freed the name.
+            // The process may be about to listen, or may have freed the name.
             std::thread::yield_now();
         }
         Err(Errno::ADDRINUSE)
     }
 
-    /// Takes a name that no process has.
+    /// Takes a free name.
     fn take(name: String, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
         let listener = UnixListener::bind_addr(&address).map_err(errno)?;
@@ -201,11 +201,11 @@ impl Listening {
         Ok(Self { listener, name, _alive: alive, answer })
     }
 
-    /// Changes the devices whose addresses clients get. If the addresses differ, clients that have
-    /// asked already ask again, because the token is another one.
+    /// Changes the devices whose addresses are sent to clients. If the addresses differ, the token
+    /// changes too, so earlier clients send a new request.
     ///
     /// # Errors
-    /// Any errno of `socket(2)`, notably `EMFILE`: the answer is as before.
+    /// Any errno of `socket(2)`, notably `EMFILE`: the answer is unchanged.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
         let token = self.answer.last_chunk().map(|token| Token(*token));
         if token.is_some_and(|token| answer_for(ports, token) == self.answer) {
@@ -215,7 +215,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Answers clients that wait, at most 64, without waiting.
+    /// Answers waiting clients, at most 64, without blocking.
     ///
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
@@ -223,8 +223,8 @@ impl Listening {
     pub fn answer(&self) -> Result<(), Errno> {
         for _ in 0..CLIENTS {
             match self.listener.accept() {
-                // The answer fits the empty buffer of a new stream. A client that is gone needs
-                // none, and its absence is no signal.
+                // The answer fits into the empty buffer of a new stream. If the client is gone,
+                // sending fails without a signal.
                 Ok((client, _)) => {
                     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
                     let _ = send(client.as_raw_fd(), &self.answer, flags);
@@ -240,8 +240,9 @@ impl Listening {
     }
 }
 
-/// Returns whether a listener of any process has an address and port, or stands for them: one on
-/// all addresses for each of them, and one on the loopback address for a part of all.
+/// Returns whether a listener of any process has an address and port, or stands for them: a
+/// listener on all addresses stands for each of them, and one on the loopback address for a part of
+/// all.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -250,13 +251,12 @@ pub fn is_taken(space: u16, address: SocketAddr) -> Result<bool, Errno> {
     Ok(exists(name_at(space, address))? || exists(name(space, other_side(ip), address.port()))?)
 }
 
-/// Returns the address under which another listener gets an address's clients, or loses its own to
-/// it.
+/// Returns the address whose listener competes with a listener on `ip` for clients.
 fn other_side(ip: IpAddr) -> IpAddr {
     if ip.is_unspecified() { loopback_of(ip) } else { unspecified_of(ip) }
 }
 
-/// Returns whether a listener has a name. It sees a client that is gone again.
+/// Returns whether a listener has a name. The listener sees a client that disconnects at once.
 fn exists(name: String) -> Result<bool, Errno> {
     match is_reached(&stream()?, &name) {
         // Its queue of clients is full.
@@ -265,7 +265,7 @@ fn exists(name: String) -> Result<bool, Errno> {
     }
 }
 
-/// Returns the process that has a name. Returns `None` if no process listens under it, or its queue
+/// Returns the process holding a name. Returns `None` if no process listens under it or its queue
 /// of clients is full.
 ///
 /// # Errors
@@ -278,12 +278,12 @@ fn owner(name: &str) -> Result<Option<Owner>, Errno> {
     }
 }
 
-/// Returns whether the owner of a name is the process of another owner.
+/// Returns whether a name's owner is the same process as another owner.
 fn is_process(owner: Option<Owner>, of: Owner) -> bool {
     owner.is_some_and(|owner| owner.is_process_of(of))
 }
 
-/// Returns a socket of a client.
+/// Returns a client's socket.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -292,8 +292,8 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::Stream, flags, None)?)
 }
 
-/// Connects a client to a name. Returns whether a listener has it; without one, the socket is as it
-/// was.
+/// Connects a client to a name. Returns whether a listener has it; otherwise the socket is
+/// unchanged.
 ///
 /// # Errors
 /// `EAGAIN`: thousands of clients wait for the listener's answer; any other errno of `connect(2)`.
@@ -305,10 +305,12 @@ pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
     }
 }
 
-/// Returns an answer, and the socket with its token's name, while which exists the answer is true.
+/// Returns an answer and the socket with its token's name. The answer is valid while the socket
+/// exists.
 fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
-    // A datagram for it fails as long as it is open, and otherwise: `Watch` tells these apart.
+    // Datagrams to it fail while it is open as well as afterwards: `Watch` distinguishes the
+    // errors.
     alive.shutdown(Shutdown::Read).map_err(errno)?;
     Ok((alive, answer_for(ports, token)))
 }
@@ -343,28 +345,27 @@ impl Token {
         Ok(Self((u64::from(high) << 32 | u64::from(low)).to_ne_bytes()))
     }
 
-    /// Returns the token of a device's name, which tells a process that has the device.
+    /// Returns the token of a device's name, which identifies the process of the device.
     pub(super) fn of_process(process: u32) -> Self {
         Self(u64::from(process).to_ne_bytes())
     }
 
-    /// Returns whether its name exists, by a socket that looks at names.
+    /// Returns whether its name exists, checked with a socket for such looks.
     pub(super) fn is_seen(self, listener: &str, by: &UnixDatagram) -> bool {
         self.name(listener).is_ok_and(|name| by.connect_addr(&name).is_ok())
     }
 
-    /// Returns the name that exists as long as the listener with a name.
+    /// Returns the token's name, which exists as long as the listener.
     fn name(self, listener: &str) -> io::Result<UnixAddress> {
         let number = u64::from_ne_bytes(self.0);
         UnixAddress::from_abstract_name(format!("{listener}/{number:016x}"))
     }
 }
 
-/// The socket with a token's name, which a client keeps in view.
+/// The client's connection to the socket with a token's name.
 ///
-/// Looking at the name again would not be enough: another process may take the name when its
-/// listener has ended. A connected socket stays with the socket that had the name, whose end it
-/// shows.
+/// Looking up the name again would not be enough: another process may take the name after its
+/// listener has ended. A connected socket stays with the original socket and shows its end.
 #[derive(Debug)]
 pub(super) struct Watch(UnixDatagram);
 
@@ -381,7 +382,7 @@ impl Watch {
     /// Returns whether the socket still exists.
     pub(super) fn exists(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        // `EPIPE` says that it receives nothing.
+        // `EPIPE` means that the socket exists but receives nothing.
         let said = send(self.0.as_raw_fd(), &[], flags);
         !matches!(said, Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOTCONN))
     }
@@ -394,7 +395,7 @@ pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token:
 
 /// Returns the abstract name of a listener, without its leading zero byte.
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
-    // The number is the version of the answer.
+    // The number 2 is the version of the answer's format.
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
@@ -403,8 +404,8 @@ pub(super) fn second_name(space: u16, loopback: IpAddr, port: u16) -> String {
     name(space, loopback, port) + SECOND
 }
 
-/// Returns the abstract name of a listener on an address. That of a link-local address includes the
-/// interface.
+/// Returns the abstract name of a listener on an address. The name for a link-local address
+/// includes the interface.
 pub(super) fn name_at(space: u16, address: SocketAddr) -> String {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() != 0 => {
@@ -425,11 +426,11 @@ pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
 /// The end of a second name.
 const SECOND: &str = "/device";
 
-/// The most addresses in an answer.
+/// The largest number of addresses in an answer.
 pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// The number of attempts to take a name or to see its owner, with a yield after each.
 const TRIES: u32 = 16;
 
-/// The clients that one call answers.
+/// The largest number of clients answered in one call.
 const CLIENTS: u32 = 64;

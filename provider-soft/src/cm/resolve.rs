@@ -1,4 +1,4 @@
-//! [`resolve`]: from the address that a program connects to, to the port and the peer's address.
+//! [`resolve`]: from the address requested by a program to the port and the peer's address.
 //!
 //! ```text
 //!   destination of this machine ──► is there a listener of its name? ──► Lookup: its addresses
@@ -7,11 +7,11 @@
 //!   route to the destination ◄────── the destination itself             route to one of them
 //! ```
 //!
-//! The route is the kernel's: the port is the one that has the source address which the kernel
-//! chooses, failing that another address of the same interface. For a connection manager, a
-//! destination of the network is resolved when the kernel knows the Ethernet address of the next
-//! hop ([`Answers::resolve`]), so that a host which does not exist is noticed before a connection
-//! is requested. Packets need none of that: they are UDP datagrams.
+//! The route is the kernel's choice: the port is the one with the kernel's source address, failing
+//! that another address of the same interface. For a connection manager, a destination of the
+//! network is resolved when the kernel has the Ethernet address of the next hop
+//! ([`Answers::resolve`]). A nonexistent host is thus noticed before a connection is requested.
+//! Packets do not need this step: they are UDP datagrams.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -33,7 +33,7 @@ use crate::link::Interface;
 /// The way from a port of this process to a peer.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The port that packets leave by.
+    /// The sending port.
     pub port: Port,
     /// The address of the peer's device.
     pub destination: IpAddr,
@@ -42,8 +42,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the largest path MTU that both ends carry, as far as this end knows: a device of
-    /// this machine has the interface of its address.
+    /// Returns the largest path MTU supported by both ends, as far as this end can see: a device of
+    /// this machine uses the interface of its address.
     ///
     /// # Errors
     /// As [`Port::active_mtu`].
@@ -57,25 +57,25 @@ impl Route {
 pub enum Resolution {
     /// The route.
     Done(Route),
-    /// A process of this machine listens, and is asked for the addresses of its devices; or the
-    /// next hop is asked for its Ethernet address.
+    /// A request is pending: to the listening process of this machine for the addresses of its
+    /// devices, or to the next hop for its Ethernet address.
     Pending(Lookup),
-    /// The listening process is being asked already, for another resolution by the same
-    /// [`Answers`]: resolve again once that question has ended.
+    /// A request to the listening process is already pending, for another resolution by the same
+    /// [`Answers`]: resolve again once it has ended.
     Shared(Question),
 }
 
-/// The question that a [`Lookup`] asks a listener.
+/// The request of a [`Lookup`] to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question(pub(super) String);
 
-/// A question whose answer the resolution needs. Its owner waits for the descriptor to be readable,
-/// as long as the program's time-out says, and calls [`finish`](Self::finish), and then perhaps
+/// A request whose result the resolution needs. Its owner waits for the descriptor to be readable,
+/// within the program's time-out, then calls [`finish`](Self::finish) and perhaps
 /// [`Answers::keep`].
 #[derive(Debug)]
 pub struct Lookup(To);
 
-/// The party that is asked.
+/// The recipient of a request.
 #[derive(Debug)]
 enum To {
     /// The process that listens on an address of this machine.
@@ -92,21 +92,21 @@ struct Listener {
     answer: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
-    /// Others share the question while this exists.
+    /// While this exists, others share the question.
     shared: Arc<()>,
 }
 
 /// Resolves the destination of a connection in a port space (0x106: TCP), from an address of this
 /// machine or from any.
 ///
-/// An unspecified destination means this machine. A destination on this machine where no process
-/// listens resolves to itself, and one of the network whether or not there is a host
-/// ([`Answers::resolve`] looks for it).
+/// An unspecified destination means this machine. A destination on this machine without a listening
+/// process resolves to itself, and so does a destination of the network, whether or not a host
+/// exists there ([`Answers::resolve`] looks for it).
 ///
 /// # Errors
-/// - `ENODEV`: no device of this process has the source address, or an address of the interface by
-///   which the kernel sends to the destination.
-/// - `EAFNOSUPPORT`: the devices of the process that listens have addresses of another family.
+/// - `ENODEV`: no device of this process has the source address, or an address of the interface
+///   used by the kernel to send to the destination.
+/// - `EAFNOSUPPORT`: the devices of the listening process have addresses of another family.
 /// - `EAGAIN`: thousands of clients wait for the listener's answer.
 /// - `EPERM`, `EACCES`: this process may not connect to the listener's name.
 /// - `ENETUNREACH`, `EHOSTUNREACH`: no route leads to the destination.
@@ -127,8 +127,8 @@ impl Lookup {
         Self(To::Listener(Listener { stream, owner, name, answer, source, destination, shared }))
     }
 
-    /// Asks for the next hop of a route to another machine. Returns `None` if there is nothing to
-    /// ask, or nobody.
+    /// Starts a request for the next hop of a route to another machine. Returns `None` if no
+    /// request is needed or possible.
     pub(super) fn of_neighbour(route: &Route) -> Option<Self> {
         let source = route.port.address();
         let interface = Interface::on(source, route.port.scope_id()).ok()??;
@@ -136,8 +136,8 @@ impl Lookup {
         Some(Self(To::Neighbour(search, route.clone())))
     }
 
-    /// Returns the route if the question was answered, without waiting; `None` if it was not. A
-    /// listener that ends without an answer leaves the destination itself.
+    /// Returns the route if the request has been answered, without waiting, and `None` otherwise.
+    /// If a listener ends without an answer, the result is the destination itself.
     ///
     /// # Errors
     /// As [`resolve`].
@@ -148,13 +148,13 @@ impl Lookup {
         }
     }
 
-    /// Returns the name that was asked, the answer, if there is one, and its owner.
+    /// Returns the listener's name, its answer, if there is one, and its owner.
     pub(super) fn into_answer(self) -> Option<(String, Answer, Owner)> {
         let To::Listener(listener) = self.0 else { return None };
         Some((listener.name, parse(&listener.answer)?, listener.owner))
     }
 
-    /// Returns the owner of the listener that is asked.
+    /// Returns the owner of the listener.
     pub(super) fn owner(&self) -> Option<Owner> {
         match &self.0 {
             To::Listener(listener) => Some(listener.owner),
@@ -162,7 +162,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the question to a listener. The next hop of a route has none.
+    /// Returns the question to a listener, or `None` for a next hop.
     pub fn question(&self) -> Option<Question> {
         match &self.0 {
             To::Listener(listener) => Some(Question(listener.name.clone())),
@@ -170,7 +170,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the value that exists while the question to a listener is asked.
+    /// Returns a value that exists while the request to a listener is pending.
     pub(super) fn shared(&self) -> Weak<()> {
         match &self.0 {
             To::Listener(listener) => Arc::downgrade(&listener.shared),
@@ -206,13 +206,13 @@ impl AsFd for Lookup {
     }
 }
 
-/// Returns whether an answer has as many bytes as its first one says.
+/// Returns whether an answer is complete according to its first byte.
 fn is_whole(answer: &[u8]) -> bool {
     answer.first().is_some_and(|count| answer.len() >= 1 + 16 * usize::from(*count) + TOKEN)
 }
 
-/// Reads a listener's answer, without addresses that are not of this machine. A malformed answer is
-/// none.
+/// Parses a listener's answer, without addresses of other machines. Returns `None` for a malformed
+/// answer.
 fn parse(answer: &[u8]) -> Option<Answer> {
     let (count, rest) = answer.split_first()?;
     let (gids, token) = rest.split_last_chunk::<TOKEN>()?;
@@ -224,8 +224,8 @@ fn parse(answer: &[u8]) -> Option<Answer> {
     Some(Answer { addresses: all.filter(|address| is_local(*address)).collect(), token: Token(*token) })
 }
 
-/// Returns the route to a listener's device: the one at the destination, failing that the first one
-/// that is reached. Without any, the destination itself.
+/// Returns the route to a listener's device: the one at the destination, failing that the first
+/// reachable one, failing that the destination itself.
 ///
 /// # Errors
 /// As [`resolve`].
@@ -253,8 +253,8 @@ pub(super) fn best_route(
     if is_other_family(ports, source, addresses) { Err(Errno::AFNOSUPPORT) } else { reached }
 }
 
-/// Returns whether the family of the addresses is what keeps the ports that a source address
-/// stands for from reaching any of them.
+/// Returns whether only the address family keeps the ports selected by a source address from
+/// reaching any of the addresses.
 fn is_other_family(ports: &[Port], source: Option<IpAddr>, addresses: &[IpAddr]) -> bool {
     let stands_for =
         |port: &&Port| source.is_none_or(|source| source == port.address() || source.is_loopback());
@@ -282,8 +282,8 @@ pub(super) fn route(
         at.find(fits).or(first)
     };
     let port = match source {
-        // A loopback address that is no port's stands for any of them, as for a listener: on the
-        // way to this machine, and to a group, whose members may be on it.
+        // A loopback address of no port stands for any of them, as for a listener, on the way to
+        // this machine and to a group, which may have members on it.
         Some(source) => at(source).or_else(|| {
             let any = ports.iter().filter(fits).min_by_key(|port| !port.address().is_loopback());
             any.filter(|_| source.is_loopback() && (is_local || to.is_multicast()))
@@ -305,19 +305,19 @@ pub(super) fn route(
     Ok(Route { port, destination: to, is_local })
 }
 
-/// Returns a port with another address of the interface that has `source`. Of the addresses of a
-/// subnet the kernel chooses the first, and a device may have any.
+/// Returns a port with another address of the interface that has `source`. The kernel chooses the
+/// first address of a subnet; a device may have any of them.
 fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
     let others = Interface::addresses_beside(source).unwrap_or_default();
     others.iter().find_map(|other| ports.iter().find(|port| port.address() == *other))
 }
 
-/// Returns the ports on which a program listens that binds to an address: all of a family for
-/// `0.0.0.0`, all for `::`, and one for another address; for link-local IPv6, one for each
-/// interface.
+/// Returns the ports for a program listening on an address: all of a family for `0.0.0.0`, all for
+/// `::`, and one for another address; for link-local IPv6, one per interface.
 ///
 /// # Errors
-/// - `ENODEV`: no device of this process has the address. A loopback address is every device's.
+/// - `ENODEV`: no device of this process has the address. A loopback address stands for every
+///   device.
 /// - `EADDRNOTAVAIL`: it is not an address of this machine.
 pub fn ports_of(address: IpAddr) -> Result<Vec<Port>, Errno> {
     let address = address.to_canonical();
@@ -326,7 +326,7 @@ pub fn ports_of(address: IpAddr) -> Result<Vec<Port>, Errno> {
         ports.retain(|port| address.is_ipv6() || port.address().is_ipv4());
         return Ok(ports);
     }
-    // Several interfaces may have one link-local address.
+    // Several interfaces may have the same link-local address.
     let own: Vec<_> = ports.iter().filter(|port| port.address() == address).cloned().collect();
     if !own.is_empty() {
         return Ok(own);
@@ -339,7 +339,7 @@ pub fn ports_of(address: IpAddr) -> Result<Vec<Port>, Errno> {
     }
 }
 
-/// Returns the address from which the kernel sends to a destination.
+/// Returns the kernel's source address for a destination.
 ///
 /// # Errors
 /// Any errno of `connect(2)`, notably `ENETUNREACH`.
@@ -374,16 +374,16 @@ pub(super) fn unspecified_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns an IPv4 address that is mapped into IPv6 as what it is.
+/// Converts an IPv4 address mapped into IPv6 to plain IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        // With its scope.
+        // Keeps its scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// The length of the longest answer in bytes, whatever its first byte is.
+/// The length of the longest answer in bytes, for any first byte.
 const ANSWER: usize = 1 + 16 * 255 + TOKEN;
 
 /// The length of a token in bytes.

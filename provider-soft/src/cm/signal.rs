@@ -1,18 +1,18 @@
-//! [`Signal`]: the descriptor that is readable while MADs may wait. It is written to once for all
-//! of them, and read once.
+//! [`Signal`]: a descriptor that is readable while MADs may wait. It is written once for all of
+//! them, and read once.
 //!
 //! ```text
 //!   sender     publishes MADs ─► set: is_set becomes true ─ was it false? ─► write
 //!   receiver   finds none ─► read ─► is_set becomes false ─► looks again ─ is there one? ─► set
 //! ```
 //!
-//! A sender that finds `is_set` true leaves it at that: the receiver has yet to set it to false,
-//! acquires what the sender published, and looks again. A sender that finds it false writes, and
-//! the receiver does not take that write away before it has looked again, because it reads before
-//! it sets `is_set` to false. In the other order, the receiver takes away the write for a MAD that
-//! it has received already, and leaves `is_set` true: no sender writes any more.
+//! A sender that finds `is_set` true does nothing more: the receiver has yet to set it to false,
+//! acquire the sender's publications and look again. A sender that finds it false writes. The
+//! receiver does not consume this write before its second look, because it reads the descriptor
+//! before it sets `is_set` to false. In the other order, the receiver would consume the write for a
+//! MAD already received and leave `is_set` true: no sender would write any more.
 //!
-//! The second look may have found the first MAD of several, hence the `set` after it.
+//! The second look may have found only the first of several MADs, hence the `set` after it.
 //!
 //! Invariant: while a MAD waits and no sender is between publishing it and its write, the receiver
 //! is in [`Signal::take`], or the descriptor is readable.
@@ -21,7 +21,7 @@ use nix::sys::eventfd::EventFd;
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// The descriptor that is readable while MADs may wait.
+/// A descriptor that is readable while MADs may wait.
 #[derive(Debug)]
 pub(crate) struct Signal<F = EventFd> {
     pub(super) readable: F,
@@ -41,14 +41,14 @@ impl<F: Flag> Signal<F> {
         }
     }
 
-    /// Returns the next MAD that `next` finds. If there is none, the descriptor becomes unreadable.
+    /// Returns the next MAD found by `next`. If there is none, the descriptor becomes unreadable.
     pub(super) fn take<T>(&self, mut next: impl FnMut() -> Option<T>) -> Option<T> {
         next().or_else(|| {
             self.readable.lower();
             self.is_set.swap(false, Ordering::AcqRel);
             let late = next();
             if late.is_some() {
-                // There may be more, until this returns none.
+                // There may be more, until this returns `None`.
                 self.set();
             }
             late
@@ -56,7 +56,7 @@ impl<F: Flag> Signal<F> {
     }
 }
 
-/// A descriptor that is readable or not.
+/// A descriptor that is either readable or not.
 pub(crate) trait Flag {
     fn raise(&self);
     fn lower(&self);
@@ -64,7 +64,7 @@ pub(crate) trait Flag {
 
 impl Flag for EventFd {
     fn raise(&self) {
-        // Full means that it is readable.
+        // A full counter is already readable.
         let _ = self.write(1);
     }
 
@@ -97,7 +97,8 @@ mod models {
         })
     }
 
-    /// Runs a receiver beside a sender of MADs, one signal for each number in `turns` of them.
+    /// Runs a receiver concurrently with a sender of MADs. Each number in `turns` is a batch of
+    /// MADs with one signal.
     fn check(turns: &'static [u32]) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
@@ -119,7 +120,7 @@ mod models {
                 received += 1;
             }
             sender.join().unwrap();
-            // A receiver that waits for the descriptor gets the rest.
+            // A receiver waiting for the descriptor gets the rest.
             while signal.readable.load(Ordering::Relaxed) {
                 while take(&signal, &mut consumer).is_some() {
                     received += 1;

@@ -1,5 +1,5 @@
-//! [`DeviceCore`]: the part of a device that its lock protects: the engine, the sink of its
-//! results, packets in and out.
+//! [`DeviceCore`]: the state under a device's lock: the engine, the sink of its results, packets in
+//! and out.
 //!
 //! ```text
 //!   rings of work requests ──► pump ──►┌────────┐──► EngineSink: completions, events
@@ -8,22 +8,24 @@
 //! ```
 //!
 //! Order matters in one place: packets are taken from the socket *before* the rings are looked at,
-//! and handled after. A peer that learned of a receive may send at once; by the time its message is
-//! here, the engine knows the receive.
+//! and handled after. A peer may send as soon as it is told about a receive. When its message
+//! arrives here, the engine must already have this receive.
 //!
-//! Acknowledgements wait until they can leave at no extra cost: behind the data that is sent next,
-//! or when no more packets arrive, or when [`ACKS_AFTER`] packets have arrived.
+//! Acknowledgements wait until they can leave at no extra cost: behind the next data, when no more
+//! packets arrive, or after [`ACKS_AFTER`] packets.
 //!
-//! # How long a turn is
+//! # Length of a turn
 //! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
-//! not counting acknowledgements that are owed before a control call, and takes no more packets
-//! from the socket after `TURN_PACKETS` (one receive brings 16 datagrams at most). The rest is left
-//! to the next holder: a thread that polls, or the worker, which does not sleep while there is work
-//! left ([`DeviceCore::next_wakeup`]). The engine decides which packet leaves first;
-//! [`roce::engine`] bounds the packets that may leave before a packet that others wait for.
-//! Together: whatever peers send, a request of a device that has no other requests to send leaves
-//! within the turn that is under way when it is posted, or the next one. Other requests of the same
-//! device go before it, at most [`Config::burst`] packets of each queue pair; behind each 64 of
+//! not counting acknowledgements owed before a control call. After `TURN_PACKETS` received packets
+//! it takes no more from the socket (one receive brings at most 16 datagrams). The rest is left to
+//! the next holder: a polling thread, or the worker, which does not sleep while work is left
+//! ([`DeviceCore::next_wakeup`]).
+//!
+//! The engine decides which packet leaves first; [`roce::engine`] bounds the packets sent ahead of
+//! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a
+//! device without other requests leaves in the turn during which it is posted, or in the next one.
+//! Other requests of the same device go before it, at most [`Config::burst`] packets of each queue
+//! pair. After each 64 of those, refusals, acknowledgements and responses to peers get their share.
 //! those, refusals, acknowledgements and answers to peers have their share.
 
 use std::sync::Arc;
@@ -46,7 +48,7 @@ use crate::sink::EngineSink;
 use crate::wqe::SendWqe;
 use crate::xrcd::Domains;
 
-/// The part of a device that its lock protects.
+/// The state under a device's lock.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
     pub(crate) engine: Engine<ProcessMemory>,
@@ -54,17 +56,17 @@ pub(crate) struct DeviceCore {
     pub(crate) domains: Domains,
     inbox: Inbox,
     outbox: Outbox,
-    /// The multicast groups that queue pairs are attached to.
+    /// The multicast groups with attached queue pairs.
     pub(crate) groups: Groups,
     /// The socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
     backlog: Backlog,
-    /// Packets that arrived since acknowledgements were last sent.
+    /// Packets received since acknowledgements were last sent.
     unacknowledged: u32,
-    /// The share that the current turn has used up.
+    /// The part of its share used by the current turn.
     pub(crate) spent: Spent,
-    /// The last transmit ended because the turn's share was used up, with packets left to send.
+    /// The last transmit used up the turn's share and left packets to send.
     left: bool,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
@@ -72,7 +74,7 @@ pub(crate) struct DeviceCore {
     pub(crate) sleep: Sleep,
 }
 
-/// The packets and bytes that a turn has sent, and the packets that it has handled.
+/// The packets and bytes sent in a turn, and the packets handled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     packets: u32,
@@ -94,20 +96,19 @@ impl Spent {
     }
 }
 
-/// The reason why a queue pair was not attached to a multicast group.
+/// The reason why attaching a queue pair to a multicast group failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AttachError {
-    /// The kernel refused the device's membership.
+    /// The kernel rejected the device's membership.
     Join(Errno),
-    /// The engine refused the queue pair's.
+    /// The engine rejected the queue pair's membership.
     Refused(Refused),
 }
 
-/// The events that wake the worker. A thread that causes an earlier deadline or another event wakes
-/// it.
+/// The events that wake the worker. A thread causing an earlier deadline or another event wakes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
-    /// The time at which it wakes by itself.
+    /// The time of its own wake-up.
     pub(crate) until: Option<Time>,
     /// It wakes when a packet arrives.
     pub(crate) for_packets: bool,
@@ -118,7 +119,7 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    /// The worker is awake, or is being woken: it looks at everything before it sleeps.
+    /// The worker is awake or being woken. It looks at everything before it sleeps.
     pub(crate) const AWAKE: Self =
         Self { until: Some(Time(0)), for_packets: true, for_room: true, for_pipes: usize::MAX };
 
@@ -126,7 +127,7 @@ impl Sleep {
     pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_pipes: 0 };
 }
 
-/// When acknowledgements that are not urgent are sent.
+/// The time to send acknowledgements that are not urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acks {
     /// Behind data, if there is any.
@@ -180,11 +181,12 @@ impl DeviceCore {
         }
     }
 
-    /// Attaches a queue pair to a multicast group, which the device joins with its first member.
-    /// Returns the descriptor that is readable while a packet waits for a member of any group.
+    /// Attaches a queue pair to a multicast group. The device joins the group with its first
+    /// member. Returns a descriptor that is readable while a packet waits for a member of any
+    /// group.
     ///
     /// # Errors
-    /// The errno of joining, or the engine's refusal.
+    /// The errno of joining, or the engine's rejection.
     pub(crate) fn attach_mcast(
         &mut self,
         qpn: Qpn,
@@ -203,7 +205,7 @@ impl DeviceCore {
         Ok(joined)
     }
 
-    /// Leaves the multicast groups that have no member left.
+    /// Leaves the multicast groups without members.
     pub(crate) fn leave_empty_groups(&mut self) {
         let Self { engine, groups, .. } = self;
         if !groups.is_empty() {
@@ -211,10 +213,10 @@ impl DeviceCore {
         }
     }
 
-    /// Moves the multicast groups, and the route to them, to the interface that has the device's
-    /// address now.
+    /// Moves the multicast groups and their route to the interface that now has the device's
+    /// address.
     pub(crate) fn move_groups(&mut self, socket: &Socket) {
-        // Without the interface there is nothing to send by; its return comes here again.
+        // Without the interface, packets have no way out; this runs again when it returns.
         let _ = socket.route_groups();
         self.groups.rejoin(socket);
     }
@@ -229,8 +231,8 @@ impl DeviceCore {
         let Self { engine, sink, list, .. } = self;
         while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
             let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
-            // Posting checks everything that the engine checks, and a ring has no more slots than
-            // the engine's queue: the engine refuses no receive.
+            // Posting performs all checks of the engine, and the engine's queue is as large as a
+            // ring: the engine rejects no receive.
             let posted = engine.post_srq_recv(srq, &wr);
             debug_assert_eq!(posted, Ok(()));
         }
@@ -240,7 +242,7 @@ impl DeviceCore {
     /// them next.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
-        // Other errors than "nothing" concern packets that left earlier, such as a missing route.
+        // Other errors than "nothing" concern packets sent earlier, such as a missing route.
         let received = self.inbox.receive(socket).is_ok_and(|count| count > 0);
         received | (!self.groups.is_empty() && self.groups.receive(socket))
     }
@@ -251,7 +253,7 @@ impl DeviceCore {
         self.unacknowledged > 0
     }
 
-    /// Returns whether the socket very probably holds more packets than were received.
+    /// Returns whether the socket very probably holds more packets.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.inbox.more()
@@ -278,8 +280,8 @@ impl DeviceCore {
         }
     }
 
-    /// Executes the engine's expired deadlines, raises moderated events whose time has come, and
-    /// retries clogged pipes.
+    /// Handles the engine's expired deadlines, raises moderated events that are due, and retries
+    /// clogged pipes.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
@@ -293,15 +295,15 @@ impl DeviceCore {
         }
     }
 
-    /// Sends the engine's packets, as far as the turn's share allows, and acknowledgements.
+    /// Sends the engine's packets, within the turn's share, and acknowledgements.
     ///
     /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
         self.transmit_with(socket, now, acks, Socket::unsent);
     }
 
-    /// As [`transmit`](Self::transmit), with the length of the kernel's send queue as `unsent`
-    /// reports it.
+    /// As [`transmit`](Self::transmit), with `unsent` reporting the length of the kernel's send
+    /// queue.
     #[inline]
     fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
         let mut urgency = match acks {
@@ -359,14 +361,14 @@ impl DeviceCore {
         socket.counts().turn_bytes_max.raise(self.spent.bytes as u64);
     }
 
-    /// Returns whether read responses are to wait because the kernel's send queue is long.
+    /// Returns whether read responses must wait because the kernel's send queue is long.
     fn holds_answers(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
         let window = self.engine.config().window_bytes;
         if !self.backlog.may_be_full(window) {
             return false;
         }
         if self.backlog.held_until().is_none() {
-            // The kernel reports only packets that it was given.
+            // The kernel reports only packets already passed to it.
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
             if self.blocked {
                 return true;
@@ -386,7 +388,7 @@ impl DeviceCore {
         }
     }
 
-    /// Returns whether the last transmit left packets because the turn's share was used up.
+    /// Returns whether the last transmit used up the turn's share and left packets.
     #[inline]
     pub(crate) fn has_work_left(&self) -> bool {
         self.left
@@ -404,12 +406,12 @@ impl DeviceCore {
         [self.engine.deadline(), acks, events, self.backlog.held_until()].into_iter().flatten().min()
     }
 
-    /// Returns whether the worker sleeps too long as of now. The caller then wakes it, once.
+    /// Returns whether the worker would sleep too long. The caller then wakes it, once.
     #[inline]
     pub(crate) fn must_wake_worker(&mut self, now: Time) -> bool {
         let sleep = &self.sleep;
         if !sleep.for_packets {
-            // A program polls, and the worker soon checks whether that goes on.
+            // A program polls. The worker soon checks whether it still does.
             return false;
         }
         let too_long =
@@ -423,8 +425,8 @@ impl DeviceCore {
     }
 }
 
-/// Completes a work request that the engine refused. The queues check everything that the engine
-/// checks, so this happens only where the state changed in between.
+/// Completes a work request rejected by the engine. The queues perform all checks of the engine, so
+/// this happens only if the state changed in between.
 #[cold]
 fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
     let Some(end) = sink.qp(qpn) else { return };
@@ -454,18 +456,18 @@ fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
     }
 }
 
-/// The most packets that a turn sends, and the number of received packets after which it receives
-/// no more.
+/// The most packets sent in a turn, and the number of received packets after which it receives no
+/// more.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
-/// The bytes after which a turn sends no more packets: as large as the largest window, so that it
-/// does not part a stream of requests, and about 0.2 ms.
+/// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
+/// largest window, so as not to split a stream of requests.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
 
 /// The number of packets after which acknowledgements leave even if more keep arriving.
 const ACKS_AFTER: u32 = 16;
 
-/// The nanoseconds after which acknowledgements leave where no program polls. Where one has stopped
+/// The nanoseconds after which acknowledgements leave while no program polls. If a program stops
 /// polling, they leave when the worker notices.
 const ACKS_WITHIN: u64 = 1_000_000;
 

@@ -1,5 +1,5 @@
-//! The packets that leave a device while its clock stands still, and while the kernel's send queue
-//! is long.
+//! The packets sent by a device while its clock stands still, and while the kernel's send queue is
+//! long.
 
 use std::cell::Cell;
 
@@ -21,8 +21,8 @@ const PACKET_COST: u64 = 768;
 const PACKET: u64 = 4096 + 64 + PACKET_COST;
 const NOW: Time = Time(1_000_000_000);
 
-/// A device of which a peer has asked for [`READ`] bytes, and that has another queue pair with
-/// another peer.
+/// A device with a pending read of [`READ`] bytes from a hostile peer, and a second queue pair
+/// connected to another peer.
 struct Victim {
     socket: Socket,
     core: DeviceCore,
@@ -92,7 +92,7 @@ impl Victim {
         self.core.engine.post_send(self.other, &wr, NOW, &mut self.core.sink).unwrap();
     }
 
-    /// Sends in as many turns as it takes, and returns what has left since the device was made.
+    /// Sends in as many turns as needed. Returns the counters since the device was created.
     fn transmit(&mut self, now: Time, unsent: impl Fn(&Socket) -> u64) -> Counters {
         for _ in 0..100 {
             self.core.transmit_with(&self.socket, now, Acks::Now, &unsent);
@@ -115,7 +115,7 @@ fn remote(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last]
 }
 
-/// Returns the cost of the sent packets, as credit counts it.
+/// Returns the cost of the sent packets, as counted by credit.
 fn cost(counters: &Counters) -> u64 {
     counters.sent_bytes + counters.sent * (PACKET_COST - ICRC_LEN as u64)
 }
