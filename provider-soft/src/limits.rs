@@ -1,4 +1,4 @@
-//! The device's limits, and the attributes that it reports.
+//! The device's limits and reported attributes.
 
 use roce::engine::Config;
 use verbs_core::Cause;
@@ -11,9 +11,9 @@ use verbs_core::types::{
 use crate::paged;
 use crate::wqe::inline_len;
 
-/// Queue pairs: not more than there are slots in the pending set.
+/// Queue pairs: at most the number of slots in the pending set.
 pub(crate) const MAX_QP: u32 = 4000;
-/// The modulus by which the numbers of queue pairs that are alive at a time differ.
+/// The numbers of live queue pairs are distinct modulo this.
 pub(crate) const QPN_MODULUS: usize = 1 << 13;
 /// Work requests in one queue.
 pub(crate) const MAX_QP_WR: u32 = 1 << 14;
@@ -29,7 +29,7 @@ pub(crate) const MAX_CQE: u32 = 1 << 20;
 pub(crate) const MAX_MR: u32 = 1 << 16;
 /// Protection domains.
 pub(crate) const MAX_PD: u32 = 1 << 12;
-/// RDMA reads and atomics under way, each way, of one queue pair.
+/// RDMA reads and atomics in flight, each way, of one queue pair.
 pub(crate) const MAX_RD_ATOMIC: u32 = 128;
 /// Multicast groups with members: each has a socket.
 pub(crate) const MAX_MCAST_GRP: u32 = 64;
@@ -37,7 +37,7 @@ pub(crate) const MAX_MCAST_GRP: u32 = 64;
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
 /// Shared receive queues.
 pub(crate) const MAX_SRQ: u32 = 1024;
-/// The modulus by which the numbers of shared receive queues that are alive at a time differ.
+/// The numbers of live shared receive queues are distinct modulo this.
 pub(crate) const SRQN_MODULUS: usize = 1 << 11;
 /// Receives in one shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
@@ -49,28 +49,28 @@ pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
 pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
 /// Completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
-/// Entries of the GID table, of which the first is the address.
+/// Entries of the GID table. The first one is the address.
 pub(crate) const GID_TABLE: u32 = 4;
 /// The only partition key: the default one, full member.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The only port.
 pub(crate) const PORT: u8 = 1;
-/// The most bytes that one message can have.
+/// The largest message in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// The most elements in the list of a work request, with inline data counted as elements.
+/// The most elements in the list of a work request, counting inline data as elements.
 pub(crate) const MAX_LIST: usize = {
     let inline = inline_len(MAX_INLINE_DATA);
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
-/// The read responses that one peer gets, in bytes per microsecond: twice as many as a stream
-/// reaches on loopback, so that credit never delays a peer that accepts what it requests.
+/// The rate of read responses to one peer, in bytes per microsecond: twice as fast as a stream on
+/// loopback, so credit never delays a peer that accepts its responses.
 const ANSWER_RATE: u32 = 8000;
 
 /// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes.
 pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
-    // The limit is the peer's buffer, which is probably as large as this one. The kernel counts a
-    // packet of 4 KiB as 8 KiB.
+    // The limit is the peer's buffer, probably as large as this one. The kernel counts a packet of
+    // 4 KiB as 8 KiB.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
         max_qp: MAX_QP,
@@ -88,7 +88,7 @@ pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
     }
 }
 
-/// Returns the first exceeded limit of a queue pair: its name, the value asked for, the limit.
+/// Returns the first exceeded limit of a queue pair: its name, the requested value, the limit.
 pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     let limits = [
         ("max_send_wr", cap.max_send_wr, MAX_QP_WR),
@@ -100,7 +100,7 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// Returns the cause when a device has no free number for an object of the verb.
+/// Returns the cause if the device has no free number for the verb's object.
 pub(crate) fn all_in_use(verb: &str) -> Cause {
     let (what, max) = match verb {
         "create_qp" => ("queue pairs", MAX_QP),
@@ -123,7 +123,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         sys_image_guid: guid,
         max_mr_size: isize::MAX as u64,
         page_size_cap: 0xffff_f000,
-        // As rxe reports, because there is no OUI.
+        // As rxe, because there is no OUI.
         vendor_id: 0xff_ffff,
         vendor_part_id: 0,
         hw_ver: 0,
@@ -191,19 +191,19 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     }
 }
 
-/// Returns `qkey_viol_cntr` of a port that has dropped as many datagrams because of their queue
-/// key: the attribute has 16 bits and stops at its largest value, as in rxe.
+/// Returns `qkey_viol_cntr` of a port after this many datagrams dropped for their queue key. The
+/// attribute has 16 bits and saturates, as in rxe.
 pub(crate) fn qkey_viol_cntr(dropped: u64) -> u32 {
     dropped.min(u16::MAX.into()) as u32
 }
 
-/// Returns the longest datagram that a port with an interface of this MTU sends, in bytes.
+/// Returns the longest datagram, in bytes, sent by a port with an interface of this MTU.
 pub(crate) fn datagram_mtu(mtu: Option<u32>) -> u32 {
     active_mtu(mtu.unwrap_or(0)).bytes().unwrap_or(256)
 }
 
-/// Returns the attributes of a port whose interface carries IP packets of `mtu` bytes, and is up or
-/// not. `None` means that the interface is gone.
+/// Returns the attributes of a port whose interface carries IP packets of `mtu` bytes. `None` means
+/// that the interface is gone.
 pub(crate) fn port_attr(mtu: Option<u32>, is_active: bool) -> PortAttr {
     let (state, phys_state) =
         if is_active { (PortState::ACTIVE, LINK_UP) } else { (PortState::DOWN, DISABLED) };
@@ -242,7 +242,7 @@ fn active_mtu(mtu: u32) -> Mtu {
 }
 
 /// The bytes of the IPv6 header, or an IPv4 header with options, of UDP, and of the longest RoCE
-/// headers; the same sum as rxe's.
+/// headers; the same sum as in rxe.
 const HEADERS: u32 = 80;
 
 const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
@@ -254,10 +254,10 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::XRC)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
-/// Of the capabilities that only the extended query reports. Memory is not durable.
+/// Capabilities reported only by the extended query. Memory is not durable.
 const CAPS_EX: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::ATOMIC_WRITE);
 
-/// The operations that the engine does in on-demand paged memory: all but atomic writes.
+/// The engine's operations in on-demand paged memory: all except atomic writes.
 const ODP_CAPS: OdpCaps = OdpCaps {
     general_caps: OdpGeneralCaps::SUPPORT.union(OdpGeneralCaps::IMPLICIT),
     rc_odp_caps: RC_ODP,
@@ -272,7 +272,7 @@ const RC_ODP: OdpTransportCaps = UD_ODP
 const UD_ODP: OdpTransportCaps =
     OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
-/// 4.096 µs × 2¹¹: 8 ms, within which the worker looks at the device.
+/// 4.096 µs × 2¹¹: 8 ms, the longest time until the worker looks at the device.
 pub(crate) const ACK_DELAY: u8 = 11;
 
 // In the specification's encodings (IBTA volume 1, 14.2.5.6).

@@ -1,9 +1,9 @@
 //! [`LinkWatch`]: notices that the interface of a device goes down or up, or loses its address.
 //!
-//! The kernel reports changes of any interface and address of the network namespace on a netlink
-//! socket. The reports serve as an alarm only: after one, the device asks for the present state of
-//! its own interface. So lost reports, reports of several changes at once, and reports of other
-//! interfaces do no harm.
+//! The kernel reports changes of all interfaces and addresses of the network namespace on a netlink
+//! socket. The reports only serve as an alarm: after one, the device checks the present state of
+//! its interface. Lost reports, reports of several changes at once, and reports about other
+//! interfaces are therefore harmless.
 //!
 //! # References
 //! `rtnetlink(7)`, `getifaddrs(3)`, `netdevice(7)`
@@ -26,8 +26,8 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Opens the socket; returns `None` where the kernel refuses one (sandboxes do). The device
-    /// then raises no port events.
+    /// Opens the socket. Returns `None` if the kernel refuses, as in sandboxes. The device then
+    /// raises no port events.
     pub(crate) fn open() -> Option<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkRoute;
@@ -39,7 +39,7 @@ impl LinkWatch {
     /// Reads all reports, and returns whether there were any.
     pub(crate) fn has_changed(&self) -> bool {
         let mut any = false;
-        // Their content is not looked at: what does not fit is cut off.
+        // Their content is not used, so it may be cut off.
         let mut report = [0; 16];
         loop {
             match recv(self.fd.as_raw_fd(), &mut report, MsgFlags::empty()) {
@@ -58,7 +58,7 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// The interface that has a device's address.
+/// An interface with a device's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
@@ -71,7 +71,7 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Returns the interface that has an address, or `None` if there is none.
+    /// Returns the interface with an address, or `None` if there is none.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -79,8 +79,8 @@ impl Interface {
         Self::on(address, 0)
     }
 
-    /// Returns the interface with an index that has an address; 0 stands for any. Several
-    /// interfaces may have one link-local address.
+    /// Returns the interface with an address and an index; index 0 stands for any. Several
+    /// interfaces may have the same link-local address.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -99,8 +99,8 @@ impl Interface {
         }))
     }
 
-    /// Returns the addresses of the interface that has `address`, of the same family and scope:
-    /// those of its subnet first.
+    /// Returns the addresses of the interface that has `address`, of the same family and scope.
+    /// Addresses of its subnet come first.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -125,8 +125,8 @@ impl Interface {
     }
 }
 
-/// Returns the address that stands for an address in the kernel's list: all of 127.0.0.0/8 belongs
-/// to the interface that has 127.0.0.1.
+/// Returns the entry for an address in the kernel's list: all of 127.0.0.0/8 belongs to the
+/// interface with 127.0.0.1.
 pub(crate) fn listed(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -155,21 +155,20 @@ fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
     }
 }
 
-/// The state of a device's port, as far as events report it, and its interface.
+/// The state of a device's port reported by events, and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
     /// The GID's address belongs to an interface.
     pub(crate) has_gid: bool,
-    /// That interface is up.
+    /// This interface is up.
     pub(crate) is_active: bool,
-    /// The index of that interface, 0 without one.
+    /// The index of this interface, 0 without one.
     pub(crate) index: u32,
 }
 
 impl PortLink {
-    /// Returns the state of the port that has an address, of an interface as
-    /// [`Interface::on`] has it. Where the kernel does not list addresses,
-    /// the GID stays.
+    /// Returns the state of the port with an address, on the interface returned by
+    /// [`Interface::on`]. If the kernel does not list addresses, the GID stays.
     pub(crate) fn on(address: IpAddr, scope: u32) -> Self {
         match Interface::on(address, scope) {
             Ok(Some(Interface { index, is_up, .. })) => Self { has_gid: true, is_active: is_up, index },
@@ -178,7 +177,7 @@ impl PortLink {
         }
     }
 
-    /// Returns the events of a change to `now`, in the order in which the kernel raises them.
+    /// Returns the events of a change to `now`, in the kernel's order.
     pub(crate) fn events(self, now: Self) -> impl Iterator<Item = AsyncEventType> {
         let port = match (self.is_active, now.is_active) {
             (false, true) => Some(AsyncEventType::PORT_ACTIVE),
@@ -186,17 +185,17 @@ impl PortLink {
             _ => None,
         };
         let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
-        // A port without its address is no longer active, and an active one has its address.
+        // A port without its address is not active, and an active one has its address.
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether `now` the address belongs to another interface, or to one again.
+    /// Returns whether at `now` the address belongs to another interface, or to one again.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }
 }
 
-/// The multicast groups of interfaces and of their addresses.
+/// The multicast groups of interfaces and their addresses.
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
 
 #[cfg(all(test, not(loom)))]
@@ -236,8 +235,8 @@ mod tests {
 
     #[test]
     fn without_a_change_there_is_nothing_to_read() {
-        // The namespace may be shared with programs that change interfaces: only that reading ends
-        // is certain.
+        // The namespace may be shared with programs that change interfaces: it is only certain that
+        // reading ends.
         if let Some(watch) = LinkWatch::open() {
             watch.has_changed();
         }

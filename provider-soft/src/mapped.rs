@@ -1,9 +1,9 @@
 //! [`check`]: finds memory that cannot be registered because it is inaccessible, and memory of
 //! files, which may become inaccessible at any time.
 //!
-//! A kernel driver pins the pages of a region, which fails with `EFAULT` where a page is not mapped
-//! or lacks a right. Nothing is pinned here, and an access to such a page would end the process
-//! with SIGSEGV once a packet needs it. So registration compares the range with the process'
+//! A kernel driver pins the pages of a region, and fails with `EFAULT` if a page is not mapped or
+//! lacks a right. Nothing is pinned here: an access to such a page would end the process with
+//! SIGSEGV once a packet needs it. Registration therefore compares the range with the process'
 //! mappings:
 //!
 //! | mapping | access | result |
@@ -15,33 +15,33 @@
 //! | of a file, the range's last page beyond its end | any | `EFAULT` (Linux 5.14) |
 //! | of a device's memory, or of `memfd_secret(2)` | any | `EFAULT`, as with pinned pages |
 //!
-//! The pages of a mapped file disappear when any process truncates the file, and an access then
-//! raises SIGBUS. [`check`] reports such memory, so that the kernel can access it
-//! ([`crate::paged`]). Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with
-//! `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
+//! The pages of a mapped file disappear when any process truncates the file; an access then raises
+//! SIGBUS. [`check`] reports such memory, so that the kernel can access it ([`crate::paged`]).
+//! Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with `MAP_ANONYMOUS`,
+//! huge pages without a file, and System V segments.
 //!
-//! The kernel refuses accesses to a device's memory (a PCI BAR, `VM_PFNMAP`), as drivers that pin
-//! pages do. Each request for such memory would fail if it were checked, so [`check`] probes the
-//! first byte of each mapping that can be read.
+//! The kernel refuses accesses to a device's memory (a PCI BAR, `VM_PFNMAP`), like drivers that pin
+//! pages. If such memory were registered and checked, each request would fail. [`check`] therefore
+//! probes the first byte of each readable mapping.
 //!
-//! A processor can read what it can write, so `PROT_WRITE` alone is enough for a region with write
+//! A processor can read writable memory, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
 //!
 //! The mappings come from `/proc/thread-self/maps` (`/proc/self` is empty once the main thread has
-//! ended), which costs about 40 µs in a small process and 0.6 ms
-//! in one with 5,000 mappings, whatever the length of the range. Touching each page instead, as
-//! pinning does, took 0.05 s to read and 1.6 s to write 1 GiB of fresh memory in pages of 4 KiB
-//! (Linux 6.18), and commits pages that no packet ever reaches.
+//! ended). Reading them costs about 40 µs in a small process and 0.6 ms with 5,000 mappings,
+//! whatever the length of the range. Touching each page instead, as pinning does, took 0.05 s to
+//! read and 1.6 s to write 1 GiB of fresh memory in pages of 4 KiB (Linux 6.18). It also commits
+//! pages that no packet ever reaches.
 //!
-//! The file may change while it is read. The kernel guarantees that it reports memory that is
-//! mapped all the while. A range that looks unmapped is still read once more before it is refused.
-//! Without `/proc` no range is refused, and no memory is recognised as a file's. Guard pages
-//! (`MADV_GUARD_INSTALL`) and changes of a mapping after registration are not detected either; the
-//! latter are the responsibility of the caller of `reg_mr`.
+//! The file may change while it is read. The kernel guarantees to report memory that stays mapped
+//! meanwhile. A range that looks unmapped is read once more before it is rejected. Without `/proc`
+//! no range is rejected, and memory of files is not recognised. Guard pages (`MADV_GUARD_INSTALL`)
+//! and changes of a mapping after registration are not detected either; the latter are the
+//! responsibility of the caller of `reg_mr`.
 //!
 //! # Safety
 //! The unsafe calls are `sysconf`, and `madvise` with `MADV_POPULATE_READ`, which faults in one
-//! page and changes nothing that a program can read.
+//! page without changing its content.
 //!
 //! # References
 //! `proc_pid_maps(5)`, `madvise(2)`; the kernel's Documentation/filesystems/proc.rst (what a walk
@@ -60,7 +60,7 @@ use verbs_core::fork::ForkLock;
 pub(crate) struct Inaccessible {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The property that they lack: they are not `lacks`.
+    /// The missing property: the addresses are not `lacks`.
     pub(crate) lacks: &'static str,
 }
 
@@ -69,16 +69,15 @@ pub(crate) struct Inaccessible {
 pub(crate) enum Backing {
     /// Pages stay until the process unmaps them.
     Process,
-    /// At least one page is a file's, and disappears if the file is truncated.
+    /// At least one page belongs to a file, and disappears if the file is truncated.
     File,
 }
 
-/// Checks that `length` bytes from `start` on can be read, and written where `writable`. `probe`
-/// returns whether the byte at an address, whose page is mapped, is accessible; it gets the owner
-/// of the page as well.
+/// Checks that `length` bytes at `start` can be read, and also written if `writable`. `probe` gets
+/// an address in a mapped page and the page's owner, and returns whether the byte is accessible.
 ///
 /// # Errors
-/// The first addresses that cannot.
+/// The first inaccessible addresses.
 pub(crate) fn check(
     start: u64,
     length: u64,
@@ -159,12 +158,12 @@ struct Mapping {
     end: u64,
     readable: bool,
     writable: bool,
-    /// The pages are a file's, which can be truncated.
+    /// The pages belong to a file that can be truncated.
     of_file: bool,
 }
 
 impl Mapping {
-    /// Reads `start-end rwxp offset device inode path`; `None` for a line of another form.
+    /// Parses `start-end rwxp offset device inode path`; returns `None` for any other form.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(u8::is_ascii_whitespace);
         let mut addresses = fields.next()?.splitn(2, |byte| *byte == b'-');
@@ -185,9 +184,9 @@ impl Mapping {
     }
 }
 
-/// Returns whether a device's numbers, as the list of mappings writes them, are those of a file
-/// system that the kernel keeps for memory without a path. A user may make files of any name and
-/// inode number, but not there.
+/// Returns whether a device's numbers, as written in the list of mappings, belong to one of the
+/// kernel's internal file systems for memory without a path. Users can create files with any name
+/// and inode number, but not there.
 fn is_internal(device: &[u8]) -> bool {
     static INTERNAL: ForkLock<Option<&[String]>> = ForkLock::new(None);
     let internal = INTERNAL.get_or_init(|| {
@@ -197,31 +196,31 @@ fn is_internal(device: &[u8]) -> bool {
     internal.iter().any(|name| name.as_bytes() == device)
 }
 
-/// Returns the device of memory files of a kind, as the list of mappings writes it.
+/// Returns the device of memory files of a kind, as written in the list of mappings.
 fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
     let device = fstat(memfd_create("verbs-soft", kind | MFdFlags::MFD_CLOEXEC)?)?.st_dev;
     Ok(format!("{:02x}:{:02x}", major(device), minor(device)))
 }
 
 /// Returns whether the page at an address of a file's mapping lies beyond the end of the file,
-/// where an access raises SIGBUS. The pages before it do not, if it does not.
+/// where an access raises SIGBUS. If it does not, neither do the pages before it.
 fn is_beyond_file(address: u64) -> bool {
     // SAFETY: the call takes and returns numbers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let page = address as usize & !(size - 1);
-    // SAFETY: the call reads a page on the process' behalf, and fails where it cannot; it changes
-    // no byte and no mapping.
+    // SAFETY: the call reads a page on the process' behalf and fails if it cannot; it changes no
+    // byte and no mapping.
     let populated =
         unsafe { libc::madvise(core::ptr::without_provenance_mut(page), size, libc::MADV_POPULATE_READ) };
-    // An older kernel reports EINVAL, as does one for mappings of a device.
+    // An older kernel reports EINVAL, and so does any kernel for mappings of a device.
     populated != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 const MAPPED: &str = "mapped";
 const PINNABLE: &str = "accessible to the kernel: memory of devices and secret memory cannot be registered";
 
-/// The names of shared memory that has an inode but no descriptor, in a file system of the
-/// [kernel's own](is_internal).
+/// The names of shared memory with an inode but without a descriptor, in one of the [kernel's
+/// internal](is_internal) file systems.
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]

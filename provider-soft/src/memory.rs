@@ -1,15 +1,15 @@
 //! [`ProcessMemory`]: lets the engine access payload in the memory of this process.
 //!
-//! A peer's packet makes the engine write into memory that the program registered, at any time,
-//! from any thread that holds the device's lock. To the program this is the same as a device's DMA,
-//! and it obeys the same rules: it has no reference to memory while a peer may write it. Unlike a
-//! device, the engine runs in a thread that the compiler knows, and two threads may access the same
-//! bytes at once only with atomics of the same size. So:
+//! A peer's packet makes the engine write into registered memory at any time, from any thread
+//! holding the device's lock. To the program this is like a device's DMA, with the same rules: it
+//! has no reference to memory while a peer may write it. Unlike a device, the engine runs in
+//! threads subject to the compiler's rules: two threads may access the same bytes at once only with
+//! atomics of the same size. So:
 //!
 //! | a region | is accessed by |
 //! |---|---|
 //! | with remote rights, or for windows | [`ExposedBytes`], as by `Exposed` of the crate `verbs` |
-//! | without | relaxed atomic words, and single bytes at the edges of a piece |
+//! | without either | relaxed atomic words, and single bytes at the edges of a piece |
 //! | paged on demand | the kernel, because its pages may be missing: see [`crate::paged`] |
 //! | of a file, or otherwise checked | the kernel: see [`CheckedMemory`] |
 //! | of device memory | the [`ExposedBytes`] of the whole allocation |
@@ -17,15 +17,15 @@
 //!
 //! [`CheckedMemory`]: crate::CheckedMemory
 //!
-//! With remote rights, a peer chooses time and place of an access. Without, work requests choose,
-//! and a piece belongs to the engine alone until its completion hands it over.
+//! With remote rights, a peer chooses time and place of an access. Without them, work requests
+//! choose, and a piece belongs to the engine alone until its completion returns it.
 //!
 //! # Safety
-//! A [`Region`] comes from `reg_mr`. Its caller promised that, while the region is registered, the
-//! bytes stay mapped and all other accesses to them tolerate a device's. The engine calls with
-//! offsets inside the registered range, and only while it is registered. Deregistering takes the
-//! device's lock, so no call is under way when it returns, and none follows. Two threads are never
-//! here at once, because the lock excludes them.
+//! A [`Region`] comes from `reg_mr`, whose caller promised two things while the region is
+//! registered: the bytes stay mapped, and all other accesses to them tolerate a device's. The
+//! engine calls with offsets inside the registered range, and only while it is registered.
+//! Deregistering takes the device's lock, so no call is in progress when it returns, and none
+//! follows. The lock also keeps two threads from running this code at once.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
@@ -54,14 +54,14 @@ enum AccessedBy {
     Own,
     /// Peers may access them.
     Peers(ExposedBytes),
-    /// Pages may be missing: the kernel accesses them.
+    /// Pages may be missing, so the kernel accesses them.
     Kernel {
         /// The program registered them for on-demand paging.
         on_demand: bool,
     },
-    /// They are device memory, from this offset on.
+    /// They are device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// There are none: reads find zeros, and writes are discarded.
+    /// There are none: reads return zeros, and writes are discarded.
     Nothing,
 }
 
@@ -70,7 +70,7 @@ enum AccessedBy {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Returns the region of `length` bytes from `start` on. `is_exposed`: peers may access them.
+    /// Returns the region of `length` bytes at `start`. `is_exposed`: peers may access them.
     ///
     /// # Safety
     /// While the region is registered with an engine, the bytes are mapped, and all other accesses
@@ -83,24 +83,25 @@ impl Region {
         Self { start, length: length as u64, access }
     }
 
-    /// Returns the region of `length` bytes from `start` on, which need not be mapped, because the
-    /// kernel accesses them. `on_demand`: the program registered them for on-demand paging.
+    /// Returns the region of `length` bytes at `start`, accessed by the kernel, so they need not be
+    /// mapped. `on_demand`: the program registered them for on-demand paging.
     pub(crate) fn by_kernel(start: *mut u8, length: usize, on_demand: bool) -> Self {
         Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
     }
 
-    /// Returns the region of `length` bytes of device memory from `offset` on, which lie in it.
+    /// Returns the region of `length` bytes of device memory at `offset`. The caller has checked
+    /// the range.
     pub(crate) fn device(memory: Arc<DeviceMemory>, offset: u64, length: u64) -> Self {
         let access = AccessedBy::Device(memory, offset as usize);
         Self { start: core::ptr::null_mut(), length, access }
     }
 
-    /// Returns a region that has no memory: it reads as zeros, and discards what is written.
+    /// Returns a region without memory: it reads as zeros and discards writes.
     pub(crate) fn null() -> Self {
         Self { start: core::ptr::null_mut(), length: u64::MAX, access: AccessedBy::Nothing }
     }
 
-    /// Returns a region of `length` zeros that peers may access, and that is never freed.
+    /// Returns a region of `length` zeros that is accessible to peers and never freed.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn leaked(length: usize) -> Self {
         let words = Box::leak(vec![0_u64; length.div_ceil(8)].into_boxed_slice());
@@ -110,7 +111,7 @@ impl Region {
 
     /// Returns the address of `len` bytes at `offset`.
     ///
-    /// # Errors
+    /// [`Fault`] unless all of them are inside the region.
     /// [`Fault`] if they are not all inside the region.
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Fault> {
@@ -121,10 +122,10 @@ impl Region {
         Ok(self.start.wrapping_add(offset as usize))
     }
 
-    /// Returns the address of `len` bytes at `offset` of a region that the kernel accesses.
+    /// Returns the address of `len` bytes at `offset` of a region accessed by the kernel.
     ///
     /// # Errors
-    /// [`Fault`] if they are not all inside the region.
+    /// [`Fault`] unless all of them are inside the region.
     pub(crate) fn paged_at(&self, offset: u64, len: usize) -> Result<u64, Fault> {
         Ok(self.at(offset, len)?.addr() as u64)
     }
@@ -141,7 +142,7 @@ impl Region {
     /// Returns the 8 bytes at `offset` as an atomic.
     ///
     /// # Errors
-    /// [`Fault`] if they are not aligned, not inside the region, or peers must not access it.
+    /// [`Fault`] if they are not aligned, not inside the region, or not accessible to peers.
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
         match &self.access {
             AccessedBy::Peers(exposed) => exposed.word(offset as usize).ok_or(Fault),
@@ -153,7 +154,7 @@ impl Region {
         }
     }
 
-    /// Reads from a region that is not ordinary memory: outside of the way of those that are.
+    /// Reads from a region other than ordinary memory, out of the way of the common case.
     ///
     /// # Errors
     /// As [`Memory::read`].
@@ -173,7 +174,7 @@ impl Region {
         }
     }
 
-    /// Writes to a region that is not ordinary memory.
+    /// Writes to a region other than ordinary memory.
     ///
     /// # Errors
     /// As [`Memory::write`].
@@ -191,7 +192,7 @@ impl Region {
     }
 }
 
-/// The memory of this process, as an engine reaches it.
+/// The engine's access to the memory of this process.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory;
 
@@ -238,19 +239,18 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
-    /// Memory that the kernel accesses takes none, because it does not promise to copy 8 bytes at
-    /// once.
+    /// Fails on memory accessed by the kernel, which does not promise to copy 8 bytes at once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         if matches!(region.access, AccessedBy::Nothing) {
-            // As other writes to a null region.
+            // Like other writes to a null region.
             return Ok(());
         }
         region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
         Ok(())
     }
 
-    /// Writes of this process are visible to the whole machine in their order; a fence makes the
-    /// flush one of them. No memory of a process is known to be durable.
+    /// Writes of this process become visible to the whole machine in their order; a fence orders
+    /// the flush among them. Process memory is never known to be durable.
     fn flush(&mut self, _: &Region, _: u64, _: u64, persistent: bool) -> Result<(), Fault> {
         if persistent {
             return Err(Fault);
@@ -267,15 +267,15 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Copies bytes out of registered memory: by its aligned words, with single bytes at the edges.
+/// Copies bytes out of registered memory: by aligned words, with single bytes at the edges.
 ///
 /// # Safety
 /// `from` is mapped for `dst.len()` bytes.
 unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
     let (edge, rest) = dst.split_at_mut(from.align_offset(8).min(dst.len()));
     let (words, last) = rest.as_chunks_mut::<8>();
-    // SAFETY: inside of `from .. from + dst.len()`, whose parts are consecutive. Words are aligned:
-    // the first edge ends where `from` is.
+    // SAFETY: inside `from .. from + dst.len()`, whose parts are consecutive. Words are aligned:
+    // the first edge ends at an aligned address.
     unsafe {
         let from = load_bytes(from, edge);
         load_words(from, words);
@@ -283,7 +283,7 @@ unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
     }
 }
 
-/// Copies bytes into registered memory, in ascending order of addresses: by its aligned words, with
+/// Copies bytes into registered memory, in ascending order of addresses: by aligned words, with
 /// single bytes at the edges.
 ///
 /// # Safety
@@ -299,13 +299,13 @@ unsafe fn copy_in(to: *mut u8, src: &[u8]) {
     }
 }
 
-/// Loads single bytes, and returns the address behind them.
+/// Loads single bytes, and returns the address after them.
 ///
 /// # Safety
 /// `from` is mapped for `bytes.len()` bytes.
 unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside the range that the caller vouches for.
+        // SAFETY: inside the range promised by the caller.
         unsafe {
             *byte = AtomicU8::from_ptr(from).load(Ordering::Relaxed);
             from = from.add(1);
@@ -314,13 +314,13 @@ unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     from
 }
 
-/// Stores single bytes, and returns the address behind them.
+/// Stores single bytes, and returns the address after them.
 ///
 /// # Safety
 /// `to` is mapped for `bytes.len()` bytes.
 unsafe fn store_bytes(mut to: *mut u8, bytes: &[u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside the range that the caller vouches for.
+        // SAFETY: inside the range promised by the caller.
         unsafe {
             AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
             to = to.add(1);

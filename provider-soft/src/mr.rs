@@ -1,7 +1,7 @@
 //! [`Mr`]: registered memory.
 //!
 //! # Safety
-//! The caller's promise about the memory carries over to the engine's [`Region`], see
+//! The caller's promise about the memory carries over to the engine's [`Region`]; see
 //! [`crate::memory`].
 #![allow(unsafe_code)]
 
@@ -21,8 +21,7 @@ use crate::paged;
 use crate::pd::{destroyed, foreign, refusal};
 use crate::{CheckedMemory, Dm, Pd, Soft, limits};
 
-/// A memory region. Nothing is pinned: it is memory of this process, and is accessed by this
-/// process.
+/// A memory region. Nothing is pinned: it is memory of this process, accessed by this process.
 #[derive(Debug)]
 pub struct Mr {
     device: Arc<Device>,
@@ -30,11 +29,11 @@ pub struct Mr {
     memory: Covers,
 }
 
-/// The memory that a region covers.
+/// The memory covered by a region.
 #[derive(Clone, Copy, Debug)]
 enum Covers {
     Process(Memory),
-    /// Device memory, which the engine's region owns a share of.
+    /// Device memory; the engine's region shares its ownership.
     Device,
     /// A null region.
     Nothing,
@@ -49,9 +48,9 @@ struct Memory {
     /// The address of the first byte in work requests, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
-    /// Pages may disappear, so that the kernel accesses them.
+    /// Pages may disappear, so the kernel accesses them.
     by_kernel: bool,
-    /// Memory of a file that [`CheckedMemory::Files`] would check, and the kernel refuses.
+    /// Memory of a file that [`CheckedMemory::Files`] would check if the kernel did not refuse.
     is_unchecked_file: bool,
 }
 
@@ -77,7 +76,7 @@ impl Memory {
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
         }
         if self.is_paged() {
-            // Which pages there are is the program's to choose at any time.
+            // The program may map and unmap pages at any time.
             let cause = Cause::Access { access: PAGED };
             return if paged::is_supported() {
                 Ok(())
@@ -87,7 +86,7 @@ impl Memory {
         }
         let checked = device.checked_memory;
         // A seccomp filter may end the process at the system calls of `is_supported`: they are made
-        // only for memory that is to be checked.
+        // only for memory to be checked.
         if checked == CheckedMemory::All && length > 0 && !paged::is_supported() {
             let reason = "all registered memory is to be checked, which needs process_vm_readv and \
                 process_vm_writev, and the kernel refuses them to this process (a seccomp filter may): allow both, \
@@ -142,7 +141,7 @@ impl Memory {
         engine_access(self.access)
     }
 
-    /// Returns the memory as the engine takes it.
+    /// Returns the memory in the engine's form.
     ///
     /// # Safety
     /// As [`Region::new`].
@@ -158,7 +157,7 @@ impl Memory {
 
 impl Mr {
     /// Returns whether the region has memory of a file that [`CheckedMemory::Files`] would check,
-    /// but the kernel refuses to access memory for this process. Truncating the file ends the
+    /// but the kernel refuses to access memory for this process. Truncating the file then ends the
     /// process.
     pub fn is_unchecked_file(&self) -> bool {
         matches!(self.memory, Covers::Process(memory) if memory.is_unchecked_file)
@@ -170,10 +169,10 @@ impl Mr {
     /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
     ///   beyond the last address; and for an empty range at the start of a page, for which the
     ///   kernel would pin no page.
-    /// - `EOPNOTSUPP` for an unsupported access right, and with [`CheckedMemory::All`] where the
+    /// - `EOPNOTSUPP` for an unsupported access right, and with [`CheckedMemory::All`] if the
     ///   kernel does not access memory for this process.
     /// - `EFAULT` with [`Cause::Inaccessible`].
-    /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
+    /// - `ENOMEM` if the device has no more regions; `ENODEV` in a forked child.
     ///
     /// # Safety
     /// As [`ContextOps::reg_mr`](verbs_core::provider::ContextOps::reg_mr).
@@ -193,8 +192,8 @@ impl Mr {
         memory.check(device, VERB)?;
         let attr =
             MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };
-        // SAFETY: the caller's promise holds while the region is registered, which it is until
-        // `destroy`.
+        // SAFETY: the caller's promise holds while the region is registered, and it is registered
+        // until `destroy`.
         let region = unsafe { memory.region() };
         let key = device.control(VERB, |core, _| {
             core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, VERB, refused))
@@ -207,7 +206,7 @@ impl Mr {
     /// # Errors
     /// - `EINVAL` with the foreign object or the range; without [`AccessFlags::ZERO_BASED`].
     /// - `EOPNOTSUPP` for an unsupported access right.
-    /// - `ENOMEM` where the device has no more regions; `ENODEV` in a forked child.
+    /// - `ENOMEM` if the device has no more regions; `ENODEV` in a forked child.
     pub(crate) fn register_dm(
         device: &Arc<Device>,
         pd: &Pd,
@@ -233,16 +232,16 @@ impl Mr {
         Ok(Self { device: Arc::clone(device), key, memory: Covers::Device })
     }
 
-    /// Follows advice about the pages of elements in on-demand paged regions. The device has no
-    /// page table of its own, so that pages which are present need nothing.
+    /// Handles advice about pages in on-demand paged regions. The device has no page table, so
+    /// pages that are already present need no work.
     ///
     /// # Errors
     /// - `EINVAL` for an unknown flag, no element, a region that is not on-demand paged, or a
     ///   protection domain of another device; `EOPNOTSUPP` for an unknown advice.
-    /// - `ENOENT` for a key that no region has; `EPERM` for one of another protection domain, or
-    ///   whose region lacks [`AccessFlags::LOCAL_WRITE`] for [`Advice::PREFETCH_WRITE`].
-    /// - `EFAULT` for bytes outside of the region, and with [`AdviseFlags::FLUSH`] for pages that
-    ///   cannot be accessed.
+    /// - `ENOENT` for an unknown key; `EPERM` for a key of another protection domain, or of a
+    ///   region without [`AccessFlags::LOCAL_WRITE`] for [`Advice::PREFETCH_WRITE`].
+    /// - `EFAULT` for bytes outside the region, and with [`AdviseFlags::FLUSH`] for inaccessible
+    ///   pages.
     /// - `ENODEV` in a forked child.
     pub(crate) fn advise(
         device: &Arc<Device>,
@@ -293,12 +292,12 @@ impl Mr {
         Ok(())
     }
 
-    /// Makes a null region, which covers every address. It serves all protection domains and holds
-    /// none. Its remote key is 0, which no other region has; as on ConnectX, peers that use its
-    /// local key read zeros, and what they write is discarded.
+    /// Creates a null region, which covers every address. It serves all protection domains and
+    /// keeps none alive. Its remote key is 0, never used by another region. As on ConnectX, peers
+    /// using its local key read zeros, and their writes are discarded.
     ///
     /// # Errors
-    /// `EINVAL` for a protection domain of another device; `ENOMEM` where the device has no more
+    /// `EINVAL` for a protection domain of another device; `ENOMEM` if the device has no more
     /// regions; `ENODEV` in a forked child.
     pub(crate) fn null(device: &Arc<Device>, pd: &Pd) -> Result<Self> {
         const VERB: &str = "alloc_null_mr";
@@ -311,11 +310,11 @@ impl Mr {
         Ok(Self { device: Arc::clone(device), key, memory: Covers::Nothing })
     }
 
-    /// Changes the region completely or not at all. Its key stays.
+    /// Changes the region completely or not at all. Its key stays the same.
     ///
     /// # Errors
-    /// As [`register`](Self::register), and the region is unchanged; also `EINVAL` for no change at
-    /// all and for a null region, and `EBUSY` while memory windows are bound to the region.
+    /// As [`register`](Self::register); also `EINVAL` for an empty change and for a null region,
+    /// and `EBUSY` while memory windows are bound to the region. The region is then unchanged.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -365,7 +364,7 @@ impl Mr {
         } else if pd.is_none() {
             return Err(invalid("no change is asked for: name memory, a protection domain or rights"));
         }
-        // A window follows the rights of its region, but not another place.
+        // A window tolerates new rights of its region, but not another place.
         let moves = change.memory.is_some() || new.start() != old.start();
         let replaced = moves
             || new.is_exposed() != old.is_exposed()
@@ -379,7 +378,7 @@ impl Mr {
             ..roce::engine::MrChange::default()
         };
         self.key = device.control(VERB, |core, _| {
-            // With the lock held, no thread is in the middle of a copy from or to the old memory.
+            // With the lock held, no thread is copying from or to the old memory.
             core.engine.update_mr(self.key, change).map_err(|refused| refusal(device, VERB, refused))
         })?;
         self.memory = Covers::Process(new);
@@ -406,7 +405,7 @@ impl MrOps for Mr {
 
 impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // With the lock held, no thread is in the middle of a copy.
+        // With the lock held, no thread is copying.
         let key = self.key;
         destroyed(&self.device, "dereg_mr", |core| core.engine.dereg_mr(key).map(drop))
             .map_err(|error| (self, error))
@@ -434,22 +433,22 @@ fn engine_access(access: AccessFlags) -> Access {
     Access((access & SUPPORTED).bits())
 }
 
-/// The rights that let peers access a region, or windows that are bound to it.
+/// The rights that give peers access to a region, or to windows bound to it.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)
     .union(AccessFlags::MW_BIND)
     .union(AccessFlags::FLUSH_GLOBAL);
 
-/// The mark of an on-demand paged region. The engine does not know it.
+/// The mark of an on-demand paged region, not used by the engine.
 const PAGED: AccessFlags = AccessFlags::ON_DEMAND;
 
-/// The rights with which memory is written.
+/// The rights to write memory.
 const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// The supported rights. They have the same bits in verbs and in the engine. Flushes to persistence
-/// are not among them, because no memory of a process is known to be durable.
+/// are missing, because process memory is never known to be durable.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

@@ -10,7 +10,7 @@ use crate::Pd;
 use crate::device::Device;
 use crate::pd::{destroyed, refusal};
 
-/// A memory window. The engine knows its present key; work requests change it.
+/// A memory window. The engine has its present key; work requests change it.
 #[derive(Debug)]
 pub struct Mw {
     device: Arc<Device>,
@@ -19,12 +19,12 @@ pub struct Mw {
 }
 
 impl Mw {
-    /// Allocates a window, bound to no region.
+    /// Allocates an unbound window.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
     /// - `EOPNOTSUPP` with [`Cause::Other`] for a type other than 1 and 2.
-    /// - `ENOMEM` where the device has no more regions and windows; `ENODEV` in a forked child.
+    /// - `ENOMEM` if the device has no more regions and windows; `ENODEV` in a forked child.
     pub(crate) fn alloc(device: &Arc<Device>, pd: &Pd, mw_type: MwType) -> Result<Self> {
         const VERB: &str = "alloc_mw";
         device.check(VERB)?;

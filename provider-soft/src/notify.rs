@@ -1,4 +1,4 @@
-//! [`Notify`]: whether a completion raises its queue's event, and when.
+//! [`Notify`]: decides whether and when a completion raises its queue's event.
 //!
 //! ```text
 //!            arm                      a completion that counts
@@ -7,9 +7,8 @@
 //!    └──────────── the n-th completion, or the time: raises ◄─────┘
 //! ```
 //!
-//! Without moderation n is 1. The holder of the device's lock makes all changes.
-//! [`event_requests`](crate::event_requests) decides which completions count for a request that it
-//! takes late.
+//! Without moderation n is 1. Only the holder of the device's lock makes changes. If a request is
+//! taken late, [`event_requests`](crate::event_requests) decides which completions count for it.
 
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
@@ -18,13 +17,13 @@ use verbs_core::types::CqModeration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notify {
     armed: Armed,
-    /// The completions that raise the event together; at least 1.
+    /// The number of completions that raise the event together; at least 1.
     count: u16,
-    /// The nanoseconds after the first of them that raise it at the latest.
+    /// The longest time from the first of them to the event, in nanoseconds.
     period: u64,
-    /// The completions that have counted since the queue was armed.
+    /// The number of completions counted since the queue was armed.
     pending: u16,
-    /// The time at which those that have counted raise the event.
+    /// The time for the counted completions to raise the event.
     until: Option<Time>,
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct Notify {
 pub(crate) enum Armed {
     /// None.
     Not,
-    /// Those that their sender marked, or that failed.
+    /// Completions marked by their sender, and failed ones.
     Solicited,
     /// All.
     Next,
@@ -49,7 +48,7 @@ impl Notify {
         self.armed != Armed::Not
     }
 
-    /// Returns whether the queue is armed for all completions that count for such a request.
+    /// Returns whether the queue is already armed for all completions of such a request.
     pub(crate) fn includes(&self, armed: Armed) -> bool {
         self.armed >= armed
     }
@@ -59,8 +58,8 @@ impl Notify {
         self.until
     }
 
-    /// Arms the queue, and returns whether it was not armed. A queue that is armed for all
-    /// completions stays so when the solicited ones are requested as well.
+    /// Arms the queue, and returns whether it was not armed before. A queue armed for all
+    /// completions stays so when solicited ones are requested as well.
     pub(crate) fn arm(&mut self, armed: Armed) -> bool {
         let is_new = !self.is_armed();
         if self.armed != Armed::Next {
@@ -69,8 +68,8 @@ impl Notify {
         is_new
     }
 
-    /// Changes the moderation of later events. A queue that is waiting for more completions raises
-    /// its event at the time that was set before.
+    /// Changes the moderation of later events. A queue already waiting for more completions raises
+    /// its event at the time set before.
     pub(crate) fn moderate(&mut self, moderation: CqModeration) {
         let CqModeration { cq_count, cq_period } = moderation;
         (self.count, self.period) =
@@ -100,7 +99,7 @@ impl Notify {
         false
     }
 
-    /// Returns whether the time has come to raise the event, which disarms the queue.
+    /// Returns whether the event is due; raising it disarms the queue.
     pub(crate) fn expired(&mut self, now: Time) -> bool {
         let is_due = self.until.is_some_and(|until| until <= now);
         if is_due {
@@ -199,14 +198,14 @@ mod models {
     use crate::ring::{Consumer, Producer, ring};
     use crate::sync::{Arc, thread};
 
-    /// The part of a completion queue that the lock protects.
+    /// The part of a completion queue under the lock.
     struct End {
         producer: Producer<u32>,
         notify: Notify,
     }
 
-    /// A completion queue and its channel, as the device's threads and the program share them. A
-    /// mutex of the model checker stands for the device's lock, which has models of its own.
+    /// A completion queue and its channel, shared by the device's threads and the program. A mutex
+    /// of the model checker replaces the device's lock, which has separate models.
     #[derive(Clone)]
     struct Queue {
         end: Arc<loom::sync::Mutex<End>>,
@@ -221,7 +220,7 @@ mod models {
             (Self { end, channel: Arc::new(loom::sync::Notify::new()) }, consumer)
         }
 
-        /// Completes a request as `EngineSink::complete` does, and returns whether that raised the
+        /// Completes a request as `EngineSink::complete` does, and returns whether it raised the
         /// event.
         fn complete(&self, value: u32) -> bool {
             let mut end = self.end.lock().unwrap();
@@ -284,7 +283,7 @@ mod models {
     fn a_competing_poller_that_works_as_the_device_takes_no_wake_up_along() {
         check(|| {
             let (queue, mut consumer) = Queue::new();
-            // The worker, and a thread that polls another queue of the device.
+            // The worker, and a thread polling another queue of the device.
             let threads = [0, 1].map(|n| {
                 let its = queue.clone();
                 thread::spawn(move || its.complete(n))
@@ -296,8 +295,8 @@ mod models {
         });
     }
 
-    /// Returns whether some order of events leaves a completion in the ring of a program that is
-    /// about to wait, with no event to wake it.
+    /// Returns whether some order of steps loses a wake-up: a completion is in the ring while the
+    /// program is about to wait, without an event to wake it.
     fn loses_a_wake_up(step: impl Fn(&Queue, &mut Consumer<u32>) + Send + Sync + 'static) -> bool {
         use std::sync::atomic::{AtomicBool, Ordering};
         let lost = std::sync::Arc::new(AtomicBool::new(false));

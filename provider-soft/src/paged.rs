@@ -1,31 +1,31 @@
 //! Access to on-demand paged memory, whose pages may be missing.
 //!
-//! The program may unmap, protect and map again the memory of an on-demand paged region at any
-//! time, also between a check and the access that follows it. An instruction that accesses such a
-//! page ends the process with SIGSEGV or SIGBUS, so no instruction of this process accesses it: the
-//! kernel does, by `process_vm_readv(2)` and `process_vm_writev(2)` on the own process. They fault
-//! pages in as the program's own accesses do, and fail with `EFAULT` where those would raise a
-//! signal. A write that fails may have changed the pages before the missing one, as a device's may.
+//! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
+//! even between a check and the following access. An instruction accessing a missing page ends the
+//! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
+//! `process_vm_writev(2)` on this process. These calls fault pages in like the program's accesses,
+//! and fail with `EFAULT` instead of raising a signal. A failed write may have changed the pages
+//! before the missing one, as a device's may.
 //!
 //! | alternative | reason against it |
 //! |---|---|
 //! | `mincore`, `madvise` or `/proc/self/maps` first | the page may be gone at the access |
 //! | a handler of SIGSEGV | it belongs to the program |
-//! | a mapping of its own | anonymous private memory has none but the first |
+//! | a second mapping | only shared memory can be mapped twice, not anonymous private memory |
 //!
-//! An access costs a system call for each packet, instead of a copy. [`update`] is two of them: it
-//! is atomic among the accesses of one device, which its lock excludes from each other, and not
-//! with the processor's own atomics, as on a device with `IBV_ATOMIC_HCA`.
+//! An access costs a system call per packet, instead of a copy. [`update`] costs two. It is atomic
+//! only among the accesses of one device, which its lock serialises, not with respect to the
+//! processor's atomics. This matches a device with `IBV_ATOMIC_HCA`.
 //!
-//! A fault that a thread of the program resolves (`userfaultfd`) keeps the device waiting, and
-//! control calls of that thread with it.
+//! A fault resolved by a thread of the program (`userfaultfd`) keeps the device waiting, including
+//! control calls of this thread.
 //!
 //! # Safety
-//! The kernel checks every address that is passed for the region. The other side of each copy is a
-//! slice of the caller's.
+//! The kernel checks every address passed for the region. The other side of each copy is a slice of
+//! the caller's.
 //!
 //! # References
-//! `process_vm_readv(2)` (allowed on the own process whatever its credentials, and refused by some
+//! `process_vm_readv(2)` (allowed on this process whatever its credentials, and refused by some
 //! seccomp filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
 #![allow(unsafe_code)]
 
@@ -45,8 +45,8 @@ pub(crate) fn is_supported() -> bool {
     })
 }
 
-/// Returns whether the kernel can read the byte at an address for this process. Its page is mapped;
-/// a device's memory (a PCI BAR) is refused without an access.
+/// Returns whether the kernel can read the byte at an address in a mapped page for this process. It
+/// refuses a device's memory (a PCI BAR) without an access.
 pub(crate) fn can_read(address: u64) -> bool {
     read(address, &mut [0]).is_ok()
 }
@@ -58,7 +58,7 @@ pub(crate) fn can_read(address: u64) -> bool {
 pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = at(from, into.len())?;
-    // SAFETY: `local` is a slice of the caller's, which the kernel writes; it reads `remote`, and
+    // SAFETY: `local` is a slice of the caller's, written by the kernel; it reads `remote`, and
     // checks it.
     let copied =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
@@ -72,18 +72,18 @@ pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
 pub(crate) fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
     let remote = at(to, from.len())?;
-    // SAFETY: `local` is a slice of the caller's, which the kernel reads only. It writes `remote`,
+    // SAFETY: `local` is a slice of the caller's, only read by the kernel. It writes `remote`,
     // which is registered for writing, and checks it.
     let copied =
         unsafe { libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     is_whole(copied, from.len())
 }
 
-/// Replaces the 8 bytes at an aligned address by what `new` makes of them, or leaves them, and
-/// returns their previous value.
+/// Replaces the 8 bytes at an aligned address by the result of `new`, if there is one, and returns
+/// their previous value.
 ///
 /// # Errors
-/// [`Fault`] if they are not aligned, or cannot be read, or replaced.
+/// [`Fault`] if they are not aligned, or cannot be read or replaced.
 pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Result<u64, Fault> {
     if !address.is_multiple_of(8) {
         return Err(Fault);
@@ -100,7 +100,7 @@ pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Resu
 /// Faults the pages of a range in, for writing if `writable`.
 ///
 /// # Errors
-/// `EFAULT` if a part of it cannot be accessed, for any reason.
+/// `EFAULT` if any part cannot be accessed, for any reason.
 pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Errno> {
     // SAFETY: the call takes and returns numbers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
@@ -108,11 +108,11 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
     let first = start & !(page - 1);
     let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     let pages = core::ptr::without_provenance_mut(usize::try_from(first).map_err(|_| Errno::FAULT)?);
-    // SAFETY: the call faults pages in as an access would, or fails, and changes no byte.
+    // SAFETY: the call faults pages in like an access, or fails, and changes no byte.
     let populated = unsafe { libc::madvise(pages, (end - first) as usize, advice) };
     match populated {
         0 => Ok(()),
-        // A kernel before 5.14, a mapping of a device, or one that lacks the right.
+        // A kernel before 5.14, a mapping of a device, or one without the right.
         _ if Errno::last() == Errno::INVAL => {
             mapped::check(start, length, writable, |_, _| true).map(drop).map_err(|_| Errno::FAULT)
         }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(update(start + 4, Some), Err(Fault));
         assert_eq!((words[0], words[1].to_ne_bytes()[1]), (6, b'b'));
 
-        // No process has memory below `vm.mmap_min_addr`, or at the end of all addresses.
+        // No process has memory below `vm.mmap_min_addr`, or at the end of the address space.
         for missing in [0, 0x1000, u64::MAX - 7] {
             assert_eq!(read(missing, &mut bytes), Err(Fault));
             assert_eq!(write(missing, b"bytes"), Err(Fault));
@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(prefetch(missing, 5, true), Err(Errno::FAULT));
         }
         prefetch(start, 16, true).unwrap();
-        // A constant, in memory that the program may only read.
+        // A constant, in read-only memory.
         let constant = b"constant".as_ptr().expose_provenance() as u64;
         read(constant, &mut bytes).unwrap();
         assert_eq!((write(constant, b"bytes"), &bytes), (Err(Fault), b"const"));

@@ -19,11 +19,11 @@ pub struct Pd {
     pd: roce::engine::Pd,
     /// Cloned by each parent domain of this domain.
     users: Arc<()>,
-    /// Cloned by each completion queue that is made in this parent domain.
+    /// Cloned by each completion queue created in this parent domain.
     cqs: Arc<()>,
-    /// Cloned by each address handle of this domain, or of a parent domain made from it.
+    /// Cloned by each address handle of this domain, or of a parent domain created from it.
     ahs: Arc<()>,
-    /// The domains that a parent domain keeps.
+    /// The domains kept by a parent domain.
     within: Option<Within>,
 }
 
@@ -47,8 +47,8 @@ impl Pd {
         Self { device: Arc::clone(device), pd, users, cqs, ahs, within }
     }
 
-    /// Allocates a parent domain. Queues are allocated by this crate alone, so it takes no
-    /// allocator. A soft device is part of the process and needs no memory shared with a host.
+    /// Allocates a parent domain. Only this crate allocates queues, so it accepts no allocator. A
+    /// soft device is part of the process and needs no memory shared with a host.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for an allocator; `EINVAL` for a domain of another device; `ENODEV` in a forked
@@ -70,7 +70,7 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue of this device.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is no parent
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
     /// domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.of(device, verb)?;
@@ -112,7 +112,7 @@ impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
         let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
-        // A parent domain shares the address handles of the domain that it stands for.
+        // A parent domain shares the address handles of its protection domain.
         let has_ahs = self.within.is_none() && in_use(&self.ahs);
         let by = [
             (in_use(&self.cqs), "completion queues"),
@@ -130,8 +130,8 @@ impl Destroy for Pd {
     }
 }
 
-/// Destroys an object, and returns the result of `destroy`. In a forked child it does nothing,
-/// because the object is the parent's.
+/// Destroys an object, and returns the result of `destroy`. Does nothing in a forked child, because
+/// the object is the parent's.
 ///
 /// # Errors
 /// The engine's [error](refusal); notably `EBUSY` while another object uses it.
@@ -146,7 +146,7 @@ pub(crate) fn destroyed<T: Default>(
     device.control(verb, |core, _| destroy(core).map_err(|refused| refusal(device, verb, refused)))
 }
 
-/// Converts the engine's refusal into an error with the errno that the kernel would return.
+/// Converts the engine's rejection into an error with the kernel's errno.
 pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),

@@ -1,12 +1,12 @@
 //! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
-//! that the engine has not taken yet.
+//! not yet taken by the engine.
 //!
-//! There is one lower bit for each of them, and one upper bit for each word of lower bits, so
-//! that a look at an empty set reads one word. A thread that inserts sets the lower bit first and
-//! then the upper one with release. A thread that takes reads and clears the upper bits with
-//! acquire and then the lower ones, so an upper bit that was taken never hides a lower one. That a
-//! thread takes what was inserted is guaranteed by the
-//! [`CombiningLock`](crate::combining_lock::CombiningLock).
+//! Each of them has one lower bit, and each word of lower bits has one upper bit, so looking at an
+//! empty set reads one word. An inserting thread sets the lower bit first and then the upper one
+//! with release. A taking thread reads and clears the upper bits with acquire and then the lower
+//! ones, so a taken upper bit never hides a lower one. The
+//! [`CombiningLock`](crate::combining_lock::CombiningLock) guarantees that some thread takes every
+//! inserted slot.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,8 +34,8 @@ impl PendingSet {
         self.upper.fetch_or(1 << (slot / 64), Ordering::Release);
     }
 
-    /// Returns whether no slot was inserted, as far as this thread sees. It sees what was inserted
-    /// before the announcement that it took.
+    /// Returns whether no slot was inserted, as far as this thread can see. It sees slots inserted
+    /// before any announcement it has taken.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.upper.load(Ordering::Acquire) == 0

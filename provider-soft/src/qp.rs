@@ -6,9 +6,9 @@
 //! | INIT, RTR | closed | open |
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
-//! Automatic path migration and packet pacing are refused (`EOPNOTSUPP`): nothing here would act on
-//! them. Every other attribute takes effect, and a query returns it. Only the lower bits count of
-//! numbers with more bits than their field, as on ConnectX devices.
+//! Automatic path migration and packet pacing are rejected (`EOPNOTSUPP`), because nothing here
+//! implements them. Every other attribute takes effect, and a query returns it. If a number has
+//! more bits than its field, only the lower bits count, as on ConnectX devices.
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 and 11.2.5
@@ -43,9 +43,9 @@ pub struct Qp {
     qp_type: QpType,
     info: QpInitInfo,
     state: QpState,
-    /// The last values of the attributes that the engine does not use.
+    /// The last values of attributes not used by the engine.
     given: QpAttr,
-    /// The XRC domain of a target, and the number of this handle of it.
+    /// The XRC domain of a target, and the number of this handle.
     xrc: Option<XrcHandle>,
     sharer: u32,
 }
@@ -70,7 +70,7 @@ impl Qp {
                 return Err(error.because(Cause::QpType { qp_type }));
             }
         };
-        // As the kernel takes them for each type.
+        // As the kernel does for each type.
         let (is_target, receives) =
             (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
         let xrc = if is_target { Some(parents.xrcd.ok_or_else(missing)?.of(device, VERB)?) } else { None };
@@ -96,7 +96,8 @@ impl Qp {
             let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
             told.map_err(|errno| device.error(VERB, errno))?;
         }
-        // Inline data lie in the place of elements. C's examples send 16 bytes without asking.
+        // Inline data is stored in place of elements. C's examples send 16 bytes without requesting
+        // any.
         let max_inline_data = asked.max_inline_data.max(element_bytes(asked.max_send_sge));
         let cap = QpCap { max_inline_data, ..asked };
         let max_datagram = match attr.qp_type {
@@ -163,7 +164,7 @@ impl Qp {
         let handle = xrcd.of(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
         let short = |bytes| allocation(device, VERB, bytes);
-        // No end of the engine's reads these.
+        // The engine does not read these.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {
             let missing = || device.error(VERB, Errno::INVAL);
@@ -190,7 +191,7 @@ impl Qp {
         Ok(QpParts { qp, sq, rq: Rq::none(device, to_rq, slot) })
     }
 
-    /// Stores the attributes that the engine does not use.
+    /// Stores the attributes not used by the engine.
     fn remember(&mut self, attr: &QpAttr, mask: QpAttrMask) {
         let given = &mut self.given;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
@@ -267,7 +268,7 @@ impl QpOps for Qp {
         Ok(())
     }
 
-    /// Always true: RESET is a call of the engine, which removes all requests.
+    /// Always true: RESET is a call of the engine that removes all requests.
     fn reset_ends_requests(&self) -> bool {
         true
     }
@@ -376,10 +377,10 @@ impl Destroy for Qp {
     }
 }
 
-/// The completion queue of a queue that a queue pair does not have.
+/// The completion queue of a missing send or receive queue.
 const NO_CQ: CqId = CqId(u32::MAX);
 
-/// Checks the attributes that change, and converts them for the engine.
+/// Checks the changing attributes, and converts them for the engine.
 fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
@@ -437,7 +438,7 @@ fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange
     Ok(change)
 }
 
-/// Returns the reason why the device does not have an attribute that the transition table allows.
+/// Returns why the device lacks an attribute allowed by the transition table.
 fn lacking(attr: &QpAttr, mask: QpAttrMask) -> Option<&'static str> {
     let migrates = mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != MigState::MIGRATED;
     if mask.contains(QpAttrMask::ALT_PATH) || migrates {
@@ -476,8 +477,7 @@ fn qp_state(state: State) -> QpState {
     }
 }
 
-/// The rights that a queue pair can grant a peer. They have the same bits in verbs and in the
-/// engine.
+/// The rights a queue pair can grant a peer. They have the same bits in verbs and in the engine.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)

@@ -1,7 +1,8 @@
-//! [`SoftDevice`] and [`SoftBuilder`] make devices; the registration of the provider [`Soft`].
+//! [`SoftDevice`] and [`SoftBuilder`], which create devices; the registration of the provider
+//! [`Soft`].
 //!
-//! A device exists only on request: a program calls [`SoftDevice::bind`], [`SoftDevice::auto`] or a
-//! [`SoftBuilder`], a user sets the environment variable `VERBS_SOFT`, and possibly
+//! A device exists only on request. A program calls [`SoftDevice::bind`], [`SoftDevice::auto`] or a
+//! [`SoftBuilder`], or a user sets the environment variable `VERBS_SOFT`, and possibly
 //! `VERBS_SOFT_STRICT_PORTS`.
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,35 +25,36 @@ use crate::{DRIVER_ID, Soft, paged};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///
-/// Devices that `VERBS_SOFT` requests join every device list. A device made here is opened with
-/// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` make and open in one type.
-/// Making a device takes the address, which stays taken while the [`DeviceInfo`], a clone of it or
-/// an object made from it lives. Opening a `DeviceInfo` twice gives two contexts of one device.
+/// Devices requested by `VERBS_SOFT` join every device list. A device created here is opened with
+/// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` create and open in one type.
+/// Creating a device takes the address, which stays taken while the [`DeviceInfo`], a clone of it
+/// or an object created from it lives. Opening a `DeviceInfo` twice gives two contexts of one
+/// device.
 #[derive(Debug)]
 pub enum SoftDevice {}
 
 impl SoftDevice {
-    /// Makes a device on an address of this machine.
+    /// Creates a device on an address of this machine.
     ///
     /// # Errors
     /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: notably
-    /// `EADDRINUSE` where the port is taken, and `EADDRNOTAVAIL` where the address is not this
-    /// machine's.
+    /// `EADDRINUSE` if the port is taken, and `EADDRNOTAVAIL` if the address does not belong to
+    /// this machine.
     pub fn bind(address: IpAddr) -> Result<DeviceInfo> {
         Self::builder().bind(address)
     }
 
-    /// Makes a device on a free address of 127.0.0.0/8. Devices of all processes of this machine
+    /// Creates a device on a free address of 127.0.0.0/8. Devices of all processes of this machine
     /// reach each other.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind): `EADDRINUSE` where the port is taken on every such address, for
+    /// As [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every such address, for
     /// example by the kernel's rdma_rxe.
     pub fn auto() -> Result<DeviceInfo> {
         Self::builder().auto()
     }
 
-    /// Returns a builder for a device with other settings than the default ones.
+    /// Returns a builder for a device with non-default settings.
     pub fn builder() -> SoftBuilder {
         SoftBuilder::default()
     }
@@ -62,40 +64,42 @@ impl SoftDevice {
 ///
 /// Unlike hardware, a soft device pins no pages: it accesses the memory of the process when a
 /// packet arrives. An ordinary access to a missing page ends the process with SIGBUS or SIGSEGV.
-/// Checked memory is accessed by the kernel (`process_vm_readv`): a request whose page is gone
-/// fails, and the process goes on. The price is a system call for each packet. Atomics on checked
-/// memory are atomic only among the accesses of one device, and atomic writes are refused.
+/// Checked memory is accessed by the kernel (`process_vm_readv`): a request with a missing page
+/// fails, and the process continues. The price is a system call per packet. Atomics on checked
+/// memory are atomic only among the accesses of one device. Atomic writes to it are rejected.
 ///
 /// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of
-/// files is not recognised. A seccomp filter may refuse `process_vm_readv` and `process_vm_writev`:
-/// [`is_supported`](Self::is_supported). They are called only for memory that is to be checked, for
+/// files is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
+/// ([`is_supported`](Self::is_supported)). They are called only for memory to be checked, for
+/// on-demand paged regions, and by a query of the extended device attributes.
 /// on-demand paged regions, and by a query of the extended device attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
-    /// None: files that the program maps are never truncated.
+    /// None: mapped files are never truncated.
     None,
-    /// Memory of files, which any process with write access to a file can truncate. Where the
-    /// kernel does not access memory for the process, such memory is accessed like any other:
-    /// static data of a program belongs to a file, and could not be registered there at all.
+    /// Memory of files, which any process with write access to a file can truncate. If the kernel
+    /// does not access memory for the process, such memory is accessed like any other: otherwise a
+    /// program could not even register its static data, which belongs to a file.
     ///
     /// A mapping of a file that the kernel cannot access, such as a device's memory (a PCI BAR), is
     /// not registered (`EFAULT`).
     #[default]
     Files,
-    /// All registered memory: the program may unmap or protect it while it is registered. Where the
+    /// All registered memory: the program may unmap or protect it while it is registered. If the
     /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
     All,
 }
 
 impl CheckedMemory {
-    /// Returns whether the kernel accesses memory for this process, so that memory can be checked.
+    /// Returns whether the kernel accesses memory for this process. If not, memory cannot be
+    /// checked.
     pub fn is_supported() -> bool {
         paged::is_supported()
     }
 
-    /// Returns the reach of atomics on all memory that a program may register. On checked memory
-    /// they are atomic among the accesses of one device only.
+    /// Returns the reach of atomics valid for all registered memory. On checked memory they are
+    /// atomic only among the accesses of one device.
     pub(crate) fn atomic_cap(self) -> AtomicCap {
         if self == Self::None { AtomicCap::GLOB } else { AtomicCap::HCA }
     }
@@ -119,17 +123,17 @@ impl SoftBuilder {
     /// Sets whether each connected queue pair accepts packets from only one UDP source port of its
     /// peer. The default is off.
     ///
-    /// RoCEv2 permits any source port. In this mode a queue pair learns the port from the first
-    /// packet that it accepts after it was connected: the request that it expects, or the response
-    /// to one of its own. It drops packets from other ports, which
-    /// [`Counters::unexpected_port`](crate::Counters::unexpected_port) counts. It learns anew after
-    /// it was reset or its path was set. So a sender that can forge the peer's address must also
-    /// know or guess its port.
+    /// RoCEv2 permits any source port. In this mode a queue pair records the port of the first
+    /// packet accepted after it was connected: the expected request, or the response to a request
+    /// it sent. It drops packets from other ports, counted by
+    /// [`Counters::unexpected_port`](crate::Counters::unexpected_port). It records the port again
+    /// after a reset or when its path is set. A sender that can forge the peer's address must then
+    /// also guess its port.
     ///
-    /// Peers that keep one source port for a queue pair, as this provider, rxe and mlx5 do, keep
-    /// working. A peer whose port changes during a connection (an address translator that forgot
-    /// it, a driver told to use another port, a network card that spreads a queue pair over paths)
-    /// is no longer accepted, and the connection ends when its retries run out.
+    /// Peers with one source port for a queue pair, such as this provider, rxe and mlx5, keep
+    /// working. A peer whose port changes during a connection is no longer accepted; the connection
+    /// ends when its retries run out. Causes are an address translator that lost its state, a
+    /// driver switched to another port, or a network card spreading a queue pair over paths.
     ///
     /// Datagram queue pairs have no peer and accept packets from every port.
     pub fn strict_ports(mut self, strict: bool) -> Self {
@@ -144,13 +148,13 @@ impl SoftBuilder {
     }
 
     /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
-    /// have that address. The default, 0, is the first interface that has it.
+    /// have the same address. The default, 0, is the first interface with the address.
     pub fn scope_id(mut self, index: u32) -> Self {
         self.scope_id = index;
         self
     }
 
-    /// Makes a device on an address of this machine.
+    /// Creates a device on an address of this machine.
     ///
     /// # Errors
     /// As [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of [`scope_id`](Self::scope_id)
@@ -159,7 +163,7 @@ impl SoftBuilder {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// Makes a device on a free address of 127.0.0.0/8.
+    /// Creates a device on a free address of 127.0.0.0/8.
     ///
     /// # Errors
     /// As [`SoftDevice::auto`].
@@ -167,11 +171,11 @@ impl SoftBuilder {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// Returns the settings that the environment requests.
+    /// Returns the settings requested by the environment.
     ///
     /// # Errors
-    /// [`SkipReason::Request`] for an unknown value: a misspelled value must not turn a protection
-    /// off silently.
+    /// [`SkipReason::Request`] for an unknown value: a misspelled value must not silently turn a
+    /// protection off.
     fn from_environment(strict_ports: Option<&str>, checked: Option<&str>) -> Result<Self, SkipReason> {
         let strict_ports = match strict_ports.map(str::trim) {
             None | Some("" | "0") => false,
@@ -205,7 +209,7 @@ impl SoftBuilder {
 
     fn on(self, name: &str, socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         let address = socket.address();
-        // Equal addresses of two interfaces have two devices.
+        // Equal addresses on two interfaces are two devices.
         let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
         let device =
             Device::new(name, socket, guid, self, is_auto).map_err(|errno| left_out(name, address, errno))?;
@@ -236,14 +240,14 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Soft::open(device).map(erase::<Soft>)
 }
 
-/// Makes the devices that `VERBS_SOFT` requests, once in the life of a process. A forked child
-/// cannot use its parent's devices and makes its own. For `auto` they get other addresses;
-/// addresses that are requested by number stay taken while the parent lives.
+/// Creates the devices requested by `VERBS_SOFT`, once per process. A forked child cannot use its
+/// parent's devices and creates its own. For `auto` they get other addresses; addresses requested
+/// by number stay taken while the parent lives.
 pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     requested(<[_]>::to_vec)
 }
 
-/// Calls `each` with those devices.
+/// Calls `each` with these devices.
 pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
     static ASKED: ForkLock<Option<Asked>> = ForkLock::new(None);
     let mut asked = ASKED.lock_or(|| None);
@@ -265,10 +269,10 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
     each(&asked.insert(Asked { process, mark, made }).made)
 }
 
-/// The devices that a process made for `VERBS_SOFT`.
+/// The devices created by a process for `VERBS_SOFT`.
 struct Asked {
     process: u32,
-    /// Spares asking for the process id, where the kernel grants it.
+    /// Avoids querying the process id, if the kernel supports the mark.
     mark: Option<ForkMark>,
     made: Vec<Result<DeviceInfo, Skipped>>,
 }
@@ -306,7 +310,7 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
         .collect()
 }
 
-/// Returns an address and the interface index that a link-local one may name, or 0.
+/// Returns an address and the interface index of a link-local one, or 0.
 fn address_and_scope(text: &str) -> Option<(IpAddr, u32)> {
     let Some((address, zone)) = text.split_once('%') else { return Some((text.parse().ok()?, 0)) };
     let address: Ipv6Addr = address.parse().ok().filter(Ipv6Addr::is_unicast_link_local)?;
@@ -318,8 +322,8 @@ fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
     Skipped { name: name.into(), reason: SkipReason::Address { address, port: UDP_PORT, errno } }
 }
 
-/// Returns a name for a device that the program makes. Devices that the environment requests are
-/// made, and named, first.
+/// Returns a name for a device created by the program. Devices requested by the environment are
+/// created, and named, first.
 fn own_name() -> String {
     let _ = from_environment();
     next_name()
@@ -330,10 +334,11 @@ fn next_name() -> String {
     format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns an EUI-64 for an address, marked as locally administered, so that it is no vendor's.
+/// Returns an EUI-64 for an address, marked as locally administered, so it collides with no
+/// vendor's.
 fn guid_of(address: IpAddr) -> Guid {
     match address {
-        // ISATAP makes interface identifiers of IPv4 addresses in this way.
+        // ISATAP derives interface identifiers from IPv4 addresses in this way.
         IpAddr::V4(v4) => Guid(0x0200_5efe_0000_0000 | u64::from(v4.to_bits())),
         IpAddr::V6(v6) => {
             let bits = v6.to_bits();

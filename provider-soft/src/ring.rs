@@ -1,5 +1,5 @@
-//! [`ring`]: a queue between one producer and one consumer, of plain values with a list of
-//! scatter/gather elements each.
+//! [`ring`]: a queue between one producer and one consumer, of plain values, each with a list of
+//! scatter/gather elements.
 //!
 //! All three queues of a device are this ring. The indices run freely, and a slot is an index
 //! modulo the size:
@@ -17,18 +17,18 @@
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
 //! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
 //!
-//! [`Published`] is `tail` for other threads. It goes on when the ring of a completion queue is
+//! [`Published`] is `tail` for other threads. It stays valid when the ring of a completion queue is
 //! [replaced](replace).
 //!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
-//! last access to the slots that it hands over, and the other reads with acquire before its first.
-//! A ring has one [`Producer`] and one [`Consumer`], both are changed through `&mut` alone, and the
-//! producer touches only slots from `tail` to `head + capacity`, the consumer only those from
-//! `head` to `tail`: no slot belongs to both. Every slot that the consumer touches has been written
-//! whole. [`replace`], which has both ends, writes the slots of the new ring that are below `tail`.
-//! Places of lists hold a value from the start, so that a list that is read further than it
-//! was written has old elements in it, and no others.
+//! last access to the slots it hands over, and the other reads with acquire before its first. A
+//! ring has one [`Producer`] and one [`Consumer`], both changed only through `&mut`. The producer
+//! touches only slots from `tail` to `head + capacity`, the consumer only slots from `head` to
+//! `tail`: no slot belongs to both. Every slot touched by the consumer has been completely written.
+//! [`replace`], which has both ends, writes the slots of the new ring below `tail`. List places
+//! hold a value from the start, so reading a list too far gives old elements, but never
+//! uninitialised memory.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -49,8 +49,8 @@ struct Ring<T> {
     head: CachePadded<AtomicU32>,
 }
 
-/// The producer's index behind the last published value: the number of values that were ever
-/// published, modulo 2³².
+/// The producer's index after the last published value: the number of all values published so far,
+/// modulo 2³².
 #[derive(Clone, Debug)]
 pub(crate) struct Published(Arc<CachePadded<AtomicU32>>);
 
@@ -59,35 +59,36 @@ impl Published {
         Self(Arc::new(CachePadded(AtomicU32::new(tail))))
     }
 
-    /// Returns the number as this thread sees it, which then sees the values as well.
+    /// Returns the number as seen by this thread, which then sees the values as well.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.0.0.load(Ordering::Acquire)
     }
 }
 
-/// A value in cache lines of its own: two, because processors fetch them in pairs.
+/// A value in separate cache lines: two, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-// SAFETY: the cells blocked the auto impl. By the protocol above no end touches the other's slots,
-// so only values of `T` cross threads.
+// SAFETY: the cells blocked the auto impl. By the protocol above neither end touches the other's
+// slots, so only values of `T` cross threads.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Ring<T> {}
 
-/// Makes a ring of `capacity` values, each with up to `stride` elements, and returns its two ends.
+/// Creates a ring of `capacity` values, each with up to `stride` elements, and returns its two
+/// ends.
 ///
 /// # Errors
-/// [`NoMemory`] when memory is short. Callers choose both sizes.
+/// [`NoMemory`] if memory is short. Callers choose both sizes.
 pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     ring_in_use(capacity, stride, 0)
 }
 
-/// Makes a ring as [`ring`] does, of whose slots `in_use` count as read and still in use: those of
-/// values that the consumer has from another ring. No end touches these slots before the consumer
-/// has freed them and the producer has written them.
+/// Creates a ring as [`ring`] does, with `in_use` slots counted as read and still in use. They
+/// stand for values in the consumer's hands that came from another ring. Neither end touches these
+/// slots before the consumer has freed them and the producer has written them.
 ///
 /// # Errors
 /// As [`ring`].
@@ -120,12 +121,12 @@ impl<T> Spare<T> {
     }
 }
 
-/// Moves both ends of a ring to other slots, with the values that were not read. The indices go on,
-/// so [`Published`] does not change. Values that were read are given back.
+/// Moves both ends of a ring to other slots, with the unread values. The indices continue, so
+/// [`Published`] does not change. Values already read are freed.
 ///
 /// # Panics
-/// Panics if the ends are not of the same ring, which has no lists, if values were written and not
-/// published, or if there are more values than slots: a defect of the caller.
+/// Panics if the ends are not of the same ring without lists, if some written values are
+/// unpublished, or if there are more values than slots: a defect of the caller.
 pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
     let Spare { ring, capacity } = spare;
     assert!(Arc::ptr_eq(&producer.ring, &consumer.ring) && consumer.ring.stride == 0);
@@ -175,9 +176,9 @@ pub(crate) struct Producer<T> {
     ring: Arc<Ring<T>>,
     published: Published,
     capacity: u32,
-    /// The index behind the last value that was written, published or not.
+    /// The index after the last written value, published or not.
     tail: u32,
-    /// `head` as it was last read.
+    /// The last value read from the shared `head`.
     head: u32,
 }
 
@@ -192,10 +193,10 @@ impl<T: Copy> Producer<T> {
         self.tail.wrapping_sub(self.head) < self.capacity
     }
 
-    /// Writes a value and its list; the consumer does not see it yet.
+    /// Writes a value and its list, still hidden from the consumer.
     ///
     /// # Panics
-    /// Panics where there is no room ([`has_room`](Self::has_room)), or the list is longer than the
+    /// Panics if there is no room ([`has_room`](Self::has_room)) or the list is longer than the
     /// ring's stride: a defect of the caller.
     #[inline]
     pub(crate) fn put(&mut self, value: T, list: impl ExactSizeIterator<Item = Sge>) {
@@ -212,20 +213,20 @@ impl<T: Copy> Producer<T> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the consumer see everything that was written.
+    /// Makes all written values visible to the consumer.
     #[inline]
     pub(crate) fn publish(&self) {
         self.published.0.0.store(self.tail, Ordering::Release);
     }
 
-    /// Returns the number of values that were ever written, modulo 2³².
+    /// Returns the number of all values written so far, modulo 2³².
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.tail
     }
 
-    /// Takes back the last `count` values that were written, but none that were published, and
-    /// returns the number of those taken back.
+    /// Drops the last `count` written values, except published ones, and returns the number
+    /// dropped.
     pub(crate) fn rollback(&mut self, count: u32) -> u32 {
         let published = self.published.0.0.load(Ordering::Relaxed);
         let count = count.min(self.tail.wrapping_sub(published));
@@ -233,8 +234,7 @@ impl<T: Copy> Producer<T> {
         count
     }
 
-    /// Drops the values that were written and not published. With [`Consumer::clear`] before it,
-    /// the ring is empty.
+    /// Drops the unpublished values. After [`Consumer::clear`], this leaves the ring empty.
     pub(crate) fn resync(&mut self) {
         self.tail = self.published.0.0.load(Ordering::Relaxed);
         self.head = self.ring.head.0.load(Ordering::Acquire);
@@ -246,14 +246,14 @@ pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
     published: Published,
     head: u32,
-    /// The index behind the last value that was read.
+    /// The index after the last value read.
     next: u32,
-    /// `tail` as it was last read.
+    /// The last value read from the shared `tail`.
     tail: u32,
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Returns the number of values that were published, for other threads to follow.
+    /// Returns the number of published values, for other threads to follow.
     pub(crate) fn published(&self) -> Published {
         self.published.clone()
     }
@@ -268,7 +268,7 @@ impl<T: Copy> Consumer<T> {
         self.next == self.tail
     }
 
-    /// Returns the number of published values that were not read.
+    /// Returns the number of published but unread values.
     pub(crate) fn len(&mut self) -> u32 {
         self.tail = self.published.count();
         self.tail.wrapping_sub(self.next)
@@ -283,13 +283,13 @@ impl<T: Copy> Consumer<T> {
         }
         let slot = (self.next & self.ring.mask) as usize;
         self.next = self.next.wrapping_add(1);
-        // SAFETY: the slot is from `head` to `tail`: written whole, and not touched by the producer
-        // until `head` passes it, which takes `&mut self`, and so the end of this loan.
+        // SAFETY: the slot is from `head` to `tail`: completely written, and not touched by the
+        // producer until `head` passes it. This takes `&mut self`, and so the end of this loan.
         Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
     }
 
     /// Reads as [`next`](Self::next), with the first `len(value)` elements of its list. Beyond the
-    /// elements that were put with the value follow elements of earlier lists, or default ones.
+    /// elements put with the value follow elements of earlier lists, or default ones.
     #[inline]
     pub(crate) fn next_with(
         &mut self,
@@ -302,14 +302,14 @@ impl<T: Copy> Consumer<T> {
         let places = &self.ring.lists[slot * self.ring.stride..][..len];
         for (sge, place) in list.iter_mut().zip(places) {
             // SAFETY: the place belongs to the slot, which is from `head` to `tail` and so not
-            // touched by the producer; it was initialised with the ring, however many elements were
-            // put.
+            // touched by the producer; it was initialised with the ring, whatever the number of
+            // elements put.
             *sge = place.with(|at| unsafe { *at });
         }
         Some((value, len))
     }
 
-    /// Gives the oldest `count` slots that were read back to the producer.
+    /// Returns the oldest `count` read slots to the producer.
     #[inline]
     pub(crate) fn free(&mut self, count: u32) {
         let in_use = self.next.wrapping_sub(self.head);
@@ -317,7 +317,7 @@ impl<T: Copy> Consumer<T> {
         self.ring.head.0.store(self.head, Ordering::Release);
     }
 
-    /// Gives every slot that was read back.
+    /// Returns all read slots to the producer.
     #[inline]
     pub(crate) fn free_all(&mut self) {
         if self.head != self.next {
@@ -326,17 +326,17 @@ impl<T: Copy> Consumer<T> {
         }
     }
 
-    /// Drops the published values that were not read and that `keep` refuses. The others stay in
-    /// order. Values that were read are given back.
+    /// Drops the unread values rejected by `keep`. The others stay in order. Values already read
+    /// are freed.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
         self.tail = self.published.count();
-        // From the newest on, those that stay move up to the tail.
+        // From newest to oldest, the remaining values move up to the tail.
         let mut kept = self.tail;
         let mut index = self.tail;
         while index != self.next {
             index = index.wrapping_sub(1);
-            // SAFETY: the slot is from `next` to `tail`: written whole, and not touched by the
+            // SAFETY: the slot is from `next` to `tail`: completely written, and not touched by the
             // producer until `head` passes it.
             let value = slot(index).with(|at| unsafe { *(*at).assume_init_ref() });
             if keep(&value) {
@@ -349,7 +349,7 @@ impl<T: Copy> Consumer<T> {
         self.free_all();
     }
 
-    /// Drops all published values, and gives their slots back.
+    /// Drops all published values, and returns their slots.
     pub(crate) fn clear(&mut self) {
         self.tail = self.published.count();
         self.next = self.tail;
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(consumer.next(), Some(&3));
     }
 
-    /// An empty ring both of whose ends stand at an index.
+    /// Returns an empty ring with both ends at an index.
     fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
         let (mut writer, mut reader) = ring(capacity, stride).unwrap();
         writer.published.0.0.store(index, Ordering::Relaxed);
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
-        // Round the slots, and over the end of the indices.
+        // Round the slots, and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for kept in 0..=4 {
                 for aborted in 0..=4 - kept {
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_last_values_are_rolled_back_and_those_before_them_stay() {
-        // Round the slots, and over the end of the indices.
+        // Round the slots, and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             let (mut writer, mut reader) = ring_from(start, 4, 0);
             for n in 0..4 {
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
-        // Round the slots, and over the end of the indices.
+        // Round the slots, and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for read in 0..=4 {
                 let (mut writer, mut reader) = ring_from(start, 4, 0);

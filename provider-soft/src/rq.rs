@@ -1,8 +1,8 @@
 //! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory that a request names. Nothing here
-//! accesses it.
+//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Rq {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::new(cap) }
     }
 
-    /// Returns the receive queue of a queue pair that has none. It accepts nothing.
+    /// Returns the receive queue of a queue pair without one. It accepts nothing.
     pub(crate) fn none(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize) -> Self {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::of_shared() }
     }
@@ -54,7 +54,7 @@ impl Rq {
         Arc::ptr_eq(&self.device, device) && matches!(self.slot, Slot::Srq(its) if its == slot)
     }
 
-    /// Follows the queue pair to a state.
+    /// Updates the checks to a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {

@@ -1,19 +1,19 @@
-//! [`Shared`]: the state of a live device, shared by the threads that call verbs and the worker.
+//! [`Shared`]: the state of a live device, shared by the worker and the threads calling verbs.
 //!
-//! The [device core](crate::device_core) does the work, and one thread at a time holds its lock. A
+//! The [device core](crate::device_core) does the work; one thread at a time holds its lock. A
 //! *turn* is one hold of the lock, from acquire to release. A turn ends when its share of packets
-//! is used up, possibly with work left. The work is not lost: while it still holds the lock, the
-//! holder sees that the worker sleeps too long ([`DeviceCore::must_wake_worker`]), and wakes it. It
-//! need not where the worker is awake, or has left the device to a polling program, which goes on
+//! is used up, possibly with work left. This work is not lost. If the worker would sleep too long
+//! ([`DeviceCore::must_wake_worker`]), the holder wakes it before releasing the lock. This is
+//! unnecessary if the worker is awake, or has left the device to a polling program, which continues
 //! with its next poll.
 //!
 //! | thread | acquires the lock by | with the lock, it |
 //! |---|---|---|
 //! | posts | [`announce`] | looks at the rings, transmits |
-//! | requests an event | [`announce`] | takes the request, as a thread that posts |
+//! | requests an event | [`announce`] | takes the request, like a posting thread |
 //! | polls an empty queue | [`try_lock`] | receives, looks at the rings, handles, transmits |
 //! | makes a control call | [`lock`] | executes the call, then transmits |
-//! | the worker | [`lock`]; [`try_lock`] beside a poller | as a poller, until no more arrives |
+//! | the worker | [`lock`]; [`try_lock`] beside a poller | like a poller, until no more arrives |
 //!
 //! [`announce`]: CombiningLock::announce
 //! [`lock`]: CombiningLock::lock
@@ -56,53 +56,53 @@ pub(crate) struct Shared {
     pending_srqs: PendingSet,
     /// The [slots](cq_slot) of completion queues with requests for events.
     pending_cqs: PendingSet,
-    /// The registered memory that the kernel accesses.
+    /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
-    /// The device memory that is left.
+    /// The device memory left.
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
-    /// The number of polls in a row that found nothing; its increments may race as well.
+    /// The number of polls in a row without a result; its increments may race as well.
     idle_polls: AtomicU32,
     mark: ForkMark,
     origin: Instant,
-    /// Readable while a packet waits for a multicast group; empty before the device joins the first
+    /// Readable while a packet waits for a multicast group; empty before the device joins its first
     /// group.
     pub(crate) group_packets: OnceLock<Arc<Epoll>>,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
-    /// Tells that an interface changed. `None` where the kernel refuses it.
+    /// Reports changes of interfaces. `None` if the kernel refuses it.
     pub(crate) link: Option<LinkWatch>,
-    /// The interfaces, as they are until the next change.
+    /// The interfaces' properties, valid until the next change.
     interfaces: Mutex<KnownInterfaces>,
-    /// A report of a change was read, and the worker has not looked at the port since.
+    /// A report of a change was read, but the worker has not looked at the port since.
     link_changed: AtomicBool,
-    /// The state of the port that events have reported. The worker alone changes it.
+    /// The state of the port last reported by events. Only the worker changes it.
     port: Mutex<PortLink>,
 }
 
-/// The facts of interfaces that were needed since the last change of any.
+/// The properties of interfaces read since the last change of any.
 #[derive(Debug, Default)]
 struct KnownInterfaces {
-    /// The name and MTU of the device's own, if it has one.
+    /// The name and MTU of the device's interface, if it has one.
     own: Option<Option<(String, u32)>>,
-    /// The MTUs of those that have other addresses of this machine.
+    /// The MTUs of interfaces with other addresses of this machine.
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
-/// The bytes that a device allocates when it is made: its tables, and space for packets.
+/// The bytes allocated for a new device: its tables, and space for packets.
 const MEMORY: usize = 4 << 20;
 
 impl Shared {
-    /// Makes the state of a device on a socket.
+    /// Creates the state of a device on a socket.
     ///
     /// # Errors
     /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
     pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: SoftBuilder) -> Result<Self, Errno> {
         room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), settings.strict_ports);
-        // Watched before the state is read, so that no change is lost in between.
+        // Watched before the state is read, so no change is lost in between.
         let link = LinkWatch::open();
         let port = Mutex::new(PortLink::on(socket.address(), socket.scope()));
         let origin = Instant::now();
@@ -131,13 +131,13 @@ impl Shared {
         })
     }
 
-    /// Returns whether this process is a forked child of the one that made the device.
+    /// Returns whether this process is a forked child of the device's creator.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.mark.is_gone()
     }
 
-    /// Returns the nanoseconds since the device was made.
+    /// Returns the nanoseconds since the device was created.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         Time(elapsed(self.origin))
@@ -147,7 +147,7 @@ impl Shared {
         Error::new(verb, &self.name, errno)
     }
 
-    /// Returns an error in a forked child of the process that made the device.
+    /// Returns an error in a forked child of the process that created the device.
     ///
     /// # Errors
     /// `ENODEV` with [`Cause::Forked`].
@@ -158,8 +158,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Announces work that was posted to the queue pair in this slot. This thread does it, or the
-    /// holder.
+    /// Announces work posted to the queue pair in this slot. This thread or the holder does it.
     #[inline]
     pub(crate) fn posted(&self, slot: usize) {
         self.pending.insert(slot);
@@ -168,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// Announces receives that were posted to the shared receive queue in this slot.
+    /// Announces receives posted to the shared receive queue in this slot.
     #[inline]
     pub(crate) fn posted_srq(&self, slot: usize) {
         self.pending_srqs.insert(slot);
@@ -177,8 +176,8 @@ impl Shared {
         }
     }
 
-    /// Announces a request for an event of a completion queue. Does not wait for the lock, which
-    /// threads that poll without a pause hold nearly all the time.
+    /// Announces a request for an event of a completion queue. Does not wait for the lock, because
+    /// constantly polling threads hold it nearly all the time.
     pub(crate) fn requested_event(&self, cq: CqId) {
         self.pending_cqs.insert(cq_slot(cq));
         if let Some(guard) = self.core.announce() {
@@ -196,11 +195,11 @@ impl Shared {
 
     #[cold]
     fn take_these_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
-        // Owed acknowledgements leave before requests that the program posts next. ib_send_lat of
-        // perftest expects the event of its send first, and the event of the reply second.
+        // Owed acknowledgements leave before the program's next requests. ib_send_lat of perftest
+        // expects the event of its send first, and the event of the reply second.
         guard.transmit(&self.socket, now, Acks::Alone);
         self.pending_cqs.take(|slot| guard.sink.take_requests(slot));
-        // A program that waits for events does not poll, so the worker must receive packets.
+        // A program waiting for events does not poll, so the worker must receive packets.
         if guard.sink.is_armed() && !guard.sleep.for_packets {
             guard.sleep = Sleep::AWAKE;
             self.wake();
@@ -220,7 +219,7 @@ impl Shared {
         let idle_polls = self.idle_polls.load(Ordering::Relaxed).wrapping_add(1);
         self.idle_polls.store(idle_polls, Ordering::Relaxed);
         if idle_polls.is_multiple_of(MAX_IDLE_POLLS) {
-            // The awaited message comes from a program, which may be waiting for this processor.
+            // The awaited message comes from a program that may be waiting for this processor.
             std::thread::yield_now();
         }
     }
@@ -229,7 +228,7 @@ impl Shared {
     #[inline]
     fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
         let mut received = guard.receive(&self.socket);
-        // A look that finds nothing must cost little more than its system call, so it does without
+        // A look without a result must cost little more than its system call, so it does not read
         // the clock.
         let mut acks_are_due = !received && guard.acks_are_due();
         if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
@@ -241,10 +240,10 @@ impl Shared {
         let (found, now) = (received, self.now());
         for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
-            // The poller may be waiting for what has arrived: unless there is certainly more, it
-            // gets to run. Finding out that there is no more costs a system call, and so does
-            // sending acknowledgements, which the program's answer can carry. The last round
-            // receives nothing, because no round follows that would handle it.
+            // The poller may be waiting for the packets just handled, so it gets to run unless
+            // there are certainly more. Checking for more costs a system call, and so does sending
+            // acknowledgements, which the program's reply can carry. The last round receives
+            // nothing, because no later round would handle it.
             if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
                 break;
             }
@@ -263,7 +262,7 @@ impl Shared {
             }
             if let Some(mut guard) = self.core.try_lock() {
                 let now = self.now();
-                // Packets still in the socket belong to messages that have not completed.
+                // Packets still in the socket belong to incomplete messages.
                 guard.transmit(&self.socket, now, Acks::Alone);
                 guard.spent = Spent::default();
                 guard.transmit(&self.socket, now, Acks::Now);
@@ -276,7 +275,7 @@ impl Shared {
     /// Executes a control call with the lock held.
     ///
     /// # Errors
-    /// `ENODEV` in a forked child of the process that made the device; any error of the call.
+    /// `ENODEV` in a forked child of the process that created the device; any error of the call.
     pub(crate) fn control<T>(
         &self,
         verb: &'static str,
@@ -312,17 +311,16 @@ impl Shared {
         call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
     ) -> Result<T> {
         let now = self.now();
-        // Owed acknowledgements leave before the call, which may destroy the queue pair that owes
-        // them.
+        // Owed acknowledgements leave before the call, which may destroy the queue pair owing them.
         guard.transmit(&self.socket, now, Acks::Alone);
-        // The call may be about a queue whose event this thread has requested.
+        // The call may concern a queue whose event this thread has requested.
         self.take_event_requests(&mut guard, now);
         let result = call(&mut guard, now);
         self.leave(guard, now);
         result
     }
 
-    /// Handles all packets that the socket holds.
+    /// Handles all packets in the socket.
     pub(crate) fn catch_up(&self) {
         for _ in 0..CAUGHT_UP {
             let mut guard = self.core.lock();
@@ -357,8 +355,8 @@ impl Shared {
                 guard.pump_srqs(&self.pending_srqs);
             }
             guard.pump(&self.pending, now);
-            // After the rings: a reply found in one was posted after its request for an event, so
-            // that request is visible here, and the acknowledgements leave before the reply.
+            // After the rings: a reply found in one was posted after its request for an event. That
+            // request is therefore visible here, and the acknowledgements leave before the reply.
             self.take_event_requests(guard, now);
         }
         pending
@@ -371,12 +369,11 @@ impl Shared {
         self.release(guard, now);
     }
 
-    /// Releases the lock, wakes the worker if it would sleep too long, and signals MADs that have
-    /// arrived.
+    /// Releases the lock, wakes the worker if it would sleep too long, and signals received MADs.
     ///
-    /// A turn that has sent its share ends even with work pending: the next holder looks at the
-    /// rings. If a request for an event is pending, the worker is the next holder at the latest: a
-    /// program that waits for events does not poll.
+    /// A turn that has used up its share ends even with work pending: the next holder looks at the
+    /// rings. If a request for an event is pending, the worker must become the next holder, because
+    /// a program waiting for events does not poll.
     fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         let mut wake = false;
         let mut mads = None;
@@ -407,7 +404,7 @@ impl Shared {
         }
     }
 
-    /// Returns the name and MTU of the interface that has the address ([`Socket::interface`]).
+    /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
     ///
     /// # Errors
     /// As [`Socket::interface`].
@@ -415,7 +412,7 @@ impl Shared {
         self.with_interfaces(|known| self.own_interface(known))
     }
 
-    /// Returns the MTU of that interface.
+    /// Returns the MTU of this interface.
     ///
     /// # Errors
     /// As [`Socket::interface`].
@@ -423,9 +420,9 @@ impl Shared {
         Ok(self.interface()?.map(|(_, mtu)| mtu))
     }
 
-    /// Returns the smaller MTU of two interfaces: the device's own, and the one that has another
-    /// address of this machine. Packets between both travel on the loopback interface, but the
-    /// device of either address rejects path MTUs that its own interface does not carry.
+    /// Returns the smaller MTU of two interfaces: the device's, and the one with another address of
+    /// this machine. Packets between both travel on the loopback interface, but each device rejects
+    /// path MTUs that its interface does not carry.
     ///
     /// # Errors
     /// As [`Socket::interface`].
@@ -451,24 +448,24 @@ impl Shared {
         }
     }
 
-    /// Calls `ask` with what is known of interfaces.
+    /// Calls `ask` with the known properties of interfaces.
     ///
-    /// The kernel reports a change before the call that makes it returns. So what was known before
-    /// is true while no report waits, which costs one system call to find out.
+    /// The kernel reports a change before the causing call returns. Known properties are therefore
+    /// valid while no report waits. Checking this costs one system call.
     fn with_interfaces<T>(&self, ask: impl FnOnce(&mut KnownInterfaces) -> T) -> T {
         let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
             return ask(&mut KnownInterfaces::default());
         };
         let mut known = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         if self.read_reports(link, &mut known) {
-            // It may have been asleep, with this report for an alarm.
+            // The worker may have been asleep, with this report as its alarm.
             self.wake();
         }
         ask(&mut known)
     }
 
-    /// Reads the reports of changes, and returns whether there were any. The lock of what is known
-    /// is held, so that no thread uses it between the report and its end.
+    /// Reads the reports of changes, and returns whether there were any. The caller holds the lock
+    /// of `known`, so no thread uses stale properties after the report.
     fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterfaces) -> bool {
         let any = link.has_changed();
         if any {
@@ -478,12 +475,12 @@ impl Shared {
         any
     }
 
-    /// Returns whether another thread has read a report of a change, for the worker to follow.
+    /// Returns whether another thread has read a report of a change for the worker to handle.
     pub(crate) fn has_link_changed(&self) -> bool {
         self.link_changed.load(Ordering::Acquire)
     }
 
-    /// Raises the events of the port for what changed since they were last raised.
+    /// Raises the events of the port for changes since they were last raised.
     pub(crate) fn follow_link(&self) {
         let Some(link) = &self.link else { return };
         self.read_reports(link, &mut self.interfaces.lock().unwrap_or_else(PoisonError::into_inner));
@@ -505,8 +502,8 @@ impl Shared {
         }
     }
 
-    /// Makes the worker wait for packets of multicast groups as well, from its next sleep on, and
-    /// wakes it.
+    /// Makes the worker also wait for packets of multicast groups from its next sleep on, and wakes
+    /// it.
     pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
         self.group_packets.get_or_init(|| readable);
         self.wake();
@@ -514,25 +511,24 @@ impl Shared {
 
     /// Wakes the worker.
     pub(crate) fn wake(&self) {
-        // Full means that the worker has not woken yet.
+        // A full counter means that the worker has not woken yet.
         let _ = self.alarm.write(1);
     }
 }
 
 /// The number of receives that empty the socket if nothing more arrives: each takes 16 small
-/// datagrams, or one that was joined from many.
+/// datagrams, or one joined from many.
 const CAUGHT_UP: u32 = 1024;
 
-/// The number of times that an exiting process tries for the lock.
+/// The number of attempts by an exiting process to get the lock.
 const PATIENCE: u32 = 1000;
 
-/// The number of times that a poller receives while there is more, before it looks at its own
-/// queue.
+/// The number of times a poller receives, while there is more, before it looks at its queue.
 const ROUNDS: u32 = 4;
 
-/// Of so many polls that received nothing, one looks at everything, the clock included.
+/// One in this many polls without packets looks at everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
-/// After this many polls in a row that found nothing, a poller yields its processor. A ping-pong
+/// After this many polls in a row without a result, a poller yields its processor. A ping-pong
 /// needs fewer.
 const MAX_IDLE_POLLS: u32 = 32;

@@ -24,7 +24,7 @@ use crate::pending::PendingSet;
 use crate::ring::{Consumer, Producer};
 use crate::wqe::{RecvWqe, SendWqe};
 
-/// The queues of a device, as the engine's results see them.
+/// The queues of a device, as seen by the engine's results.
 #[derive(Debug)]
 pub(crate) struct EngineSink {
     cqs: Vec<Option<CqEnd>>,
@@ -38,21 +38,21 @@ pub(crate) struct EngineSink {
     srqs: Vec<Option<SrqEnd>>,
     /// The slot of the shared receive queue with a number, by the number's low bits.
     srq_slots: Box<[u16; SRQN_MODULUS]>,
-    /// The number of completion queues that are armed.
+    /// The number of armed completion queues.
     armed: u32,
-    /// The asynchronous events of each open of the device, for those of its port.
+    /// The asynchronous events of each open of the device, used for events of its port.
     contexts: Vec<Weak<EventPipe>>,
     /// The general services interface, while it is taken.
     pub(crate) gsi: Option<GsiEnd>,
-    /// The earliest time at which moderation ends the wait for more completions, or an earlier one.
+    /// The earliest time when moderation ends the wait for more completions, or an earlier time.
     moderated_until: Option<Time>,
     /// The start of the device's clock.
     origin: Instant,
-    /// The pipes that keep events which did not fit.
+    /// The pipes that keep events for lack of room.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
 }
 
-/// A completion queue, as the engine's results see it.
+/// A completion queue, as seen by the engine's results.
 #[derive(Debug)]
 pub(crate) struct CqEnd {
     pub(crate) producer: Producer<Entry>,
@@ -60,44 +60,43 @@ pub(crate) struct CqEnd {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) notify: Notify,
-    /// The requests for its event that were not taken yet.
+    /// The pending requests for its event.
     pub(crate) requests: Arc<EventRequests>,
     /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³²
-    /// others, it may look like a new one, and raise an event too many.
+    /// others, it may look like a new one and raise a spurious event.
     pub(crate) solicited: u32,
-    /// The optional fields that completions get.
+    /// The optional fields of its completions.
     pub(crate) wc_flags: CqWcFlags,
     /// Completions that do not fit are lost without an event.
     pub(crate) ignores_overrun: bool,
     /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
-    /// A completion did not fit, and the event of that was raised.
+    /// A completion did not fit, and the event for it was raised.
     pub(crate) has_overrun: bool,
-    /// The number of its events, read or not.
+    /// The number of events it raised, read or not.
     pub(crate) raised: EventsRead,
 }
 
-/// A completion, as the ring of a completion queue holds it: a cache line.
+/// A completion in the ring of a completion queue: a cache line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) wc: Wc,
-    /// Its time in nanoseconds of the device's clock, if the queue was created with it.
+    /// Its time in nanoseconds of the device's clock, if the queue was created with this field.
     pub(crate) ts: Option<NonZeroU64>,
-    /// Its time in nanoseconds since 1970, if the queue was created with it.
+    /// Its time in nanoseconds since 1970, if the queue was created with this field.
     pub(crate) wallclock_ns: Option<NonZeroU64>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// The pipe that events are written to, and its reading end, through which unread ones are taken
-/// back.
+/// A pipe for events, and its reading end, used to take unread events out again.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     pub(crate) pipe: Arc<EventPipe>,
     pub(crate) reader: Arc<OwnedFd>,
 }
 
-/// A queue pair, as the engine's results see it: the ends that work requests come out of.
+/// A queue pair, as seen by the engine's results: the consumer ends of its queues.
 #[derive(Debug)]
 pub(crate) struct QpEnd {
     pub(crate) qpn: Qpn,
@@ -105,22 +104,22 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
-    /// One, and for an XRC target each context that opened it.
+    /// One, or for an XRC target one per context that opened it.
     pub(crate) sharers: Vec<Sharer>,
 }
 
-/// A handle of a queue pair, to which the queue pair's events go.
+/// A handle of a queue pair, receiving the queue pair's events.
 #[derive(Debug)]
 pub(crate) struct Sharer {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
-    /// Tells the handles of a queue pair apart.
+    /// Distinguishes the handles of a queue pair.
     pub(crate) number: u32,
-    /// The number of its events, read or not.
+    /// The number of events it raised, read or not.
     pub(crate) raised: u32,
 }
 
-/// A shared receive queue, as the engine's results see it.
+/// A shared receive queue, as seen by the engine's results.
 #[derive(Debug)]
 pub(crate) struct SrqEnd {
     pub(crate) srq: SrqId,
@@ -129,7 +128,7 @@ pub(crate) struct SrqEnd {
     pub(crate) cq: Option<CqId>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
-    /// The number of its events, read or not.
+    /// The number of events it raised, read or not.
     pub(crate) raised: u32,
 }
 
@@ -202,7 +201,7 @@ impl EngineSink {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// Removes a completion queue, and returns the number of its events that were read.
+    /// Removes a completion queue, and returns the number of its events already read.
     ///
     /// # Errors
     /// [`InUse`] while queue pairs or shared receive queues complete to it.
@@ -229,8 +228,8 @@ impl EngineSink {
     #[cold]
     pub(crate) fn take_requests(&mut self, slot: usize) {
         for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
-            // Those of solicited completions first: a queue that is armed for all would pass over
-            // the solicited ones that came before.
+            // Solicited completions first: a queue armed for all would skip earlier requests for
+            // solicited ones.
             for armed in [Armed::Solicited, Armed::Next] {
                 self.take_request(index, armed);
             }
@@ -241,7 +240,7 @@ impl EngineSink {
         let Some(end) = &mut self.cqs[index] else { return };
         let Some(request) = end.requests.take(armed) else { return };
         if end.notify.includes(armed) {
-            // Completions since then have counted.
+            // Completions since then have already counted.
             return;
         }
         let count = end.producer.count();
@@ -257,7 +256,7 @@ impl EngineSink {
         }
     }
 
-    /// Counts a completion of an armed queue, and returns whether it has raised the queue's event.
+    /// Counts a completion of an armed queue, and returns whether it raised the queue's event.
     fn count_completion(&mut self, index: usize, solicited: bool) -> bool {
         let origin = self.origin;
         let Some(end) = &mut self.cqs[index] else { return false };
@@ -278,13 +277,13 @@ impl EngineSink {
         }
     }
 
-    /// Returns the time at which a moderated event may have to be raised.
+    /// Returns the time when a moderated event may have to be raised.
     #[inline]
     pub(crate) fn moderated_until(&self) -> Option<Time> {
         self.moderated_until
     }
 
-    /// Raises the moderated events whose time has come.
+    /// Raises the moderated events that are due.
     pub(crate) fn raise_moderated(&mut self, now: Time) {
         let mut next = None;
         for index in 0..self.cqs.len() {
@@ -298,7 +297,7 @@ impl EngineSink {
         self.moderated_until = next;
     }
 
-    /// Raises the event of a completion queue that has just been disarmed.
+    /// Raises the event of a completion queue just disarmed.
     fn notify(&mut self, index: usize) {
         let Some(end) = &mut self.cqs[index] else { return };
         end.requests.count_event();
@@ -317,7 +316,7 @@ impl EngineSink {
         self.armed > 0
     }
 
-    /// Adds a queue pair and returns its slot, or `None` where no slot is free.
+    /// Adds a queue pair and returns its slot, or `None` if no slot is free.
     pub(crate) fn add_qp(&mut self, end: QpEnd) -> Option<usize> {
         let slot = self.free_slots.pop()?;
         for cq in [end.send_cq, end.recv_cq] {
@@ -330,7 +329,7 @@ impl EngineSink {
         Some(usize::from(slot))
     }
 
-    /// Removes a queue pair, and returns the number of its events that were read by the context of
+    /// Removes a queue pair, and returns the number of its events already read by the context of
     /// its last handle.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
         if self.qp(qpn).is_none() {
@@ -344,7 +343,7 @@ impl EngineSink {
                 cq.users -= 1;
             }
         }
-        // One: the others are removed before.
+        // One: the others were removed before.
         let mut read = EventsRead::default();
         for sharer in &end.sharers {
             read = self.end_of_sharer(sharer);
@@ -352,14 +351,13 @@ impl EngineSink {
         read
     }
 
-    /// Takes the unread events of a queue pair's handle back, and returns the number of those that
-    /// were read.
+    /// Takes the unread events of a queue pair's handle out, and returns the number of events read.
     fn end_of_sharer(&mut self, sharer: &Sharer) -> EventsRead {
         let unread = self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
         EventsRead { comp: 0, asynchronous: sharer.raised.wrapping_sub(unread) }
     }
 
-    /// Adds a handle of a queue pair, and returns its slot and the handle's number; `None` where
+    /// Adds a handle of a queue pair, and returns its slot and the handle's number, or `None` if
     /// the queue pair does not exist.
     pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
         let slot = usize::from(self.slots[low_bits(qpn)]);
@@ -369,7 +367,7 @@ impl EngineSink {
         Some((slot, number))
     }
 
-    /// Removes a handle of a queue pair, and returns the number of its events that were read;
+    /// Removes a handle of a queue pair, and returns the number of its events already read. Returns
     /// `None` for the last handle, which stays.
     pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> Option<EventsRead> {
         let end = self.qp(qpn)?;
@@ -403,7 +401,7 @@ impl EngineSink {
         Ok(slot)
     }
 
-    /// Removes a shared receive queue, and returns the number of its events that were read.
+    /// Removes a shared receive queue, and returns the number of its events already read.
     pub(crate) fn remove_srq(&mut self, srq: SrqId) -> EventsRead {
         let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
         let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
@@ -429,7 +427,7 @@ impl EngineSink {
         Some((end.srq, wqe, len))
     }
 
-    /// Takes unread events back, and returns their number.
+    /// Takes unread events out, and returns their number.
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
         let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
         if written == Written::Kept {
@@ -460,7 +458,7 @@ impl EngineSink {
         Some((end.qpn, wqe, len))
     }
 
-    /// Writes the events that pipes kept, as far as they fit now.
+    /// Writes the events kept by pipes, as far as they fit now.
     pub(crate) fn retry_pipes(&mut self) {
         self.clogged.retain(|pipe| pipe.retry() == Written::Kept);
     }
@@ -504,7 +502,7 @@ impl EngineSink {
     }
 }
 
-/// The kind of object that an event is of. User handles of different kinds may be the same.
+/// The kind of an event's object. User handles of different kinds may be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Cq,
@@ -513,7 +511,7 @@ enum Owner {
 }
 
 /// Returns whether a record is an event of the object of this kind with this handle. Events of the
-/// port are of no object.
+/// port belong to no object.
 fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     use AsyncEventType as E;
     IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
@@ -536,9 +534,8 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
-/// The low bits of a number, by which its slot is found. The engine numbers queue pairs so that
-/// those alive at a time differ in them
-/// ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
+/// The low bits of a number, used to find its slot. The engine numbers live queue pairs so that
+/// these bits differ ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
 #[inline]
 fn low_bits(qpn: Qpn) -> usize {
     qpn.0 as usize % QPN_MODULUS
@@ -625,8 +622,7 @@ pub(crate) fn elapsed(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// Adds the times that the queue was created with. A clock that stands at its start counts as one
-/// nanosecond behind it.
+/// Adds the times requested when the queue was created. A clock of zero counts as one nanosecond.
 #[cold]
 fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
     if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP) {

@@ -1,13 +1,12 @@
 //! [`Sq`]: the send queue of a queue pair.
 //!
 //! Posting finds every defect of a work request ([`verbs_core::checks`]) before the request is in
-//! the ring: the engine reads it later, perhaps on another thread, and cannot return an error any
-//! more.
+//! the ring. The engine reads it later, perhaps on another thread, and can no longer return an
+//! error.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory that a request names. Nothing here
-//! accesses that memory, except for inline data, which is copied from memory that the caller
-//! promises to be readable.
+//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! it, except for inline data, which is copied from memory promised to be readable.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -38,7 +37,8 @@ pub struct Sq {
 }
 
 impl Sq {
-    /// Makes a send queue, whose messages are datagrams of so many bytes where that is given.
+    /// Creates a send queue. With `max_datagram`, its messages are datagrams of at most this many
+    /// bytes.
     pub(crate) fn new(
         device: &Arc<Device>,
         ring: Producer<SendWqe>,
@@ -55,7 +55,7 @@ impl Sq {
         Self { ring, device: Arc::clone(device), slot, checks }
     }
 
-    /// Follows the queue pair to a state.
+    /// Updates the checks to a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -63,7 +63,7 @@ impl Sq {
         }
     }
 
-    /// Returns the engine's form of an operation that has passed the checks.
+    /// Returns the engine's form of a checked operation.
     #[inline]
     fn op(&self, op: &Op<'_>) -> Result<SendOp, PostReason> {
         match *op {
@@ -209,7 +209,7 @@ fn opcode(op: &Op<'_>) -> Opcode {
     }
 }
 
-/// Returns the engine's form of the flags that it has.
+/// Returns the engine's form of the flags it supports.
 #[inline(always)]
 const fn flags(flags: Flags) -> SendFlags {
     SendFlags {
@@ -219,7 +219,7 @@ const fn flags(flags: Flags) -> SendFlags {
     }
 }
 
-/// Returns inline data in pieces of the size of an element.
+/// Returns inline data in element-sized pieces.
 ///
 /// # Safety
 /// Every element is readable memory of this process; together they are no longer than
@@ -230,13 +230,13 @@ unsafe fn gather(sges: &[verbs_core::types::Sge]) -> [[u8; BYTES]; INLINE] {
     for sge in sges {
         let Some((piece, rest)) = room.split_at_mut_checked(sge.length as usize) else { break };
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-        // SAFETY: the caller promises that the source is readable; `piece` has as many bytes, and
-        // no other pointer to this local memory exists.
+        // SAFETY: the caller promises a readable source; `piece` has as many bytes, and no other
+        // pointer to this local memory exists.
         unsafe { core::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len()) };
         room = rest;
     }
     bytes
 }
 
-/// The number of list elements that the longest inline data takes.
+/// The number of list elements needed for the longest inline data.
 const INLINE: usize = inline_len(limits::MAX_INLINE_DATA);

@@ -1,11 +1,11 @@
 //! [`Srq`]: a shared receive queue of the engine. Its queue is a ring read by the engine.
 //!
-//! A receive leaves the engine's queue when a message begins. Its slot of the ring is free then, so
-//! that the ring and the engine's queue together never hold more receives than the queue's size.
+//! A receive leaves the engine's queue when a message begins. This frees its slot of the ring, so
+//! the ring and the engine's queue together never exceed the queue's size.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory that a request names. Nothing here
-//! accesses it.
+//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! it.
 //!
 //! # References
 //! `ibv_create_srq(3)`, `ibv_modify_srq(3)`; IBTA volume 1, section 10.2.9
@@ -128,7 +128,7 @@ impl SrqOps for Srq {
         if !queue.0.is_of_srq(device, self.slot) {
             return Err(foreign(device, VERB, "queue of a shared receive queue"));
         }
-        // Unknown bits of the mask are ignored, as the kernel's drivers ignore them.
+        // Unknown bits of the mask are ignored, as by the kernel's drivers.
         let resizes = mask.contains(SrqAttrMask::MAX_WR);
         let max_wr = if resizes { attr.max_wr } else { self.max_wr.load(Ordering::Relaxed) };
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;

@@ -1,5 +1,5 @@
-//! The building blocks of shared state: the standard library's, or those of the model checker,
-//! which tries every interleaving.
+//! The building blocks of shared state, from the standard library or from the model checker, which
+//! tries every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package provider-soft --lib` runs the models.
 
@@ -9,7 +9,7 @@ pub(crate) use loom::{cell::UnsafeCell, sync::Arc, sync::atomic, thread};
 #[cfg(not(all(test, loom)))]
 pub(crate) use {core::sync::atomic, std::sync::Arc, std::thread};
 
-/// A cell with the interface of the model checker's.
+/// A cell with the interface of the model checker's cell.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);

@@ -1,7 +1,7 @@
 //! [`Td`]: a thread domain.
 //!
-//! Posting and polling take no lock of their own here, so a thread domain changes nothing: it keeps
-//! programs that use one working.
+//! Posting and polling take no lock here, so a thread domain changes nothing. It exists to keep
+//! programs working that use one.
 
 use std::sync::Arc;
 

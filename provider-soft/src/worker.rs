@@ -3,28 +3,29 @@
 //! | the program | the worker sleeps until |
 //! |---|---|
 //! | does nothing | the alarm |
-//! | has work under way, or waits for events | the alarm, a packet, a deadline, room to write |
-//! | polls | the alarm, or the program stops polling |
+//! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
+//! | polls | the alarm, or the end of polling |
 //!
-//! A change of an interface wakes it in every case ([`crate::link`]).
+//! A change of an interface always wakes it ([`crate::link`]).
 //!
-//! The worker checks every 1 to 8 ms whether polling goes on, less often the longer it has lasted.
-//! Packets do not wake the worker while a program polls. A program that polls, and between two
-//! polls waits for a byte of its memory to change, stalls if the packet that changes it arrives
+//! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
+//! lasted. Packets do not wake the worker while a program polls. A program may wait between two
+//! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
 //! after the poll. Once the worker has found such a stall, it works as for a program that does not
 //! poll, and then checks every 30 µs for a while ([`Rests`]). Handling the packet and resting again
-//! is no way out: the stalls then repeat with each message.
+//! would not help: the stalls would repeat with each message.
 //!
-//! The worker stores the events that wake it in the device core while it holds the lock. A thread
-//! that makes another event necessary sees that with the lock held
+//! With the lock held, the worker stores the events that wake it in the device core. A thread that
+//! adds another event sees this with the lock held
 //! ([`DeviceCore::must_wake_worker`](crate::device_core::DeviceCore::must_wake_worker)) and sets
 //! the alarm, which stays set until the worker reads it. So no event is lost between the decision
 //! to sleep and the sleep.
 //!
-//! When a turn has ended with work left, the worker sleeps until a time that has passed: it lets
-//! other threads have the lock, and goes on.
+//! When a turn has ended with work left, the worker sleeps until a time in the past: it lets other
+//! threads have the lock, then continues.
 //!
-//! A program that waits for events polls as well, a few times for each event. Only more frequent
+//! A program waiting for events also polls a few times for each event. Only more frequent polls
+//! count as polling.
 //! polls count as polling.
 
 use std::os::fd::AsFd;
@@ -44,17 +45,17 @@ use crate::shared::Shared;
 
 /// Runs the worker until the device stops.
 pub(crate) fn run(shared: &Shared) {
-    // By default the kernel makes a rest of 30 µs one of 80 µs. Without it rests are longer.
+    // By default the kernel stretches a rest of 30 µs to 80 µs. If this fails, rests are longer.
     let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);
     let mut habit = Habit::new(polls(), shared.now());
-    // Another thread set the alarm, and relies on the worker to look at everything.
+    // Whether a thread set the alarm, relying on the worker to look at everything.
     let mut alarmed = true;
     let mut pause = PAUSE;
     let mut rests = Rests::default();
     while !shared.stop.load(Ordering::Acquire) {
         habit.count(polls(), shared.now());
-        // Where work was left, this thread held the lock a moment ago.
+        // If work was left, this thread held the lock a moment ago.
         shared.core.yield_to_waiters();
         // A poller may hold the lock, and a poll may take long.
         let taken =
@@ -68,7 +69,7 @@ pub(crate) fn run(shared: &Shared) {
         guard.sleep = Sleep::AWAKE;
         shared.take_event_requests(&mut guard, shared.now());
         if habit.is_polled && !guard.sink.is_armed() {
-            // Work done here instead of by the poller moves the device's data between two
+            // Working here instead of in the poller would move the device's data between two
             // processors.
             guard.sleep = Sleep::POLLED;
             shared.leave(guard, shared.now());
@@ -84,7 +85,7 @@ pub(crate) fn run(shared: &Shared) {
 /// The program's polling habit.
 #[derive(Debug)]
 struct Habit {
-    /// The polls at the last full tick, and its time.
+    /// The number of polls at the last full tick, and its time.
     polls: u32,
     since: Time,
     /// The program polls often enough to drive the device.
@@ -98,7 +99,7 @@ impl Habit {
         Self { polls, since, is_polled: false, has_polled: false }
     }
 
-    /// Counts polls. Less than a tick is too short for a verdict, except that there were some.
+    /// Counts polls. Less than a tick only shows whether there were any.
     fn count(&mut self, polls: u32, now: Time) {
         let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
         self.has_polled = count > 0;
@@ -122,7 +123,7 @@ fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
         }
         let (before, mut quiet) = (polls(), 0);
         while polls() == before {
-            // No poll in a time in which a polling program polls often: it has stopped, unless one
+            // A polling program would have polled several times by now: it has stopped, unless a
             // poll takes long.
             if quiet >= PAUSE && shared.core.is_free() {
                 rests.glances = 0;
@@ -140,12 +141,12 @@ fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
     }
 }
 
-/// The times for which the worker leaves a polling program alone.
+/// The times during which the worker leaves a polling program alone.
 #[derive(Debug)]
 struct Rests {
     /// The next time.
     tick: u64,
-    /// The number of glances without such a time before them.
+    /// The number of glances before it, made without a rest.
     glances: u32,
 }
 
@@ -193,7 +194,7 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
         let received = guard.receive(&shared.socket);
         shared.round(&mut guard, now, received, if received { Acks::Behind } else { Acks::Now });
         now = shared.now();
-        // Acknowledgements have left where no more packets arrive. Other threads need the lock as
+        // Acknowledgements have left when no more packets arrive. Other threads need the lock as
         // well.
         if !received || guard.spent.is_enough() {
             break;
@@ -219,13 +220,13 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
         fds.extend(groups.map(|groups| PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
         fds.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
     }
-    // Whatever made it return, the worker looks at everything.
+    // Whatever ended the sleep, the worker looks at everything.
     let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
     let is_ready = |at: usize| fds.get(at).is_some_and(|file| file.any() == Some(true));
     if shared.link.is_some() && is_ready(1) || shared.has_link_changed() {
         shared.follow_link();
     }
-    // One that is set from now on ends the next sleep.
+    // An alarm set from now on ends the next sleep.
     is_ready(0) && shared.alarm.read().is_ok()
 }
 
@@ -233,14 +234,14 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
 
-/// The polls in a [`TICK`] from which on a program counts as polling, rather than as waiting for
-/// events or looking now and then.
+/// The polls per [`TICK`] from which a program counts as polling, rather than as waiting for events
+/// or looking now and then.
 const POLLING: u64 = 8;
 
-/// The nanoseconds that the worker leaves a program alone that has begun to poll.
+/// The first time for which a polling program is left alone, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
-/// The longest time that it leaves a polling program alone; each time is twice as long as the last.
+/// The longest time for which a polling program is left alone; each time is twice the previous one.
 /// Waking may take the poller's processor: with a tick of 1 ms a ping-pong in an emulated guest
 /// took half as long again.
 const LONGEST_TICK: u64 = 8 * TICK;
@@ -249,14 +250,14 @@ const LONGEST_TICK: u64 = 8 * TICK;
 /// do.
 const PAUSE: u64 = TICK / 5;
 
-/// The nanoseconds within which a program that polls again and again does so, unless it lost its
+/// The nanoseconds within which a program in a polling loop polls again, unless it lost its
 /// processor.
 const GLANCE: u64 = 30_000;
 
-/// The nanoseconds by which the kernel may lengthen a rest.
+/// The nanoseconds the kernel may add to a rest.
 const SLACK: u64 = 1_000;
 
-/// The glances in a row after a stall: a program that stalled once does so again.
+/// The number of glances after a stall, because a program that stalled once stalls again.
 const GLANCES: u32 = 64;
 
 /// The number of looks before the worker releases the lock, unless the turn's share is used up

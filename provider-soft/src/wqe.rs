@@ -33,7 +33,7 @@ pub(crate) struct RecvWqe {
 }
 
 impl RecvWqe {
-    /// Returns the number of list elements that it uses.
+    /// Returns the number of list elements in use.
     #[inline]
     pub(crate) fn list_len(&self) -> usize {
         self.num_sge as usize
@@ -41,7 +41,7 @@ impl RecvWqe {
 }
 
 impl SendWqe {
-    /// Returns the number of list elements that it uses.
+    /// Returns the number of list elements in use.
     #[inline]
     pub(crate) fn list_len(&self) -> usize {
         match self.data {
@@ -65,18 +65,18 @@ impl SendWqe {
     }
 }
 
-/// Returns the number of list elements that `bytes` inline bytes take.
+/// Returns the number of list elements needed for `bytes` inline bytes.
 #[inline]
 pub(crate) const fn inline_len(bytes: u32) -> usize {
     (bytes as usize).div_ceil(BYTES)
 }
 
-/// Returns the number of bytes of inline data that lie in the place of elements.
+/// Returns the number of inline bytes that fit in place of elements.
 pub(crate) const fn element_bytes(elements: u32) -> u32 {
     elements.saturating_mul(BYTES as u32)
 }
 
-/// Stores 16 bytes in the place of an element.
+/// Stores 16 bytes in place of an element.
 #[inline]
 pub(crate) fn pack(bytes: [u8; BYTES]) -> Sge {
     let (addr, rest) = bytes.split_at(8);
@@ -97,7 +97,7 @@ fn unpack(sge: &Sge) -> [u8; BYTES] {
     bytes
 }
 
-/// The inline bytes that fit into the place of an element.
+/// The number of inline bytes that fit in place of an element.
 pub(crate) const BYTES: usize = 16;
 
 #[cfg(all(test, not(loom)))]

@@ -1,13 +1,12 @@
 //! [`Xrcd`]: an XRC domain. Contexts of this process that open the same file of a device share one.
 //!
-//! The engine knows domains by number only. [`Domains`] counts the users of each handle of a
-//! domain, under the device's lock. As in the kernel, a handle is closed after the queues that were
-//! made with it, whatever other handles the domain has.
+//! The engine has only numbers of domains. [`Domains`] counts the users of each handle of a domain,
+//! under the device's lock. As in the kernel, a handle can be closed only after the queues created
+//! with it, whatever other handles the domain has.
 //!
 //! # References
 //! `ibv_open_xrcd(3)`; IBTA volume 1, annex A14; Linux `drivers/infiniband/core/uverbs_cmd.c`
-//! (`ib_uverbs_open_xrcd`,
-//! `uverbs_free_xrcd`)
+//! (`ib_uverbs_open_xrcd`, `uverbs_free_xrcd`)
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub struct Xrcd {
     handle: XrcHandle,
 }
 
-/// A handle of a domain, by which its users are counted.
+/// A handle of a domain. Its users are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct XrcHandle {
     pub(crate) domain: XrcDomain,
@@ -57,7 +56,7 @@ pub(crate) struct Domains {
 #[derive(Debug)]
 struct Domain {
     domain: XrcDomain,
-    /// The protection domain of its targets. Their requests name that of a shared receive queue.
+    /// The protection domain of its targets. Their requests use the one of a shared receive queue.
     pd: Pd,
     file: Option<File>,
     handles: Vec<Handle>,
@@ -66,7 +65,7 @@ struct Domain {
 #[derive(Debug)]
 struct Handle {
     number: u64,
-    /// The number of shared receive queues and queue pairs that were made or opened with it.
+    /// The number of shared receive queues and queue pairs created or opened with it.
     users: u32,
 }
 
@@ -95,7 +94,7 @@ impl Domains {
         }
     }
 
-    /// Counts one less.
+    /// Counts one user less.
     pub(crate) fn leave(&mut self, handle: XrcHandle) {
         if let Some(handle) = self.handle(handle) {
             handle.users -= 1;
@@ -104,7 +103,7 @@ impl Domains {
 }
 
 impl Xrcd {
-    /// Opens a domain of its own, or with a file that of the file. The errnos are the kernel's.
+    /// Opens a new domain, or the domain of a file. The errnos are the kernel's.
     pub(crate) fn open(device: &Arc<Device>, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Self> {
         const VERB: &str = "open_xrcd";
         let failed = |errno| device.error(VERB, errno);

@@ -1,10 +1,10 @@
-//! GIDs, IP addresses, and the names of sockets as the kernel reads and writes them.
+//! GIDs, IP addresses, and socket names in the kernel's format.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use roce::engine::Gid;
 
-/// Returns the GID of an address: an IPv4 address is mapped into an IPv6 one.
+/// Returns the GID of an address. An IPv4 address is mapped into an IPv6 one.
 pub(crate) fn gid_of(address: IpAddr) -> Gid {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -17,9 +17,9 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// Returns the GID that a device with this GID uses for a destination. A device with an IPv4
-/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its own
-/// addresses; every other destination is returned unchanged.
+/// Returns the GID used by a device with this GID for a destination. A device with an IPv4 address
+/// maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its addresses.
+/// All other destinations are returned unchanged.
 ///
 /// # References
 /// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)
@@ -42,7 +42,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Bytes of the longer of the two.
+    /// The size of the longer one, in bytes.
     pub(crate) const MAX: usize = 28;
     const V4: u8 = 16;
 
@@ -96,7 +96,7 @@ impl Name {
         &mut self.bytes
     }
 
-    /// Sets how many bytes the kernel wrote.
+    /// Sets the number of bytes written by the kernel.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::MAX) as u8;
     }

@@ -5,17 +5,16 @@
 //! waits behind it. Read responses therefore wait in the engine while the send queue holds more
 //! than a window; other packets do not.
 //!
-//! The kernel reports the queue's length (`SIOCOUTQ`), which costs a system call, and does not
-//! report when the queue has drained to a length. So the length is measured once for each window of
-//! packets that leave while read responses wait, and every [`HOLD`] nanoseconds while they are
-//! held.
+//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but sends no
+//! notice when the queue has drained to a length. The length is therefore measured once per window
+//! of packets sent while read responses wait, and every [`HOLD`] nanoseconds while they are held.
 
 use roce::engine::Time;
 
-/// The length of a socket's send queue, as far as it is known without a system call.
+/// The length of a socket's send queue, as far as known without a system call.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// An upper bound of the queue's length: the last measurement, and all packets sent since.
+    /// An upper bound of the queue's length: the last measurement plus all packets sent since.
     at_most: u64,
     /// The time of the next measurement, if the last one found more than a window.
     held_until: Option<Time>,
@@ -28,7 +27,7 @@ impl Backlog {
         self.at_most += len as u64 + PACKET_COST;
     }
 
-    /// Returns whether the queue may hold `window` bytes, so that it must be measured before read
+    /// Returns whether the queue may hold `window` bytes. If so, it must be measured before read
     /// responses leave.
     #[inline]
     pub(crate) fn may_be_full(&self, window: u32) -> bool {
@@ -47,16 +46,16 @@ impl Backlog {
         self.held_until
     }
 
-    /// Forgets a time that has passed.
+    /// Clears a time that has passed.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         self.held_until = self.held_until.filter(|until| now < *until);
     }
 }
 
-/// The cost of a packet beside its bytes from BTH to pad, the same as in the window of requests.
+/// The cost of a packet in addition to its bytes from BTH to pad, as in the window of requests.
 const PACKET_COST: u64 = 768;
 
-/// Nanoseconds between measurements. In this time a window of 512 KiB leaves at 42 Gbit/s, so that
-/// a slower link does not run dry.
+/// Nanoseconds between measurements. In this time a window of 512 KiB leaves at 42 Gbit/s, so a
+/// slower link does not run dry.
 pub(crate) const HOLD: u64 = 100_000;

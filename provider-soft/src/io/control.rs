@@ -10,7 +10,7 @@
 //! # References
 //! `cmsg(3)`; include/linux/socket.h, `struct cmsghdr`
 
-/// The ancillary data that this module sends or receives with one datagram.
+/// The ancillary data sent or received with one datagram.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
@@ -21,7 +21,7 @@ pub(crate) struct Control {
 const HEADER: usize = size_of::<usize>() + 8;
 
 impl Control {
-    /// The length of four messages of one number each.
+    /// The length of four messages with one number each.
     pub(crate) const MAX: usize = 4 * (HEADER + 8);
 
     /// No messages.
@@ -52,7 +52,7 @@ impl Control {
         }
     }
 
-    /// Returns the messages that were pushed.
+    /// Returns the pushed messages.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -62,14 +62,13 @@ impl Control {
         &mut self.bytes
     }
 
-    /// Sets how many bytes the kernel wrote.
+    /// Sets the number of bytes written by the kernel.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(Self::MAX);
     }
 }
 
-/// Returns the number in a message of 1, 2 or 4 bytes. The kernel uses different widths for
-/// different messages.
+/// Returns the number in a message of 1, 2 or 4 bytes. The width depends on the message.
 #[inline]
 pub(crate) fn number(data: &[u8]) -> Option<u32> {
     match *data {

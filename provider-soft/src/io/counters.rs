@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use roce::engine::DroppedDatagrams;
 
-/// A number with one writer at a time and any readers.
+/// A number with one writer at a time and any number of readers.
 ///
-/// Two writers at once may lose an increment, nothing else: a locked instruction for each packet is
-/// not worth more.
+/// Two concurrent writers may lose an increment, nothing else. A locked instruction for each packet
+/// would cost more than this is worth.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -18,7 +18,7 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Raises the number to `n` where it is less.
+    /// Raises the number to `n` if it is less.
     #[inline(always)]
     pub(crate) fn raise(&self, n: u64) {
         if n > self.0.load(Ordering::Relaxed) {
@@ -26,7 +26,7 @@ impl Count {
         }
     }
 
-    /// Takes over what was counted elsewhere.
+    /// Stores a number counted elsewhere.
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
@@ -46,14 +46,14 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The numbers as they are counted.
+        /// The live numbers.
         #[derive(Debug, Default)]
         pub(crate) struct Counts {
             $(pub(crate) $name: Count,)*
         }
 
         impl Counts {
-            /// All of them, each as it is now.
+            /// Reads all of them, one after the other.
             pub(crate) fn read(&self) -> Counters {
                 Counters { $($name: self.$name.read(),)* }
             }
@@ -62,7 +62,7 @@ macro_rules! counters {
 }
 
 impl Counts {
-    /// Takes over the engine's numbers of dropped datagrams, if they have changed.
+    /// Copies the engine's numbers of dropped datagrams, if they have changed.
     #[inline]
     pub(crate) fn take_over(&self, dropped: &DroppedDatagrams) {
         if self.datagrams_dropped.read() != dropped.total {
@@ -84,18 +84,18 @@ impl Counts {
 }
 
 counters! {
-    /// Packets that the kernel took.
+    /// Packets accepted by the kernel.
     sent,
     /// Their bytes, from BTH to ICRC.
     sent_bytes,
-    /// System calls that sent at least one.
+    /// System calls that sent at least one packet.
     sends,
     /// Packets that shared a datagram with others of their flow (UDP GSO).
     joined,
-    /// Sends that were put off because the socket's buffer was full.
+    /// Sends postponed because the socket's buffer was full.
     blocked,
-    /// Packets not sent: nothing leads to their destination (ENETUNREACH, EHOSTUNREACH,
-    /// ECONNREFUSED), or it is of the other address family.
+    /// Packets not sent: their destination is unreachable (ENETUNREACH, EHOSTUNREACH, ECONNREFUSED)
+    /// or of the other address family.
     unreachable,
     /// Packets not sent: longer than the route's MTU (EMSGSIZE).
     too_long,
@@ -105,55 +105,54 @@ counters! {
     no_buffer,
     /// Packets not sent for another reason.
     not_sent,
-    /// Datagrams of several packets that the device or route refused (EIO), sent one by one.
+    /// Datagrams of several packets rejected by the device or route (EIO), then sent one by one.
     gso_refused,
-    /// Packets that arrived and are right.
+    /// Valid packets received.
     received,
     /// Their bytes, from BTH to ICRC.
     received_bytes,
-    /// System calls that brought at least one.
+    /// System calls that received at least one packet.
     receives,
-    /// Packets whose ICRC is right for another IPv4 identification than a peer of this kind sends.
+    /// Packets whose ICRC is right only for an IPv4 identification unusual for this kind of peer.
     other_id,
     /// Packets dropped: ICRC wrong.
     bad_icrc,
-    /// Packets dropped: from another UDP port than their queue pair's peer sends from
-    /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They count as received,
-    /// too.
+    /// Packets dropped: from a UDP port other than the usual one of their queue pair's peer
+    /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
+    /// received.
     unexpected_port,
     /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
     malformed,
-    /// Datagrams dropped, for any of the reasons below. They count as received, too; a multicast
-    /// datagram counts once for each member that drops it.
+    /// Datagrams dropped, for any of the reasons below. They also count as received. A multicast
+    /// datagram counts once for each member dropping it.
     datagrams_dropped,
     /// Datagrams dropped: no receive was posted.
     datagrams_no_receive,
     /// Datagrams dropped: the receive was too short for the datagram and the 40 bytes before it.
     /// The receive completed with `LOC_LEN_ERR`.
     datagrams_too_short,
-    /// Datagrams dropped: their queue key was not the queue pair's. Also `qkey_viol_cntr` of
-    /// [`PortAttr`](verbs_core::types::PortAttr).
+    /// Datagrams dropped: their queue key differed from the queue pair's. Also reported as
+    /// `qkey_viol_cntr` of [`PortAttr`](verbs_core::types::PortAttr).
     datagrams_wrong_qkey,
-    /// Datagrams dropped: no queue pair had the destination number.
+    /// Datagrams dropped: no queue pair had their destination number.
     datagrams_unknown_qpn,
-    /// Datagrams dropped: no queue pair had joined the destination group.
+    /// Datagrams dropped: no queue pair had joined their destination group.
     datagrams_not_member,
-    /// Datagrams dropped: management datagrams that the connection manager was too slow for
+    /// Datagrams dropped: management datagrams arriving too fast for the connection manager
     /// ([`cm::Gsi`](crate::cm::Gsi)).
     datagrams_mads_full,
     /// Datagrams dropped for another reason: a queue pair of another type or state, another
     /// partition key, a receive whose memory cannot be written, a malformed packet.
     datagrams_other,
-    /// The most packets that one turn has sent. A turn is the time that one thread works on the
-    /// device's engine without a break; the acknowledgements that a control call sends first count
-    /// as well.
+    /// The most packets sent in one turn, including acknowledgements sent before a control call. A
+    /// turn is the time one thread works on the device's engine without a break.
     turn_packets_max,
-    /// The most bytes, from BTH to pad, that one turn has sent.
+    /// The most bytes, from BTH to pad, sent in one turn.
     turn_bytes_max,
-    /// Transmissions that ended with read responses left because their peers had used up their
-    /// credit ([`roce::engine::Config::answer_rate`]).
+    /// Transmissions that left read responses unsent because their peers had used up their credit
+    /// ([`roce::engine::Config::answer_rate`]).
     answers_rested,
-    /// Transmissions that ended with read responses left because the socket's send queue held more
-    /// than a window ([`roce::engine::Config::window_bytes`]).
+    /// Transmissions that left read responses unsent because the socket's send queue held more than
+    /// a window ([`roce::engine::Config::window_bytes`]).
     answers_held,
 }

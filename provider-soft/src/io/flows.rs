@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use roce::wire::icrc::{Flow, Icrc};
 
-/// A direct-mapped cache: making a state costs more than a short packet's CRC.
+/// A direct-mapped cache: preparing a state costs more than a short packet's CRC.
 #[derive(Debug)]
 pub(crate) struct Flows {
     entries: Box<[Option<(Flow, Icrc)>; Flows::LEN]>,
@@ -27,7 +27,7 @@ impl Flows {
         }
     }
 
-    /// Returns a place that differs between neighbours in an address range, and between ports of
+    /// Returns an index that differs between neighbours in an address range, and between ports of
     /// one peer.
     fn index(flow: &Flow) -> usize {
         let fold = |address: IpAddr| match address {

@@ -1,18 +1,18 @@
-//! Multicast: a socket for each group that queue pairs of the device are attached to.
+//! Multicast: a socket for each group with attached queue pairs of the device.
 //!
-//! A socket that is bound to an address of the host receives nothing that is sent to a group, so
-//! each group has a socket of its own, bound to the group's address and port 4791. It is a member
-//! of the group on the interface of the device's address, and the kernel announces the membership
-//! by IGMP or MLD and maps the group to a MAC address. Groups only receive: datagrams to a group
-//! leave by the device's own socket. The kernel gives a copy of them to this host's members, and so
-//! to this device, once.
+//! A socket bound to an address of the host receives nothing sent to a group. Each group therefore
+//! has a separate socket, bound to the group's address and port 4791. It is a member of the group
+//! on the interface of the device's address. The kernel announces the membership by IGMP or MLD and
+//! maps the group to a MAC address. Groups only receive: datagrams to a group leave through the
+//! device's socket. The kernel gives a copy of them to this host's members, and so to this device,
+//! once.
 //!
-//! Membership, and the route of datagrams to groups, end with the interface. When the address is on
-//! another interface, or on a new one of the same name, the device makes both anew.
+//! Membership and the route of datagrams to groups end with the interface. When the address moves
+//! to another interface, or to a new one of the same name, the device sets up both again.
 //!
-//! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel gives one to
-//! each interface except loopback, whose devices reject such groups ([`Socket::group_obstacle`])
-//! until the administrator adds a route of the type `local`.
+//! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel adds one to
+//! each interface except loopback. Devices on loopback reject such groups
+//! ([`Socket::group_obstacle`]) until the administrator adds a route of the type `local`.
 //!
 //! # References
 //! `ip(7)` (`IP_ADD_MEMBERSHIP`), `ipv6(7)`; IBTA annex A17, section A17.4.6 (multicast)
@@ -31,7 +31,7 @@ use super::socket::Socket;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     list: Vec<Group>,
-    /// Readable while a packet waits in a socket of a group. Made with the first group.
+    /// Readable while a packet waits in a socket of a group. Created with the first group.
     readable: Option<Arc<Epoll>>,
 }
 
@@ -42,7 +42,7 @@ struct Group {
     inbox: Inbox,
 }
 
-/// The datagrams that one receive of a group takes.
+/// The number of datagrams taken by one receive of a group.
 const SLOTS: usize = 8;
 
 /// The size of a slot: longer than the longest packet. Datagrams of groups are not coalesced.
@@ -64,13 +64,13 @@ impl Groups {
     }
 
     /// Adds a group to the list of the device with this socket. Returns the descriptor that is
-    /// readable while a packet waits in any group; it is always the same.
+    /// readable while a packet waits in any group; it never changes.
     ///
     /// # Errors
     /// - `ENETUNREACH`: the group's address is of the other family.
     /// - `EADDRNOTAVAIL`: the interface with the device's address is gone.
     /// - any other errno of `socket(2)`, `setsockopt(2)`, `bind(2)` and `epoll_ctl(2)`, notably
-    ///   `EMFILE`, and `EADDRINUSE` where a program that does not share it has the port.
+    ///   `EMFILE`, and `EADDRINUSE` if another program has the port without sharing it.
     pub(crate) fn add(&mut self, gid: Gid, device: &Socket) -> Result<Arc<Epoll>, Errno> {
         let readable = match &self.readable {
             Some(readable) => Arc::clone(readable),
@@ -84,9 +84,8 @@ impl Groups {
         Ok(readable)
     }
 
-    /// Joins all groups again on the interface of the device's address, with sockets that replace
-    /// those of an interface that is gone. A group that cannot be joined keeps its old socket, and
-    /// is joined when the address moves again.
+    /// Joins all groups again on the interface of the device's address, with new sockets. A group
+    /// that cannot be joined keeps its old socket, and is joined when the address moves again.
     pub(crate) fn rejoin(&mut self, device: &Socket) {
         let Self { list, readable } = self;
         let Some(readable) = readable else { return };
@@ -102,13 +101,15 @@ impl Groups {
         }
     }
 
-    /// Removes the groups for which `stays` is false, which ends the device's membership.
+    /// Removes the groups for which `stays` returns false, and ends the device's membership in
+    /// them.
     pub(crate) fn retain(&mut self, stays: impl Fn(&Gid) -> bool) {
         let Self { list, readable } = self;
         list.retain(|group| {
             let stays = stays(&group.gid);
             if !stays && let Some(readable) = readable {
-                // Closing alone would leave it there while a forked child has the socket as well.
+                // Closing alone would leave the socket in the epoll set while a forked child has it
+                // as well.
                 let _ = readable.delete(&group.socket);
             }
             stays
@@ -129,8 +130,8 @@ impl Groups {
         received
     }
 
-    /// Calls `each` with the received packets that are addressed to a group. Others, which only a
-    /// program that means harm sends, are counted as malformed.
+    /// Calls `each` with the received packets addressed to a group. Other packets come only from
+    /// malicious programs, and are counted as malformed.
     pub(crate) fn take(&mut self, device: &Socket, mut each: impl FnMut(Received<'_>)) {
         for group in &mut self.list {
             while let Some(received) = group.inbox.next(device) {

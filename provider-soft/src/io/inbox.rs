@@ -1,12 +1,12 @@
-//! Receiving: datagrams arrive in batches, and are split into packets with a correct ICRC.
+//! Receiving: datagrams arrive in batches and are split into packets with a correct ICRC.
 //!
-//! The kernel may deliver many packets of one sender as one datagram (UDP GRO), and reports the
-//! length of each; the last may be shorter. A packet's place in its datagram is the IPv4
-//! identification it most likely had (see [the module](super)).
+//! The kernel may deliver many packets of one sender as one datagram (UDP GRO) and reports their
+//! length; the last may be shorter. A packet's place in its datagram is the IPv4 identification it
+//! most likely had (see [the module](super)).
 //!
-//! A receive first takes one datagram, which is the cheapest call and suits a ping-pong. When
-//! several receives in a row find a datagram, and datagrams are short, the next calls take as many
-//! as there are buffers.
+//! A receive first takes one datagram: this call is the cheapest and suits a ping-pong. When
+//! several receives in a row find short datagrams, the next calls take as many as there are
+//! buffers.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use super::flows::Flows;
 use super::socket::Socket;
 use super::sys::{self, Slot};
 
-/// A packet that arrived.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
     /// The packet's source, destination and header fields.
@@ -32,20 +32,20 @@ pub(crate) struct Received<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Received datagrams, and how far they have been split.
+/// Received datagrams, and the progress of splitting them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     slots: Box<[Slot]>,
     /// Datagrams in the slots.
     filled: usize,
-    /// The slot of the datagram that packets are taken from.
+    /// The slot of the datagram being split.
     current: usize,
     datagram: Datagram,
-    /// The number of slots that the next receive offers.
+    /// The number of slots offered by the next receive.
     offer: usize,
-    /// The number of single datagrams in a row, with no empty receive in between.
+    /// The number of single datagrams in a row, without an empty receive in between.
     in_a_row: u32,
-    /// The last receive filled all of the slots, more than one, that it offered.
+    /// The last receive offered more than one slot and filled all of them.
     more: bool,
     flows: Flows,
     local: IpAddr,
@@ -53,7 +53,7 @@ pub(crate) struct Inbox {
     port: u16,
 }
 
-/// The datagram that packets are taken from.
+/// The datagram being split.
 #[derive(Clone, Copy, Debug)]
 struct Datagram {
     arrival: Arrival,
@@ -93,14 +93,14 @@ impl Inbox {
         }
     }
 
-    /// Takes datagrams from the socket, without waiting, and returns how many are in the box.
+    /// Takes datagrams from the socket, without waiting, and returns the number in the box.
     ///
-    /// Packets that the caller has not taken out of the box stay there, and no more are received
-    /// until it is empty: a batch that an earlier caller left is never overwritten.
+    /// Packets not yet taken out of the box stay there, and no more are received until it is empty:
+    /// a batch left by an earlier caller is never overwritten.
     ///
     /// # Errors
-    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, for which it
-    /// returns 0.
+    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, which give
+    /// 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
         self.receive_from(socket, socket.counts())
@@ -153,7 +153,7 @@ impl Inbox {
         self.current == self.filled
     }
 
-    /// Returns whether the socket may hold more packets than the last receive took.
+    /// Returns whether the socket may hold packets beyond the last receive.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.more
@@ -194,7 +194,7 @@ impl Inbox {
         Some(Received { arrival, bytes: &self.slots[slot].payload[range] })
     }
 
-    /// Reads the current datagram's source and ancillary data.
+    /// Parses the current datagram's source and ancillary data.
     #[inline]
     fn open(&mut self, counts: &Counts) {
         self.datagram = Datagram::NONE;
@@ -222,8 +222,8 @@ impl Inbox {
     }
 }
 
-/// The service level in completions of datagrams: the kind of their IP header, as ConnectX reports
-/// it on RoCE v2. UCX finds the destination in the first 40 bytes of a receive by it.
+/// The service level in completions of datagrams: the kind of their IP header, as reported by
+/// ConnectX on RoCE v2. UCX uses it to find the destination in the first 40 bytes of a receive.
 const SL_IPV6: u8 = 1;
 const SL_IPV4: u8 = 2;
 

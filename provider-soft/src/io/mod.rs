@@ -7,9 +7,9 @@
 //!              ICRC checked, segments split     recvmmsg
 //! ```
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`socket`] | the socket: an address of its own, and what the kernel supports on it |
+//! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
@@ -20,23 +20,23 @@
 //! | [`counters`] | packets sent, received and lost, with reasons |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
-//! Invariant: nothing is allocated after the socket and its boxes are made, except for a multicast
-//! group, in the call that joins it.
+//! Invariant: nothing is allocated after the socket and its boxes are created, except for a
+//! multicast group, in the call that joins it.
 //!
-//! Invariant: a packet that cannot be sent, or is invalid, is counted and dropped, as if a wire had
-//! lost it; the transport above retries. Only a full socket buffer holds packets back.
+//! Invariant: an invalid packet, or one that cannot be sent, is counted and dropped, as if lost on
+//! a wire; the transport above retries. Only a full socket buffer holds packets back.
 //!
-//! # What the kernel sends (measured on Linux 6.1, 6.18 and 7.2, by packet capture)
+//! # The kernel's packets (measured on Linux 6.1, 6.18 and 7.2, by packet capture)
 //! | from an unconnected socket with `IP_MTU_DISCOVER = DO` | IPv4 identification | DF |
 //! |---|---|---|
 //! | a datagram | 0 | set |
 //! | segments of one send (UDP GSO) to a device | 0, 1, 2, ... in order from 0 | set |
 //! | segments of one send to this host (loopback) | not split before the receiver | set |
 //!
-//! On loopback the receiver gets all segments at once (GRO) or each by itself, as its socket asks.
+//! On loopback the receiver gets all segments at once (GRO) or one by one, depending on its socket.
 //!
-//! The ICRC covers the identification, so the ICRC of a send's first packet is made for 0, that of
-//! the second for 1. The receiver expects the same from a packet's place in its datagram.
+//! The ICRC covers the identification, so the ICRC of a send's first packet is computed for 0, of
+//! the second for 1. The receiver infers the same from a packet's place in its datagram.
 
 pub(crate) mod address;
 mod backlog;

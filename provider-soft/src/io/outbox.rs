@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
-//! destination with the same traffic class and hop limit, all of one length, except the last, which
-//! may be shorter. A packet's place in its group is its IPv4 identification (see [the
-//! module](super)), which its ICRC covers, so the ICRC is made when the packet joins.
+//! destination with the same traffic class and hop limit. All have the same length, except the
+//! last, which may be shorter. A packet's place in its group is its IPv4 identification (see [the
+//! module](super)). The ICRC covers it, so the ICRC is computed when the packet joins.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by
@@ -48,14 +48,14 @@ pub(crate) enum Flush {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     arena: Box<[u8]>,
-    /// The offset of the first packet, at which payload behind a BTH is aligned. In a stream the
-    /// extended headers, and the packets, have lengths that are multiples of 16, so that later
-    /// packets are too.
+    /// The offset of the first packet, chosen to align the payload after a BTH. In a stream,
+    /// extended headers and packets have lengths that are multiples of 16, so later packets are
+    /// aligned too.
     first: usize,
-    /// The offset behind the last packet.
+    /// The offset after the last packet.
     used: usize,
     groups: Box<[Group]>,
-    /// The groups that are not sent yet.
+    /// The groups not sent yet.
     pending: Range<usize>,
     flows: Flows,
     local: IpAddr,
@@ -70,18 +70,18 @@ pub(crate) struct Outbox {
     wrong_family: u64,
 }
 
-/// Packets that leave as one datagram.
+/// Packets sent as one datagram.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     start: usize,
     end: usize,
     /// The length of each packet with its ICRC; the last may be shorter.
     segment: usize,
-    /// The number of packets that joined.
+    /// The number of packets in the group.
     packets: usize,
     /// No more packets may join.
     closed: bool,
-    /// The group is sent packet by packet, and `start` moves on.
+    /// The group is sent packet by packet, and `start` advances.
     split: bool,
     traffic_class: u8,
     hop_limit: u8,
@@ -153,7 +153,7 @@ impl Outbox {
         self.pending.is_empty()
     }
 
-    /// Returns the space for the next packet, from BTH to pad, which fits the longest. Returns
+    /// Returns the space for the next packet, from BTH to pad, enough for the longest. Returns
     /// `None` if the box is full and must be flushed.
     #[inline]
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
@@ -166,8 +166,8 @@ impl Outbox {
     /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path`, and appends
     /// its ICRC.
     ///
-    /// The packet leaves from the socket's address, whatever the path's local address is. A hop
-    /// limit of 0 is the system's default.
+    /// The packet leaves from the socket's address, whatever the path's local address. A hop limit
+    /// of 0 is the system's default.
     ///
     /// # Panics
     /// Panics if there was no space, or less than `len` bytes.
@@ -200,7 +200,7 @@ impl Outbox {
             end: self.used + whole,
             segment: whole,
             packets: 1,
-            // The kernel would split a datagram for each member of a group again.
+            // The kernel would split a group's datagram again for each member.
             closed: !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
             split: false,
             traffic_class: path.traffic_class,
@@ -256,7 +256,7 @@ impl Outbox {
         Flush::Done
     }
 
-    /// Leaves the box in the state that a socket without room leaves.
+    /// Leaves the box in the same state as a full socket does.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
@@ -289,7 +289,7 @@ impl Outbox {
         let group = &mut self.groups[self.pending.start];
         if !group.is_single() && !group.split {
             // EIO means that the device cannot split. EMSGSIZE and EINVAL may come from the route
-            // and apply to the single packets as well.
+            // and then apply to single packets as well.
             if errno == Errno::IO {
                 counts.gso_refused.add(1);
                 self.without_gso[self.refusals % self.without_gso.len()] = group.remote;
@@ -319,7 +319,7 @@ impl Outbox {
         }
     }
 
-    /// Returns traffic class and hop limit as ancillary data, where they differ from the socket's
+    /// Returns traffic class and hop limit as ancillary data, if they differ from the socket's
     /// defaults.
     fn control(&self, remote: IpAddr, traffic_class: u8, hop_limit: u8) -> Control {
         let mut control = Control::EMPTY;
@@ -352,7 +352,7 @@ impl Group {
             && self.hop_limit == hop_limit
     }
 
-    /// Adds the segment length at which the kernel splits the datagram.
+    /// Adds the segment length for the kernel to split the datagram.
     fn announce_segments(&mut self) {
         if !self.is_single() && !self.announced() {
             self.control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(self.segment as u16).to_ne_bytes());

@@ -1,6 +1,6 @@
-//! One UDP socket on an address of its own.
+//! One UDP socket bound to an address.
 //!
-//! It never blocks. Its port is also the port of its peers: source and destination are 4791 in
+//! The socket never blocks. Its port is also its peers' port: source and destination are 4791 in
 //! every packet.
 
 use std::io::ErrorKind;
@@ -17,7 +17,7 @@ use super::counters::{Counters, Counts};
 use super::sys;
 use crate::link::Interface;
 
-/// A bound UDP socket, and the properties that the kernel gave it.
+/// A bound UDP socket, and its properties as set by the kernel.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -30,11 +30,11 @@ pub(crate) struct Socket {
     counts: Counts,
 }
 
-/// The requested size of each buffer, in bytes of payload. The kernel doubles it for its own
+/// The requested size of each buffer, in bytes of payload. The kernel doubles it to allow for
 /// overhead.
 const BUFFER: c_int = 8 << 20;
 
-/// The number of addresses that [`Socket::auto`] tries.
+/// The number of addresses tried by [`Socket::auto`].
 const ATTEMPTS: u32 = 4096;
 
 impl Socket {
@@ -42,9 +42,9 @@ impl Socket {
     /// address: `scope` is the index of one, and 0 stands for the first.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: the port is taken, by another device of this kind or by the kernel's own
+    /// - `EADDRINUSE`: the port is taken by another soft device or by the kernel's rxe
     ///   (`rdma_rxe`).
-    /// - `EADDRNOTAVAIL`: the address is not one of this host's.
+    /// - `EADDRNOTAVAIL`: the address does not belong to this host.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
         Self::bind_on(address, UDP_PORT, scope)
@@ -65,8 +65,8 @@ impl Socket {
         Err(last)
     }
 
-    /// Takes a UDP port of a local address as [`bind`](Self::bind), with a port of the caller's
-    /// choice (0: a free one).
+    /// Takes a UDP port of a local address like [`bind`](Self::bind), with a given port (0: a free
+    /// one).
     #[cfg(test)]
     pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
         Self::bind_on(address, port, 0)
@@ -74,8 +74,8 @@ impl Socket {
 
     fn bind_on(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let address = address.to_canonical();
-        // The ICRC covers a packet's destination address, which an address that stands for many
-        // does not determine.
+        // The ICRC covers a packet's destination address, which a wildcard or group address does
+        // not determine.
         let stands_for_many = match address {
             IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
@@ -97,15 +97,15 @@ impl Socket {
         } else {
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
             sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            // RoCE v2 packets carry no UDP checksum, the kernel's rxe's neither, because they have
-            // the ICRC. Over IPv6 the kernel drops such packets unless the socket accepts them.
+            // RoCE v2 packets carry no UDP checksum (nor do rxe's), because they have the ICRC.
+            // Over IPv6 the kernel drops such packets unless the socket accepts them.
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
             sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?
         };
         let rcvbuf = enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
         enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
         let gso = sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
-        // Since Linux 5.0. Without it each packet arrives alone.
+        // Since Linux 5.0. Without it each packet arrives separately.
         let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         sys::bind(fd, &Name::new(address, port, scope))?;
         let port = if port == 0 { sys::local_name(fd)?.parse().ok_or(Errno::AFNOSUPPORT)?.1 } else { port };
@@ -121,14 +121,15 @@ impl Socket {
         })
     }
 
-    /// Makes datagrams to groups leave by the interface of the socket's address, with the hop limit
-    /// of other packets. Otherwise they would leave by the default route, with a hop limit of 1.
+    /// Makes datagrams to groups leave through the interface of the socket's address, with the hop
+    /// limit of other packets. Otherwise they would leave by the default route, with a hop limit of
+    /// 1.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
         let Some((_, interface)) = interface_of(self.address, self.scope) else {
-            // Nothing leaves without the interface, groups or not.
+            // Nothing leaves without the interface, to groups or elsewhere.
             return Ok(());
         };
         let (fd, hops) = (self.fd.as_fd(), self.default_hop_limit.into());
@@ -147,8 +148,8 @@ impl Socket {
     }
 
     /// Returns why no packet of a group reaches the socket's address, and what to do, as far as
-    /// that is certain: the group is of the other family, or the loopback interface has no route
-    /// for it. The kernel lets a socket join such a group, and loses what is sent to it.
+    /// certain: the group is of the other family, or the loopback interface has no route for it.
+    /// The kernel lets a socket join such a group and loses its datagrams.
     pub(crate) fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         let (v6, local) = match (group, self.address) {
             (IpAddr::V6(group), IpAddr::V6(local)) => (group, local),
@@ -169,8 +170,8 @@ impl Socket {
         })
     }
 
-    /// Returns a socket that receives what is sent to a group on the interface of this socket's
-    /// address. Other sockets of this kind may receive it as well.
+    /// Returns a socket that receives datagrams sent to a group on the interface of this socket's
+    /// address. Other sockets of this kind may receive them as well.
     ///
     /// # Errors
     /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) has the reason.
@@ -187,7 +188,7 @@ impl Socket {
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
         match (group, self.address) {
             (IpAddr::V4(v4), IpAddr::V4(local)) => {
-                // Only its own group, not those of other sockets of the process.
+                // Only its group, not the groups of the process's other sockets.
                 sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
                 sys::bind(fd, &Name::new(group, self.port, 0))?;
                 let membership = membership_v4(v4, local, interface);
@@ -221,8 +222,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Asks the kernel to report traffic class and hop limit with each packet. They make a receive
-    /// slower, and only receivers of datagrams see them.
+    /// Makes the kernel report traffic class and hop limit with each packet. They slow down a
+    /// receive, and only receivers of datagrams see them.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
@@ -245,7 +246,7 @@ impl Socket {
         gid_of(self.address)
     }
 
-    /// Returns the port of both ends.
+    /// Returns the port used at both ends.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -255,20 +256,20 @@ impl Socket {
         self.scope
     }
 
-    /// Returns the size of the receive buffer, in the kernel's count (measured on loopback, Linux
-    /// 6.18): 832 for a packet of up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140;
-    /// 62,100 bytes that a sender on this host joined, 63,500.
+    /// Returns the size of the receive buffer, as counted by the kernel (measured on loopback,
+    /// Linux 6.18): 832 for a packet of up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140;
+    /// 63,500 for 62,100 bytes joined by a sender on this host.
     pub(crate) fn rcvbuf(&self) -> usize {
         self.rcvbuf
     }
 
-    /// Returns how many bytes the kernel's send queue holds, in the kernel's count: see
+    /// Returns the number of bytes in the kernel's send queue, counted as for
     /// [`rcvbuf`](Self::rcvbuf). Returns 0 if the kernel does not report it.
     pub(crate) fn unsent(&self) -> u64 {
         sys::unsent(self.fd.as_fd()).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
     }
 
-    /// Returns the hop limit of packets that set none.
+    /// Returns the hop limit of packets that do not set one.
     pub(crate) fn default_hop_limit(&self) -> u8 {
         self.default_hop_limit
     }
@@ -283,13 +284,12 @@ impl Socket {
     /// and the ICRC.
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)`, notably `EMFILE`: a process that is short of files does not
-    /// know them.
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE` in a process short of files.
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
         self.interface_on(self.address, self.scope)
     }
 
-    /// Returns the name and MTU of the interface that has another address of this machine.
+    /// Returns the name and MTU of the interface with another address of this machine.
     ///
     /// # Errors
     /// As [`interface`](Self::interface).
@@ -306,13 +306,13 @@ impl Socket {
         };
         match sys::mtu(self.fd.as_fd(), &name) {
             Ok(mtu) => Ok(mtu.try_into().ok().map(|mtu| (name, mtu))),
-            // It has gone meanwhile.
+            // It has disappeared meanwhile.
             Err(Errno::NODEV) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Returns the counters since the socket was made. Any thread may call it.
+    /// Returns the counters since the socket was created. Any thread may call it.
     pub(crate) fn counters(&self) -> Counters {
         self.counts.read()
     }
@@ -328,8 +328,8 @@ impl AsFd for Socket {
     }
 }
 
-/// Raises a buffer past the system's limit where that is allowed, otherwise to the limit, and
-/// returns its new size.
+/// Raises a buffer past the system's limit if allowed, otherwise to the limit, and returns its new
+/// size.
 fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
     if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
@@ -337,7 +337,8 @@ fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errn
     Ok(usize::try_from(sys::option(fd, libc::SOL_SOCKET, usual)?).unwrap_or(0))
 }
 
-/// Returns a `struct ip_mreqn`: a group, a local address, and the interface's index, which decides.
+/// Returns a `struct ip_mreqn`: a group, a local address, and the interface's index, which takes
+/// precedence.
 fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&group.octets());
@@ -346,8 +347,8 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     bytes
 }
 
-/// Returns the name and index of the interface that has an address, and the index `scope` unless
-/// that is 0.
+/// Returns the name and index of the interface with an address, and with the index `scope` unless
+/// it is 0.
 fn interface_of(address: IpAddr, scope: u32) -> Option<(String, u32)> {
     let Interface { name, index, .. } = Interface::on(address, scope).ok()??;
     (index != 0).then_some((name, index))
@@ -361,17 +362,17 @@ fn has_route(group: Ipv6Addr, interface: &Interface) -> Result<bool, Errno> {
     let socket = sys::datagram_socket(libc::AF_INET6)?;
     let index = interface.index.to_ne_bytes();
     sys::set_bytes(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
-    // Sends nothing.
+    // Connecting sends nothing.
     let connected = UdpSocket::from(socket).connect((group, UDP_PORT));
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns addresses of 127.0.0.0/8 in an order that differs between processes. None is in
-/// 127.0.0.x, which people use by hand, or ends in 0 or 255.
+/// Returns addresses of 127.0.0.0/8 in an order that differs between processes. Skips 127.0.0.x,
+/// which people use by hand, and addresses ending in 0 or 255.
 fn loopback_candidates(pid: u32) -> impl Iterator<Item = Ipv4Addr> {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;
-    // An odd factor: pids that follow each other start far apart.
+    // An odd factor: consecutive pids start far apart.
     let start = pid.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
     (0..ATTEMPTS).map(move |attempt| {
         let place = (start + attempt) % (NETS * HOSTS);

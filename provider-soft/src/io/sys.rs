@@ -1,14 +1,14 @@
-//! The system calls on a datagram socket, and on a process, one function each.
+//! System calls on a datagram socket and on a process, one function each.
 //!
 //! # Safety
-//! The kernel reads and writes only through the addresses that it gets in a call, for the length
-//! that belongs to each, and only until the call returns. Every address here is made from a Rust
-//! reference that outlives the call, with the length of its referent. Memory that the kernel writes
-//! comes from a `&mut` and consists of bytes, for which every value is valid. The structs of
-//! headers are made and dropped within each function.
+//! The kernel reads and writes only through the addresses passed to a call, for the matching
+//! lengths, and only until the call returns. Every address here comes from a Rust reference that
+//! outlives the call, with the length of its referent. Memory written by the kernel comes from a
+//! `&mut` and consists of bytes, for which every value is valid. Header structs are created and
+//! dropped within each function.
 //!
-//! The calls of the data path are made by number: in a program with threads, the C library's
-//! functions of these names are cancellation points, which costs a tenth of a look at an empty
+//! Data path calls are made by number. In a program with threads, the C library's functions of
+//! these names are cancellation points, which adds a tenth to the cost of looking at an empty
 //! socket.
 #![allow(unsafe_code)]
 
@@ -54,8 +54,8 @@ impl Slot {
     }
 }
 
-/// `pidfd_open(2)`: a descriptor of a process, which is readable once that has ended, and does not
-/// survive `exec`.
+/// `pidfd_open(2)`: a descriptor of a process. It is readable once the process has ended, and does
+/// not survive `exec`.
 pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
     // SAFETY: no addresses.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -84,8 +84,7 @@ pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
 pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
     let mut name = Name::EMPTY;
     let mut len = Name::MAX as socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to the bytes of `name`, of which there are as
-    // many, and then `len`.
+    // SAFETY: the kernel writes at most `len` bytes to `name`, which has this many, and then `len`.
     check(unsafe { libc::getsockname(fd.as_raw_fd(), name.as_mut_bytes().as_mut_ptr().cast(), &mut len) })?;
     name.set_len(len as usize);
     Ok(name)
@@ -108,23 +107,23 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
     let mut value: c_int = 0;
     let mut len = size_of_val(&value) as socklen_t;
     let address = (&raw mut value).cast::<c_void>();
-    // SAFETY: the kernel writes at most `len` bytes, which `value` has, and then `len`.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `value`, and then `len`.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, address, &mut len) })?;
     Ok(value)
 }
 
-/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, in the kernel's count, which
-/// the device has not taken yet.
+/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, as counted by the kernel, not
+/// yet taken by the device.
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<c_int, Errno> {
     let mut bytes: c_int = 0;
-    // The C library has the number under its name for terminals.
-    // SAFETY: the kernel writes one `c_int`, which `bytes` is.
+    // The C library defines this number only as the terminals' `TIOCOUTQ`.
+    // SAFETY: the kernel writes one `c_int` to `bytes`.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
     Ok(bytes)
 }
 
-/// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface of the socket's network namespace. A label
-/// behind its name is ignored.
+/// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface in the socket's network namespace. A label
+/// after its name is ignored.
 pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
     // SAFETY: zeros are a valid value of every field.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -135,13 +134,13 @@ pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
     for (place, byte) in place.iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
     }
-    // SAFETY: the kernel reads and writes one `ifreq`, which `request` is.
+    // SAFETY: the kernel reads and writes one `ifreq`, the type of `request`.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as libc::Ioctl, &raw mut request) })?;
     // SAFETY: the kernel has written the MTU; before, the bytes were zeros.
     Ok(unsafe { request.ifr_ifru.ifru_mtu })
 }
 
-/// `sendto(2)`, or `sendmsg(2)` where there is ancillary data.
+/// `sendto(2)`, or `sendmsg(2)` if there is ancillary data.
 #[inline]
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {
     let sent = if message.control.as_bytes().is_empty() {
@@ -161,14 +160,14 @@ pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errn
     } else {
         let mut iov = source(message.payload);
         let header = outgoing(message, &mut iov);
-        // SAFETY: `header` leads to `message`'s bytes and to `iov`, all of which outlive the call,
-        // and which the kernel reads.
+        // SAFETY: `header` leads to `message`'s bytes and to `iov`. All of them outlive the call,
+        // and the kernel only reads them.
         unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const header, 0) }
     };
     if sent < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// `sendmmsg(2)` with the first [`BATCH`] messages. Returns how many were sent, at least one.
+/// `sendmmsg(2)` with the first [`BATCH`] messages. Returns the number sent, at least one.
 ///
 /// # Errors
 /// The first message's errno.
@@ -197,7 +196,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> 
     let mut iov = sink(&mut slot.payload);
     let mut header = incoming(slot, &mut iov);
     // SAFETY: `header` leads to `slot`'s bytes and to `iov`, both borrowed mutably until here, so
-    // that no other code uses them during the call; the kernel writes within the lengths beside the
+    // no other code uses them during the call; the kernel stays within the lengths beside the
     // addresses.
     let len =
         unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
@@ -208,7 +207,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> 
     Ok(())
 }
 
-/// `recvmmsg(2)` into the first [`BATCH`] slots. Returns how many were filled, at least one.
+/// `recvmmsg(2)` into the first [`BATCH`] slots. Returns the number filled, at least one.
 pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usize, Errno> {
     // SAFETY: zeros are valid for both: numbers, and pointers to nothing with lengths of 0.
     let (mut iovs, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
@@ -218,8 +217,8 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
         header.msg_hdr = incoming(slot, iov);
         count += 1;
     }
-    // SAFETY: the first `count` headers lead each to a slot's bytes, no two to the same, and to
-    // `iovs`; no other code uses them during the call; the kernel writes within the lengths beside
+    // SAFETY: each of the first `count` headers leads to the bytes of a different slot and to
+    // `iovs`; no other code uses them during the call; the kernel stays within the lengths beside
     // the addresses.
     let got = unsafe {
         libc::syscall(
@@ -251,12 +250,12 @@ impl Slot {
     }
 }
 
-/// Memory that the kernel reads.
+/// Memory to be read by the kernel.
 fn source(payload: &[u8]) -> iovec {
     iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
 }
 
-/// Memory that the kernel writes.
+/// Memory to be written by the kernel.
 fn sink(payload: &mut [u8]) -> iovec {
     iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() }
 }
@@ -264,7 +263,7 @@ fn sink(payload: &mut [u8]) -> iovec {
 fn outgoing(message: &Message<'_>, iov: &mut iovec) -> msghdr {
     let (name, control) = (message.to.as_bytes(), message.control.as_bytes());
     // SAFETY: zeros are valid: numbers, and pointers to nothing with lengths of 0. (Not a literal,
-    // because musl's has padding.)
+    // because musl's struct has padding.)
     let mut header: msghdr = unsafe { zeroed() };
     header.msg_name = name.as_ptr().cast_mut().cast();
     header.msg_namelen = name.len() as socklen_t;

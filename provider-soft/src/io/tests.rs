@@ -26,7 +26,7 @@ fn path(from: &Socket, to: &Socket) -> Path {
     Path { local: from.gid(), remote: to.gid(), ..Path::default() }
 }
 
-/// Returns a packet of `len` bytes that differs from all others.
+/// Returns a packet of `len` bytes unlike any other.
 fn packet(len: usize, mark: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8).collect()
 }
@@ -98,7 +98,7 @@ fn packets_of_one_length_share_a_datagram_and_part_again() {
 fn a_receive_never_overwrites_packets_that_were_not_taken_out() {
     let (here, there) = pair(23);
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
-    // One datagram of two packets, where the kernel supports that, and another.
+    // One datagram of two packets, if the kernel supports it, and another.
     for lengths in [&[24, 20][..], &[28]] {
         put_all(&mut outbox, lengths, &path(&here, &there));
         assert_eq!(outbox.flush(&here), Flush::Done);
@@ -122,7 +122,7 @@ fn a_receiver_without_gro_gets_segments_with_the_same_icrcs() {
     let sent = put_all(&mut outbox, &[500; 10], &path(&here, &there));
     assert_eq!(outbox.flush(&here), Flush::Done);
     assert_eq!(take(&there, &mut inbox, 10), sent);
-    // Each arrives alone now, so that only the ICRC determines its identification.
+    // Each arrives separately now, so only the ICRC determines its identification.
     assert_eq!(there.counters().other_id, if here.gso() { 9 } else { 0 });
     assert_eq!(there.counters().bad_icrc, 0);
 }
@@ -296,8 +296,8 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
         eprintln!("skipped: no UDP GSO here");
         return;
     }
-    // Without checksums the kernel refuses to split datagrams, as it does for devices that cannot
-    // compute them.
+    // Without checksums the kernel refuses to split datagrams, as for devices that cannot compute
+    // them.
     sys::set_option(here.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("SO_NO_CHECK");
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = Path { hop_limit: 5, ..path(&here, &there) };
@@ -359,7 +359,7 @@ fn the_receive_buffer_holds_what_it_says() {
     let (here, there) = pair(16);
     let to = Name::new(there.address(), there.port(), 0);
     let bytes = packet(4140, 0);
-    // The most that the kernel counts for one of them.
+    // The most the kernel counts for one packet.
     let fit = there.rcvbuf() / (9 << 10);
     for _ in 0..fit {
         sys::send(here.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: &bytes })

@@ -14,7 +14,7 @@ fn channel() -> Channel {
     Channel { pipe: Arc::new(pipe), reader: Arc::new(reader) }
 }
 
-/// Reads events until there are no more, and at most `max`; returns their number.
+/// Reads up to `max` events, and returns their number.
 fn read(channel: &Channel, max: u32) -> u32 {
     let mut record = [0; size_of::<IbUverbsAsyncEventDesc>()];
     let mut count = 0;
@@ -50,8 +50,8 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     assert_eq!(sink.remove_qp(qpn), events(0), "there is no such queue pair");
 }
 
-/// A completion queue of 4 completions, whose event is requested as by threads that do not wait for
-/// the device's lock.
+/// A completion queue of 4 completions. Its event is requested as by threads not waiting for the
+/// device's lock.
 struct Requested {
     sink: EngineSink,
     cq: CqId,
@@ -69,7 +69,7 @@ impl Requested {
         Self { sink, cq, consumer, requests, channel }
     }
 
-    /// Makes a request, which the holder does not take yet.
+    /// Makes a request, not yet taken by the holder.
     fn request(&self, armed: Armed) {
         self.requests.add(armed, &self.consumer.published());
     }
@@ -105,7 +105,7 @@ impl Requested {
         found
     }
 
-    /// Reads the events that were raised, and returns their number.
+    /// Reads the raised events, and returns their number.
     fn events(&self) -> u32 {
         read(&self.channel, 9)
     }
