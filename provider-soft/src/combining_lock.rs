@@ -65,7 +65,7 @@ impl<T> CombiningLock<T> {
         Self { word: AtomicU32::new(0), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Announces work, and acquires the lock if it is free. After `None`, the holder does the work.
+    /// Announces work and acquires the lock if it is free. After `None`, the holder does the work.
     #[inline]
     pub(crate) fn announce(&self) -> Option<Guard<'_, T>> {
         let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
@@ -157,7 +157,7 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Releases the lock even if work was announced, and returns whether it was. The next holder
+    /// Releases the lock even if work was announced. Returns whether it was. The next holder
     /// finds the work; the caller must ensure that there will be one.
     #[inline]
     pub(crate) fn release(self) -> bool {

@@ -1,4 +1,4 @@
-//! [`Cq`]: a completion queue. Polling takes completions out of a ring, and makes the device
+//! [`Cq`]: a completion queue. Polling takes completions out of a ring and makes the device
 //! progress if the ring is empty.
 //!
 //! Requesting an event does not wait for the device's lock

@@ -1,4 +1,4 @@
-//! [`Device`]: a live device as owned by its objects: the state in [`Shared`], and the worker
+//! [`Device`]: a live device as owned by its objects: the state in [`Shared`] and the worker
 //! thread.
 //!
 //! ```text

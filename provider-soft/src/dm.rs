@@ -96,7 +96,7 @@ impl Dm {
         Err(self.device.error(verb, Errno::INVAL).because(cause))
     }
 
-    /// Checks a copy, and returns its offset.
+    /// Checks a copy and returns its offset.
     fn check_copy(&self, verb: &'static str, offset: u64, length: usize) -> Result<usize> {
         self.check(verb, offset, length as u64)?;
         if (offset | length as u64).is_multiple_of(GRANULE) {
@@ -194,7 +194,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A device's unallocated memory, and the number of its next allocation. A region that is never
+/// A device's unallocated memory and the number of its next allocation. A region that is never
 /// deregistered keeps its share, but not the device.
 #[derive(Debug)]
 pub(crate) struct Budget {

@@ -7,7 +7,6 @@
 //! finds room again: no event is lost while the process has memory. Once the program has closed its
 //! end, records are dropped. When an object is destroyed, its unread records are removed, as in the
 //! kernel: a program that finds its end readable reads an event without waiting.
-//! without waiting.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

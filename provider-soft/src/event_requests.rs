@@ -76,7 +76,7 @@ impl EventRequests {
         }
     }
 
-    /// Removes the request of this kind, and returns it unless it is settled. The caller holds the
+    /// Removes the request of this kind and returns it unless it is settled. The caller holds the
     /// device's lock.
     pub(crate) fn take(&self, armed: Armed) -> Option<Request> {
         let request = Request::of(self.word(armed)?.swap(0, Ordering::Acquire))?;
@@ -207,7 +207,7 @@ mod models {
         is_armed: bool,
     }
 
-    /// A completion queue, and several threads working on its device.
+    /// A completion queue and several threads working on its device.
     struct Queue {
         lock: CombiningLock<End>,
         published: Published,

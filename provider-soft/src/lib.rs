@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
 //! | `device` | a live device: its shared state, its worker, and how both end |
-//! | `shared` | **start here**: the state of a live device, and the threads working on it |
+//! | `shared` | **start here**: the state of a live device and the threads working on it |
 //! | `combining_lock` | gives the device to one thread at a time; others leave work and continue |
 //! | `pending` | the queue pairs whose rings hold new work requests |
 //! | `ring` | the queue between two threads, used for all queues here |
@@ -78,7 +78,7 @@
 //! The implementation of [`Provider`] makes promises about the engine, argued at the impl.
 //!
 //! # References
-//! InfiniBand Architecture Specification volume 1, and its annex A17 (RoCEv2)
+//! InfiniBand Architecture Specification volume 1 and its annex A17 (RoCEv2)
 #![allow(unsafe_code)]
 
 mod ah;
@@ -142,7 +142,7 @@ pub use xrcd::Xrcd;
 #[derive(Debug)]
 pub enum Soft {}
 
-// SAFETY: the argument is about the engine, and about this crate, which passes the engine's results
+// SAFETY: the argument is about the engine and about this crate, which passes the engine's results
 // on. "The device" is the thread holding the device's lock. By number:
 // - 1: `Sq::post_one` and `Rq::post_one` put the request into the ring as their last step; a
 //   request that fails earlier leaves the ring unchanged. `ring` publishes these requests. The
@@ -154,7 +154,7 @@ pub enum Soft {}
 //   right and range; `memory::Region` checks the range once more. Receives, read responses and
 //   atomics, which write, require `LOCAL_WRITE`. In on-demand paged memory the kernel accesses the
 //   same bytes, or none (`paged`).
-// - 4: `from_av` parses the bytes of a path, and rejects bytes of another length or provider. A
+// - 4: `from_av` parses the bytes of a path and rejects bytes of another length or provider. A
 //   path names a peer, never memory.
 // - 5, 8: the engine completes a request once it no longer needs the request's memory. A send
 //   completes when it is acknowledged or, for unacknowledged services, when it is written into
@@ -168,9 +168,9 @@ pub enum Soft {}
 //   slot until the next call with `&mut`. The engine names the completion queue by the id given
 //   when the queue pair was created; no other queue gets this id while a queue pair uses it
 //   (`EngineSink::remove_cq`).
-// - 9: destroying a queue pair, and moving it to RESET, is a call of the engine with the lock held.
-//   No packet is in progress during the call. Afterwards neither the engine nor the rings contain
-//   the requests.
+// - 9: destroying a queue pair and moving it to RESET are calls of the engine with the lock held.
+//   No packet is in progress during such a call. Afterwards neither the engine nor the rings
+//   contain the requests.
 // - 10, 11: keys come from the engine's table, one for each region at a time; `Mr::rereg` keeps the
 //   key, and changes the region with the lock held or leaves it unchanged; a null region has no
 //   memory (`memory::Region::null`) and no remote rights. A region of device memory shares

@@ -36,7 +36,7 @@ impl LinkWatch {
         Some(Self { fd })
     }
 
-    /// Reads all reports, and returns whether there were any.
+    /// Reads all reports and returns whether there were any.
     pub(crate) fn has_changed(&self) -> bool {
         let mut any = false;
         // Their content is not used, so it may be cut off.
@@ -155,7 +155,7 @@ fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
     }
 }
 
-/// The state of a device's port reported by events, and its interface.
+/// The state of a device's port as reported by events, with its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
     /// The GID's address belongs to an interface.

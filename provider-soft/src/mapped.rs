@@ -1,7 +1,7 @@
 //! [`check`]: finds memory that cannot be registered because it is inaccessible, and memory of
 //! files, which may become inaccessible at any time.
 //!
-//! A kernel driver pins the pages of a region, and fails with `EFAULT` if a page is not mapped or
+//! A kernel driver pins the pages of a region and fails with `EFAULT` if a page is not mapped or
 //! lacks a right. Nothing is pinned here: an access to such a page would end the process with
 //! SIGSEGV once a packet needs it. Registration therefore compares the range with the process'
 //! mappings:
@@ -69,7 +69,7 @@ pub(crate) struct Inaccessible {
 pub(crate) enum Backing {
     /// Pages stay until the process unmaps them.
     Process,
-    /// At least one page belongs to a file, and disappears if the file is truncated.
+    /// At least one page belongs to a file and disappears if the file is truncated.
     File,
 }
 

@@ -299,7 +299,7 @@ unsafe fn copy_in(to: *mut u8, src: &[u8]) {
     }
 }
 
-/// Loads single bytes, and returns the address after them.
+/// Loads single bytes and returns the address after them.
 ///
 /// # Safety
 /// `from` is mapped for `bytes.len()` bytes.
@@ -314,7 +314,7 @@ unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     from
 }
 
-/// Stores single bytes, and returns the address after them.
+/// Stores single bytes and returns the address after them.
 ///
 /// # Safety
 /// `to` is mapped for `bytes.len()` bytes.

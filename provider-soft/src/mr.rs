@@ -39,7 +39,7 @@ enum Covers {
     Nothing,
 }
 
-/// The memory of a region, and the rights on it.
+/// The memory of a region and the rights on it.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     /// The exposed address of the first byte.

@@ -32,7 +32,7 @@ pub(crate) struct Notify {
 pub(crate) enum Armed {
     /// None.
     Not,
-    /// Completions marked by their sender, and failed ones.
+    /// Completions marked by their sender and failed ones.
     Solicited,
     /// All.
     Next,
@@ -58,7 +58,7 @@ impl Notify {
         self.until
     }
 
-    /// Arms the queue, and returns whether it was not armed before. A queue armed for all
+    /// Arms the queue and returns whether it was not armed before. A queue armed for all
     /// completions stays so when solicited ones are requested as well.
     pub(crate) fn arm(&mut self, armed: Armed) -> bool {
         let is_new = !self.is_armed();
@@ -76,7 +76,7 @@ impl Notify {
             if cq_count == 0 || cq_period == 0 { (1, 0) } else { (cq_count, u64::from(cq_period) * 1000) };
     }
 
-    /// Counts a completion, and returns whether it raises the event, which disarms the queue. `now`
+    /// Counts a completion and returns whether it raises the event, which disarms the queue. `now`
     /// is called only for the first of several completions.
     #[inline]
     pub(crate) fn completed(&mut self, solicited: bool, now: impl FnOnce() -> Time) -> bool {
@@ -220,7 +220,7 @@ mod models {
             (Self { end, channel: Arc::new(loom::sync::Notify::new()) }, consumer)
         }
 
-        /// Completes a request as `EngineSink::complete` does, and returns whether it raised the
+        /// Completes a request as `EngineSink::complete` does and returns whether it raised the
         /// event.
         fn complete(&self, value: u32) -> bool {
             let mut end = self.end.lock().unwrap();
@@ -283,7 +283,7 @@ mod models {
     fn a_competing_poller_that_works_as_the_device_takes_no_wake_up_along() {
         check(|| {
             let (queue, mut consumer) = Queue::new();
-            // The worker, and a thread polling another queue of the device.
+            // The worker and a thread polling another queue of the device.
             let threads = [0, 1].map(|n| {
                 let its = queue.clone();
                 thread::spawn(move || its.complete(n))

@@ -25,7 +25,7 @@
 //! the caller's.
 //!
 //! # References
-//! `process_vm_readv(2)` (allowed on this process whatever its credentials, and refused by some
+//! `process_vm_readv(2)` (allowed on this process whatever its credentials, but refused by some
 //! seccomp filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
 #![allow(unsafe_code)]
 

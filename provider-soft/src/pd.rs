@@ -130,7 +130,7 @@ impl Destroy for Pd {
     }
 }
 
-/// Destroys an object, and returns the result of `destroy`. Does nothing in a forked child, because
+/// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
 /// the object is the parent's.
 ///
 /// # Errors

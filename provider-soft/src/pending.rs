@@ -41,7 +41,7 @@ impl PendingSet {
         self.upper.load(Ordering::Acquire) == 0
     }
 
-    /// Removes all slots, and calls `each` with them in ascending order.
+    /// Removes all slots and calls `each` with them in ascending order.
     #[inline]
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         let mut upper = self.upper.swap(0, Ordering::Acquire);

@@ -45,7 +45,7 @@ pub struct Qp {
     state: QpState,
     /// The last values of attributes not used by the engine.
     given: QpAttr,
-    /// The XRC domain of a target, and the number of this handle.
+    /// The XRC domain of a target and the number of this handle.
     xrc: Option<XrcHandle>,
     sharer: u32,
 }
@@ -380,7 +380,7 @@ impl Destroy for Qp {
 /// The completion queue of a missing send or receive queue.
 const NO_CQ: CqId = CqId(u32::MAX);
 
-/// Checks the changing attributes, and converts them for the engine.
+/// Checks the changing attributes and converts them for the engine.
 fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);

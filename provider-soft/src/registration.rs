@@ -72,7 +72,6 @@ impl SoftDevice {
 /// files is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
 /// ([`is_supported`](Self::is_supported)). They are called only for memory to be checked, for
 /// on-demand paged regions, and by a query of the extended device attributes.
-/// on-demand paged regions, and by a query of the extended device attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {

@@ -39,7 +39,7 @@ use verbs_core::room;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, UnsafeCell};
 
-/// The slots, and the consumer's index.
+/// The slots and the consumer's index.
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `stride` elements for each slot.
@@ -349,7 +349,7 @@ impl<T: Copy> Consumer<T> {
         self.free_all();
     }
 
-    /// Drops all published values, and returns their slots.
+    /// Drops all published values and returns their slots.
     pub(crate) fn clear(&mut self) {
         self.tail = self.published.count();
         self.next = self.tail;
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
-        // Round the slots, and across the wrap of the indices.
+        // Round the slots and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for kept in 0..=4 {
                 for aborted in 0..=4 - kept {
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_last_values_are_rolled_back_and_those_before_them_stay() {
-        // Round the slots, and across the wrap of the indices.
+        // Round the slots and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             let (mut writer, mut reader) = ring_from(start, 4, 0);
             for n in 0..4 {
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
-        // Round the slots, and across the wrap of the indices.
+        // Round the slots and across the wrap of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for read in 0..=4 {
                 let (mut writer, mut reader) = ring_from(start, 4, 0);

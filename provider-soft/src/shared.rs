@@ -91,7 +91,7 @@ struct KnownInterfaces {
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
-/// The bytes allocated for a new device: its tables, and space for packets.
+/// The bytes allocated for a new device: its tables and space for packets.
 const MEMORY: usize = 4 << 20;
 
 impl Shared {
@@ -196,7 +196,7 @@ impl Shared {
     #[cold]
     fn take_these_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
         // Owed acknowledgements leave before the program's next requests. ib_send_lat of perftest
-        // expects the event of its send first, and the event of the reply second.
+        // expects the event of its send first and the event of the reply second.
         guard.transmit(&self.socket, now, Acks::Alone);
         self.pending_cqs.take(|slot| guard.sink.take_requests(slot));
         // A program waiting for events does not poll, so the worker must receive packets.
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Looks at everything for a poller, and returns whether packets arrived.
+    /// Looks at everything for a poller and returns whether packets arrived.
     #[inline]
     fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
         let mut received = guard.receive(&self.socket);
@@ -345,7 +345,7 @@ impl Shared {
         guard.transmit(&self.socket, now, acks);
     }
 
-    /// Takes announced work out of the rings, and returns whether there was any.
+    /// Takes announced work out of the rings and returns whether there was any.
     #[inline]
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
@@ -464,7 +464,7 @@ impl Shared {
         ask(&mut known)
     }
 
-    /// Reads the reports of changes, and returns whether there were any. The caller holds the lock
+    /// Reads the reports of changes and returns whether there were any. The caller holds the lock
     /// of `known`, so no thread uses stale properties after the report.
     fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterfaces) -> bool {
         let any = link.has_changed();

@@ -201,7 +201,7 @@ impl EngineSink {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// Removes a completion queue, and returns the number of its events already read.
+    /// Removes a completion queue and returns the number of its events already read.
     ///
     /// # Errors
     /// [`InUse`] while queue pairs or shared receive queues complete to it.
@@ -256,7 +256,7 @@ impl EngineSink {
         }
     }
 
-    /// Counts a completion of an armed queue, and returns whether it raised the queue's event.
+    /// Counts a completion of an armed queue and returns whether it raised the queue's event.
     fn count_completion(&mut self, index: usize, solicited: bool) -> bool {
         let origin = self.origin;
         let Some(end) = &mut self.cqs[index] else { return false };
@@ -329,7 +329,7 @@ impl EngineSink {
         Some(usize::from(slot))
     }
 
-    /// Removes a queue pair, and returns the number of its events already read by the context of
+    /// Removes a queue pair and returns the number of its events already read by the context of
     /// its last handle.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
         if self.qp(qpn).is_none() {
@@ -351,13 +351,13 @@ impl EngineSink {
         read
     }
 
-    /// Takes the unread events of a queue pair's handle out, and returns the number of events read.
+    /// Takes the unread events of a queue pair's handle out and returns the number of events read.
     fn end_of_sharer(&mut self, sharer: &Sharer) -> EventsRead {
         let unread = self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
         EventsRead { comp: 0, asynchronous: sharer.raised.wrapping_sub(unread) }
     }
 
-    /// Adds a handle of a queue pair, and returns its slot and the handle's number, or `None` if
+    /// Adds a handle of a queue pair and returns its slot and the handle's number, or `None` if
     /// the queue pair does not exist.
     pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
         let slot = usize::from(self.slots[low_bits(qpn)]);
@@ -367,7 +367,7 @@ impl EngineSink {
         Some((slot, number))
     }
 
-    /// Removes a handle of a queue pair, and returns the number of its events already read. Returns
+    /// Removes a handle of a queue pair and returns the number of its events already read. Returns
     /// `None` for the last handle, which stays.
     pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> Option<EventsRead> {
         let end = self.qp(qpn)?;
@@ -401,7 +401,7 @@ impl EngineSink {
         Ok(slot)
     }
 
-    /// Removes a shared receive queue, and returns the number of its events already read.
+    /// Removes a shared receive queue and returns the number of its events already read.
     pub(crate) fn remove_srq(&mut self, srq: SrqId) -> EventsRead {
         let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
         let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
@@ -427,7 +427,7 @@ impl EngineSink {
         Some((end.srq, wqe, len))
     }
 
-    /// Takes unread events out, and returns their number.
+    /// Takes unread events out and returns their number.
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
         let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
         if written == Written::Kept {

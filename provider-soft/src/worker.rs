@@ -85,7 +85,7 @@ pub(crate) fn run(shared: &Shared) {
 /// The program's polling habit.
 #[derive(Debug)]
 struct Habit {
-    /// The number of polls at the last full tick, and its time.
+    /// The number of polls at the last full tick and its time.
     polls: u32,
     since: Time,
     /// The program polls often enough to drive the device.
@@ -110,7 +110,7 @@ impl Habit {
     }
 }
 
-/// Leaves the device to the polling program until it stops or the alarm is set, and returns whether
+/// Leaves the device to the polling program until it stops or the alarm is set. Returns whether
 /// the alarm was set.
 fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
@@ -186,7 +186,7 @@ fn rest(shared: &Shared, nanoseconds: u64) -> bool {
     wait(shared, &sleep, &[])
 }
 
-/// Looks at everything, and returns the events that must wake the worker.
+/// Looks at everything and returns the events that must wake the worker.
 fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
     let mut now = shared.now();
     guard.sleep = Sleep::AWAKE;
@@ -207,7 +207,7 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
     (sleep, clogged)
 }
 
-/// Sleeps, and returns whether the alarm was set. Raises the events of the port if its interface
+/// Sleeps and returns whether the alarm was set. Raises the events of the port if its interface
 /// changed meanwhile.
 fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let mut fds = vec![PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN)];

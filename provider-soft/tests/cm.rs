@@ -30,7 +30,7 @@ fn new_port() -> Port {
     Port::of(&SoftDevice::auto().unwrap()).unwrap()
 }
 
-/// Returns the port of a device whose address was requested by number.
+/// Returns the port of a device with an address requested by number.
 fn known_port() -> Port {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let last = (std::process::id() % 250) as u8 + 1;
@@ -49,7 +49,7 @@ fn two() -> [(Port, Gsi); 2] {
     })
 }
 
-/// Returns a port number under which no other test and no program listens.
+/// Returns a port number unused by other tests and, probably, by any program.
 fn free_number() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     (std::process::id() as u16 | 0x8000).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -143,11 +143,11 @@ fn a_flood_fills_a_bounded_queue_and_is_counted_beyond() {
     let context = Soft::open(&port_b.device()).unwrap();
     let to = MadAddress::new(port_b.gid());
     eventually("datagrams are dropped", || {
-        // A full socket of the sender's is no error here.
+        // Sending may fail, because the sender's socket is full.
         let _ = a.send(&to, &[1; MAD_LEN]);
         context.counters().datagrams_mads_full > 0
     });
-    // Datagrams that are on their way are counted as received first, and as dropped later.
+    // Datagrams in progress are first counted as received, later as dropped.
     eventually("as many are kept as there is room for", || {
         let counters = context.counters();
         counters.received - counters.datagrams_dropped == KEPT
@@ -159,7 +159,7 @@ fn a_flood_fills_a_bounded_queue_and_is_counted_beyond() {
     });
 }
 
-/// A peer that writes its own packets.
+/// A peer that writes its packets by hand.
 struct Stranger {
     socket: UdpSocket,
     icrc: Icrc,
@@ -168,7 +168,7 @@ struct Stranger {
 
 impl Stranger {
     fn new(victim: IpAddr, last: u8) -> Self {
-        // An address that no device gets: theirs end in 1 to 254.
+        // No device gets this address: devices' addresses end in 1 to 254.
         let own = Ipv4Addr::new(127, 254, last, 255);
         let socket = UdpSocket::bind((own, UDP_PORT)).expect("a free address");
         let icrc = Icrc::new(Flow { src: own.into(), dst: victim, src_port: UDP_PORT, dst_port: UDP_PORT });
@@ -334,7 +334,7 @@ fn a_listener_on_one_address_comes_before_one_on_all() {
     let (one, all) = (new_port(), known_port());
     let number = free_number();
     let on_one = Listening::bind(TCP, (Ipv4Addr::LOCALHOST, number).into(), from_ref(&one)).unwrap();
-    // On devices of its own, as another machine.
+    // On separate devices, as on another machine.
     let on_all = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
@@ -364,7 +364,7 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         assert_eq!(refused, Errno::ADDRINUSE, "{first}, then {second}");
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
-        // Those who looked are gone.
+        // The clients that looked are gone.
         listening.answer().unwrap();
         drop(listening);
         assert!(Listening::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
@@ -423,7 +423,7 @@ fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
     listening.answer().unwrap();
     stream.read_to_end(&mut answer).unwrap();
 
-    // A process repeats under its name what it was answered under another, which exists on.
+    // A process repeats under its name the answer of another name, which continues to exist.
     let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
     let mut answers = Answers::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
@@ -491,11 +491,11 @@ fn a_name_is_taken_once_where_only_the_name_leads_to_the_device() {
     let first = Listening::bind(TCP, any, &[new_port()]).unwrap();
     assert!(first.is_some());
     assert_eq!(Listening::bind(TCP, any, &[new_port()]).unwrap_err(), Errno::ADDRINUSE);
-    // The address of a device that was requested by number is known without a name.
+    // The address of a device requested by number is known without a name.
     let known = known_port();
     assert!(Listening::bind(TCP, any, from_ref(&known)).unwrap().is_none());
     drop(first);
-    // Clients ask for it under that name all the same.
+    // Clients nevertheless look for it under this name.
     let own = (known.address(), number).into();
     let foreign = Listening::bind(TCP, own, &[new_port()]).unwrap();
     assert_eq!(Listening::bind(TCP, own, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);

@@ -1,5 +1,5 @@
-//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost,
-//! and one sees the other end.
+//! Two processes started with `VERBS_SOFT=auto` find each other by a port of localhost, and one
+//! sees the other end.
 //!
 //! This test has no harness, because it starts itself again as both processes.
 #![allow(missing_docs)]
@@ -50,7 +50,7 @@ fn supervise() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Answers clients, and returns each MAD to its sender until one ends with 0.
+/// Answers clients and returns each MAD to its sender until one ends with 0.
 fn listen(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
@@ -96,7 +96,7 @@ fn connect(port: u16) {
     for last in [1, 0] {
         gsi.send(&MadAddress::new(route.destination.into()), &[last; MAD_LEN]).unwrap();
         let received = loop {
-            // The descriptor is readable until nothing was left.
+            // The descriptor is readable until nothing is left.
             match gsi.recv() {
                 Some(received) => break received,
                 None => wait(&[gsi.as_fd()]),
@@ -104,7 +104,7 @@ fn connect(port: u16) {
         };
         assert_eq!((received.mad, received.from.gid), ([last; MAD_LEN], route.destination.into()));
     }
-    // It has returned from its function.
+    // The listener has returned from its function.
     wait(&[peer.as_fd()]);
     assert!(!answers.has_device(&peer));
 }

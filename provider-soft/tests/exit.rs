@@ -1,10 +1,10 @@
 //! A process that takes its last message and exits at once acknowledges it; a child of `fork(2)`
-//! makes its own devices.
+//! creates its own devices.
 //!
-//! This test has no harness, because it starts itself again as that process.
+//! This test has no harness, because it starts itself again as the exiting process.
 //!
 //! # Safety
-//! As argued in `common`, and `fork(2)` in a process whose only other thread sleeps.
+//! As argued in `common`; `fork(2)` runs in a process whose only other thread sleeps.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -19,7 +19,7 @@ use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
-/// The number of processes that exit.
+/// The number of exiting processes.
 const ROUNDS: u64 = 20;
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         Some("list-and-fork") => return list_and_fork(),
         _ => {}
     }
-    // Another device, and messages back and forth before the last one, in half of the rounds.
+    // In half of the rounds, another device, and messages back and forth before the last one.
     let context = open();
     let shape = Shape { rts: RtsAttr { timeout: 10, ..Shape::default().rts }, ..Shape::default() };
     let failed: Vec<_> = (0..ROUNDS)
@@ -133,7 +133,7 @@ fn received(end: &mut End) {
     while !wait(&mut end.cq, 1)[0].opcode.is_recv() {}
 }
 
-/// Returns the lines that a process prints, as they arrive.
+/// Returns the lines printed by a process, as they arrive.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, lines) = mpsc::channel();
     std::thread::spawn(move || {

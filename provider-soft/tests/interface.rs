@@ -1,8 +1,8 @@
-//! Devices follow the interface of their address: its other addresses, and its MTU.
+//! Devices follow the interface of their address, with its other addresses and its MTU.
 //!
 //! This test has no harness, because it starts itself again in a network namespace with an
-//! interface of three addresses. It is skipped where the host does not allow that, or lacks
-//! `unshare`, `ip` or interfaces of the type `veth`.
+//! interface of three addresses. It is skipped if the host does not allow this, or lacks `unshare`,
+//! `ip` or interfaces of the type `veth`.
 #![allow(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use verbs::{Errno, Mtu};
 
 /// The port space of TCP in `rdma_cm.h`.
 const TCP: u16 = 0x106;
-/// The exit status of a shell that could not make the interface.
+/// The exit status of a shell that failed to create the interface.
 const NO_LINK: i32 = 77;
 const LINK: &str = r#"
     { ip link set lo up && ip link add a0 type veth peer name a1 && ip addr add 10.7.0.1/24 dev a0 &&
@@ -24,7 +24,7 @@ const LINK: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests, each of which gets a namespace of its own.
+/// The tests. Each one gets a separate namespace.
 const TESTS: [(&str, fn()); 3] = [
     ("the_kernels_source_leads_to_a_device_of_the_same_interface", by_interface),
     ("a_device_of_the_same_subnet_comes_first", by_subnet),
@@ -86,7 +86,7 @@ fn by_interface() {
     assert!(!found.is_local);
     let own = route(None, "10.8.0.1").unwrap();
     assert!(own.is_local && own.port.address() == device.address());
-    // A source that the program names is that one.
+    // A source named by the program is used as it is.
     assert_eq!(route(Some("10.7.0.1"), "10.7.0.9").unwrap_err(), Errno::NODEV);
     assert_eq!(route(Some("10.7.0.2"), "10.7.0.9").unwrap().port.address(), device.address());
     drop((device, found, own));

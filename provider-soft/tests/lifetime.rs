@@ -1,4 +1,4 @@
-//! Devices that are shared, outlived, forked; completion channels; the worker while no thread
+//! Devices that are shared, outlived or forked; completion channels; the worker while no thread
 //! polls.
 
 mod common;
@@ -52,7 +52,7 @@ fn signals_are_left_to_the_programs_threads() {
     let before = SigSet::thread_get_mask().unwrap();
     let _context = open();
     assert_eq!(SigSet::thread_get_mask().unwrap(), before, "the mask of the thread that opens");
-    // Other tests' workers have names of the same kind.
+    // Other tests' workers have similar names.
     let masks: Vec<String> = fs::read_dir("/proc/self/task")
         .unwrap()
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
@@ -60,7 +60,7 @@ fn signals_are_left_to_the_programs_threads() {
         .filter_map(|status| Some(status.lines().find(|line| line.starts_with("SigBlk:"))?.to_owned()))
         .collect();
     assert!(!masks.is_empty());
-    // All but two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
+    // All except two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
     let of_all = "SigBlk:\tfffffffe7ffbfeff";
     assert!(masks.iter().all(|mask| mask == of_all), "{masks:?}");
 }
@@ -83,7 +83,7 @@ fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
     wait_ok(&mut right.cq, 1);
     assert_eq!(SoftDevice::bind(address).unwrap_err().errno, Errno::ADDRINUSE, "its children hold it");
     drop((left, right, arena, into));
-    // The child of a test that forks holds the socket as well, while it lives.
+    // The child of a forking test also holds the socket while it lives.
     eventually("the address is free", || SoftDevice::bind(address).is_ok());
 }
 
@@ -236,13 +236,13 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let gsi = Port::of(&info).unwrap().take_gsi().unwrap();
     let to_itself = MadAddress::new(gid(&context));
     gsi.send(&to_itself, &[1; MAD_LEN]).unwrap();
-    // A completion that the child would find if it was allowed to.
+    // A completion that the child would find if it were allowed to.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
     wait_ok(&mut b.cq, 1);
     recv(&mut b.qp, 2, &[into.sge(0..8)]);
-    // SAFETY: the child makes the calls that a program might make, and exits without returning to
-    // the test harness.
+    // SAFETY: the child makes the calls a program might make, and exits without returning to the
+    // test harness.
     match unsafe { fork() }.unwrap() {
         ForkResult::Child => {
             fn is_forked<T>(result: verbs::Result<T>) -> bool {

@@ -1,5 +1,5 @@
-//! The device loses no packet by itself: it handles every packet that the kernel accepted and did
-//! not drop.
+//! The device itself loses no packet: it handles every packet accepted and not dropped by the
+//! kernel.
 
 mod common;
 
@@ -13,7 +13,7 @@ const PAIRS: usize = 100;
 const WRITES: usize = 32;
 const LEN: usize = 3000;
 
-/// Datagrams that the kernel dropped because a device's receive buffer had no room.
+/// Returns the number of datagrams dropped by the kernel because a device's receive buffer was full.
 fn dropped(context: &Context<Soft>) -> u64 {
     let address = u32::from_ne_bytes(gid(context).to_ipv4().expect("a loopback address").octets());
     // UDP port 4791.
@@ -37,7 +37,7 @@ fn poll(cq: &mut Cq<Soft>) -> usize {
 #[test]
 fn every_packet_that_the_kernel_delivered_is_handled() {
     // Without a timeout nothing is sent again: a lost packet stays lost, and its queue pair waits
-    // for ever.
+    // forever.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: WRITES as u32, ..Shape::default().cap };
     let shape = Shape { cap, rts, path_mtu: Mtu::MTU_1024, ..Shape::default() };
@@ -49,8 +49,8 @@ fn every_packet_that_the_kernel_delivered_is_handled() {
     let mut posted = 0;
     let mut ended = 0;
     for round in 0..20 {
-        // Both directions at once, so that requests, acknowledgements and gaps between them arrive
-        // in bursts.
+        // Both directions at once, so requests, acknowledgements and gaps between them arrive in
+        // bursts.
         for (n, ((a, b), (from, into))) in pairs.iter_mut().zip(&arenas).enumerate() {
             let op = |to: &Arena| SendOp::RdmaWrite { remote_addr: to.addr(), rkey: to.rkey() };
             for i in 0..1 + (n + round) % WRITES {
@@ -71,7 +71,7 @@ fn every_packet_that_the_kernel_delivered_is_handled() {
             }
         }
     }
-    // The last acknowledgements may still be on their way.
+    // The last acknowledgements may still be in flight.
     loop {
         let drops = dropped(&left) + dropped(&right);
         let [a, b] = [&left, &right].map(|context| context.raw().counters());

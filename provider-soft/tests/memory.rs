@@ -1,8 +1,9 @@
 //! Memory that cannot be registered, memory that disappears, and memory that is short.
 //!
 //! # Safety
-//! The tests register their own mappings, which are never unmapped. Work requests name only
-//! mappings that the kernel accesses for the device ([`CheckedMemory`]), whose pages may disappear.
+//! The tests register their own mappings, which are never unmapped. Pages may disappear only from
+//! mappings that the kernel accesses for the device ([`CheckedMemory`]). Work requests name only
+//! these.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -28,7 +29,7 @@ use verbs::{
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
 
-/// Maps memory that is never unmapped.
+/// Maps memory, never to be unmapped.
 fn map(rights: ProtFlags) -> *mut u8 {
     let length = NonZeroUsize::new(LENGTH).unwrap();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -43,11 +44,11 @@ fn map_file(file: &File, rights: ProtFlags) -> *mut u8 {
 }
 
 fn register(pd: &Pd<Soft>, start: *mut u8, length: usize, access: AccessFlags) -> Result<Mr<Soft>, Error> {
-    // SAFETY: no work request names the region, so that no byte of it is accessed.
+    // SAFETY: no work request names the region, so no byte of it is accessed.
     unsafe { pd.reg_mr(start, length, access) }
 }
 
-/// Asserts that registration fails with a cause that names the range from `start` on.
+/// Asserts that registration fails with a cause naming the range at `start`.
 fn assert_refused(result: Result<Mr<Soft>, Error>, start: *mut u8, length: usize, lacks: &'static str) {
     let error = result.unwrap_err();
     let start = start.addr() as u64;
@@ -92,7 +93,7 @@ fn memory_that_can_be_accessed_is_registered() {
     register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
 }
 
-/// The requests that access one piece of memory: from the peer, and from this process.
+/// Requests accessing one piece of memory, from the peer and from this process.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     PeerReads,
@@ -192,7 +193,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// Set for the process to which the kernel refuses accesses to memory.
+/// Set for a process in which the kernel refuses accesses to memory.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]
@@ -216,7 +217,7 @@ fn run_without_accesses_by_the_kernel() {
     let text = error.to_string();
     assert_eq!(error.errno, Errno::OPNOTSUPP, "{text}");
     assert!(text.contains("process_vm_readv") && text.contains("VERBS_SOFT_CHECKED_MEMORY"), "{text}");
-    // Memory of a file is plain memory here: atomic writes, which checked memory refuses, succeed.
+    // Memory of a file is plain memory here: atomic writes succeed, which fail on checked memory.
     let file = File::from(memfd_create("plain", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(LENGTH as u64).unwrap();
     for checked in [CheckedMemory::Files, CheckedMemory::None] {
@@ -235,7 +236,7 @@ fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
     if std::env::var_os(REFUSED).is_none() {
         return in_a_process(NAME, REFUSED);
     }
-    // A call ends the process.
+    // One such call ends the process.
     filter(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], libc::SECCOMP_RET_KILL_PROCESS);
     let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let file = File::from(memfd_create("unchecked", MFdFlags::MFD_CLOEXEC).unwrap());
@@ -254,12 +255,12 @@ fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
     }
 }
 
-/// Makes system calls fail with `EPERM` in this thread and those that it starts, for good.
+/// Makes system calls fail with `EPERM` in this thread and its descendants, for good.
 fn refuse(calls: &[libc::c_long]) {
     filter(calls, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
 }
 
-/// Applies a verdict of seccomp to system calls of this thread and those that it starts, for good.
+/// Applies a seccomp verdict to system calls of this thread and its descendants, for good.
 fn filter(calls: &[libc::c_long], verdict: u32) {
     let statement = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
     // The number of the call is the first word of `struct seccomp_data`.
@@ -285,8 +286,8 @@ fn filter(calls: &[libc::c_long], verdict: u32) {
 
 #[test]
 fn memory_that_the_kernel_cannot_access_is_not_registered() {
-    // Secret memory is refused like a device's, and needs no rights.
-    // SAFETY: the call takes a number, and returns a new descriptor.
+    // Secret memory is rejected like a device's and needs no rights.
+    // SAFETY: the call takes a number and returns a new descriptor.
     let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
     let error = std::io::Error::last_os_error();
     let start = if secret >= 0 {
@@ -297,7 +298,7 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
     } else {
         // Kernels before 6.5 have it only with `secretmem.enable=1`, and some not at all.
         assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "memfd_secret: {error}");
-        // Past the test harness, which shows the output of failed tests only.
+        // Bypasses the test harness, which shows the output of failed tests only.
         writeln!(std::io::stderr(), "skipped: secret memory, because memfd_secret is missing: {error}")
             .unwrap();
         None
@@ -320,7 +321,7 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
         if checked == CheckedMemory::All {
             assert_refused(registered, clock, 64, why);
         } else {
-            // No file's, so that it is plain memory.
+            // Not of a file, so it is plain memory.
             registered.unwrap();
         }
     }
@@ -346,13 +347,12 @@ fn registering_a_gibibyte_reads_none_of_it() {
     let start = mapped.unwrap().as_ptr().cast::<u8>();
     register(&pd, start, length.get(), LOCAL_WRITE).unwrap();
     let mut resident = vec![0_u8; length.get() / 4096];
-    // SAFETY: the mapping exists, and the kernel writes one byte for each of its pages, of which
-    // there are at most this many.
+    // SAFETY: the mapping exists, and the kernel writes one byte per page, at most this many.
     assert_eq!(unsafe { libc::mincore(start.cast(), length.get(), resident.as_mut_ptr()) }, 0);
     assert!(resident.iter().all(|page| page & 1 == 0), "pages were touched");
 }
 
-/// Set for the process that runs short of memory.
+/// Set for a process short of memory.
 const SHORT: &str = "SOFT_TEST_IS_SHORT_OF_MEMORY";
 
 #[test]
@@ -364,8 +364,7 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
     in_a_process(NAME, SHORT);
 }
 
-/// Runs a test again in its own process, in which `variable` is set: what it changes there harms no
-/// other test.
+/// Runs a test again in a separate process with `variable` set, so its changes harm no other test.
 fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     // One thread, because the test harness allocates in another.
@@ -388,7 +387,7 @@ fn run_short_of_memory() {
     };
     let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let largest_cq = CqInit::new(attr.max_cqe);
-    // Each amount runs out at another allocation of a queue.
+    // Each amount runs out at a different allocation of a queue.
     for spare in (16 << 10..48 << 20).step_by(4 << 20) {
         refused_for_want_of_memory(spare, || context.create_cq(&largest_cq));
         refused_for_want_of_memory(spare, || pd.create_qp(&init));
@@ -396,7 +395,7 @@ fn run_short_of_memory() {
     pd.create_qp(&init).unwrap();
 }
 
-/// Creates objects until one is refused, in a process that has `spare` bytes and no more.
+/// Creates objects until one is rejected, in a process with only `spare` bytes left.
 fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, Error>) -> Error {
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
@@ -423,7 +422,7 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
             Err(error) => break error,
         }
     };
-    // Destroying works where creating does not.
+    // Destroying works even if creating does not.
     objects.clear();
     taken.clear();
     setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
@@ -443,7 +442,7 @@ fn calls_that_create_are_enomem_where_memory_is_short_and_work_again_later() {
 }
 
 fn create_of_each_kind() {
-    // Another allocation runs out at each amount.
+    // A different allocation runs out at each amount.
     for spare in [16, 60, 70, 80, 100, 150, 300, 1000, 5000].map(|kib| kib << 10) {
         let context = open();
         let pd = context.alloc_pd().unwrap();
@@ -462,11 +461,11 @@ fn create_of_each_kind() {
         let mut opens = 0;
         create_until_refused(spare, || {
             opens += 1;
-            // Descriptors run out where there is more memory.
+            // With more memory, descriptors run out first.
             let none_left = Error::new("open_device", "", Errno::NOMEM);
             if opens > 2000 { Err(none_left) } else { device.open_as::<Soft>() }
         });
-        // A device has fewer protection domains than fit into more.
+        // With more memory, the limit of protection domains is reached first.
         if spare <= 1 << 20 {
             refused_for_want_of_memory(spare, || context.alloc_pd());
         }
@@ -515,7 +514,7 @@ fn a_queue_leaves_memory_for_the_rest_of_the_call() {
     }
 }
 
-/// As [`create_until_refused`]; the error says how much memory there was not.
+/// As [`create_until_refused`], with an error that states the missing amount.
 fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
     let error = create_until_refused(spare, create);
     assert_eq!(error.errno, Errno::NOMEM, "{error}");

@@ -1,8 +1,8 @@
-//! A queue pair's three objects, through the contract alone: what was rolled back is never sent,
-//! and queues and queue pair part in any order.
+//! A queue pair's three objects, used through the contract alone: rolled back requests are never
+//! sent, and queues and queue pair are dropped in any order.
 //!
 //! # Safety
-//! Work requests are posted raw. None names memory: messages are told apart by their immediate
+//! Work requests are posted raw. None names memory: messages are identified by their immediate
 //! data.
 #![allow(unsafe_code)]
 
@@ -21,13 +21,13 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, transition};
 
-/// Far beyond what anything takes here on a busy machine.
+/// Far longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
 /// Receives of every queue pair.
 const RECEIVES: u32 = 8;
 
-/// A device, and one completion queue for everything on it.
+/// A device and one completion queue for everything on it.
 struct Fixture<'a, P: Provider> {
     context: &'a P::Context,
     pd: P::Pd,
@@ -50,8 +50,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
         self.context.create_qp(&QpParents::new(&self.pd, &self.cq_handle, &self.cq_handle), &attr).unwrap()
     }
 
-    /// Moves a queue pair to RTS, connected with another one of this device, and posts its
-    /// receives.
+    /// Moves a queue pair to RTS, connected to another one of this device, and posts its receives.
     fn connect(&self, parts: &mut QpParts<P>, dest_qp_num: u32) {
         let grh = GlobalRoute { dgid: self.gid, hop_limit: 64, ..GlobalRoute::default() };
         let attr = QpAttr {
@@ -81,8 +80,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         [a, b]
     }
 
-    /// Polls until `count` messages were sent and as many received: the sends' numbers, and the
-    /// receives' immediate data.
+    /// Polls until `count` messages were sent and as many received. Returns the sends' numbers and
+    /// the receives' immediate data.
     fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let mut wcs = [Wc::default(); 16];
@@ -103,7 +102,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
     }
 }
 
-/// A message that says its number.
+/// Returns a message carrying its number.
 fn message(n: u32) -> SendWr<'static> {
     let op = SendOp::SendWithImm { imm_data: n };
     SendWr { wr_id: n.into(), op, sge: &[], flags: SendFlags::SIGNALED }
@@ -124,7 +123,7 @@ fn receive(rq: &mut impl RecvQueue) {
     unsafe { rq.post_recv(&[RecvWr { wr_id: 0, sge: &[] }]) }.unwrap();
 }
 
-/// Defines each test twice: on the provider's own objects, and erased.
+/// Defines each test twice: on the provider's own objects and erased.
 macro_rules! each_form {
     ($($name:ident)*) => {
         mod own {
@@ -215,7 +214,7 @@ fn what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent<P: Provider>(
     assert!(qp.destroy().is_ok());
     dead_sq.ring().unwrap();
     assert!(b.qp.destroy().is_ok());
-    // New queue pairs, which get what the destroyed ones had in the device.
+    // New queue pairs, which reuse the device's slots of the destroyed ones.
     let [mut c, _d] = fixture.connected();
     for n in 0..5 {
         post(&mut dead_sq, 1001);

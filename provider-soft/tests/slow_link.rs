@@ -1,8 +1,8 @@
-//! A peer that asks for more than the link carries does not fill the kernel's send queue.
+//! A peer requesting more than the link carries does not fill the kernel's send queue.
 //!
 //! This test has no harness, because it starts itself again in a network namespace whose loopback
-//! interface carries 1 Gbit/s. It is skipped where the host does not allow that, or lacks
-//! `unshare`, `ip` or `tc` with the queueing discipline `tbf`.
+//! interface carries 1 Gbit/s. It is skipped if the host does not allow this, or lacks `unshare`,
+//! `ip` or `tc` with the queueing discipline `tbf`.
 #![allow(missing_docs)]
 
 mod common;
@@ -13,11 +13,11 @@ use std::process::{Command, ExitCode};
 use common::attack::{Attack, PACKET, WINDOW, attack};
 
 const NAME: &str = "slow_link.answers_do_not_fill_the_send_queue_of_a_slow_link";
-/// Bytes that a link of 1 Gbit/s carries in a microsecond.
+/// The rate of a 1 Gbit/s link in bytes per microsecond.
 const LINK_RATE: u64 = 125;
-/// The bytes that it carries in one burst.
+/// The bytes the link carries in one burst.
 const BURST: u64 = 1 << 20;
-/// The exit status of a shell that could not make the link.
+/// The exit status of a shell that failed to create the link.
 const NO_LINK: i32 = 77;
 const LINK: &str = r#"
     { ip link set lo up && tc qdisc add dev lo root tbf rate 1gbit burst 1mb limit 64mb; } || exit 77
@@ -59,7 +59,7 @@ fn under_attack() {
     println!("longest {longest:?}; {lasted:?}; {victim:?}");
     assert!(victim.answers_held > 0, "{victim:?}");
     assert_eq!(victim.blocked, 0, "the socket's buffer was never full");
-    // Bytes that the kernel accepted and the link has not carried yet are in the send queue.
+    // Bytes accepted by the kernel but not yet carried by the link are in the send queue.
     let carried = BURST + LINK_RATE * (lasted.as_micros() as u64 + 1);
     assert!(victim.sent_bytes <= carried + WINDOW + 64 * PACKET, "{lasted:?}: {victim:?}");
 }

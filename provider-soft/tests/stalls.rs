@@ -1,5 +1,5 @@
-//! A peer that requests as much as it can does not block others from a device, and neither does a
-//! program that posts as much as it can.
+//! A peer requesting as much as it can does not block others from a device, and neither does a
+//! program posting as much as it can.
 
 mod common;
 
@@ -7,14 +7,14 @@ use common::attack::{Attack, PACKET, ROUND_TRIPS, TURN, TURN_PACKETS, WINDOW, at
 use common::{Arena, Shape, eventually, open, pair_on, send};
 use verbs::{Mtu, QpType, SendOp};
 
-/// The bytes per microsecond that one peer gets in responses, beyond a window.
+/// The rate of read responses to one peer beyond a window, in bytes per microsecond.
 const ANSWER_RATE: u64 = 8000;
 
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let Attack { mut waits, victim, innocent, .. } = attack();
     // Responses to one peer are bounded by time, whichever thread had a processor. A turn may have
-    // taken its credit before the round trip, and sent after.
+    // taken its credit before the round trip and sent afterwards.
     for (sent, wait) in &waits {
         let credit = WINDOW + TURN + ANSWER_RATE * (wait.as_micros() as u64 + 1);
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
@@ -23,8 +23,8 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     waits.sort();
     let median = waits[ROUND_TRIPS / 2];
     println!("median {median:?}; longest {longest:?}; {victim:?}");
-    // A thread without a processor does not poll, and the device goes on without it, so most round
-    // trips are bounded, but not all.
+    // A thread without a processor does not poll, and the device continues without it. Most round
+    // trips are therefore bounded, but not all.
     assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of answers left");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");

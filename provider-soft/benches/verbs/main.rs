@@ -1,5 +1,5 @@
-//! Reliable connections between two processes over loopback, compared with bare UDP and TCP in the
-//! same minute.
+//! Reliable connections between two processes over loopback, compared with bare UDP and TCP within
+//! the same minute.
 //!
 //! ```console
 //! $ cargo bench -p provider-soft --bench verbs [-- OPTION... [ROW]...]
@@ -14,10 +14,10 @@
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
 //! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,
-//! each between two lines that ran one after the other. With `--check` a missed target is a
-//! failure. `--part N` does an `N`th of everything. `--device NAME` is for a device that both
-//! processes find by this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, with no
-//! comparison. Without `--bench` (as `cargo test` starts it) it only shows that it works.
+//! each between two consecutive lines. With `--check` a missed target is a failure. `--part N` does
+//! an `N`th of everything. `--device NAME` selects a device found by both processes under this
+//! name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, without a comparison. Without
+//! `--bench` (as started by `cargo test`) it only shows that it works.
 #![deny(unsafe_code)]
 
 mod plain;
@@ -81,7 +81,7 @@ fn take(arguments: &mut Vec<String>, name: &str) -> bool {
     arguments.len() < before
 }
 
-/// Returns the word behind an option.
+/// Returns the word after an option.
 fn take_value(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>> {
     let Some(at) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
     let value = arguments.drain(at..arguments.len().min(at + 2)).nth(1);
@@ -110,7 +110,7 @@ struct Row {
     name: &'static str,
     unit: &'static str,
     measure: Box<dyn Fn() -> Result<f64>>,
-    /// The line that it is compared with, and the target of the ratio.
+    /// The line for comparison and the target of the ratio.
     beside: Option<(&'static str, Target)>,
     values: Vec<f64>,
 }
@@ -128,7 +128,7 @@ const BLOCKING: &str = "bare UDP, 8 B, blocking";
 const GSO: &str = "bare UDP, 15 x 4096 B";
 const TCP: &str = "TCP, 1 MiB";
 
-/// The rows for a device of any provider, which both processes find by its name.
+/// Returns the rows for a device of any provider, found by both processes under its name.
 fn rows_on(name: &str, size: &Size) -> Vec<Row> {
     let (rounds, datagrams) = (size.rounds, size.datagrams);
     let row = |what, label, unit, count| {
@@ -196,7 +196,7 @@ fn rows(size: &Size) -> Vec<Row> {
     ]
 }
 
-/// Prints the table, and returns whether all targets are met.
+/// Prints the table and returns whether all targets are met.
 fn report(rows: &[Row], runs: usize) -> bool {
     let mut all_met = true;
     println!(

@@ -1,5 +1,5 @@
-//! The cost of UDP and TCP without RDMA: the reference, measured on the same machine in the same
-//! minute.
+//! The cost of UDP and TCP without RDMA: the reference, measured on the same machine within the
+//! same minute.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,25 +16,25 @@ use roce::wire::icrc::{Flow, Icrc, compute};
 use crate::process::{PATIENCE, Peer};
 use crate::{MESSAGE, Result};
 
-/// The payload of one packet, and the packets of one datagram: 16 would exceed the 65,507 bytes
-/// that UDP allows.
+/// The payload of one packet and the packets of one datagram: 16 would exceed the 65,507 bytes
+/// allowed by UDP.
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = 15;
 const DATAGRAM: usize = SEGMENT * SEGMENTS;
-/// The receiver answers every second datagram, the lowest rate at which the sender does not wait.
+/// The receiver acknowledges every second datagram; at lower rates the sender waits.
 const ACK_EVERY: u64 = 2;
-/// The datagrams under way: more are no faster. The usual receive buffer of 425,984 bytes holds
-/// fewer.
+/// The number of datagrams in flight. More would not be faster. The usual receive buffer of 425,984
+/// bytes holds fewer.
 const WINDOW: u64 = 8;
 /// The kernel's count of a datagram in a receive buffer, rounded up.
 const TRUE_SIZE: u64 = 80 << 10;
 
-/// The layout of the datagrams that are sent as fast as possible.
+/// The layout of datagrams sent as fast as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// The longest datagrams.
     Full,
-    /// The datagrams of a message of 64 KiB on RoCE v2. FIRST is longer than the packets behind it,
+    /// The datagrams of a message of 64 KiB on RoCE v2. FIRST is longer than the packets after it,
     /// and only the last segment of a datagram may be shorter than the others, so FIRST leaves with
     /// one MIDDLE.
     Roce,
@@ -63,7 +63,7 @@ impl Layout {
         [Self::Full, Self::Roce, Self::RoceIcrc].into_iter().find(|layout| layout.name() == name)
     }
 
-    /// The datagrams of a message.
+    /// Returns the datagrams of a message.
     fn datagrams(self) -> &'static [(usize, usize)] {
         if self == Self::Full { &[(DATAGRAM, SEGMENT)] } else { &ROCE }
     }
@@ -73,13 +73,13 @@ impl Layout {
         self.datagrams().iter().map(|(bytes, _)| *bytes as u64).sum()
     }
 
-    /// Returns the bytes of a message that belong to the program.
+    /// Returns the program's bytes in a message.
     fn payload(self) -> u64 {
         if self == Self::Full { DATAGRAM as u64 } else { 16 * SEGMENT as u64 }
     }
 }
 
-/// Computes an ICRC of each packet, and discards it.
+/// Computes an ICRC of each packet and discards it.
 fn icrcs(icrc: &Icrc, datagram: &[u8], segment: usize) {
     for packet in datagram.chunks(segment) {
         std::hint::black_box(compute(icrc.seed(0, true, packet.len()), packet));
@@ -91,14 +91,14 @@ fn some_icrc() -> Icrc {
     Icrc::new(Flow { src, dst, src_port: 4791, dst_port: 4791 })
 }
 
-/// The way in which both ends of a round trip use their sockets.
+/// The way both ends of a round trip use their sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trip {
     /// They call until a datagram is there.
     Polled,
     /// The same, with connected sockets.
     Connected,
-    /// They wait in the call, so that each datagram wakes a process.
+    /// They wait in the call, so each datagram wakes a process.
     Blocking,
 }
 
@@ -209,7 +209,7 @@ pub(crate) fn echo(there: SocketAddr, trip: Trip) -> Result<()> {
     }
 }
 
-/// Returns gigabytes per second, in datagrams that the kernel splits.
+/// Returns gigabytes per second, in datagrams split by the kernel.
 pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
     let socket = udp()?;
     let _peer = Peer::start(&[layout.name(), &socket.local_addr()?.to_string()])?;
@@ -253,7 +253,7 @@ pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
 pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     let socket = udp()?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
-    // As large as the system allows; the kernel counts its own overhead as well.
+    // As large as the system allows; the kernel also counts its overhead.
     setsockopt(&socket, sockopt::RcvBuf, &(4 << 20))?;
     let window = (getsockopt(&socket, sockopt::RcvBuf)? as u64 / TRUE_SIZE).clamp(1, WINDOW);
     socket.send_to(&window.to_ne_bytes(), there)?;

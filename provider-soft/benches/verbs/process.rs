@@ -1,4 +1,4 @@
-//! The other process, and the exchange of two lines with it.
+//! The other process and the exchange of two lines with it.
 
 use std::env;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use crate::Result;
 /// The longest time without progress.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The other process. It ends when it is killed, or makes no progress.
+/// The other process. It ends when it is killed or makes no progress.
 pub(crate) struct Peer(Child);
 
 impl Peer {
@@ -25,7 +25,7 @@ impl Peer {
         Ok(Self(child))
     }
 
-    /// Sends the process a line, and reads one.
+    /// Sends the process a line and reads one.
     pub(crate) fn exchange(&mut self, line: &str) -> Result<String> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
             return Err("no pipes".into());
@@ -36,7 +36,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -50,7 +50,7 @@ pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
 fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<String> {
     writeln!(to, "{line}")?;
     to.flush()?;
-    // No byte more than the line, because the rest belongs to the next call.
+    // Not a byte beyond the line, because the rest belongs to the next call.
     let mut answer = Vec::new();
     loop {
         let mut byte = [0];

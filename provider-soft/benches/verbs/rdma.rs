@@ -1,9 +1,9 @@
-//! The same measurements through verbs: reliable connections between two processes, through the
-//! public contract.
+//! The same measurements with verbs: reliable connections between two processes, through the public
+//! contract.
 //!
 //! # Safety
-//! Work requests are posted raw, and name only the [`Arena`], which is never freed, to which there
-//! is no reference, and which is accessed by volatile copies.
+//! Work requests are posted raw and name only the [`Arena`], which is never freed, has no
+//! references, and is accessed by volatile copies.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -26,9 +26,9 @@ pub(crate) enum What {
     Write,
     /// 8 bytes are sent back and forth; a completion shows that they arrived.
     Send,
-    /// The same, by programs that wait for an event of their armed queue.
+    /// The same, by programs waiting for an event of their armed queue.
     Event,
-    /// Messages are written one way, with this many under way.
+    /// Messages are written one way, with this many in flight.
     Stream { length: usize, depth: usize },
 }
 
@@ -63,7 +63,7 @@ impl What {
     }
 }
 
-/// The devices: a soft device for each process, or one that both find by its name.
+/// The devices: a soft device for each process, or one found by both under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Static,
@@ -101,7 +101,7 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     }
 }
 
-/// The other process.
+/// Runs the other process.
 pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     let what = What::parse(what)?;
     match Form::parse(form)? {
@@ -184,16 +184,16 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
     what: What,
     remote_addr: u64,
     rkey: u32,
-    /// The sends that were posted, and those that have completed.
+    /// The number of sends posted and completed.
     posted: u64,
     ended: u64,
-    /// The messages that arrived.
+    /// The number of messages received.
     came: u64,
     _pd: Pd<P>,
 }
 
 impl<P: Provider> End<P, Reset> {
-    /// Makes an end, and returns it with the description that the other end needs.
+    /// Creates an end and returns it with the description needed by the other end.
     fn new(context: Context<P>, what: What) -> Result<(Self, String)> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
@@ -277,14 +277,14 @@ impl<P: Provider> End<P, Reset> {
 }
 
 impl<P: Provider> End<P> {
-    /// Writes to the memory that the peer polls.
+    /// Writes to the memory polled by the peer.
     #[inline]
     fn write_number(&mut self, number: u64) -> Result<()> {
         self.arena.write_number(8, number);
         self.post(SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey }, 8, 8)
     }
 
-    /// Polls memory and queue until a number was written there.
+    /// Polls memory and queue until the peer has written a number.
     #[inline]
     fn await_number(&mut self, number: u64) -> Result<()> {
         let mut patience = Patience::new();
@@ -302,7 +302,7 @@ impl<P: Provider> End<P> {
         self.post(SendOp::Send, 8, 8)
     }
 
-    /// Polls until a message has arrived, and posts a receive for another one.
+    /// Polls until a message has arrived and posts a receive for another one.
     #[inline]
     fn await_message(&mut self) -> Result<()> {
         let (came, mut patience) = (self.came, Patience::new());
@@ -324,7 +324,7 @@ impl<P: Provider> End<P> {
         self.arena.number(0)
     }
 
-    /// Writes `count` messages, and waits until all of them have arrived.
+    /// Writes `count` messages and waits until all of them have arrived.
     fn stream(&mut self, count: u64) -> Result<()> {
         let What::Stream { length, depth } = self.what else { return Err("not a stream".into()) };
         let last = self.posted + count;
@@ -361,7 +361,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Polls once, and returns the number of completions.
+    /// Polls once and returns the number of completions.
     #[inline]
     fn poll(&mut self) -> Result<usize> {
         let mut wcs = [Wc::default(); 4];
@@ -382,7 +382,7 @@ impl<P: Provider> End<P> {
     }
 }
 
-/// The step between two polls that found nothing. As with plain sockets, an end polls again at once
+/// The step between two polls without a result. As with plain sockets, an end polls again at once
 /// for latency, and sometimes yields for throughput.
 struct Patience {
     looks: u32,
@@ -413,7 +413,7 @@ impl Patience {
     }
 }
 
-/// Registered memory that is never freed and to which there is no reference.
+/// Registered memory that is never freed and has no references.
 struct Arena<P: Provider> {
     base: NonNull<u8>,
     mr: Mr<P>,
@@ -426,7 +426,7 @@ impl<P: Provider> Arena<P> {
         let page = words.as_ptr().align_offset(4096);
         let base = NonNull::from(&mut words[page..]).cast();
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        // SAFETY: leaked, so it stays mapped; the reference that it was made from is gone.
+        // SAFETY: leaked, so it stays mapped; the original reference is gone.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
         Ok(Self { base, mr })
     }

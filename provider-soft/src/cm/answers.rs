@@ -237,7 +237,7 @@ impl Answers {
         Ok(route.map_or_else(Found::Unreached, Found::Moved))
     }
 
-    /// Looks for the listener at a destination, and sends it a request unless its answer is known
+    /// Looks for the listener at a destination and sends it a request unless its answer is known
     /// or not needed.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ impl MadAddress {
 /// A received MAD.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// Its source, and the destination of a reply.
+    /// Its source and the destination of a reply.
     pub from: MadAddress,
     /// The partition key of its packet: 0xffff, or 0x7fff from a limited member. Both have index 0.
     pub pkey: u16,

@@ -1,4 +1,4 @@
-//! The parts of soft devices that a connection manager needs: management datagrams, and the devices
+//! The parts of soft devices that a connection manager needs: management datagrams and the devices
 //! behind IP addresses.
 //!
 //! | item | content |
@@ -11,7 +11,7 @@
 //! | [`Listening`] | a name through which other processes of this machine find a listener |
 //! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
-//! | [`AddressWatch`], [`at_new_port`] | addresses that disappear, and devices that appear |
+//! | [`AddressWatch`], [`at_new_port`] | addresses that disappear and devices that appear |
 //! | [`at_exit`] | a function that runs at process exit, to disconnect from peers |
 //! | [`ForkMark`] | whether this process is a forked child, without a system call |
 //!
@@ -35,7 +35,7 @@
 //!
 //! [`ports_of`] handles the first two. The third is the meaning of `localhost` and of the host's
 //! name, while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the
-//! process. A listener therefore takes a *name* for its port ([`Listening`]), and sends the
+//! process. A listener therefore takes a *name* for its port ([`Listening`]) and sends the
 //! addresses of its devices to clients that connect to this name. [`resolve`] does so for
 //! destinations on this machine.
 //!

@@ -7,7 +7,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
-/// The process listening under a name, and its user.
+/// The process listening under a name and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// 0 stands for a process outside this one's PID namespace.

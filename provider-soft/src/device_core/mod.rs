@@ -26,7 +26,6 @@
 //! device without other requests leaves in the turn during which it is posted, or in the next one.
 //! Other requests of the same device go before it, at most [`Config::burst`] packets of each queue
 //! pair. After each 64 of those, refusals, acknowledgements and responses to peers get their share.
-//! those, refusals, acknowledgements and answers to peers have their share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -74,7 +73,7 @@ pub(crate) struct DeviceCore {
     pub(crate) sleep: Sleep,
 }
 
-/// The packets and bytes sent in a turn, and the packets handled.
+/// The packets and bytes sent in a turn and the packets handled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     packets: u32,

@@ -1,4 +1,4 @@
-//! The packets sent by a device while its clock stands still, and while the kernel's send queue is
+//! The packets sent by a device while its clock stands still and while the kernel's send queue is
 //! long.
 
 use std::cell::Cell;

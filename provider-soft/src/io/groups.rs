@@ -85,7 +85,7 @@ impl Groups {
     }
 
     /// Joins all groups again on the interface of the device's address, with new sockets. A group
-    /// that cannot be joined keeps its old socket, and is joined when the address moves again.
+    /// that cannot be joined keeps its old socket and is joined when the address moves again.
     pub(crate) fn rejoin(&mut self, device: &Socket) {
         let Self { list, readable } = self;
         let Some(readable) = readable else { return };
@@ -101,7 +101,7 @@ impl Groups {
         }
     }
 
-    /// Removes the groups for which `stays` returns false, and ends the device's membership in
+    /// Removes the groups for which `stays` returns false and ends the device's membership in
     /// them.
     pub(crate) fn retain(&mut self, stays: impl Fn(&Gid) -> bool) {
         let Self { list, readable } = self;
@@ -131,7 +131,7 @@ impl Groups {
     }
 
     /// Calls `each` with the received packets addressed to a group. Other packets come only from
-    /// malicious programs, and are counted as malformed.
+    /// malicious programs and are counted as malformed.
     pub(crate) fn take(&mut self, device: &Socket, mut each: impl FnMut(Received<'_>)) {
         for group in &mut self.list {
             while let Some(received) = group.inbox.next(device) {

@@ -32,7 +32,7 @@ pub(crate) struct Received<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Received datagrams, and the progress of splitting them.
+/// Received datagrams and the progress of splitting them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     slots: Box<[Slot]>,

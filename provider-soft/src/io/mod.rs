@@ -1,4 +1,4 @@
-//! Packets in and out: one UDP socket, and batches on it.
+//! Packets in and out: one UDP socket and batches on it.
 //!
 //! ```text
 //!   engine ──► Outbox::space, push ──► flush ──►┐                         ┌──► a peer's Inbox

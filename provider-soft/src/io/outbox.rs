@@ -91,7 +91,7 @@ struct Group {
     control: Control,
 }
 
-/// The most bytes of packets in the box, and the most datagrams.
+/// The most bytes of packets in the box and the most datagrams.
 const ARENA: usize = 256 << 10;
 const GROUPS: usize = 64;
 
@@ -163,7 +163,7 @@ impl Outbox {
         self.arena.get_mut(self.used..self.used + MAX_PACKET_LEN - ICRC_LEN)
     }
 
-    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path`, and appends
+    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path` and appends
     /// its ICRC.
     ///
     /// The packet leaves from the socket's address, whatever the path's local address. A hop limit

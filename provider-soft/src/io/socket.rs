@@ -17,7 +17,7 @@ use super::counters::{Counters, Counts};
 use super::sys;
 use crate::link::Interface;
 
-/// A bound UDP socket, and its properties as set by the kernel.
+/// A bound UDP socket and its properties as set by the kernel.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,

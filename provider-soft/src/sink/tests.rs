@@ -14,7 +14,7 @@ fn channel() -> Channel {
     Channel { pipe: Arc::new(pipe), reader: Arc::new(reader) }
 }
 
-/// Reads up to `max` events, and returns their number.
+/// Reads up to `max` events and returns their number.
 fn read(channel: &Channel, max: u32) -> u32 {
     let mut record = [0; size_of::<IbUverbsAsyncEventDesc>()];
     let mut count = 0;
@@ -74,7 +74,7 @@ impl Requested {
         self.requests.add(armed, &self.consumer.published());
     }
 
-    /// Takes requests, and returns whether the queue is armed now.
+    /// Takes requests and returns whether the queue is armed now.
     fn take(&mut self) -> bool {
         self.sink.take_requests(cq_slot(self.cq));
         self.sink.is_armed()
@@ -105,7 +105,7 @@ impl Requested {
         found
     }
 
-    /// Reads the raised events, and returns their number.
+    /// Reads the raised events and returns their number.
     fn events(&self) -> u32 {
         read(&self.channel, 9)
     }

@@ -1,4 +1,4 @@
-//! A peer that requests as much as it can.
+//! A peer requesting as much as it can.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use super::{Arena, PATIENCE, Remote, Shape, connect, gid, open, pair_on, recv, s
 const HOSTILE_QPS: usize = 64;
 const READ: u32 = 256 << 20;
 pub const ROUND_TRIPS: usize = 100;
-/// The most bytes that a device sends in one turn: 512 KiB and a packet.
+/// The most bytes sent by a device in one turn: 512 KiB and a packet.
 pub const TURN: u64 = (512 << 10) + PACKET;
-/// The most packets that it sends in one turn.
+/// The most packets sent by a device in one turn.
 pub const TURN_PACKETS: u64 = 128;
 /// The largest packet.
 pub const PACKET: u64 = 4096 + 64;
-/// The largest window of a peer, and of the kernel's send queue.
+/// The largest window of a peer and of the kernel's send queue.
 pub const WINDOW: u64 = 512 << 10;
 
-/// A peer without an engine: it sends requests, and never reads the responses.
+/// A peer without an engine: it sends requests and never reads the responses.
 struct Hostile {
     socket: UdpSocket,
     icrc: Icrc,
@@ -33,7 +33,7 @@ struct Hostile {
 
 impl Hostile {
     fn new(victim: Ipv4Addr, arena: &Arena) -> Self {
-        // An address that no other test uses: those of devices end in 1 to 254.
+        // An address unused by other tests: devices' addresses end in 1 to 254.
         let own = Ipv4Addr::new(127, 255, (std::process::id() % 200) as u8, 255);
         let socket = UdpSocket::bind((own, UDP_PORT)).expect("a free address");
         let flow = Flow { src: own.into(), dst: victim.into(), src_port: UDP_PORT, dst_port: UDP_PORT };
@@ -60,11 +60,11 @@ impl Hostile {
     }
 }
 
-/// Round trips between a victim and an innocent peer while another peer reads 256 MiB of the
-/// victim, again and again.
+/// Round trips between a victim and an innocent peer, while another peer keeps reading 256 MiB from
+/// the victim.
 #[derive(Debug)]
 pub struct Attack {
-    /// The bytes that the victim has sent during each round trip, and how long that took.
+    /// The bytes sent by the victim during each round trip and the duration of the trip.
     pub waits: Vec<(u64, Duration)>,
     /// The duration of the attack.
     pub lasted: Duration,

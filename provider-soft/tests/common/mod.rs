@@ -1,9 +1,9 @@
-//! Devices on loopback, connected queue pairs on them, memory, and waiting with a deadline.
+//! Devices on loopback, connected queue pairs, memory, and waiting with a deadline.
 //!
 //! # Safety
-//! The tests post raw requests, because the safe interface does not offer many of the shown cases.
-//! They name only memory of an [`Arena`], which is never freed, to which there is no reference, and
-//! which is accessed by volatile copies.
+//! The tests post raw requests, because the safe interface does not allow many of the tested cases.
+//! The requests name only memory of an [`Arena`], which is never freed, has no references, and is
+//! accessed by volatile copies.
 #![allow(unsafe_code)]
 // Each test program uses only some of these items.
 #![allow(dead_code, unreachable_pub)]
@@ -84,7 +84,7 @@ impl Shape {
     }
 }
 
-/// One end of a connection, and the objects that it was made from.
+/// One end of a connection and the objects it was created from.
 #[derive(Debug)]
 pub struct End<S: verbs::state::State = Rts> {
     pub qp: Qp<S, Soft>,
@@ -110,7 +110,7 @@ impl End<Reset> {
     }
 }
 
-/// The other end of a connection: its number, and its first packet sequence number.
+/// The other end of a connection: its number and its first packet sequence number.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     pub qp_num: u32,
@@ -142,19 +142,19 @@ pub fn path(dgid: Gid) -> AhAttr {
     AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 
-/// Makes two connected ends, on one device if the contexts are the same.
+/// Creates two connected ends, on one device if the contexts are the same.
 pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
     let (left, right) = (End::new(a, shape), End::new(b, shape));
     let (to_left, to_right) = (Remote::of(&left.qp), Remote::of(&right.qp));
     (left.connect(shape, gid(b), to_right), right.connect(shape, gid(a), to_left))
 }
 
-/// Makes two connected ends on two devices.
+/// Creates two connected ends on two devices.
 pub fn pair(shape: &Shape) -> (End, End) {
     pair_on(&open(), &open(), shape)
 }
 
-/// Registered memory that is never freed and to which there is no reference.
+/// Registered memory that is never freed and has no references.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -173,7 +173,7 @@ impl Arena {
 
     pub fn with_access(pd: &Pd<Soft>, len: usize, access: AccessFlags) -> Self {
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
-        // SAFETY: leaked, so it stays mapped; the reference that it was made from is gone.
+        // SAFETY: leaked, so it stays mapped; the original reference is gone.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }.unwrap();
         Self { base, len, mr }
     }
@@ -267,7 +267,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a child of `fork(2)` to end, and kills it after the deadline.
+/// Waits for a child of `fork(2)` to end and kills it after the deadline.
 pub fn wait_for_child(child: Pid) -> WaitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -285,7 +285,7 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
     }
 }
 
-/// A process that is killed when a test fails.
+/// A process to be killed if a test fails.
 #[derive(Debug)]
 pub struct Process(pub Child);
 

@@ -1,4 +1,4 @@
-//! Values that a soft device refuses: each with a cause, the same as on a device of the kernel.
+//! Values rejected by a soft device: each with a cause, the same as on a device of the kernel.
 //!
 //! # Safety
 //! See [`common`].
@@ -61,7 +61,7 @@ fn rights_that_a_region_cannot_have_have_a_cause() {
         (AccessFlags::LOCAL_WRITE | durable, Errno::OPNOTSUPP, Cause::Access { access: durable }),
         (AccessFlags::LOCAL_WRITE | unknown, Errno::INVAL, Cause::Access { access: unknown }),
     ] {
-        // SAFETY: leaked memory that nothing else uses.
+        // SAFETY: leaked memory, used by nothing else.
         let error = unsafe { pd.reg_mr(addr, len, access) }.unwrap_err();
         assert_eq!((error.errno, error.cause), (errno, cause));
     }

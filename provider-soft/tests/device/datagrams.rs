@@ -1,18 +1,18 @@
-//! Datagrams that are too long to send, datagrams that do not fit their receive, and the counters
-//! of dropped datagrams.
+//! Datagrams too long to send, datagrams too long for their receive, and the counters of dropped
+//! datagrams.
 
 use crate::common::*;
 use provider_soft::Counters;
 use verbs::{PostReason, QpType, SendFlags, SendOp, SendWr, UdAddr, WcStatus};
 
-/// Two datagram queue pairs on devices of their own.
+/// Returns two datagram queue pairs on separate devices.
 fn datagram_pair() -> (End, End) {
     let (a, b, shape) = (open(), open(), Shape::of(QpType::UD));
     let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NOBODY);
     (connect(&a), connect(&b))
 }
 
-/// The counters of dropped datagrams alone.
+/// Returns only the counters of dropped datagrams.
 fn dropped(counters: Counters) -> [u64; 7] {
     [
         counters.datagrams_dropped,
@@ -50,7 +50,7 @@ fn a_receive_that_is_too_short_for_a_datagram_does_not_block_the_queue() {
     let (from, into) = (Arena::new(&a.pd, 100), Arena::new(&b.pd, 200));
     let ah = a.pd.create_ah(&path(gid(&b.context))).unwrap();
     let to = UdAddr { av: ah.av(), remote_qpn: b.qp.qp_num(), remote_qkey: QKEY };
-    // The usual mistake: room for the payload, and none for the 40 bytes before it.
+    // The usual mistake: room for the payload, but not for the 40 bytes before it.
     recv(&mut b.qp, 1, &[into.sge(0..100)]);
     recv(&mut b.qp, 2, &[into.sge(0..140)]);
     for wr_id in [1, 2] {

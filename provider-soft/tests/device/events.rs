@@ -1,4 +1,4 @@
-//! Events that reach a program which does not poll, by the worker alone.
+//! Events delivered by the worker alone to a program that does not poll.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn an_armed_channel_reports_a_dead_peer_although_no_thread_polls() {
         let arena = Arena::new(&end.pd, 8);
         let channel = end.channel.take().unwrap();
         end.cq.req_notify(false).unwrap();
-        // Nothing is under way: the worker sleeps without a limit, unless it is woken.
+        // Nothing is in flight: the worker sleeps without a limit, unless it is woken.
         assert!(!is_readable(&channel, Duration::from_millis(50)), "round {round}: nothing was posted");
         send(&mut end.qp, 1, SendOp::Send, &[arena.sge(0..8)]);
         assert!(is_readable(&channel, PATIENCE), "round {round}: the retries never run out");
@@ -38,7 +38,7 @@ fn an_armed_channel_reports_a_dead_peer_although_no_thread_polls() {
 
 #[test]
 fn events_that_did_not_fit_into_their_socket_come_once_there_is_room() {
-    // More than a stream socket of any usual size holds, each in its own buffer.
+    // More than a stream socket of any usual size holds, each in a separate buffer.
     const EVENTS: u64 = 3000;
     let (mut a, mut b) = pair(&Shape { events: true, ..Shape::default() });
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));

@@ -1,8 +1,8 @@
-//! The number of events that a program has read of an object comes with the object's end, through
-//! the contract: none that it did not read, and each that it did.
+//! Destroying an object returns the number of its events read by the program, through the contract:
+//! each read event counts, and no other.
 //!
 //! # Safety
-//! Work requests are posted raw, and name no memory.
+//! Work requests are posted raw and name no memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,7 +23,7 @@ use verbs_core::types::{
     SrqType, TmCap, Wc,
 };
 
-/// Far beyond what anything takes here on a busy machine.
+/// Far longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
 /// The bytes of an event in a completion channel.
@@ -31,14 +31,13 @@ const COMP_EVENT: usize = 8;
 /// The bytes of an asynchronous event.
 const ASYNC_EVENT: usize = 16;
 
-// The user handles, by which events name their objects. Objects of different kinds may have the
-// same.
+// The user handles, which name the objects in events. Objects of different kinds may share one.
 const CQ: u64 = 0x1234_5678_9abc;
 const SRQ: u64 = CQ;
 const SENDER: u64 = CQ;
 const RECEIVER: u64 = CQ + 1;
 
-/// Two connected queue pairs and what they use; the receiver's receives are in a shared queue.
+/// Two connected queue pairs and their dependencies; the receiver's receives are in a shared queue.
 struct Objects<P: Provider> {
     pd: P::Pd,
     cq: P::Cq,
@@ -73,7 +72,7 @@ impl<P: Provider> Objects<P> {
         Self { pd, cq, srq, sender, receiver }
     }
 
-    /// Sends a message, which takes a receive.
+    /// Sends a message, consuming a receive.
     fn send(&mut self) {
         // SAFETY: they name no memory.
         unsafe {
@@ -107,7 +106,7 @@ impl<P: Provider> Objects<P> {
         self.poll(2);
     }
 
-    /// Destroys everything, and returns the counts.
+    /// Destroys everything and returns the counts.
     fn destroy(self) -> Counts {
         let Self { pd, cq, srq, sender, receiver } = self;
         let counts = Counts {
@@ -155,7 +154,7 @@ fn move_to<P: Provider>(parts: &mut QpParts<P>, attr: &QpAttr, mask: QpAttrMask)
     qp.modify(sq, rq, attr, mask | QpAttrMask::STATE).unwrap();
 }
 
-/// Raises an event of a queue pair, whose send queue is empty.
+/// Raises an event of a queue pair with an empty send queue.
 fn raise_drained<P: Provider>(parts: &mut QpParts<P>) {
     let attr = QpAttr { qp_state: QpState::SQD, en_sqd_async_notify: true, ..QpAttr::default() };
     move_to::<P>(parts, &attr, QpAttrMask::EN_SQD_ASYNC_NOTIFY);
@@ -185,7 +184,7 @@ fn read<const LEN: usize>(fd: BorrowedFd<'_>) -> Option<[u8; LEN]> {
     Some(record)
 }
 
-/// Reads an asynchronous event, and counts it.
+/// Reads an asynchronous event and counts it.
 fn read_async(fd: BorrowedFd<'_>, counts: &mut Counts) {
     let record = read::<ASYNC_EVENT>(fd).expect("an event is there");
     let element = u64::from_ne_bytes(record[..8].try_into().unwrap());
@@ -200,7 +199,7 @@ fn read_async(fd: BorrowedFd<'_>, counts: &mut Counts) {
     object.asynchronous += 1;
 }
 
-/// Defines each test twice: on the provider's own objects, and erased.
+/// Defines each test twice: on the provider's own objects and erased.
 macro_rules! each_form {
     ($($name:ident)*) => {
         mod own {
@@ -238,7 +237,7 @@ fn completion_events_that_were_read_are_counted_and_the_others_are_gone<P: Provi
         for _ in 0..4 {
             objects.raise_comp();
         }
-        // The device has its lock until an event is written, and this call waits for the lock.
+        // The device holds its lock until an event is written, and this call waits for the lock.
         objects.cq.modify(CqModeration::default()).unwrap();
         for _ in 0..read_first {
             assert_eq!(read(channel), Some(CQ.to_ne_bytes()));
@@ -278,7 +277,7 @@ fn the_event_of_an_overrun_is_counted<P: Provider>(context: &P::Context) {
         let mut bytes = [0; 1024];
         let cq_err = AsyncEventType::CQ_ERR.0.to_ne_bytes();
         loop {
-            // Makes the device progress, and takes no completion out.
+            // Makes the device progress without taking a completion out.
             let _ = objects.cq.poll(&mut []);
             objects.cq.req_notify(false).unwrap();
             let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
@@ -308,7 +307,7 @@ fn a_thread_that_reads_meanwhile_gets_as_many_events_as_are_counted<P: Provider>
             let reader = scope.spawn(|| {
                 let mut count = 0;
                 loop {
-                    // First, so that what is read after the end is counted.
+                    // Checked first, so events read after the end are counted.
                     let ends = is_gone.load(Ordering::Acquire);
                     while read::<COMP_EVENT>(channel).is_some() {
                         count += 1;

@@ -1,4 +1,4 @@
-//! Failures, and how they are reported.
+//! Failures and their reports.
 
 use std::time::{Duration, Instant};
 
@@ -114,8 +114,8 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
     let write = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
     for n in 0..8 {
         // The peer cannot acknowledge this send or a later one, because it has posted no receive.
-        // However long this thread waits for a processor before the peer is destroyed, requests are
-        // in flight then.
+        // Requests are therefore in flight when the peer is destroyed, however long this thread
+        // waits for a processor before.
         let op = if n == UNMATCHED { SendOp::Send } else { write };
         send(&mut a.qp, n, op, &[local.sge(0..1 << 16)]);
     }
@@ -130,9 +130,8 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
 
 #[test]
 fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
-    // Far longer than a busy machine keeps either thread from a processor: a sender that gave up
-    // before its peer ran would prove nothing. Without the acknowledgement it gives up all the
-    // same.
+    // Far longer than a busy machine keeps either thread from a processor: a sender giving up
+    // before its peer ran would prove nothing. Without the acknowledgement it still gives up.
     let rts = RtsAttr { timeout: 16, retry_cnt: 2, ..RtsAttr::default() };
     let shape = Shape { rts, ..Shape::default() };
     let (a_context, b_context) = (open(), open());
@@ -185,7 +184,7 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
 #[test]
 fn a_request_that_does_not_fit_into_a_queue_is_refused_with_the_reason() {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 16 };
-    // The peer is gone, and retries have no limit, so that nothing completes.
+    // The peer is gone, and retries have no limit, so nothing completes.
     let rts = RtsAttr { timeout: 0, ..RtsAttr::default() };
     let (mut a, b) = pair(&Shape { cap, rts, ..Shape::default() });
     b.qp.close().unwrap();
@@ -269,13 +268,13 @@ fn a_completion_queue_that_overflows_raises_an_event_and_breaks_its_queue_pair()
     let (mut a, mut b) = pair(&Shape { cqe: 4, cap, ..Shape::default() });
     let events = b.context.async_events().unwrap();
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
-    // Many more than fit: flushed requests do not fit either, and raise no event each.
+    // Many more than fit: flushed requests do not fit either, but raise no further events.
     for n in 0..32 {
         recv(&mut b.qp, n, &[into.sge(0..8)]);
     }
     for n in 0..5 {
         send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
-        // The fifth may end either way. The queue that overflows is b's, which no thread polls.
+        // The fifth may end either way. The overflowing queue is b's, which no thread polls.
         wait(&mut a.cq, 1);
     }
     let mut seen = Vec::new();

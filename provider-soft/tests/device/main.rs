@@ -1,8 +1,8 @@
-//! Soft devices through the contract and through the API: a module for each subject, in one
-//! program, because linking one for each costs more than all tests take.
+//! Soft devices through the contract and through the API: one module per subject, in one program,
+//! because linking one program per subject would take longer than all tests.
 //!
 //! Tests that count in their process (`lifetime`, `loss`), limit it (`memory`), fork it (`exit`,
-//! `parts`) or measure who waits in it (`stalls`, `slow_link`) are programs of their own.
+//! `parts`) or measure waiting in it (`stalls`, `slow_link`) are separate programs.
 
 #[path = "../common/mod.rs"]
 mod common;

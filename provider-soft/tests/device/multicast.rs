@@ -3,7 +3,7 @@
 use crate::common::*;
 use verbs::{Cause, Errno, Gid, Qp, QpType, SendOp, UdAddr, state};
 
-/// A group that no other test uses, of this process or, probably, another.
+/// Returns a group unused by other tests of this process and, probably, of any other.
 fn group(test: u8) -> Gid {
     let [.., high, low] = std::process::id().to_be_bytes();
     std::net::Ipv4Addr::new(239, test, high, low).into()
@@ -83,11 +83,10 @@ fn a_queue_pair_that_left_or_ended_receives_nothing_of_the_group() {
     recv(&mut b.qp, 1, &[arena.sge(0..48)]);
     send_to(&mut a, group, UdAddr::MULTICAST_QPN, 1);
     wait_ok(&mut b.cq, 1);
-    // Its device has left the group: what is sent now would have come after the datagram.
+    // Its device has left the group: any datagram to the group would arrive before this one.
     send_to(&mut a, gid(&leaves.context), leaves.qp.qp_num(), 2);
     assert_eq!(wait_ok(&mut leaves.cq, 9).imm_data, 2);
-    // The end of the only member ends the membership, so that another device's group is all there
-    // is.
+    // The membership ends with its only member, so only the other device's group is left.
     b.qp.close().unwrap();
     let mut last = datagram_end();
     last.qp.attach_mcast(&group, 0).unwrap();

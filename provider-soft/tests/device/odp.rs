@@ -1,8 +1,8 @@
-//! On-demand paged regions: memory that is missing, comes, goes and comes back.
+//! On-demand paged regions, whose memory is missing, appears, disappears and reappears.
 //!
 //! # Safety
-//! See [`common`]. Besides arenas, elements and peers name mappings that the tests make and unmap.
-//! No reference to them exists; the tests access them while no request names them.
+//! See [`common`]. Besides arenas, elements and peers name mappings created and unmapped by the
+//! tests. No reference to them exists; the tests access them while no request names them.
 #![allow(unsafe_code)]
 
 use core::num::NonZeroUsize;
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 const LEN: usize = 4 * PAGE;
 const RW: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
-/// Four pages of addresses, whose memory comes and goes.
+/// Four pages of addresses, whose memory appears and disappears.
 struct Pages(NonNull<u8>);
 
 impl Pages {
@@ -37,34 +37,34 @@ impl Pages {
     }
 
     fn register(&self, pd: &Pd<Soft>, access: AccessFlags) -> Mr<Soft> {
-        // SAFETY: the pages may go at any time, as a paged region allows; see the head.
+        // SAFETY: the pages may disappear at any time, as a paged region allows; see the head.
         unsafe { pd.reg_mr(self.0.as_ptr(), LEN, access) }.unwrap()
     }
 
-    /// Removes the pages from this one on. Their addresses stay reserved, because other threads
+    /// Removes the pages from this one on. Their addresses stay reserved; otherwise other threads
     /// would get them.
     fn unmap(&self, page: usize) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let (addr, len) = (NonZeroUsize::new(self.addr() + page * PAGE), LEN - page * PAGE);
-        // SAFETY: replaces pages of the test's own, to which no reference exists.
+        // SAFETY: replaces pages of this test, to which no reference exists.
         unsafe { mmap_anonymous(addr, size(len), ProtFlags::PROT_NONE, flags) }.unwrap();
     }
 
-    /// Maps all pages anew, as zeros.
+    /// Maps all pages again, as zeros.
     fn map(&self) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
-        // SAFETY: replaces pages of the test's own, to which no reference exists.
+        // SAFETY: replaces pages of this test, to which no reference exists.
         unsafe { mmap_anonymous(NonZeroUsize::new(self.addr()), size(LEN), RW, flags) }.unwrap();
     }
 
     fn protect(&self, len: usize, rights: ProtFlags) {
-        // SAFETY: the pages are the test's own, and no reference to them exists.
+        // SAFETY: the pages belong to this test, and no reference to them exists.
         unsafe { mprotect(self.0.cast(), len, rights) }.unwrap();
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= LEN);
-        // SAFETY: mapped now, and not accessed by the device in the meantime.
+        // SAFETY: mapped now, and not accessed by the device meanwhile.
         unsafe { self.0.add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 

@@ -1,4 +1,4 @@
-//! The packets of strangers that a device accepts, and the numbers that strangers can predict.
+//! Strangers' packets accepted by a device, and numbers that strangers can predict.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
@@ -17,8 +17,8 @@ fn address(context: &Context<Soft>) -> IpAddr {
     Ipv6Addr::from(gid(context).0).to_canonical()
 }
 
-/// Returns a message of 8 bytes of 0xee for a queue pair, from the peer's address and a UDP port
-/// that is not the peer's.
+/// Sends a queue pair a message of 8 bytes of 0xee, from the peer's address but not from the peer's
+/// UDP port.
 fn forge(from: IpAddr, to: IpAddr, remote: Remote) {
     let socket = UdpSocket::bind((from, 0)).unwrap();
     let flow = Flow { src: from, dst: to, src_port: socket.local_addr().unwrap().port(), dst_port: UDP_PORT };
@@ -46,7 +46,7 @@ fn a_forged_message_from_another_port_is_accepted_unless_ports_are_strict() {
         wait_ok(&mut a.cq, 0);
         wait_ok(&mut b.cq, 10);
         assert_eq!(victim.raw().counters().unexpected_port, 0);
-        // The attacker knows both numbers of the connection.
+        // The attacker has both numbers of the connection.
         let remote = Remote { qp_num: a.qp.qp_num(), psn: b.qp.psn() + 1 };
         forge(address(&peer), address(&victim), remote);
         if !strict {
@@ -75,7 +75,7 @@ fn queue_pairs_of_a_full_device_have_different_numbers_and_are_all_reachable() {
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = verbs::QpInit { cap, ..verbs::QpInit::new(verbs::QpType::RC, &cq) };
     let max = context.query_device().unwrap().max_qp as usize;
-    // Two are made at the end, with queues for traffic.
+    // Two more are created at the end, with queues for traffic.
     let others: Vec<_> = (2..max).map(|_| pd.create_qp(&init).unwrap()).collect();
     let (mut a, mut b) = pair_on(&context, &context, &Shape::default());
     assert!(pd.create_qp(&init).is_err(), "one more than max_qp");
@@ -105,7 +105,7 @@ fn numbers_of_a_device_do_not_follow_from_each_other() {
     let psns: Vec<u32> = ends.iter().map(|end| end.qp.psn()).collect();
     let variants: Vec<u32> = keys.iter().map(|key| key & 0xff).collect();
     let follows = variants.windows(2).filter(|two| two[1].wrapping_sub(two[0]) & 0xff == 1).count();
-    // Of 63 steps of 8 bits, 0.25 are 1 on average, and 57 of 64 values differ.
+    // On average, 0.25 of the 63 steps of 8 bits are 1, and 57 of the 64 values differ.
     assert!(follows < 10 && variants.iter().collect::<BTreeSet<_>>().len() > 40, "{variants:x?}");
     for numbers in [qpns, psns, keys.iter().map(|key| key >> 8).collect()] {
         let steps: BTreeSet<u32> =

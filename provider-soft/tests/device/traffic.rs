@@ -103,8 +103,8 @@ fn inline_data_arrives_as_it_was_when_it_was_posted() {
         let (listed, mut lent) = (pattern(1, 39), pattern(2, 39));
         let sent = [listed.clone(), lent.clone()];
         from.write(0, &listed);
-        // While the queue is drained nothing leaves, so that a device that does not copy would send
-        // the later bytes.
+        // While the queue is drained nothing leaves, so a device that does not copy would send the
+        // later bytes.
         let mut qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
         let sge = [from.sge(0..20), from.sge(20..39)];

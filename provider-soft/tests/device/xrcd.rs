@@ -1,4 +1,4 @@
-//! The file of an XRC domain, after the program has closed and deleted it, and the handles of one
+//! The file of an XRC domain after the program has closed and deleted it, and the handles of one
 //! domain.
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -34,7 +34,7 @@ fn a_new_file_does_not_share_the_domain_of_a_deleted_one() {
     fs::remove_file(path(0)).unwrap();
     assert!(is_open(inode), "the domain does not keep its file");
 
-    // File systems such as ext4 give a free inode to the next file.
+    // File systems such as ext4 reuse a free inode for the next file.
     for number in 1..=16 {
         let file = File::create_new(path(number)).unwrap();
         let init = XrcdInit { file: Some(file.as_fd()), create: false, exclusive: false };
