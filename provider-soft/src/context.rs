@@ -178,7 +178,7 @@ impl ContextOps<Soft> for Context {
         Mr::advise(&self.device, pd, advice, flags, sges)
     }
 
-    /// Nothing is pinned, and a forked child has no device.
+    /// Nothing is pinned; a forked child has no device.
     fn pins_memory(&self) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 //!
 //! Requesting an event does not wait for the device's lock
 //! ([`event_requests`](crate::event_requests)): a completion from before the request is in the
-//! ring, and a later one raises the event. Therefore the order "request an event, poll until empty,
+//! ring; a later one raises the event. Therefore the order "request an event, poll until empty,
 //! wait" misses no completion.
 //!
 //! The queue is resized with the lock held: no completion comes in while unpolled ones move from
@@ -34,7 +34,7 @@ pub struct Cq {
     name: CqHandle,
     cqe: u32,
     wc_flags: CqWcFlags,
-    /// The parent domain it was created in. It has no effect: the queue is allocated here, and
+    /// The parent domain it was created in. It has no effect: the queue is allocated here;
     /// polling takes no lock that a thread domain could save.
     _parent: Option<Arc<()>>,
 }

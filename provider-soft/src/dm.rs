@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
-//! allocation. All accesses to a byte thus have the same size, and none of them race. Copies are
+//! allocation. All accesses to a byte thus have the same size; none of them race. Copies are
 //! limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work there.
 //!
 //! # Safety

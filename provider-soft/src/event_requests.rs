@@ -3,13 +3,13 @@
 //!
 //! A thread notes its request here and [announces](crate::combining_lock) it, like posted work. The
 //! holder of the lock takes the request and [arms](crate::notify) the queue. In between, the holder
-//! may have put completions into the queue, and the program may have polled them. A request
+//! may have put completions into the queue, perhaps already polled by the program. A request
 //! therefore carries two numbers:
 //!
 //! - the number of completions [published](Published) before it. Only later ones, polled or not,
 //!   count for the request.
 //! - the number of events raised by the queue before it. If the queue has raised another one since,
-//!   the request is settled: it was made while an earlier request was pending, and both share the
+//!   the request is settled: it was made while an earlier request was pending; both share the
 //!   event.
 //!
 //! ```text
@@ -24,9 +24,9 @@
 //! both requests. libmlx5 also shares an event between requests: it gives them the same sequence
 //! number until the program has read the event.
 //!
-//! A thread reads the number of events before the number of completions. If it finds an event
-//! counted, it also finds the completion that raised the event counted. In the other order, this
-//! completion could raise a second event.
+//! A thread reads the number of events before the number of completions. If it sees an event, it
+//! also sees the completion that raised it. In the other order, this completion could raise a
+//! second event.
 
 use core::cmp::Ordering::{Equal, Greater, Less};
 

@@ -61,9 +61,9 @@
 //! Device memory ([`Dm`]) is process memory reachable only by work requests, peers and explicit
 //! copies. On-demand paged regions may have missing pages, so the kernel makes every access to
 //! them, at the cost of a system call. An access that fails also fails its request, with
-//! `LOC_PROT_ERR` on the requester's side and `REM_OP_ERR` on the peer's. The memory may be mapped
-//! again afterwards. Atomics in such memory are atomic only among the device's accesses, not with
-//! respect to the processor's.
+//! `LOC_PROT_ERR` on the side of the memory and `REM_OP_ERR` on the peer's. The memory may be
+//! mapped again afterwards. Atomics in such memory are atomic only among the device's accesses, not
+//! with respect to the processor's.
 //!
 //! # Threads, fork
 //! Objects may move between threads, as with any provider. A device belongs to the process that
@@ -181,7 +181,7 @@ pub enum Soft {}
 //   region.
 // - 13: the head of `memory` has the rules and the argument. On-demand paged memory is accessed by
 //   the kernel, like a separate device; only unsafe code registers such a region. `ring` publishes
-//   with release, and the engine's thread reads with acquire; `reg_mr` takes the lock, which the
+//   with release; the engine's thread reads with acquire; `reg_mr` takes the lock, which the
 //   engine's thread takes later.
 // - 14: `destroyed` returns `Ok` when the engine has removed the object, or in a forked child,
 //   whose objects belong to the parent. Otherwise it returns the engine's error. The engine does

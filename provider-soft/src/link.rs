@@ -185,7 +185,7 @@ impl PortLink {
             _ => None,
         };
         let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
-        // A port without its address is not active, and an active one has its address.
+        // A port without its address is not active; an active one has its address.
         [gid, port].into_iter().flatten()
     }
 

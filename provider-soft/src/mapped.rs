@@ -35,7 +35,7 @@
 //!
 //! The file may change while it is read. The kernel guarantees to report memory that stays mapped
 //! meanwhile. A range that looks unmapped is read once more before it is rejected. Without `/proc`
-//! no range is rejected, and memory of files is not recognised. Guard pages (`MADV_GUARD_INSTALL`)
+//! no range is rejected and memory of files is not recognised. Guard pages (`MADV_GUARD_INSTALL`)
 //! and changes of a mapping after registration are not detected either; the latter are the
 //! responsibility of the caller of `reg_mr`.
 //!

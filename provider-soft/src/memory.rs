@@ -61,7 +61,7 @@ enum AccessedBy {
     },
     /// They are device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// There are none: reads return zeros, and writes are discarded.
+    /// There are none: reads return zeros; writes are discarded.
     Nothing,
 }
 

@@ -294,7 +294,7 @@ impl Mr {
 
     /// Creates a null region, which covers every address. It serves all protection domains and
     /// keeps none alive. Its remote key is 0, never used by another region. As on ConnectX, peers
-    /// using its local key read zeros, and their writes are discarded.
+    /// using its local key read zeros; their writes are discarded.
     ///
     /// # Errors
     /// `EINVAL` for a protection domain of another device; `ENOMEM` if the device has no more

@@ -1,7 +1,7 @@
 //! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
 //! not yet taken by the engine.
 //!
-//! Each of them has one lower bit, and each word of lower bits has one upper bit, so looking at an
+//! Each of them has one lower bit; each word of lower bits has one upper bit, so looking at an
 //! empty set reads one word. An inserting thread sets the lower bit first and then the upper one
 //! with release. A taking thread reads and clears the upper bits with acquire and then the lower
 //! ones, so a taken upper bit never hides a lower one. The

@@ -7,7 +7,7 @@
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
 //! Automatic path migration and packet pacing are rejected (`EOPNOTSUPP`), because nothing here
-//! implements them. Every other attribute takes effect, and a query returns it. If a number has
+//! implements them. Every other attribute takes effect; a query returns it. If a number has
 //! more bits than its field, only the lower bits count, as on ConnectX devices.
 //!
 //! # References

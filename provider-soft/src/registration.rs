@@ -65,7 +65,7 @@ impl SoftDevice {
 /// Unlike hardware, a soft device pins no pages: it accesses the memory of the process when a
 /// packet arrives. An ordinary access to a missing page ends the process with SIGBUS or SIGSEGV.
 /// Checked memory is accessed by the kernel (`process_vm_readv`): a request with a missing page
-/// fails, and the process continues. The price is a system call per packet. Atomics on checked
+/// fails but the process continues. The price is a system call per packet. Atomics on checked
 /// memory are atomic only among the accesses of one device. Atomic writes to it are rejected.
 ///
 /// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of

@@ -1,8 +1,8 @@
 //! [`ring`]: a queue between one producer and one consumer, of plain values, each with a list of
 //! scatter/gather elements.
 //!
-//! All three queues of a device are this ring. The indices run freely, and a slot is an index
-//! modulo the size:
+//! All three queues of a device are this ring. The indices run freely; a slot is an index modulo
+//! the size:
 //!
 //! ```text
 //!        head              consumer          tail           producer

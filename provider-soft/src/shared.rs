@@ -241,7 +241,7 @@ impl Shared {
         for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
             // The poller may be waiting for the packets just handled, so it gets to run unless
-            // there are certainly more. Checking for more costs a system call, and so does sending
+            // there are certainly more. Checking for more costs a system call, as does sending
             // acknowledgements, which the program's reply can carry. The last round receives
             // nothing, because no later round would handle it.
             if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
@@ -356,7 +356,7 @@ impl Shared {
             }
             guard.pump(&self.pending, now);
             // After the rings: a reply found in one was posted after its request for an event. That
-            // request is therefore visible here, and the acknowledgements leave before the reply.
+            // request is therefore visible here; the acknowledgements leave before the reply.
             self.take_event_requests(guard, now);
         }
         pending

@@ -71,7 +71,7 @@ pub(crate) struct CqEnd {
     pub(crate) ignores_overrun: bool,
     /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
-    /// A completion did not fit, and the event for it was raised.
+    /// A completion did not fit; the event for it was raised.
     pub(crate) has_overrun: bool,
     /// The number of events it raised, read or not.
     pub(crate) raised: EventsRead,

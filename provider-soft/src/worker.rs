@@ -57,7 +57,7 @@ pub(crate) fn run(shared: &Shared) {
         habit.count(polls(), shared.now());
         // If work was left, this thread held the lock a moment ago.
         shared.core.yield_to_waiters();
-        // A poller may hold the lock, and a poll may take long.
+        // A poller may hold the lock; a poll may take long.
         let taken =
             if habit.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
         let Some(mut guard) = taken else {

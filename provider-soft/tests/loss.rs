@@ -13,7 +13,7 @@ const PAIRS: usize = 100;
 const WRITES: usize = 32;
 const LEN: usize = 3000;
 
-/// Returns the number of datagrams dropped by the kernel because a device's receive buffer was full.
+/// Returns the number of datagrams dropped by the kernel for lack of room in a device's buffer.
 fn dropped(context: &Context<Soft>) -> u64 {
     let address = u32::from_ne_bytes(gid(context).to_ipv4().expect("a loopback address").octets());
     // UDP port 4791.
@@ -36,7 +36,7 @@ fn poll(cq: &mut Cq<Soft>) -> usize {
 
 #[test]
 fn every_packet_that_the_kernel_delivered_is_handled() {
-    // Without a timeout nothing is sent again: a lost packet stays lost, and its queue pair waits
+    // Without a timeout nothing is sent again: a lost packet stays lost; its queue pair waits
     // forever.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: WRITES as u32, ..Shape::default().cap };

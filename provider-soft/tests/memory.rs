@@ -454,7 +454,7 @@ fn create_of_each_kind() {
             number += 1;
             [16, 200, 1000, 4000][number % 4]
         };
-        // A device takes megabytes, and one more open of it a few hundred bytes.
+        // A device takes megabytes; one more open of it a few hundred bytes.
         let opened = create_until_refused(spare, || verbs::soft::auto()?.open_as::<Soft>());
         assert_eq!(opened.errno, Errno::NOMEM, "{opened}");
         let device = verbs::soft::auto().unwrap();

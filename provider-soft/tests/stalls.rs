@@ -23,7 +23,7 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     waits.sort();
     let median = waits[ROUND_TRIPS / 2];
     println!("median {median:?}; longest {longest:?}; {victim:?}");
-    // A thread without a processor does not poll, and the device continues without it. Most round
+    // A thread without a processor does not poll, but the device continues without it. Most round
     // trips are therefore bounded, but not all.
     assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of answers left");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");

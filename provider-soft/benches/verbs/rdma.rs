@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! Work requests are posted raw and name only the [`Arena`], which is never freed, has no
-//! references, and is accessed by volatile copies.
+//! references and is accessed by volatile copies.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;

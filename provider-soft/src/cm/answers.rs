@@ -198,8 +198,8 @@ impl Answers {
     }
 
     /// Searches again for the listener at a destination on this machine, before a request is sent
-    /// to the resolved device at `remote`. The program that listened may have ended since, and
-    /// another one may listen. `source` is the address of the resolved port.
+    /// to the resolved device at `remote`. The program that listened may have ended since; another
+    /// one may listen. `source` is the address of the resolved port.
     ///
     /// A device of this process listens as long as its queue pair 1 is in use.
     ///

@@ -114,7 +114,7 @@ impl Gsi {
     /// # Errors
     /// - `EAGAIN`: 512 MADs wait for room in the socket. Treat the MAD as lost.
     /// - `ENETUNREACH`: the destination's address is of the other family.
-    /// - `ENODEV` in a forked child of the process that made the device.
+    /// - `ENODEV` in a forked child of the process that created the device.
     pub fn send(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
         let to = self.destination(to)?;
         self.device.control(SEND, |core, _| self.post(core, &to, mad))
@@ -231,6 +231,6 @@ const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
 /// Capacity for MADs waiting for the connection manager, 2.6 MiB, with pages allocated on use. A
-/// full ring drops MADs of all senders alike, and a lost request is repeated only after seconds. At
+/// full ring drops MADs of all senders alike; a lost request is repeated only after seconds. At
 /// 20,000 MADs a second, the manager's thread may be 400 ms late.
 const CAPACITY: u32 = 8192;

@@ -17,11 +17,11 @@
 //!
 //! # Threads
 //! Nothing here calls back. A received MAD goes into a bounded queue and makes the [`Gsi`]'s
-//! descriptor readable. A connection manager therefore runs one thread per process. It waits for
-//! the descriptors of all devices and of its [`Listening`] and [`Lookup`] values, and until its
-//! next deadline. The device's worker holds the lock of the data path, and acknowledgements wait
-//! for it. A state machine must not run there, nor in a thread that polls a completion queue and
-//! happens to receive the packet.
+//! descriptor readable. A connection manager therefore needs only one thread per process. The
+//! thread waits for the descriptors of all devices and of its [`Listening`] and [`Lookup`] values,
+//! at most until its next deadline. The device's worker holds the lock of the data path;
+//! acknowledgements wait for it. A state machine must not run there, nor in a thread that polls a
+//! completion queue and happens to receive the packet.
 //!
 //! # Addresses
 //! The address of a device is reachable like any IP address. It belongs to one process, because the

@@ -135,7 +135,7 @@ impl Port {
     ///
     /// # Errors
     /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that
-    /// made the device.
+    /// created the device.
     pub fn take_gsi(&self) -> Result<Gsi> {
         Gsi::take(&self.device)
     }

@@ -1,6 +1,6 @@
 //! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
 //!
-//! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
+//! A killed process does not disconnect from its peers: its devices end with it; no kernel acts
 //! for them. A connection manager therefore takes a name for each of its devices
 //! ([`Listening::of_device`](super::Listening::of_device)). Peers on this machine find the process
 //! through this name:

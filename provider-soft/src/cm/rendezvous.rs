@@ -1,7 +1,7 @@
 //! [`Listening`]: names of listeners, through which processes of one machine find their devices.
 //!
 //! A name is an abstract address of a Unix socket. It belongs to the network namespace, like IP
-//! addresses, needs no rights and no directory, and ends with its process. It consists of the port
+//! addresses, needs no rights or directory and ends with its process. It consists of the port
 //! space, the port and the IP address on which the program listens:
 //!
 //! ```text
@@ -350,7 +350,7 @@ impl Token {
         Self(u64::from(process).to_ne_bytes())
     }
 
-    /// Returns whether its name exists, checked with a socket for such looks.
+    /// Returns whether its name exists, by connecting the socket `by` to it.
     pub(super) fn is_seen(self, listener: &str, by: &UnixDatagram) -> bool {
         self.name(listener).is_ok_and(|name| by.connect_addr(&name).is_ok())
     }

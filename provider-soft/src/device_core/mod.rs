@@ -230,7 +230,7 @@ impl DeviceCore {
         let Self { engine, sink, list, .. } = self;
         while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
             let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
-            // Posting performs all checks of the engine, and the engine's queue is as large as a
+            // Posting performs all checks of the engine; the engine's queue is as large as a
             // ring: the engine rejects no receive.
             let posted = engine.post_srq_recv(srq, &wr);
             debug_assert_eq!(posted, Ok(()));

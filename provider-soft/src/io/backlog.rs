@@ -1,7 +1,7 @@
 //! [`Backlog`]: measures whether the kernel's send queue has room for read responses.
 //!
 //! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate whatever the link carries. On
-//! a slower link the kernel's send queue grows until the socket's buffer is full, and every packet
+//! a slower link the kernel's send queue grows until the socket's buffer is full; every packet
 //! waits behind it. Read responses therefore wait in the engine while the send queue holds more
 //! than a window; other packets do not.
 //!

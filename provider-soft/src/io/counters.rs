@@ -117,7 +117,7 @@ counters! {
     other_id,
     /// Packets dropped: ICRC wrong.
     bad_icrc,
-    /// Packets dropped: from a UDP port other than the usual one of their queue pair's peer
+    /// Packets dropped: from an unexpected UDP port of their queue pair's peer
     /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
     /// received.
     unexpected_port,

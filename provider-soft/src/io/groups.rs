@@ -4,8 +4,8 @@
 //! has a separate socket, bound to the group's address and port 4791. It is a member of the group
 //! on the interface of the device's address. The kernel announces the membership by IGMP or MLD and
 //! maps the group to a MAC address. Groups only receive: datagrams to a group leave through the
-//! device's socket. The kernel gives a copy of them to this host's members, and so to this device,
-//! once.
+//! device's socket. The kernel loops one copy of them back to this host's members, including this
+//! device.
 //!
 //! Membership and the route of datagrams to groups end with the interface. When the address moves
 //! to another interface, or to a new one of the same name, the device sets up both again.

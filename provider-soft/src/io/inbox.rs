@@ -95,7 +95,7 @@ impl Inbox {
 
     /// Takes datagrams from the socket, without waiting, and returns the number in the box.
     ///
-    /// Packets not yet taken out of the box stay there, and no more are received until it is empty:
+    /// Packets not yet taken out of the box stay there; no more are received until it is empty:
     /// a batch left by an earlier caller is never overwritten.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ const ATTEMPTS: u32 = 4096;
 
 impl Socket {
     /// Takes UDP port 4791 of a local address. Several interfaces may have the same link-local
-    /// address: `scope` is the index of one, and 0 stands for the first.
+    /// address: `scope` is the index of one; 0 stands for the first.
     ///
     /// # Errors
     /// - `EADDRINUSE`: the port is taken by another soft device or by the kernel's rxe
@@ -223,7 +223,7 @@ impl Socket {
     }
 
     /// Makes the kernel report traffic class and hop limit with each packet. They slow down a
-    /// receive, and only receivers of datagrams see them.
+    /// receive; only receivers of datagrams see them.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.

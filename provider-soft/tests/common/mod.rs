@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! The tests post raw requests, because the safe interface does not allow many of the tested cases.
-//! The requests name only memory of an [`Arena`], which is never freed, has no references, and is
+//! The requests name only memory of an [`Arena`], which is never freed, has no references and is
 //! accessed by volatile copies.
 #![allow(unsafe_code)]
 // Each test program uses only some of these items.

@@ -89,7 +89,7 @@ fn peers_write_read_and_change_device_memory_from_address_zero_on() {
     let (mut a, b) = pair(&Shape::default());
     let local = Arena::new(&a.pd, 4096);
     let dm = alloc(&b.context, 8192);
-    // The offset is not word-aligned, and the region ends within a word.
+    // The offset is not word-aligned; the region ends within a word.
     let mr = b.pd.reg_dm_mr(&dm, 12, 3001, ALL).unwrap();
     assert_eq!((mr.addr(), mr.length()), (0, 3001));
     let sent = pattern(1, 3001);

@@ -184,7 +184,7 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
 #[test]
 fn a_request_that_does_not_fit_into_a_queue_is_refused_with_the_reason() {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 3, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 16 };
-    // The peer is gone, and retries have no limit, so nothing completes.
+    // The peer is gone and retries have no limit, so nothing completes.
     let rts = RtsAttr { timeout: 0, ..RtsAttr::default() };
     let (mut a, b) = pair(&Shape { cap, rts, ..Shape::default() });
     b.qp.close().unwrap();
