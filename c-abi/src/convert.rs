@@ -1,4 +1,4 @@
-//! Attributes of C, and of the contract.
+//! Conversions between C's attributes and those of `verbs_core`.
 
 use core::ffi::{c_int, c_uint};
 
@@ -6,13 +6,13 @@ use verbs_core::types::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, Qp
 
 use crate::c::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 
-/// Converts an enumeration of C that has fewer bits here. A value that does not fit becomes the
-/// largest, which no enumeration has.
+/// Converts a C enumeration to its narrower type here. A value that does not fit becomes the
+/// largest one, which is unused in every enumeration.
 pub(crate) fn narrow(value: c_uint) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
-/// Returns the path of C's attributes.
+/// Converts the path in C's attributes.
 pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     let grh = (attr.is_global != 0).then(|| GlobalRoute {
         dgid: gid_from_c(&attr.grh.dgid),
@@ -31,7 +31,7 @@ pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-/// Returns a path as C's attributes.
+/// Converts a path to C's attributes.
 pub(crate) fn ah_attr_to_c(attr: &AhAttr) -> ibv_ah_attr {
     let grh = attr.grh.unwrap_or(GlobalRoute { hop_limit: 0, ..GlobalRoute::default() });
     ibv_ah_attr {
@@ -52,7 +52,7 @@ pub(crate) fn ah_attr_to_c(attr: &AhAttr) -> ibv_ah_attr {
 }
 
 pub(crate) fn gid_from_c(gid: &ibv_gid) -> Gid {
-    // SAFETY: every member of the union is bytes.
+    // SAFETY: every member of the union consists of bytes.
     #[allow(unsafe_code)]
     Gid(unsafe { gid.raw })
 }
@@ -81,8 +81,8 @@ pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     }
 }
 
-/// Returns the attributes of a queue pair. Members that the mask does not name may hold anything.
-/// Only the lower 8 bits of an enumeration count, as in rdma-core's commands.
+/// Converts the attributes of a queue pair. Members outside the mask may hold anything. Only the
+/// lower 8 bits of an enumeration count, as in rdma-core's commands.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     QpAttr {
         qp_state: QpState(attr.qp_state as u8),
@@ -114,7 +114,7 @@ pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     }
 }
 
-/// Returns the attributes of a queue pair for C.
+/// Converts the attributes of a queue pair to C's.
 pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: attr.qp_state.0.into(),
@@ -146,7 +146,7 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
-/// Converts a count of C, of which negative ones are none.
+/// Converts a C count; `None` if it is negative.
 pub(crate) fn count(number: c_int) -> Option<usize> {
     usize::try_from(number).ok()
 }

@@ -1,10 +1,10 @@
 //! `errno`, and the log of failed calls.
 //!
-//! C callers learn an errno only. With `VERBS_LOG_LEVEL=1` or more, each failed call also writes
-//! its error with the cause to the file that `VERBS_LOG_FILE` names, or to stderr.
+//! C callers get only an errno. With `VERBS_LOG_LEVEL=1` or more, each failed call also writes its
+//! error and the cause to the file named by `VERBS_LOG_FILE`, or to stderr.
 //!
 //! # Safety
-//! `errno` is a variable of the calling thread.
+//! `errno` is a thread-local variable.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -17,7 +17,7 @@ use verbs_core::{Errno, Error, environment};
 
 /// Sets `errno`.
 pub(crate) fn set(errno: c_int) {
-    // SAFETY: the pointer is that of the calling thread's variable.
+    // SAFETY: the pointer leads to the calling thread's variable.
     unsafe { *libc::__errno_location() = errno }
 }
 
@@ -61,9 +61,9 @@ pub(crate) fn code(result: Result<(), Error>) -> c_int {
 #[cold]
 pub(crate) fn log(what: &dyn core::fmt::Display) {
     if let Some(log) = destination() {
-        // A log that cannot be written changes no call's result.
+        // A failed log write changes no call's result.
         let _ = match log {
-            // Not by the lock of the standard library, which a thread of a parent process may have.
+            // Avoids the standard library's lock, which a thread of a parent process may hold.
             Log::Stderr => nix::unistd::write(std::io::stderr(), format!("libibverbs: {what}\n").as_bytes())
                 .map(drop)
                 .map_err(Into::into),
@@ -95,13 +95,13 @@ pub(crate) fn pointer<T>(result: Result<*mut T, Error>) -> *mut T {
     result.unwrap_or_else(|error| fail_null(&error))
 }
 
-/// Returns the error of a call that this library refuses itself.
+/// Returns the error of a call rejected by this library itself.
 #[cold]
 pub(crate) fn refused(verb: &'static str, errno: Errno) -> Error {
     Error::new(verb, "", errno)
 }
 
-/// Refuses a null pointer: returns `EINVAL` from a function that returns an errno.
+/// Rejects a null pointer: returns `EINVAL` from a function that returns an errno.
 macro_rules! not_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {

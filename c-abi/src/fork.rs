@@ -1,12 +1,13 @@
 //! Registered memory and `fork(2)`, as [`verbs_core::fork`] protects it.
 //!
-//! On kernels that copy registered pages for a child (Linux 5.12), nothing needs protection. On
-//! others, after `ibv_fork_init(3)`, the pages of each region are excluded from forks while a
-//! region covers them: memory registration holds an [`Excluded`] for each region.
+//! Kernels since Linux 5.12 copy registered pages for a child, so nothing needs protection. On
+//! older kernels, after `ibv_fork_init(3)`, the pages of each region are excluded from forks as
+//! long as a region covers them: memory registration holds an [`Excluded`] for each region.
 //!
 //! # Safety
-//! The functions are exported under names that the version script of this library owns. They take
-//! addresses for `madvise(2)`, which changes what a forked child gets, and nothing in this process.
+//! The functions are exported under names reserved by this library's version script. They pass
+//! addresses to `madvise(2)`, which affects the memory of forked children, and nothing in this
+//! process.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -18,8 +19,8 @@ use verbs_core::types::{AccessFlags, ForkStatus};
 use crate::c::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
 use crate::errno::refuse;
 
-/// Protects registered memory from forks, where the kernel does not. Returns 0; `EINVAL` after
-/// memory was registered without protection; `ENOSYS` where the kernel cannot exclude pages.
+/// Protects registered memory from forks on kernels that do not. Returns 0; `EINVAL` if memory was
+/// registered without protection before; `ENOSYS` if the kernel cannot exclude pages.
 ///
 /// # References
 /// `ibv_fork_init(3)`
@@ -28,7 +29,7 @@ pub extern "C" fn ibv_fork_init() -> c_int {
     fork::init().map_or_else(Errno::raw, |()| 0)
 }
 
-/// Returns whether registered memory is protected from forks, or need not be.
+/// Returns whether registered memory is protected from forks, or needs no protection.
 ///
 /// # References
 /// `ibv_is_fork_initialized(3)`
@@ -44,7 +45,8 @@ pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
 /// Excludes the pages of `size` bytes at `base` from forks, if memory is protected. Returns 0, or
 /// -1 with the errno of `madvise(2)`.
 ///
-/// Ranges may overlap: a page is given back when [`ibv_dofork_range`] was called for each of them.
+/// Ranges may overlap: a page is shared with children again after [`ibv_dofork_range`] was called
+/// for each of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
     match Excluded::new(base.cast(), size) {
@@ -59,11 +61,11 @@ pub extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
     }
 }
 
-/// Gives the pages back that [`ibv_dontfork_range`] excluded for the same bytes, unless another
-/// range covers them. Returns 0, even if some page stays excluded because it was unmapped.
+/// Reverts [`ibv_dontfork_range`] for the same bytes, except for pages covered by another range.
+/// Returns 0, even if a page stays excluded because it was unmapped.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int {
-    // A page that stays excluded harms no process but a child that touches it.
+    // A page that stays excluded only harms a child that accesses it.
     let _ = fork::release_range(base.cast(), size);
     0
 }
@@ -73,7 +75,7 @@ pub extern "C" fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int {
 /// ([`pins_memory`](verbs_core::provider::ContextOps::pins_memory)).
 ///
 /// # Errors
-/// The errno of `madvise(2)`: no page is excluded.
+/// The errno of `madvise(2)`; no page is excluded then.
 pub(crate) fn exclude(
     pins_memory: bool,
     access: AccessFlags,

@@ -1,14 +1,14 @@
 //! `ibv_query_gid_type`, the one private function of libibverbs that programs import.
 //!
-//! A program of a release asks for it in the private node of that release, such as
+//! A program imports it from the private node of the release it was built with, such as
 //! `IBVERBS_PRIVATE_34`. The assembler gives one function a name in each node of
 //! [`PRIVATE`](crate::symbols::PRIVATE).
 //!
 //! # Safety
-//! The file opens unsafe code to export a function and to name it in assembly. The name
-//! `ibverbs_c_query_gid_type` exists nowhere else, and the directives `.symver` add names to it
-//! and no code. They stand in the function's own module, because the assembler demands the
-//! definition in the same unit.
+//! Unsafe code is used to export a function and to name it in assembly. The name
+//! `ibverbs_c_query_gid_type` exists nowhere else; the `.symver` directives add names to it but no
+//! code. They are in the module of the function, because the assembler requires the definition in
+//! the same unit.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;
@@ -29,12 +29,12 @@ unsafe extern "C" fn ibverbs_c_query_gid_type(
     index: c_uint,
     gid_type: *mut c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: the caller's promise.
     unsafe { query::query_gid_type(context, port_num, index, gid_type) }
 }
 
-/// Names `ibverbs_c_query_gid_type` in nodes. `@@` makes the last one the default version, which
-/// `dlsym` finds.
+/// Names `ibverbs_c_query_gid_type` in several nodes. `@@` makes the last one the default version,
+/// which `dlsym` finds.
 macro_rules! in_nodes {
     ($($older:literal)* ; $newest:literal) => {
         global_asm!(

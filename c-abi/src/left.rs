@@ -1,9 +1,8 @@
-//! [`Left`]: the objects through which peers access a context, and the end of those that a program
-//! leaves behind.
+//! [`Left`]: the objects through which peers access a context, and their end if the program does not destroy them.
 //!
-//! `ibv_close_device` closes the file of a kernel's device, and the kernel destroys what is left.
-//! Here objects keep their device, so that the close destroys what gives peers access: queue pairs,
-//! then windows, then regions. The other objects that are left stay until the process ends.
+//! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
+//! objects. Here objects keep their device open, so closing destroys whatever gives peers access:
+//! queue pairs, then windows, then regions. Other remaining objects stay until the process ends.
 //!
 //! # Safety
 //! The addresses are those of live objects of the context.
@@ -23,7 +22,7 @@ use crate::shared::Exclusive;
 /// The live objects of a context that give peers access.
 #[derive(Debug)]
 pub(crate) struct Left<P> {
-    /// The process that opened the device. The objects of a forked child are its parent's.
+    /// The process that opened the device. In a forked child, the objects belong to the parent.
     process: u32,
     pub(crate) qps: Addresses<ibv_qp>,
     pub(crate) mws: Addresses<ibv_mw>,
@@ -42,19 +41,18 @@ impl<P: Provider> Left<P> {
         }
     }
 
-    /// Destroys the objects. The program has leaked their structs, which stay.
+    /// Destroys the objects. Their structs stay, leaked by the program.
     ///
     /// # Safety
-    /// The program does not use the objects any more.
+    /// The program no longer uses the objects.
     pub(crate) unsafe fn end(&self) {
         const VERB: &str = "close_device";
         if std::process::id() != self.process {
             return;
         }
-        // One that the device fails to destroy is left as it is: the close has nothing to report
-        // it by.
-        // SAFETY: the objects are in memory, because each is taken out before it is freed. One that
-        // has ended returns `EINVAL`.
+        // An object that the device fails to destroy stays: closing has no way to report it.
+        // SAFETY: the objects are in memory, because each is removed from the sets before it is
+        // freed. An object that has already been destroyed returns `EINVAL`.
         unsafe {
             for qp in self.qps.take() {
                 let _ = QpObject::<P>::inner(qp.cast()).destroy_control();
@@ -69,8 +67,8 @@ impl<P: Provider> Left<P> {
     }
 }
 
-/// The addresses of the live objects of a kind. They are not kept up in a forked child whose parent
-/// was changing them: the end there destroys nothing.
+/// The addresses of the live objects of one kind. If the parent was changing the set at a fork, the
+/// forked child no longer updates it, and destroys nothing at the end.
 #[derive(Debug)]
 pub(crate) struct Addresses<C> {
     set: Exclusive<BTreeSet<usize>>,
@@ -84,7 +82,7 @@ impl<C> Default for Addresses<C> {
 }
 
 impl<C> Addresses<C> {
-    /// Adds a new object, and returns it.
+    /// Adds a new object and returns it.
     pub(crate) fn add(&self, object: *mut C) -> *mut C {
         if let Ok(mut set) = self.set.lock() {
             set.insert(object.expose_provenance());
@@ -92,8 +90,8 @@ impl<C> Addresses<C> {
         object
     }
 
-    /// Forgets an object, before its memory is freed. Until then it may have ended already, while
-    /// its end waits for events to be acknowledged.
+    /// Removes an object before its memory is freed. It may already be destroyed by then, while the
+    /// call waits for events to be acknowledged.
     pub(crate) fn remove(&self, object: *mut C) {
         if let Ok(mut set) = self.set.lock() {
             set.remove(&object.addr());

@@ -1,19 +1,19 @@
-//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs, and of its librdmacm, for
-//! programs that were built against them.
+//! `libibverbs.so.1` in Rust: the C ABI of rdma-core's libibverbs and librdmacm, for programs built
+//! against them.
 //!
 //! ```text
 //!   program ──► ibv_...()  (symbols)       ─┐
 //!          ──► ibv_context.ops, inlines    ─┼─► this crate, generic over the provider ──► provider
 //!          ──► verbs_context, ibv_cq_ex, …  ─┘
 //! ```
-//! | module | for |
+//! | module | content |
 //! |---|---|
 //! | [`c`] | the types of `infiniband/verbs.h` |
 //! | [`device`], [`context`] | the list of devices, open devices, the tables of operations |
 //! | [`query`] | queries of devices, ports, GIDs and partition keys |
 //! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`] | domains, regions, windows, device memory, addresses |
 //! | [`channel`], [`event`] | completion channels, asynchronous events |
-//! | [`cq`], [`cq_ex`] | completion queues: arrays, and lent completions |
+//! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
 //! | [`qp`], [`post`], [`wr`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
 //! | [`srq`], [`xrcd`], [`wq`], [`flow`], [`counters`] | the other objects |
 //! | [`address`], [`fork`], [`marshall`] | functions without objects: addresses, forks, structs |
@@ -21,21 +21,21 @@
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
-//! | [`reserve`] | memory for small allocations when the process has run out |
-//! | [`left`] | the end of objects that a program leaves behind |
+//! | [`reserve`] | memory for small allocations when the process has none left |
+//! | [`left`] | the end of objects that a program does not destroy |
 //! | [`wait`] | the system calls that are cancellation points |
 //! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
 //!
-//! An object of C is a box: the public struct first, then the provider's object, so that a pointer
-//! of the program is a pointer to the box. A context keeps the functions for its provider as a
-//! trait object; the data path has functions of its own for each provider, so that the indirect
-//! call through the public table is the only one, as in C.
+//! An object of C is a box. The public struct comes first, then the provider's object, so a pointer
+//! held by the program is a pointer to the box. A context holds the functions for its provider as a
+//! trait object. The data path has separate functions for each provider; as in C, the only indirect
+//! call is the one through the public table.
 //!
 //! # Safety
-//! Every exported function has the contract of the function of that name in rdma-core's
-//! libibverbs: pointers are null where the manual page allows it, and otherwise point to live
-//! objects of this library or to the program's memory; objects are not used after they were
-//! destroyed. Only what C requires is required.
+//! Every exported function has the contract of the function of that name in rdma-core's libibverbs.
+//! Pointers are null where the manual page allows it, and otherwise point to live objects of this
+//! library or to the program's memory. Objects are not used after they were destroyed. Nothing is
+//! required beyond the requirements of C.
 
 pub mod c;
 pub mod symbols;

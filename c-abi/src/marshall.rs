@@ -1,12 +1,11 @@
-//! Conversions between the kernel's structs of connection management and those of verbs.
+//! Conversions between the structs of the kernel's connection management and those of verbs.
 //!
-//! A null pointer converts nothing. Fields that the kernel's struct lacks are left as they are:
+//! A null pointer converts nothing. Fields that the kernel's struct lacks stay unchanged:
 //! `qp_state` and `rate_limit` of queue pair attributes.
 //!
 //! # Safety
-//! The functions are exported under names that the version script of this library owns. They access
-//! the structs that the caller's pointers lead to, field by field through raw pointers, because
-//! these may be uninitialised.
+//! The functions are exported under names reserved by this library's version script. They access
+//! the caller's structs field by field through raw pointers, because these may be uninitialised.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_sa::IbUserPathRec;
@@ -25,7 +24,7 @@ macro_rules! copy {
 /// Converts the attributes of an address handle.
 ///
 /// # Safety
-/// Each pointer is null or leads to its struct; that of `dst` is written.
+/// Each pointer is null or leads to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const IbUverbsAhAttr) {
     if dst.is_null() || src.is_null() {
@@ -42,14 +41,14 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
 /// Converts the attributes of a queue pair, except `qp_state` and `rate_limit`.
 ///
 /// # Safety
-/// Each pointer is null or leads to its struct; that of `dst` is written.
+/// Each pointer is null or leads to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const IbUverbsQpAttr) {
     if dst.is_null() || src.is_null() {
         return;
     }
-    // SAFETY: both pointers lead to their structs, as the caller promises, and so do those to their
-    // fields.
+    // SAFETY: both pointers lead to their structs, as the caller promises, so field pointers are
+    // valid.
     unsafe {
         copy!(dst <- src:
             cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags,
@@ -72,7 +71,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: 
 /// Converts a path record from the kernel's form.
 ///
 /// # Safety
-/// Each pointer is null or leads to its struct; that of `dst` is written.
+/// Each pointer is null or leads to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, src: *const IbUserPathRec) {
     if dst.is_null() || src.is_null() {
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, 
 /// Converts a path record to the kernel's form.
 ///
 /// # Safety
-/// Each pointer is null or leads to its struct; that of `dst` is written.
+/// Each pointer is null or leads to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(dst: *mut IbUserPathRec, src: *const ibv_sa_path_rec) {
     if dst.is_null() || src.is_null() {
@@ -134,13 +133,13 @@ mod tests {
     #[repr(align(8))]
     struct Bytes([u8; 144]);
 
-    /// Converts the bytes 1, 2, 3 and so on, over bytes that are all `ee`, and returns those of the
-    /// result.
+    /// Converts the bytes 1, 2, 3 and so on into a buffer of `ee` bytes, and returns the result's
+    /// bytes.
     fn converted<D, S>(convert: unsafe extern "C" fn(*mut D, *const S)) -> String {
         let src = Bytes(core::array::from_fn(|at| at as u8 + 1));
         let mut dst = Bytes([0xee; 144]);
         assert!(size_of::<S>() <= src.0.len() && size_of::<D>() <= dst.0.len());
-        // SAFETY: both lead to enough bytes for their structs, in which any bytes are valid.
+        // SAFETY: both lead to enough bytes for their structs; any byte values are valid.
         unsafe { convert((&raw mut dst).cast(), (&raw const src).cast()) };
         let (written, beyond) = dst.0.split_at(size_of::<D>());
         assert!(beyond.iter().all(|byte| *byte == 0xee), "bytes behind the struct");
@@ -150,7 +149,7 @@ mod tests {
         })
     }
 
-    // The bytes are the results of rdma-core 44.0 for the same input.
+    // The bytes are rdma-core 44.0's results for the same input.
 
     #[test]
     fn an_address_has_the_bytes_of_the_c_library() {

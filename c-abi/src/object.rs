@@ -1,13 +1,14 @@
-//! [`Object`]: an object of C and the provider's object behind it.
+//! [`Object`]: an object of C together with the provider's object.
 //!
 //! # Safety
 //! A pointer to the public struct is a pointer to the box, because `c` is its first field and the
 //! struct is `repr(C)`. Functions that take such a pointer require that [`Object::boxed`] returned
 //! it for the same `C` and `T`, and that the object was not destroyed.
 //!
-//! A program may change the context in the public struct, so that another provider gets the object,
-//! or pass objects of two providers to one call. [`Object::own`] compares both before it gives
-//! access to the provider's object: [`Origin`] lies at a place that depends on `C` alone.
+//! A program may change the context in the public struct, which passes the object to another
+//! provider, or mix objects of two providers in one call. [`Object::own`] therefore compares
+//! context and type before it gives access to the provider's object: the offset of [`Origin`]
+//! depends on `C` alone.
 #![allow(unsafe_code)]
 
 use core::any::TypeId;
@@ -35,7 +36,7 @@ pub(crate) struct Object<C, T> {
     pub(crate) inner: T,
 }
 
-/// The context and the provider that an object was made by.
+/// The context and the provider that created an object.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     context: *mut ibv_context,
@@ -43,10 +44,10 @@ struct Origin {
     inner: TypeId,
 }
 
-/// A public struct, which may name a context.
+/// A public struct, which may contain a pointer to its context.
 pub(crate) trait HasContext {
-    /// Returns the context that the struct names, which the program may have changed; null if it
-    /// names none.
+    /// Returns the context in the struct, which the program may have changed; null if there is
+    /// none.
     ///
     /// # Safety
     /// `this` is a live object.
@@ -97,12 +98,12 @@ has_context! {
     ibv_xrcd: context;
 }
 
-/// Returns the context that an object was made by, whatever its public struct says.
+/// Returns the context that created an object, regardless of its public struct.
 ///
 /// # Safety
 /// `object` is a live object, of any provider.
 pub(crate) unsafe fn context_of<C>(object: *mut C) -> *mut ibv_context {
-    // SAFETY: the place of the origin is the same for all providers.
+    // SAFETY: the origin has the same offset for all providers.
     unsafe { (*object.cast::<Object<C, ()>>()).origin }.context
 }
 
@@ -113,7 +114,7 @@ impl<C: HasContext, T: 'static> Object<C, T> {
         Self { c, origin: Origin { context, inner: TypeId::of::<T>() }, inner }
     }
 
-    /// Boxes an object, and returns the pointer for the program.
+    /// Boxes an object, and returns the pointer to pass to the program.
     pub(crate) fn boxed(c: C, inner: T) -> *mut C {
         Box::into_raw(Box::new(Self::new(c, inner))).cast()
     }
@@ -122,12 +123,12 @@ impl<C: HasContext, T: 'static> Object<C, T> {
     /// its public struct.
     ///
     /// # Errors
-    /// `ENOENT` if not, the kernel's answer to a handle of another context.
+    /// `ENOENT` if not, as the kernel returns for a handle of another context.
     ///
     /// # Safety
     /// `object` is a live object of the public type, of any provider.
     pub(crate) unsafe fn own<'a>(object: *mut C, verb: &'static str) -> Result<&'a T, Error> {
-        // SAFETY: the place of the origin is the same for all providers. The provider's object is
+        // SAFETY: the origin has the same offset for all providers. The provider's object is
         // accessed only if it has this type.
         unsafe {
             let origin = (*object.cast::<Object<C, ()>>()).origin;
@@ -145,40 +146,40 @@ impl<C, T> Object<C, T> {
     /// # Safety
     /// `object` is a live object of this type.
     pub(crate) unsafe fn inner<'a>(object: *mut C) -> &'a T {
-        // SAFETY: the caller passes a live object; shared access is all that other threads have.
+        // SAFETY: the caller passes a live object; other threads have only shared access.
         unsafe { &(*object.cast::<Self>()).inner }
     }
 
-    /// Frees the box of an object whose parts were taken out.
+    /// Frees the box of an object whose parts were moved out.
     ///
     /// # Safety
     /// `object` is an object of this type, and is not used afterwards.
     pub(crate) unsafe fn free(object: *mut C) {
-        // SAFETY: `boxed` made the box, and a `MaybeUninit` drops nothing.
+        // SAFETY: `boxed` created the box, and a `MaybeUninit` drops nothing.
         drop(unsafe { Box::from_raw(object.cast::<MaybeUninit<Self>>()) });
     }
 }
 
 impl<C: HasContext, T: 'static> Object<C, Shared<T>> {
-    /// Returns the provider's object for the use by a call.
+    /// Lends the provider's object to a call.
     ///
     /// # Errors
-    /// As [`own`](Self::own) and [`Shared::lend`].
+    /// Same as [`own`](Self::own) and [`Shared::lend`].
     ///
     /// # Safety
-    /// As [`own`](Self::own).
+    /// Same as [`own`](Self::own).
     pub(crate) unsafe fn lend<'a>(object: *mut C, verb: &'static str) -> Result<Loan<'a, T>, Error> {
         // SAFETY: the caller passes a live object.
         unsafe { Self::own(object, verb)? }.lend(verb)
     }
 
-    /// Returns the provider's object for the use by a call, if `object` is not null.
+    /// Lends the provider's object to a call, if `object` is not null.
     ///
     /// # Errors
-    /// As [`lend`](Self::lend).
+    /// Same as [`lend`](Self::lend).
     ///
     /// # Safety
-    /// `object` is null, or as for [`own`](Self::own).
+    /// `object` is null, or meets the conditions of [`own`](Self::own).
     pub(crate) unsafe fn lend_optional<'a>(
         object: *mut C,
         verb: &'static str,
@@ -189,22 +190,21 @@ impl<C: HasContext, T: 'static> Object<C, Shared<T>> {
 }
 
 impl<C: HasContext, T: Destroy + 'static> Object<C, Shared<T>> {
-    /// Destroys the object and frees it; leaves it as it was if the provider refuses.
+    /// Destroys and frees the object; leaves it unchanged if the provider fails.
     ///
     /// # Safety
-    /// `object` is a live object of this type, which no other thread uses if the call succeeds.
+    /// `object` is a live object of this type, and no other thread uses it if the call succeeds.
     pub(crate) unsafe fn destroy(object: *mut C, verb: &'static str) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { Self::destroy_then(object, verb, || {}) }
     }
 
-    /// As [`destroy`](Self::destroy), with something to do before another object may get the
-    /// address.
+    /// Like [`destroy`](Self::destroy), and runs `then` before another object can get the address.
     ///
     /// # Safety
-    /// As [`destroy`](Self::destroy).
+    /// Same as [`destroy`](Self::destroy).
     pub(crate) unsafe fn destroy_then(object: *mut C, verb: &'static str, then: impl FnOnce()) -> c_int {
-        // SAFETY: the object is live. What is freed has no value any more, and no user.
+        // SAFETY: the object is live. When the box is freed, it holds no value and has no users.
         code(unsafe {
             Self::own(object, verb).and_then(|inner| inner.destroy(verb, T::destroy)).map(|()| {
                 then();
@@ -214,7 +214,7 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Shared<T>> {
     }
 }
 
-/// Destroys an object where it lies. After `Ok` its memory holds no value.
+/// Destroys an object in place. After `Ok` its memory holds no value.
 ///
 /// # Safety
 /// `at` holds a value that no other code uses.
@@ -227,7 +227,7 @@ pub(crate) unsafe fn destroy_in_place<T, R>(
     match destroy(unsafe { at.read() }) {
         Ok(result) => Ok(result),
         Err((object, error)) => {
-            // SAFETY: the memory is that of the value, which was moved out.
+            // SAFETY: the value was moved out of this memory.
             unsafe { at.write(object) };
             Err(error)
         }
@@ -244,10 +244,10 @@ pub(crate) unsafe fn public<T: Copy>(at: *const T) -> T {
 }
 
 /// Compares the handle in a public struct, which C libraries pass to the kernel, with the object's
-/// own.
+/// actual handle.
 ///
 /// # Errors
-/// `ENOENT`, the kernel's answer to a handle that no object has.
+/// `ENOENT`, as the kernel returns for an unknown handle.
 pub(crate) fn check_handle(public: u32, own: u32, verb: &'static str) -> Result<(), Error> {
     if public == own { Ok(()) } else { Err(refused(verb, Errno::NOENT)) }
 }

@@ -1,7 +1,7 @@
 //! Conversions of static rates.
 //!
 //! # Safety
-//! The functions are exported under names that the version script of this library owns.
+//! The functions are exported under names reserved by this library's version script.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -10,8 +10,8 @@ use verbs_core::types::Rate;
 
 use crate::c::{IBV_RATE_MAX, ibv_rate};
 
-/// Returns a rate as a multiple of 2.5 Gbit/s; -1 for one that is no multiple or no rate, and for
-/// `IBV_RATE_MAX`.
+/// Returns a rate as a multiple of 2.5 Gbit/s; -1 for a rate that is not such a multiple, for an
+/// unknown rate, and for `IBV_RATE_MAX`.
 ///
 /// # References
 /// `ibv_rate_to_mult(3)`
@@ -29,7 +29,7 @@ pub extern "C" fn mult_to_ibv_rate(mult: c_int) -> ibv_rate {
     rate(mult, Rate::from_mult)
 }
 
-/// Returns a rate in Mbit/s; -1 for a number that is no rate, and for `IBV_RATE_MAX`.
+/// Returns a rate in Mbit/s; -1 for an unknown rate and for `IBV_RATE_MAX`.
 ///
 /// # References
 /// `ibv_rate_to_mbps(3)`
@@ -38,7 +38,7 @@ pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
     number(rate, Rate::mbps)
 }
 
-/// Returns the rate that is exactly as many Mbit/s; `IBV_RATE_MAX` if there is none.
+/// Returns the rate of exactly this many Mbit/s; `IBV_RATE_MAX` if there is none.
 ///
 /// # References
 /// `mbps_to_ibv_rate(3)`
@@ -99,7 +99,7 @@ mod tests {
     fn every_number_has_the_rate_of_the_c_library_or_none() {
         for number in (-2..1_300_000).chain([c_int::MIN, c_int::MAX]) {
             let rate = |column: fn(&(ibv_rate, c_int, c_int)) -> c_int| {
-                // -1 stands for no multiple.
+                // -1 means that there is no multiple.
                 RATES.iter().find(|row| number > 0 && column(row) == number).map_or(IBV_RATE_MAX, |row| row.0)
             };
             assert_eq!(mult_to_ibv_rate(number), rate(|row| row.1), "{number}");

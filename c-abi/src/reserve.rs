@@ -1,9 +1,9 @@
-//! Memory for small allocations when the process has run out.
+//! Memory for small allocations when the process has none left.
 //!
-//! Rust ends the process when an ordinary allocation fails; a C library reports `ENOMEM`.
-//! Everything that a program can make large (queues, tables) already uses fallible allocations.
-//! [`Allocator`], which `libibverbs.so.1` uses, serves the small ones: where `malloc(3)` fails,
-//! they come from a mebibyte that belongs to the library.
+//! Rust ends the process when an ordinary allocation fails; a C library reports `ENOMEM`. Anything
+//! that a program can make large (queues, tables) already uses fallible allocations. [`Allocator`],
+//! which `libibverbs.so.1` uses, serves the small ones: if `malloc(3)` fails, they come from a
+//! mebibyte reserved by the library.
 //!
 //! ```text
 //!   alloc ── malloc ──► memory
@@ -13,9 +13,9 @@
 //!                                               └ null ──► ENOMEM, nothing changed
 //! ```
 //!
-//! A call that begins while memory is left can therefore finish, including its errors, its log and
-//! the concurrent work of the library's threads. Later calls are refused until there is memory
-//! again. Destroying objects works throughout.
+//! A call that begins while memory is left can therefore finish, including its errors, its log
+//! lines and the concurrent work of the library's threads. Later calls are rejected until memory is
+//! available again. Destroying objects always works.
 //!
 //! # Safety
 //! The reserve gives each unit to one owner, which returns it with the layout of the request, as
@@ -39,11 +39,11 @@ const LARGEST: usize = UNIT * GROUP;
 
 const GROUPS: usize = 64;
 
-/// An upper bound, by a wide margin, for what one call allocates in pieces of up to [`LARGEST`]
+/// A generous upper bound of the memory that one call allocates in pieces of up to [`LARGEST`]
 /// bytes.
 const CALL: usize = 64 << 10;
 
-/// The allocator of `libibverbs.so.1`: C's allocator, with the reserve behind it.
+/// The allocator of `libibverbs.so.1`: C's allocator, backed by the reserve.
 #[derive(Debug)]
 pub struct Allocator;
 
@@ -70,7 +70,7 @@ fn can_allocate(size: usize) -> bool {
 }
 
 // SAFETY: each method returns null, or memory of `System` or of the reserve with the requested size
-// and alignment; pieces of the reserve go back to it, and all others to `System`.
+// and alignment. Pieces of the reserve are returned to it, and all others to `System`.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -114,8 +114,8 @@ unsafe impl GlobalAlloc for Allocator {
         }
         // SAFETY: the caller promises that the new size does not overflow with this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        // SAFETY: the new size is not 0, by the caller's promise. Both pieces have the bytes that
-        // are copied and do not overlap, and the old one is freed once.
+        // SAFETY: the new size is not 0, by the caller's promise. Both pieces have the copied bytes
+        // and do not overlap, and the old one is freed once.
         unsafe {
             let moved = self.alloc(new);
             if !moved.is_null() {
@@ -127,8 +127,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Units of memory, with a record of those in use. No call waits, so neither a cancelled thread nor
-/// a child forked meanwhile can block others.
+/// Units of memory, and a record of those in use. No call waits, so neither a cancelled thread nor
+/// a concurrent fork can block others.
 struct Reserve {
     /// The number of units in use.
     used: AtomicUsize,
@@ -162,7 +162,7 @@ impl Reserve {
             let mut seen = taken.load(Ordering::Relaxed);
             while let Some(first) = (0..=GROUP - units).find(|first| seen & mask(*first, units) == 0) {
                 let with = seen | mask(first, units);
-                // Acquire: the last owner's accesses come before the next owner's.
+                // Acquire: the last owner's accesses happen before the next owner's.
                 match taken.compare_exchange_weak(seen, with, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         self.used.fetch_add(units, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Reserve {
         null_mut()
     }
 
-    /// Takes back a piece of the reserve; returns false for other memory.
+    /// Returns a piece to the reserve; returns false for other memory.
     #[inline]
     fn give_back(&self, piece: *mut u8, layout: Layout) -> bool {
         let Some(index) = self.index_of(piece) else { return false };
@@ -201,7 +201,7 @@ const fn units(layout: Layout) -> Option<usize> {
     Some(if layout.size() == 0 { 1 } else { layout.size().div_ceil(UNIT) })
 }
 
-/// Returns the bits of `units` units, 1 to 64, from `first` on.
+/// Returns the bits of `units` units (1 to 64), starting at `first`.
 const fn mask(first: usize, units: usize) -> u64 {
     (u64::MAX >> (GROUP - units)) << first
 }
@@ -275,7 +275,7 @@ mod tests {
     fn a_piece_of_the_reserve_grows_into_memory_of_c_with_its_bytes() {
         let small = of_size(100);
         let piece = RESERVE.take(small);
-        // SAFETY: the piece has 100 bytes; it is reallocated and freed by the allocator of both.
+        // SAFETY: the piece has 100 bytes, and one allocator reallocates and frees it.
         unsafe {
             piece.write_bytes(7, 100);
             let moved = Allocator.realloc(piece, small, 40_000);

@@ -1,15 +1,14 @@
-//! [`Shared`]: a provider's object that threads use while another one tries to destroy it.
+//! [`Shared`]: a provider's object that threads may use while another one tries to destroy it.
 //!
-//! C permits that: the attempt fails with `EBUSY` while another object needs this one, or the other
-//! thread handles the object's last event. Destroying takes a provider's object by value, so that
-//! the threads exclude each other here.
+//! C permits this: the attempt fails with `EBUSY` while another object needs this one, or while the
+//! other thread handles the object's last event. Destroying takes a provider's object by value, so
+//! threads must exclude each other here.
 //!
-//! A forked child has copies of the locks, but not the threads that held some of them. A call that
-//! would wait there for a lock of its parent fails with `ENODEV` instead, here and in
-//! [`Exclusive`].
+//! A forked child has copies of the locks, but lacks the threads that held some of them. A call
+//! that would wait for a lock of its parent fails with `ENODEV` instead, here and in [`Exclusive`].
 //!
 //! # Safety
-//! A [`Loan`] points to a value behind a lock that it has.
+//! A [`Loan`] points to a value behind a lock that the loan holds.
 #![allow(unsafe_code)]
 
 use core::ops::Deref;
@@ -26,12 +25,12 @@ use crate::errno::refused;
 /// A value until it is destroyed.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
-    /// The process that made the lock.
+    /// The process that created the lock.
     process: u32,
     lock: RwLock<Option<T>>,
 }
 
-/// A value that one call at a time uses.
+/// A value used by one call at a time.
 #[derive(Debug)]
 pub(crate) struct Exclusive<T>(ForkLock<T>);
 
@@ -49,11 +48,11 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Returns a lock: as it was tried, or after `wait`, unless the process that made it is another
-/// one, so that no thread may be there to release it.
+/// Returns the lock as tried, or waits for it. Does not wait if another process created the lock,
+/// because no thread may exist to release it.
 ///
 /// # Errors
-/// `ENODEV` in such a process.
+/// `ENODEV` instead of waiting in such a process.
 fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockResult<G>) -> Result<G, Errno> {
     match tried {
         Ok(lock) => Ok(lock),
@@ -63,7 +62,7 @@ fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockRes
     }
 }
 
-/// The use of a value by a call. The value is not destroyed meanwhile.
+/// A call's use of a value, which is not destroyed meanwhile.
 #[derive(Debug)]
 pub(crate) struct Loan<'a, T> {
     value: NonNull<T>,
@@ -71,12 +70,12 @@ pub(crate) struct Loan<'a, T> {
 }
 
 impl<T> Loan<'_, T> {
-    /// Returns the value for longer than the borrow of the loan, which may move meanwhile.
+    /// Returns the value for longer than the loan is borrowed, so that the loan may move.
     ///
     /// # Safety
     /// The loan outlives the reference.
     pub(crate) unsafe fn unbound<'b>(&self) -> &'b T {
-        // SAFETY: the value is in the lock, which the loan has, and not in the loan.
+        // SAFETY: the value is stored in the lock, which the loan holds, and not in the loan.
         unsafe { self.value.as_ref() }
     }
 }
@@ -95,11 +94,11 @@ impl<T> Shared<T> {
         Self { process: std::process::id(), lock: RwLock::new(Some(value)) }
     }
 
-    /// Returns the value for the use by a call, after an attempt to destroy it has ended.
+    /// Lends the value to a call, after any attempt to destroy it has ended.
     ///
     /// # Errors
-    /// `EINVAL` where another thread has destroyed it, while this one handles its last event;
-    /// `ENODEV` in a forked child, if a thread of the parent was changing or destroying it.
+    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
+    /// forked child, if a thread of the parent was changing or destroying it.
     pub(crate) fn lend(&self, verb: &'static str) -> Result<Loan<'_, T>, Error> {
         let lock = take(self.process, self.lock.try_read(), || self.lock.read())
             .map_err(|errno| refused(verb, errno))?;
@@ -107,20 +106,20 @@ impl<T> Shared<T> {
         Ok(Loan { value, _lock: lock })
     }
 
-    /// Changes the value, after the other calls that use it have ended.
+    /// Changes the value, after other calls that use it have ended.
     ///
     /// # Errors
-    /// As [`lend`](Self::lend).
+    /// Same as [`lend`](Self::lend).
     pub(crate) fn change<R>(&self, verb: &'static str, change: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
         let mut lock = self.write(verb)?;
         lock.as_mut().map(change).ok_or_else(|| refused(verb, Errno::INVAL))
     }
 
-    /// Destroys the value, or leaves it as it was.
+    /// Destroys the value, or leaves it unchanged.
     ///
     /// # Errors
-    /// `EBUSY` while another call uses it, as the kernel returns; `ENODEV` instead in a forked
-    /// child; the error of `destroy`.
+    /// `EBUSY` while another call uses it, as from the kernel; in a forked child `ENODEV` instead;
+    /// the error of `destroy`.
     pub(crate) fn destroy<R>(
         &self,
         verb: &'static str,
@@ -134,12 +133,12 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Destroys the value as [`destroy`](Self::destroy) does, after the calls of handlers of its
-    /// events have ended.
+    /// Like [`destroy`](Self::destroy), but first waits for the calls of threads that handle its
+    /// events.
     ///
     /// # Errors
-    /// The error of `destroy`; `EINVAL` where another thread has destroyed the value; `ENODEV` in a
-    /// forked child, if a thread of the parent was using it.
+    /// The error of `destroy`; `EINVAL` if another thread destroyed the value; `ENODEV` in a forked
+    /// child, if a thread of the parent was using it.
     pub(crate) fn destroy_waiting<R>(
         &self,
         verb: &'static str,
@@ -184,7 +183,7 @@ mod tests {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.destroy("test", |value| -> Result<(), _> {
-                    // As a provider that keeps the object in a box, and returns it in another one.
+                    // Like a provider that moves the object from one box to another.
                     drop(value);
                     begun.send(()).unwrap();
                     may_go_on.recv().unwrap();

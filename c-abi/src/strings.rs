@@ -1,10 +1,10 @@
 //! Names of completion statuses, events, port states and node types, as C strings.
 //!
-//! The names are those of `verbs_core`, and rdma-core's to the letter, because programs compare
-//! and parse them.
+//! The names are those of `verbs_core`, and identical to rdma-core's, because programs compare and
+//! parse them.
 //!
 //! # Safety
-//! The functions are exported under names that the version script of this library owns.
+//! The functions are exported under names reserved by this library's version script.
 #![allow(unsafe_code)]
 
 use core::ffi::c_char;
@@ -14,10 +14,10 @@ use verbs_core::types::{AsyncEventType, PortState, WcStatus};
 
 use crate::c::{ibv_event_type, ibv_node_type, ibv_port_state, ibv_wc_status};
 
-/// A name, its terminator, and zeros behind it.
+/// A name, its terminator, and zero padding.
 type Name = [u8; 48];
 
-/// The name of a value that has none.
+/// The name of an unnamed value.
 static UNKNOWN: Name = name("unknown");
 
 const fn name(text: &str) -> Name {
@@ -31,7 +31,7 @@ const fn name(text: &str) -> Name {
     name
 }
 
-/// Defines an exported function for each enumeration whose named values are the numbers from 0 on.
+/// Defines an exported function for each enumeration whose named values are numbered from 0.
 macro_rules! names {
     ($($(#[$doc:meta])* $function:ident($argument:ident: $c:ty) of $values:ident;)*) => {$(
         $(#[$doc])*
@@ -55,25 +55,25 @@ macro_rules! names {
 }
 
 names! {
-    /// Returns the name of a completion's status; `unknown` for a number that has none.
+    /// Returns the name of a completion status, or `unknown`.
     ///
     /// # References
     /// `ibv_poll_cq(3)`
     ibv_wc_status_str(status: ibv_wc_status) of WcStatus;
 
-    /// Returns the name of an asynchronous event; `unknown` for a number that has none.
+    /// Returns the name of an asynchronous event, or `unknown`.
     ///
     /// # References
     /// `ibv_event_type_str(3)`
     ibv_event_type_str(event: ibv_event_type) of AsyncEventType;
 
-    /// Returns the name of a port's state; `unknown` for a number that has none.
+    /// Returns the name of a port state, or `unknown`.
     ///
     /// # References
     /// `ibv_event_type_str(3)`
     ibv_port_state_str(port_state: ibv_port_state) of PortState;
 
-    /// Returns the name of a node's type; `unknown` for a number that has none.
+    /// Returns the name of a node type, or `unknown`.
     ///
     /// # References
     /// `ibv_event_type_str(3)`
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
 
     fn text(name: *const c_char) -> &'static str {
-        // SAFETY: the functions return a static array with a terminator.
+        // SAFETY: the functions return a static, terminated array.
         unsafe { CStr::from_ptr(name) }.to_str().unwrap()
     }
 
-    /// The results of rdma-core 44.0, from 0 on. Every other number gave `unknown`.
+    /// rdma-core 44.0's results, numbered from 0. All other numbers returned `unknown`.
     const WC_STATUS: &[&str] = &[
         "success",
         "local length error",
@@ -119,7 +119,7 @@ mod tests {
         "TM software rendezvous",
     ];
 
-    /// As [`WC_STATUS`], and the last one from release 61.
+    /// Same as [`WC_STATUS`]; the last one is from release 61.
     const EVENT_TYPE: &[&str] = &[
         "CQ error",
         "local work queue catastrophic error",
@@ -144,10 +144,10 @@ mod tests {
         "Device link speed change",
     ];
 
-    /// As [`WC_STATUS`].
+    /// Same as [`WC_STATUS`].
     const PORT_STATE: &[&str] = &["no state change (NOP)", "down", "init", "armed", "active", "active defer"];
 
-    /// As [`WC_STATUS`].
+    /// Same as [`WC_STATUS`].
     const NODE_TYPE: &[&str] = &[
         "unknown",
         "InfiniBand channel adapter",

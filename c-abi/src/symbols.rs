@@ -1,25 +1,25 @@
 //! Every symbol that `libibverbs.so.1` exports, with its version node and its state.
 //!
-//! This table is the only list of them. `cargo xtask c-abi` writes the linker's version script from
-//! it, and rejects an image that lacks a row or exports more than the rows. docs/c-abi.md shows it.
+//! This table is the only list of symbols. `cargo xtask c-abi` generates the linker's version
+//! script from it, and rejects an image that lacks a row or exports a symbol without a row. The
+//! table in docs/c-abi.md is generated from it as well.
 //!
-//! | nodes | names | of |
+//! | nodes | names | content |
 //! |---|---|---|
 //! | [`IBVERBS`] | 95 | the public API of libibverbs in rdma-core 65 |
-//! | [`PRIVATE`] | 1 | the one private name that programs import, in the nodes of eight releases |
+//! | [`PRIVATE`] | 1 | the only private name that programs import, in the nodes of eight releases |
 //! | [`RDMACM`] | 74 | librdmacm of rdma-core 65 |
 //! | [`MLX5`], [`EFA`] | 142, 13 | the providers' own APIs, for programs that link them |
 //!
-//! Each name stands in its newest node. Two sets of older versions are left out:
+//! Each name is in its newest node. Two sets of older versions are omitted:
 //!
 //! - 33 names of `IBVERBS_1.0` that `IBVERBS_1.1` replaced in 2006. No program of a supported
-//!   distribution was linked before.
+//!   distribution was linked before then.
 //! - `mlx5dv_init_obj` in `MLX5_1.0`, which `MLX5_1.2` replaced in 2017.
 //!
-//! The loader checks the nodes that a program needs in the library that it was linked with, and
-//! then finds each symbol by its name and its node in any loaded library. `librdmacm.so.1`,
-//! `libmlx5.so.1` and `libefa.so.1` therefore contain nodes alone, and the image defines their
-//! symbols.
+//! The loader looks for a program's version nodes in the library it was linked with, and then finds
+//! each symbol by name and node in any loaded library. `librdmacm.so.1`, `libmlx5.so.1` and
+//! `libefa.so.1` therefore contain only nodes, and the image defines their symbols.
 //!
 //! The module has no dependencies, because `cargo xtask` compiles it too.
 
@@ -37,11 +37,11 @@ pub struct Node {
 pub struct Symbol {
     /// The name in C.
     pub name: &'static str,
-    /// The part of its function that exists.
+    /// How much of the function is implemented.
     pub state: State,
 }
 
-/// The part of a function that exists.
+/// The implemented part of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// The function does what its man page says, on every device that has the feature.
@@ -78,7 +78,7 @@ const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
 const NO_ACM: &str = "ibacm is not asked for a route";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
-/// Returns every node of the image: first of libibverbs, then of librdmacm and of the providers'
+/// Returns every node of the image: those of libibverbs, of librdmacm, then of the providers'
 /// libraries.
 pub fn nodes() -> impl Iterator<Item = &'static Node> {
     [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten()
@@ -198,11 +198,10 @@ pub const IBVERBS: &[Node] = &[
     ),
 ];
 
-/// The node of libibverbs' private symbols in each group of releases, from 22 to 65.
+/// The nodes of libibverbs' private symbols, one per group of releases, from 22 to 65.
 ///
-/// Of all private symbols, programs import one: `ibv_devinfo` and pyverbs of each release ask for
-/// `ibv_query_gid_type` in the node of that release. A program runs on the image if its node is
-/// listed here.
+/// Programs import only one private symbol: `ibv_devinfo` and pyverbs import `ibv_query_gid_type`
+/// from the node of their own release. A program runs on the image if its node is listed here.
 pub const PRIVATE: &[Node] = &[
     node("IBVERBS_PRIVATE_22", &[served("ibv_query_gid_type")]),
     node("IBVERBS_PRIVATE_25", &[served("ibv_query_gid_type")]),

@@ -1,8 +1,8 @@
-//! The mount point of sysfs, and reading one of its files.
+//! The mount point of sysfs, and reading a sysfs file.
 //!
 //! # Safety
-//! The functions are exported under names that the version script of this library owns. The caller
-//! names strings and a buffer, which are passed to system calls.
+//! The functions are exported under names reserved by this library's version script. They pass the
+//! caller's strings and buffer to system calls.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -15,41 +15,41 @@ use nix::errno::Errno;
 use verbs_core::discovery::Roots;
 use verbs_core::fork::ForkLock;
 
-/// Returns the mount point of sysfs without slashes at its end: `/sys`, or the environment's
+/// Returns the mount point of sysfs without trailing slashes: `/sys`, or the environment variable
 /// `SYSFS_PATH`.
 ///
-/// The variable is read once, by the first call. It is ignored where it is empty, and in a program
-/// that runs with more rights than its caller; the C library takes it in both cases, unless the
-/// program is setuid. Devices are searched in the same directory.
+/// The first call reads the variable. It is ignored if empty, and if the program runs with more
+/// rights than its caller. The C library ignores it only in setuid programs. The device search uses
+/// the same directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: ForkLock<Option<&CStr>> = ForkLock::new(None);
     PATH.get_or_init(|| Box::leak(c_path(&Roots::system().sysfs).into_boxed_c_str())).as_ptr()
 }
 
-/// Returns the first 256 bytes of a path, and of these none of the slashes at the end.
+/// Returns the first 256 bytes of a path, without trailing slashes.
 fn c_path(path: &Path) -> CString {
     let bytes = path.as_os_str().as_bytes();
     let mut bytes = &bytes[..bytes.len().min(SYSFS_PATH_MAX)];
     while let Some(shorter) = bytes.strip_suffix(b"/") {
         bytes = shorter;
     }
-    // No string of the environment has a NUL in it.
+    // Environment strings contain no NUL.
     CString::new(bytes).unwrap_or_default()
 }
 
 /// `IBV_SYSFS_PATH_MAX`.
 const SYSFS_PATH_MAX: usize = 256;
 
-/// Reads the file `dir/file` into a buffer by one system call, and returns its length without the
-/// newline at its end. A terminator takes the place of the newline, or follows the last byte.
+/// Reads the file `dir/file` into a buffer with one system call, and returns its length without the
+/// trailing newline. A terminator replaces the newline, or follows the last byte.
 ///
-/// Returns 0 for an empty file, and leaves the buffer alone. Returns -1 with the errno of
-/// `open(2)` or `read(2)`; -1 with `EINVAL` for a null name; and -1 for contents that fill the
-/// buffer and do not end in a newline, which could not be terminated.
+/// Returns 0 for an empty file, and leaves the buffer unchanged. Returns -1 with the errno of
+/// `open(2)` or `read(2)`; -1 with `EINVAL` for a null name; and -1 if the contents fill the buffer
+/// without a trailing newline, which leaves no room for a terminator.
 ///
 /// # Safety
-/// `dir` and `file` are null or strings with a terminator, and `buf` has room for `size` bytes.
+/// `dir` and `file` are null or terminated strings, and `buf` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -61,9 +61,9 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         Errno::EINVAL.set();
         return -1;
     }
-    // SAFETY: the caller's strings have a terminator.
+    // SAFETY: the caller's strings are terminated.
     let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
-    // SAFETY: the caller's buffer has the room.
+    // SAFETY: the caller's buffer has this size.
     match unsafe { read(dir, file, buf.cast(), size) } {
         Ok(Some(length)) => c_int::try_from(length).unwrap_or(c_int::MAX),
         Ok(None) => -1,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// Returns the length of the contents, or `None` where there is no room for a terminator.
+/// Returns the length of the contents, or `None` if there is no room for a terminator.
 ///
 /// # Errors
 /// The errno of `open(2)` or `read(2)`.
@@ -83,17 +83,17 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 /// `buf` has room for `size` bytes.
 unsafe fn read(dir: &CStr, file: &CStr, buf: *mut u8, size: usize) -> Result<Option<usize>, Errno> {
     let path = [dir.to_bytes(), b"/", file.to_bytes_with_nul()].concat();
-    // SAFETY: the path has a terminator.
+    // SAFETY: the path is terminated.
     let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     let fd = Errno::result(fd)?;
     // SAFETY: the descriptor is new.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the buffer has the room, and the kernel refuses an address that is not mapped.
+    // SAFETY: the buffer has this size, and the kernel rejects unmapped addresses.
     let length = unsafe { libc::read(fd.as_raw_fd(), buf.cast::<c_void>(), size) };
     let length = Errno::result(length)?;
     let Some(last) = usize::try_from(length).unwrap_or(0).checked_sub(1) else { return Ok(Some(0)) };
-    // SAFETY: the kernel has just written this byte, and the next one is written only where it lies
-    // in the buffer.
+    // SAFETY: the kernel has just written this byte. The next one is written only if it lies in the
+    // buffer.
     unsafe {
         if buf.add(last).read() == b'\n' {
             buf.add(last).write(0);
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with one file, removed at the end.
+    /// A directory with one file, removed when dropped.
     struct Directory(PathBuf);
 
     impl Directory {
@@ -128,14 +128,14 @@ mod tests {
             Self(path)
         }
 
-        /// Reads a file into a buffer of `size` bytes; returns the result, the errno, and the
-        /// buffer with one byte behind it.
+        /// Reads a file into a buffer of `size` bytes. Returns the result, the errno, and the
+        /// buffer with the byte behind it.
         fn read(&self, file: &str, size: usize) -> (c_int, Errno, Vec<u8>) {
             let dir = CString::new(self.0.as_os_str().as_bytes()).unwrap();
             let file = CString::new(file).unwrap();
             let mut buffer = vec![b'#'; size + 1];
             Errno::clear();
-            // SAFETY: the strings end in a terminator, and the buffer is one byte longer.
+            // SAFETY: the strings are terminated, and the buffer is one byte longer than stated.
             let result =
                 unsafe { ibv_read_sysfs_file(dir.as_ptr(), file.as_ptr(), buffer.as_mut_ptr().cast(), size) };
             (result, Errno::last(), buffer)
@@ -161,7 +161,7 @@ mod tests {
             (b"", 4, 0, b"#####"),
             (b"", 0, 0, b"#"),
             (b"rxe0", 0, 0, b"#"),
-            // A newline among the first bytes ends nothing.
+            // A newline in the middle is not removed.
             (b"1\n2", 3, -1, b"1\n2#"),
             (b"rxe0", 4, -1, b"rxe0#"),
             (b"longer", 4, -1, b"long#"),
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(directory.read("other", 4), (-1, Errno::ENOENT, b"#####".to_vec()));
         assert_eq!(directory.read("../..", 4), (-1, Errno::EISDIR, b"#####".to_vec()));
         let name = c"file".as_ptr();
-        // SAFETY: a null name is allowed, and so is a buffer of no bytes.
+        // SAFETY: a null name and an empty buffer are allowed.
         unsafe {
             for (dir, file) in [(core::ptr::null(), name), (name, core::ptr::null())] {
                 Errno::clear();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(c_path(Path::new(&long)).to_str(), Ok(&long[..256]));
         let path = ibv_get_sysfs_path();
         assert_eq!(path, ibv_get_sysfs_path());
-        // SAFETY: the string has a terminator and is never released.
+        // SAFETY: the string is terminated and never freed.
         let path = unsafe { CStr::from_ptr(path) };
         assert_eq!(path, &*c_path(&Roots::system().sysfs));
     }

@@ -1,17 +1,17 @@
 //! The calling thread's number.
 //!
 //! # Safety
-//! Registers are read, and nothing is changed.
+//! The code reads registers and changes nothing.
 #![allow(unsafe_code)]
 
-/// Returns a number that no other live thread has, and that is not 0: the address of what the C
-/// library keeps of the thread. One instruction, where `pthread_self` is a call.
+/// Returns a nonzero number unique among live threads: the address of the C library's thread block.
+/// One instruction, whereas `pthread_self` is a call.
 #[inline(always)]
 pub(crate) fn current() -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         let thread;
-        // SAFETY: the ABI of x86-64 has the thread's address at the beginning of its segment.
+        // SAFETY: in the x86-64 ABI, the thread's segment begins with its own address.
         unsafe {
             core::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, preserves_flags, readonly));
         }
@@ -20,7 +20,7 @@ pub(crate) fn current() -> usize {
     #[cfg(target_arch = "aarch64")]
     {
         let thread;
-        // SAFETY: the register can be read in any program.
+        // SAFETY: any program may read the register.
         unsafe {
             core::arch::asm!("mrs {}, tpidr_el0", out(reg) thread, options(nomem, nostack, preserves_flags));
         }

@@ -1,12 +1,12 @@
-//! The system calls that wait for an event, and in which `pthread_cancel(3)` may end a thread, as
-//! in rdma-core.
+//! The system calls that wait for an event. As in rdma-core, `pthread_cancel(3)` may end a thread
+//! in them.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). It leaves these two because they are called by other names,
-//! `__read` and `__poll`.
+//! (`c-abi/image/src/cancellation.rs`). It leaves these two alone, because they are called by other
+//! names: `__read` and `__poll`.
 //!
-//! Cancelling a thread does not run the destructors of its active calls. Therefore a wait holds no
-//! lock, and the thread [keeps](keeping) each value that must be dropped when it ends.
+//! Cancelling a thread does not run the destructors of its active calls. A wait therefore holds no
+//! lock, and the thread [keeps](keeping) each value that must be dropped at its end.
 //!
 //! # Safety
 //! The functions are `read(2)` and `poll(2)`. They unwind if the thread is cancelled.
@@ -20,8 +20,8 @@ use std::thread::LocalKey;
 use libc::{POLLIN, nfds_t, pollfd, size_t, ssize_t};
 use verbs_core::Errno;
 
-/// Declares functions that end a cancelled thread by unwinding. Where panics abort, Rust would
-/// abort on an unwind through the ABI "C-unwind", but lets one through "C" pass.
+/// Declares functions that unwind when their thread is cancelled. With `panic = "abort"`, Rust
+/// would abort on an unwind through the ABI "C-unwind", but lets it pass through "C".
 macro_rules! unwinding {
     ($($item:item)*) => {
         #[cfg(panic = "unwind")]
@@ -38,11 +38,11 @@ unwinding! {
     fn cancellable_poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
 }
 
-/// Reads one record of a descriptor, and waits for it unless the program has set `O_NONBLOCK`.
+/// Reads one record from a descriptor; waits for it unless the program has set `O_NONBLOCK`.
 /// Returns whether it read the whole record; otherwise `errno` is set.
 ///
 /// # Safety
-/// `record` is plain data of the descriptor's records.
+/// `record` is plain data and matches the descriptor's records.
 pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
     // SAFETY: the buffer has the given length.
     let len = unsafe { cancellable_read(fd, (&raw mut *record).cast(), size_of::<T>()) };
@@ -66,7 +66,7 @@ pub(crate) fn readable(fd: RawFd) -> Result<(), Errno> {
 /// Calls `wait` while the thread keeps `value`, which is dropped if the thread is cancelled in the
 /// wait. Returns the value.
 ///
-/// A thread that is already ending cannot keep anything: the value leaks if it is cancelled.
+/// A thread that is already ending cannot keep values: a cancellation then leaks the value.
 pub(crate) fn keeping<T>(
     place: &'static LocalKey<Cell<Option<T>>>,
     value: T,
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(keeping(&KEPT, Arc::clone(&value), || Err(Errno::INTR)), Err(Errno::INTR));
         assert_eq!(Arc::strong_count(&value), 1, "an error drops it");
         let its = Arc::clone(&value);
-        // Like a cancelled thread: the call does not return.
+        // As with a cancelled thread, the call does not return.
         thread::spawn(move || KEPT.set(Some(its))).join().unwrap();
         assert_eq!(Arc::strong_count(&value), 1);
     }

@@ -3,19 +3,19 @@
 //!
 //! A C program may cancel a thread while a call of this library makes a system call. The call then
 //! ends in the middle, without running destructors, and its locks stay locked. In rdma-core few
-//! calls are cancellation points, because the data path makes no system call and commands are
-//! `ioctl(2)`, which is not a cancellation point. In this library, any call may write to an
-//! eventfd, read a clock's file or send a packet.
+//! calls are cancellation points: the data path makes no system calls, and commands use `ioctl(2)`,
+//! which is not a cancellation point. In this library any call may write to an eventfd, read a
+//! clock's file or send a packet.
 //!
-//! The linker (`--wrap`) therefore redirects all calls of these C functions in the image to the
-//! functions of this file: calls from our code, from the crates below it, and from Rust's standard
-//! library. `xtask/src/c_abi/points.rs` lists the names. Programs keep their `write`, because the
-//! image does not export one. A thread can only be cancelled in the waits, which call the C library
-//! by other names (`c-abi/src/wait.rs`).
+//! The linker (`--wrap`) therefore redirects all calls of these C functions in the image to this
+//! file, including calls from the crates below and from Rust's standard library.
+//! `xtask/src/c_abi/points.rs` lists the names. Programs keep their own `write`, because the image
+//! does not export one. A thread can be cancelled only in the waits, which call the C library by
+//! other names (`c-abi/src/wait.rs`).
 //!
 //! # Safety
-//! Each function behaves like the C library's function of the same name, with the arguments of the
-//! caller, whose promise for them holds here as well.
+//! Each function behaves like the C library function of the same name, so the caller's promise for
+//! the arguments holds here as well.
 //!
 //! # References
 //! `pthreads(7)` (cancellation points), `syscall(2)`, `ld(1)` (`--wrap`)
@@ -29,12 +29,12 @@ use libc::{
     pthread_mutex_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, syscall, timespec,
 };
 
-/// Functions that make a system call. `syscall(2)` is not a cancellation point.
+/// Functions that make a system call directly. `syscall(2)` is not a cancellation point.
 macro_rules! raw {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = ($($part:expr),*);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the caller's promise; the kernel takes these arguments for this call.
+            // SAFETY: the caller's promise; the kernel uses these arguments only during this call.
             unsafe { syscall($($part),*) as $result }
         }
     )*};
@@ -68,7 +68,7 @@ raw! {
         (libc::SYS_epoll_pwait, epoll, events, count, timeout, null::<sigset_t>(), SIGSET);
     fn __wrap_getrandom(buf: *mut c_void, length: size_t, flags: c_uint) -> ssize_t =
         (libc::SYS_getrandom, buf, length, flags);
-    // The mode is optional in C, and ignored by the kernel where it is absent.
+    // In C the mode is optional, and the kernel ignores it unless the flags require it.
     fn __wrap_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
         (libc::SYS_openat, libc::AT_FDCWD, path, flags, mode);
     fn __wrap_open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
@@ -114,14 +114,14 @@ unsafe extern "C" fn __wrap_ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise: null, or a time.
+    // SAFETY: the caller's promise: null, or a valid time.
     let mut timeout = unsafe { timeout.as_ref() }.copied();
     let timeout = timeout.as_mut().map_or(null_mut(), |timeout| timeout as *mut timespec);
-    // SAFETY: the caller's promise; the kernel takes these arguments for this call.
+    // SAFETY: the caller's promise; the kernel uses these arguments only during this call.
     unsafe { syscall(libc::SYS_ppoll, fds, count, timeout, mask, SIGSET) as c_int }
 }
 
-/// `poll(2)`, by `ppoll(2)`: aarch64 has no `poll` system call.
+/// `poll(2)` by means of `ppoll(2)`, because aarch64 has no `poll` system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
     let timeout = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
@@ -129,11 +129,11 @@ unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: 
         tv_nsec: (milliseconds % 1000 * 1_000_000).into(),
     });
     let timeout = timeout.as_ref().map_or(null(), |timeout| timeout as *const timespec);
-    // SAFETY: the caller's promise; the time lives as long as the call.
+    // SAFETY: the caller's promise; the time outlives the call.
     unsafe { __wrap_ppoll(fds, count, timeout, null()) }
 }
 
-/// Zero: the length of no address, or the number of no descriptors.
+/// Zero: an absent address's length, or the number of descriptors in an empty set.
 const NONE: c_long = 0;
 /// Size of the kernel's signal sets in bytes.
 const SIGSET: size_t = 8;
@@ -147,8 +147,8 @@ struct Disabled {
 impl Disabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is one of the two, and the pointer is to a variable. The call fails for
-        // no other reason.
+        // SAFETY: the state is one of the two valid ones, and the pointer leads to a variable. The
+        // call cannot fail otherwise.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self { before }
     }
@@ -156,8 +156,8 @@ impl Disabled {
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        // SAFETY: the state was the thread's before; the other pointer may be null. Enabling
-        // cancellation is not a cancellation point, so it cancels nothing.
+        // SAFETY: this was the thread's previous state; the other pointer may be null. Enabling
+        // cancellation is not a cancellation point.
         unsafe { pthread_setcancelstate(self.before, null_mut()) };
     }
 }
@@ -166,5 +166,5 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// The C library's: cancellation waits until it is enabled.
+/// The C library's value; a cancellation request stays pending until cancellation is enabled.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;

@@ -1,4 +1,4 @@
-//! `mlx5dv_*`, the part of the API of `libmlx5.so.1` that fails for every device.
+//! `mlx5dv_*`: the part of the API of `libmlx5.so.1` that fails on every device.
 //!
 //! # References
 //! `mlx5dv.h` of rdma-core 65.
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn export_sizes_are_zero_and_nothing_behind_them_changes() {
         let mut words = [u32::MAX; 4];
-        // SAFETY: 12 bytes of the 16 are written.
+        // SAFETY: 12 of the 16 bytes are written.
         unsafe { _mlx5dv_get_export_sizes(words.as_mut_ptr().cast(), 12) };
         assert_eq!(words, [0, 0, 0, u32::MAX]);
         // SAFETY: null is allowed.

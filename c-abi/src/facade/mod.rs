@@ -1,8 +1,8 @@
-//! The functions that fail for every device: those of the providers' own APIs, `mlx5dv_*` and
-//! `efadv_*`, for programs that link `libmlx5.so.1` or `libefa.so.1`, and the sockets of
-//! `librdmacm.so.1`. The others are in `mlx5dv` and `rdmacm`.
+//! Functions that fail on every device: parts of the providers' own APIs, `mlx5dv_*` and `efadv_*`,
+//! for programs that link `libmlx5.so.1` or `libefa.so.1`, and the sockets of `librdmacm.so.1`. The
+//! working functions are in `mlx5dv` and `rdmacm`.
 //!
-//! | answer | returns | errno |
+//! | kind | returns | errno |
 //! |---|---|---|
 //! | `errno` | `EOPNOTSUPP` | unchanged |
 //! | `minus_errno` | `-EOPNOTSUPP` | unchanged |
@@ -10,22 +10,22 @@
 //! | `null` | a null pointer | `EOPNOTSUPP` |
 //! | `nothing` | | unchanged |
 //!
-//! Each answer of a provider's API is that of rdma-core's function for a device of another vendor,
-//! where the function checks the device. Programs that get it use plain verbs instead.
+//! Functions of a provider's API fail as in rdma-core on a device of another vendor, if the C
+//! function checks the device. Programs then fall back to plain verbs.
 //!
 //! # Safety
-//! The file opens unsafe code to export functions under C's names, which no other function of the
-//! image has: the linker rejects duplicates. The functions declare no parameters, although C
+//! Unsafe code is used to export functions under C's names. No other function of the image has
+//! these names: the linker rejects duplicates. The functions declare no parameters, although C
 //! passes some. In the C calling conventions of Linux targets, the caller owns and releases the
-//! argument registers and the argument area of the stack, so that a callee may ignore both.
-//! `_mlx5dv_get_export_sizes` alone has parameters and states its contract.
+//! argument registers and the argument area of the stack, so a callee may ignore both. Only
+//! `_mlx5dv_get_export_sizes` has parameters; it states its contract.
 #![allow(unsafe_code)]
 
 mod efa;
 mod mlx5;
 mod rsocket;
 
-/// Defines and exports functions that fail, by their answer.
+/// Defines and exports functions that fail, grouped by the way they fail.
 macro_rules! facade {
     ($($answer:ident { $($name:ident)* })*) => { $($($crate::facade::answer! { $answer $name })*)* };
 }

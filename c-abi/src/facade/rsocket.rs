@@ -1,5 +1,5 @@
-//! Sockets over RDMA (`rsocket(7)`) of `librdmacm.so.1`, which are not built: a program that uses
-//! them by name, and not by preloading, learns it from the first call.
+//! Sockets over RDMA (`rsocket(7)`) of `librdmacm.so.1`, which are not implemented. A program that
+//! calls them by name, rather than by preloading, gets an error from the first call.
 //!
 //! # References
 //! `rsocket.h` of rdma-core 65.
