@@ -1,9 +1,9 @@
-//! Queues and memory with attributes of the device's own. Attributes that ask for nothing special
-//! are those of the plain functions; the others are refused, except the size of the entries of a
-//! completion queue.
+//! Queues and memory with ConnectX-specific attributes. Attributes that request nothing special
+//! behave like the plain functions. All others are rejected, except the entry size of a completion
+//! queue.
 //!
 //! # Safety
-//! As the module above.
+//! See the parent module.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -25,7 +25,7 @@ use crate::mr::ibv_reg_dmabuf_mr;
 use crate::qp::{create_qp_ex, create_qp_scattering};
 use crate::wq::create_wq;
 
-/// Returns from a function that returns a pointer if a check fails.
+/// Returns null from the calling function if a check fails.
 macro_rules! checked {
     ($check:expr) => {
         match $check {
@@ -35,12 +35,12 @@ macro_rules! checked {
     };
 }
 
-/// Returns the entries that the attributes of a completion queue ask for.
+/// Returns the entry format that a completion queue's attributes request.
 ///
 /// # Errors
-/// As libmlx5 and the kernel: `EINVAL` for unknown bits, for compression or padding that the device
-/// lacks, and for more than one form of compression. `EOPNOTSUPP` for padding on a device that has
-/// it.
+/// Same as libmlx5 and the kernel: `EINVAL` for unknown bits, for compression or padding that the
+/// device lacks, and for more than one form of compression. `EOPNOTSUPP` for padding on a device
+/// that has it.
 fn entries(
     attr: &mlx5dv_cq_init_attr,
     comp_caps: mlx5dv_cqe_comp_caps,
@@ -85,8 +85,8 @@ fn entries(
 /// `mlx5dv_create_cq(3)`.
 ///
 /// # Safety
-/// `context` is open, `attr` points to attributes with live objects, `mlx5_attr` is null or points
-/// to attributes.
+/// `context` is open, `attr` points to attributes with live objects, and `mlx5_attr` is null or
+/// points to attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_create_cq(
     context: *mut ibv_context,
@@ -115,20 +115,20 @@ unsafe extern "C" fn mlx5dv_create_cq(
     }
 }
 
-/// The wishes of the attributes of a queue pair.
+/// The options that a queue pair's attributes request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QpAsks {
-    /// Requests of the program's own making.
+    /// Whether the program builds requests itself.
     has_own: bool,
-    /// Data in completions.
+    /// Whether received data may be placed in completions.
     scatter: ScatterToCqe,
 }
 
-/// Returns what the attributes of a queue pair ask for.
+/// Returns the options that a queue pair's attributes request.
 ///
 /// # Errors
-/// As libmlx5: `EINVAL` for unknown bits, and for a type that needs others. `EOPNOTSUPP` for what
-/// is special.
+/// Same as libmlx5: `EINVAL` for unknown bits, and for a type that requires others. `EOPNOTSUPP`
+/// for unsupported options.
 fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpAsks, Errno> {
     const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DC
@@ -161,7 +161,7 @@ fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpAsks, Errno
 /// `mlx5dv_create_qp(3)`.
 ///
 /// # Safety
-/// As [`mlx5dv_create_cq`].
+/// Same as [`mlx5dv_create_cq`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_create_qp(
     context: *mut ibv_context,
@@ -181,7 +181,7 @@ unsafe extern "C" fn mlx5dv_create_qp(
         if !asks.has_own {
             return create_qp_scattering(context, attr, asks.scatter);
         }
-        // The operations of the device's own need those that begin and end a batch.
+        // ConnectX-specific operations require the ones that begin and end a batch.
         let mut with_ops = attr.read();
         if with_ops.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
             with_ops.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -196,10 +196,10 @@ unsafe extern "C" fn mlx5dv_create_qp(
     }
 }
 
-/// `mlx5dv_create_wq`: as `ibv_create_wq(3)`, with further attributes.
+/// `mlx5dv_create_wq`: `ibv_create_wq(3)` with further attributes.
 ///
 /// # Safety
-/// As [`mlx5dv_create_cq`].
+/// Same as [`mlx5dv_create_cq`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_create_wq(
     context: *mut ibv_context,
@@ -219,10 +219,10 @@ unsafe extern "C" fn mlx5dv_create_wq(
     }
 }
 
-/// `mlx5dv_alloc_dm(3)`: the memory that `ibv_alloc_dm(3)` allocates.
+/// `mlx5dv_alloc_dm(3)`: allocates the same memory as `ibv_alloc_dm(3)`.
 ///
 /// # Safety
-/// `context` is open, and the attributes are there.
+/// `context` is open, and the attributes are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_alloc_dm(
     context: *mut ibv_context,
@@ -244,7 +244,7 @@ unsafe extern "C" fn mlx5dv_alloc_dm(
     }
 }
 
-/// `mlx5dv_reg_dmabuf_mr(3)`: the region that `ibv_reg_dmabuf_mr(3)` registers.
+/// `mlx5dv_reg_dmabuf_mr(3)`: registers the same region as `ibv_reg_dmabuf_mr(3)`.
 ///
 /// # Safety
 /// `pd` is live.
@@ -304,7 +304,7 @@ mod tests {
         }
         let wrong = mlx5dv_cq_init_attr { comp_mask: flags, flags: 2, ..attr };
         assert_eq!(entries(&wrong, none, true), Err(Errno::INVAL));
-        // One form at a time, of those that the device has.
+        // One form at a time; the device supports all of them.
         let all = mlx5dv_cqe_comp_caps { max_num: 4, supported_format: 7 };
         let form =
             |cqe_comp_res_format| mlx5dv_cq_init_attr { comp_mask: format, cqe_comp_res_format, ..attr };

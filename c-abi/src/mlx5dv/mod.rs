@@ -1,19 +1,19 @@
-//! The functions of `libmlx5.so.1` that are served, on devices of the provider `mlx5`. The others
-//! are in `facade`.
+//! The supported functions of `libmlx5.so.1`, for devices of the provider `mlx5`. The others are in
+//! `facade`.
 //!
 //! | file | functions |
 //! |---|---|
-//! | `mod` | devices: their attributes, clock, ports, doorbell registers |
+//! | `mod` | devices: attributes, clock, ports, doorbell registers |
 //! | `objects` | `mlx5dv_init_obj` |
-//! | `qp_ex` | requests of the program's own making |
-//! | `create` | queues and memory with attributes of the device's own |
+//! | `qp_ex` | requests built by the program |
+//! | `create` | queues and memory with ConnectX-specific attributes |
 //!
 //! For a device of another provider each reports `EOPNOTSUPP`, as rdma-core's functions do.
 //!
 //! # Safety
-//! Every exported function has the contract of the function of that name in rdma-core's libmlx5, in
-//! the sense of the crate's documentation. What a program does with the addresses that it gets is
-//! its own affair: see [`provider_mlx5::direct`].
+//! Every exported function has the contract of the function of that name in rdma-core's libmlx5, as
+//! defined in the crate documentation. The program is responsible for its use of the returned
+//! addresses: see [`provider_mlx5::direct`].
 //!
 //! # References
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/mlx5.c`, `verbs.c`
@@ -55,7 +55,7 @@ unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a 
 /// `mlx5dv_is_supported(3)`.
 ///
 /// # Safety
-/// `device` is a device of a list.
+/// `device` is a device from a list.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
     // SAFETY: the caller's promise.
@@ -65,7 +65,7 @@ unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
 /// `mlx5dv_open_device(3)`.
 ///
 /// # Safety
-/// `device` is a device of a list, and `attr` is null or points to attributes.
+/// `device` is a device from a list, and `attr` is null or points to attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_open_device(
     device: *mut ibv_device,
@@ -83,7 +83,7 @@ unsafe extern "C" fn mlx5dv_open_device(
             {
                 return refuse_null(Errno::INVAL);
             }
-            // Programs open the device without DevX then.
+            // Programs then open the device without DevX.
             if attr.comp_mask != 0 || attr.flags != 0 {
                 return refuse_null(Errno::OPNOTSUPP);
             }
@@ -95,7 +95,7 @@ unsafe extern "C" fn mlx5dv_open_device(
 /// `mlx5dv_query_device(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attrs` points to attributes with the fields that its mask names.
+/// `context` is open, and `attrs` points to attributes with the fields named by its mask.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int {
     not_null!(context, attrs);
@@ -104,7 +104,7 @@ unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut 
 }
 
 /// # Safety
-/// `out` points to attributes with the fields that its mask names.
+/// `out` points to attributes with the fields named by its mask.
 unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
     let direct = context.direct();
     let queried = &direct.queried;
@@ -130,7 +130,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
         (direct.has_blue_flame, MLX5DV_CONTEXT_FLAGS_BLUEFLAME),
     ];
     let flags = flags.iter().filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag);
-    // SAFETY: the program's struct has the fields that its mask names, and the first three.
+    // SAFETY: the program's struct has the first three fields and those named by its mask.
     unsafe {
         let asked = (*out).comp_mask;
         let mut told = 0;
@@ -190,7 +190,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
         if tell(MLX5DV_CONTEXT_MASK_REG_C0, reg_c0.mask != 0) {
             (*out).reg_c0 = mlx5dv_reg { value: reg_c0.value, mask: reg_c0.mask };
         }
-        // DevX tells the following, without which libmlx5 reports zeros.
+        // The following comes from DevX, without which libmlx5 reports zeros.
         if tell(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, true) {
             (*out).dc_odp_caps = 0;
         }
@@ -236,7 +236,7 @@ unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut
     })
 }
 
-/// The function behind `mlx5dv_query_port(3)`, an inline.
+/// Backs `mlx5dv_query_port(3)`, an inline function.
 ///
 /// # Safety
 /// `context` is open, and `info` has `info_len` bytes.
@@ -251,7 +251,7 @@ unsafe extern "C" fn _mlx5dv_query_port(
     // SAFETY: the caller's promise.
     code(unsafe {
         mlx5(context, "query_port").and_then(|context| context.query_switch_port(port_num)).map(|found| {
-            // A program of another release has fewer fields, or zeros behind those of this one.
+            // A program built against another release has fewer fields, or zeros behind ours.
             let bytes = found.as_bytes();
             info.write_bytes(0, info_len);
             info.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(info_len));
@@ -259,8 +259,8 @@ unsafe extern "C" fn _mlx5dv_query_port(
     })
 }
 
-/// `mlx5dv_get_data_direct_sysfs_path(3)`: `ENODEV`, as for a device that has none. A program that
-/// is told the path registers memory for it, which [`create`] refuses.
+/// `mlx5dv_get_data_direct_sysfs_path(3)`: `ENODEV`, as on a device without data direct. A program
+/// that gets the path would register memory for it, which [`create`] rejects.
 ///
 /// # Safety
 /// `context` is open.
@@ -276,7 +276,7 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
     code(unsafe { mlx5(context, VERB) }.and_then(|_| Err(refused(VERB, Errno::NODEV))))
 }
 
-/// `mlx5dv_reserved_qpn_dealloc(3)`: no number is reserved, because none can be.
+/// `mlx5dv_reserved_qpn_dealloc(3)`: always fails, because no number can be reserved.
 ///
 /// # Safety
 /// `context` is open.
@@ -288,7 +288,7 @@ unsafe extern "C" fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, _qpn
     code(unsafe { mlx5(context, VERB).and_then(|_| Err(refused(VERB, Errno::INVAL))) })
 }
 
-/// A page of doorbell registers for the program.
+/// A page of doorbell registers owned by the program.
 #[repr(C)]
 struct Uar {
     c: mlx5dv_devx_uar,
@@ -325,16 +325,16 @@ unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32
 /// `mlx5dv_devx_free_uar(3)`.
 ///
 /// # Safety
-/// `uar` is one of [`mlx5dv_devx_alloc_uar`], and is not used afterwards.
+/// `uar` came from [`mlx5dv_devx_alloc_uar`], and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
     if !uar.is_null() {
-        // SAFETY: `mlx5dv_devx_alloc_uar` made the box.
+        // SAFETY: `mlx5dv_devx_alloc_uar` created the box.
         drop(unsafe { Box::from_raw(uar.cast::<Uar>()) });
     }
 }
 
-/// `mlx5dv_modify_qp_sched_elem(3)`: devices without DevX schedule no queue pairs.
+/// `mlx5dv_modify_qp_sched_elem(3)`: without DevX, devices do not schedule queue pairs.
 ///
 /// # Safety
 /// `qp` is live.

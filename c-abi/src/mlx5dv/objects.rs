@@ -1,11 +1,11 @@
-//! `mlx5dv_init_obj`: where the queues, doorbell records and registers of objects lie.
+//! `mlx5dv_init_obj`: the addresses of the queues, doorbell records and registers of objects.
 //!
-//! From the call on, the program alone fills, rings and polls the queues: see
+//! From the call on, only the program fills, rings and polls the queues: see
 //! [`provider_mlx5::direct`].
 //!
 //! # Safety
-//! As the module above: the objects are live ones of this library. Their types are those of the
-//! provider `mlx5`, because the device of each is one of it.
+//! See the parent module: the objects are live and belong to this library. Their device is a
+//! ConnectX device, so their types are those of the provider `mlx5`.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -28,7 +28,7 @@ const VERB: &str = "init_obj";
 /// `mlx5dv_init_obj(3)`.
 ///
 /// # Safety
-/// `obj` points to live objects and to structs, as far as `obj_type` names them.
+/// `obj` points to live objects and to structs, for each kind named in `obj_type`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -36,7 +36,7 @@ unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_i
 }
 
 /// # Safety
-/// As [`mlx5dv_init_obj`].
+/// Same as [`mlx5dv_init_obj`].
 unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     const KNOWN: u64 = (MLX5DV_OBJ_DEVX << 1) - 1;
     if obj.is_null() || obj_type & KNOWN == 0 {
@@ -45,8 +45,8 @@ unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     macro_rules! describe {
         ($bit:ident, $member:ident, $describe:ident) => {
             if obj_type & $bit != 0 {
-                // SAFETY: the caller's promise. The fields of a struct that its mask does not name
-                // may be absent, so that no reference to it is made.
+                // SAFETY: the caller's promise. Fields outside a struct's mask may be absent, so no
+                // reference to the struct is created.
                 unsafe {
                     let mlx5dv_obj_of { in_, out } = (&raw const (*obj).$member).read();
                     if in_.is_null() || out.is_null() {
@@ -65,7 +65,7 @@ unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     describe!(MLX5DV_OBJ_DM, dm, dm);
     describe!(MLX5DV_OBJ_AH, ah, ah);
     describe!(MLX5DV_OBJ_PD, pd, pd);
-    // No object of DevX exists here.
+    // DevX objects do not exist here.
     if obj_type & MLX5DV_OBJ_DEVX != 0 { Err(refused(VERB, Errno::OPNOTSUPP)) } else { Ok(()) }
 }
 
@@ -172,7 +172,7 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
         let asked = (*out).comp_mask;
         ((*out).buf, (*out).length) = (direct.buf.as_ptr().cast(), direct.length);
         if asked & MLX5DV_DM_MASK_REMOTE_VA != 0 {
-            // Of memory for steering rules, which is not allocated here.
+            // For memory of steering rules, which is never allocated here.
             (*out).remote_va = 0;
         }
         (*out).comp_mask = asked & MLX5DV_DM_MASK_REMOTE_VA;
@@ -183,7 +183,7 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
 /// # Safety
 /// `in_` is a live address handle of the provider, and `out` points to a struct.
 unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
-    // SAFETY: the caller's promise. The copy stays where it is as long as the handle lives.
+    // SAFETY: the caller's promise. The copy stays in place as long as the handle lives.
     unsafe {
         let inner = AhObject::<Mlx5>::inner(in_);
         let av = Ah::address_vector(&inner.av).ok_or_else(|| refused(VERB, Errno::INVAL))?;

@@ -1,8 +1,8 @@
-//! Requests of the program's own making, between `ibv_wr_start` and `ibv_wr_complete`:
+//! Requests built by the program, between `ibv_wr_start` and `ibv_wr_complete`:
 //! `mlx5dv_wr_raw_wqe`.
 //!
 //! # Safety
-//! As the module above. A [`DvQpEx`] lives as long as its queue pair.
+//! See the parent module. A [`DvQpEx`] lives as long as its queue pair.
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
@@ -26,13 +26,13 @@ pub(crate) struct DvQpEx {
     qp: *mut ibv_qp_ex,
 }
 
-/// Gives a queue pair the operation `wr_raw_wqe`.
+/// Adds the operation `wr_raw_wqe` to a queue pair.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, which nothing uses yet.
+/// `qp` is a live queue pair of the provider, not yet in use.
 pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
     let qp: *mut ibv_qp_ex = qp.cast();
-    // SAFETY: the caller's promise; the struct has functions that may be absent.
+    // SAFETY: the caller's promise; absent functions are valid zeros.
     unsafe {
         let mut c: mlx5dv_qp_ex = core::mem::zeroed();
         c.wr_raw_wqe = Some(raw_wqe);
@@ -43,15 +43,15 @@ pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
 /// `mlx5dv_wr_raw_wqe(3)`.
 ///
 /// # Safety
-/// `mqp` is one of [`mlx5dv_qp_ex_from_ibv_qp_ex`], in a batch of this thread; `wqe` is a request
-/// of the length that it tells, which asks for what the device may do.
+/// `mqp` came from [`mlx5dv_qp_ex_from_ibv_qp_ex`], in a batch of this thread; `wqe` is a request
+/// of the length it states, for an operation the device may perform.
 unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
     // SAFETY: the caller's promise: the struct is the head of a `DvQpEx`.
     unsafe { put_raw((*mqp.cast::<DvQpEx>()).qp, wqe) }
 }
 
-/// `mlx5dv_qp_ex_from_ibv_qp_ex`: null for a queue pair that was not made with operations of its
-/// own.
+/// `mlx5dv_qp_ex_from_ibv_qp_ex`: null for a queue pair created without ConnectX-specific
+/// operations.
 ///
 /// # Safety
 /// `qp` is live.
