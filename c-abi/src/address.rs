@@ -1,8 +1,8 @@
 //! The path back to the sender of a datagram, and the Ethernet address of a GID.
 //!
 //! # Safety
-//! As the crate. The structs that the caller's pointers lead to are accessed through raw pointers,
-//! because those to be written may be uninitialised.
+//! See the crate documentation. Structs of the caller are accessed through raw pointers, because
+//! the ones to be written may be uninitialised.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -18,20 +18,20 @@ use crate::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, 
 use crate::context::device_ops;
 use crate::errno::refuse;
 
-/// Computes the path back to the sender of a datagram that arrived at a port. Returns 0, or -1 with
+/// Computes the route back to the sender of a datagram received at a port. Returns 0, or -1 with
 /// `errno`:
 ///
-/// | errno | where |
+/// | errno | cause |
 /// |---|---|
-/// | `EINVAL` | the datagram was sent to a group, or to no GID of the port; a null pointer |
-/// | `EPROTONOSUPPORT` | `grh` is not the header of InfiniBand or RoCE |
+/// | `EINVAL` | the datagram went to a multicast group or to a GID absent from the port; a null pointer |
+/// | `EPROTONOSUPPORT` | `grh` is not an InfiniBand or RoCE header |
 ///
-/// Without `IBV_WC_GRH` in the completion, `grh` may be null. The hop limit is what is left of the
-/// datagram's, as in the C library; the flow label of a datagram over IPv4, which has none, is 0.
+/// Without `IBV_WC_GRH` in the completion, `grh` may be null. As in the C library, the hop limit is
+/// the datagram's remaining one. IPv4 datagrams have no flow label; it is 0.
 ///
 /// # Safety
 /// `context` is null or open. The other pointers are null, or lead to a completion, the 40 bytes in
-/// front of the datagram, and room for the attributes.
+/// front of the datagram, and memory for the attributes.
 ///
 /// # References
 /// `ibv_init_ah_from_wc(3)`
@@ -51,10 +51,10 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     unsafe { init_ah_from_wc(device_ops(context), port_num, wc, grh, ah_attr) }
 }
 
-/// As [`ibv_init_ah_from_wc`], on the device of the context.
+/// Does the work of [`ibv_init_ah_from_wc`] on the context's device.
 ///
 /// # Safety
-/// `wc` leads to a completion, and `ah_attr` to room for the attributes; `grh` is null or leads to
+/// `wc` leads to a completion and `ah_attr` to memory for the attributes; `grh` is null or leads to
 /// 40 bytes.
 pub(crate) unsafe fn init_ah_from_wc(
     query: &dyn DeviceOps,
@@ -78,7 +78,7 @@ pub(crate) unsafe fn init_ah_from_wc(
     let route = if grh.is_null() {
         Err(Errno::INVAL)
     } else {
-        // SAFETY: the pointer leads to 40 bytes, of any content.
+        // SAFETY: the pointer leads to 40 bytes; any contents are valid.
         let header = unsafe { grh.cast::<[u8; Grh::LEN]>().read_unaligned() };
         route_back(query, port_num, &header)
     };
@@ -97,7 +97,7 @@ pub(crate) unsafe fn init_ah_from_wc(
     }
 }
 
-/// Returns the route to the sender of a datagram, from the GID that it was sent to.
+/// Returns the route to a datagram's sender, starting from the destination GID.
 fn route_back(
     query: &dyn DeviceOps,
     port_num: u8,
@@ -108,7 +108,7 @@ fn route_back(
         return Err(Errno::INVAL);
     }
     if ![Grh::UDP, Grh::IBA].contains(&grh.next_header) {
-        // The protocol of an IPv4 header does not matter: only RoCE v2 has one.
+        // The protocol field of an IPv4 header does not matter: only RoCE v2 uses IPv4.
         if grh.sgid.to_ipv4().is_none() {
             return Err(Errno::PROTONOSUPPORT);
         }
@@ -134,15 +134,15 @@ fn route_back(
     })
 }
 
-/// Finds the Ethernet address of the next hop to a GID, and the VLAN of the interface with the
-/// source GID, `0xffff` for none. `vid` may be null. Waits up to 3 s for a neighbour's reply.
+/// Finds the Ethernet address of the next hop to a GID, and the VLAN of the interface that has the
+/// source GID (`0xffff` for none). `vid` may be null. Waits up to 3 s for a neighbour's reply.
 ///
 /// Returns 0; -1 with `errno` for a source GID that cannot be queried; `-EINVAL` for one that no
-/// interface has, and for a null pointer; `-EHOSTUNREACH` where no Ethernet address is found.
+/// interface has, and for a null pointer; `-EHOSTUNREACH` if no Ethernet address is found.
 ///
 /// # Safety
-/// `context` is null or open. The other pointers are null, or lead to attributes, room for 6 bytes,
-/// and room for the number.
+/// `context` is null or open. The other pointers are null, or lead to attributes, memory for 6
+/// bytes, and memory for the VLAN number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,
@@ -171,17 +171,17 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     }
 }
 
-/// Resolves a GID from an entry of a port's table.
+/// Resolves a GID, starting from an entry of a port's table.
 ///
 /// # Errors
-/// Returns the result of `ibv_resolve_eth_l2_from_gid`, and sets `errno`.
+/// The result of `ibv_resolve_eth_l2_from_gid`; `errno` is set.
 fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result<EthPath, c_int> {
     let entry = query.query_gid_entry(port_num, index.into()).map_err(|error| {
         refuse(error.errno);
         -1
     })?;
     let invalid = |_| -refuse(Errno::INVAL);
-    // An empty entry is the GID of no interface.
+    // An empty entry holds a GID that no interface has.
     let entry = entry.ok_or(()).map_err(invalid)?;
     let source = address_of(&entry.gid);
     let ifindex = match entry.ndev_ifindex {
@@ -191,7 +191,7 @@ fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result
     neighbour::resolve(ifindex, source, address_of(dgid), PATIENCE).map_err(|_| -refuse(Errno::HOSTUNREACH))
 }
 
-/// The time that a neighbour has for its reply.
+/// The time a neighbour has to reply.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The number of an interface without a VLAN.

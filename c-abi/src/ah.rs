@@ -1,7 +1,7 @@
 //! Address handles.
 //!
 //! # Safety
-//! As the crate.
+//! See the crate documentation.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -21,18 +21,18 @@ use crate::shared::Shared;
 
 /// A provider's address handle.
 pub(crate) struct Ah<P: Provider> {
-    /// A copy for posting, which needs no lock for it.
+    /// A copy for posting, so that posting takes no lock.
     pub(crate) av: Av,
     ah: Shared<P::Ah>,
 }
 
 pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
 
-/// The public handle of every address handle: providers do not publish the kernel's number.
+/// The public handle of every address handle; providers do not publish the kernel's number.
 const HANDLE: u32 = 0;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait AhVerbs {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error>;
     unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int;
@@ -75,8 +75,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 
 /// `ibv_create_ah_from_wc(3)`.
 ///
-/// # Safety
-/// `pd` is live, `wc` points to a completion and `grh` to the 40 bytes of its receive.
+/// `pd` is live, `wc` points to a completion, and `grh` to the 40 bytes in front of the receive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,

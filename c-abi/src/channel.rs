@@ -1,10 +1,10 @@
-//! Completion channels, and their events.
+//! Completion channels and their events.
 //!
-//! An event carries the address of its completion queue, which the queue was created with.
+//! An event carries the address its completion queue was created with.
 //!
 //! # Safety
-//! As the crate. The kernel, or the provider, writes the address of a live queue, and takes unread
-//! events back when the queue is destroyed.
+//! See the crate documentation. The kernel or the provider writes the address of a live queue, and
+//! removes unread events when the queue is destroyed.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -19,7 +19,7 @@ use crate::event::with_mutex;
 use crate::object::context_of;
 use crate::wait::read_record;
 
-/// Counts the queues of a channel.
+/// Adds `change` to a channel's number of completion queues.
 ///
 /// # Safety
 /// `channel` is live.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     not_null!(channel);
-    // SAFETY: the channel is live, and its descriptor is its own.
+    // SAFETY: the channel is live and owns its descriptor.
     unsafe {
         let is_used = with_mutex(&raw mut (*(*channel).context).mutex, || (*channel).refcnt != 0);
         if is_used {
@@ -63,10 +63,10 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     0
 }
 
-/// `ibv_get_cq_event(3)`. A thread may be cancelled in it.
+/// `ibv_get_cq_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `channel` is live, `cq` and `cq_context` point to pointers.
+/// `channel` is live; `cq` and `cq_context` point to pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -79,7 +79,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         return -1;
     }
     let queue = handle as *mut ibv_cq;
-    // SAFETY: the event carries the address of a live queue, which waits at its end until the
+    // SAFETY: the event carries the address of a live queue. Destroying the queue waits until the
     // program acknowledges this event.
     unsafe {
         verbs(context_of(queue.cast::<ibv_cq_ex>())).count_event(queue);

@@ -1,7 +1,7 @@
-//! [`Opened`]: an open device, and the tables of operations that programs reach without a symbol.
+//! [`Opened`]: an open device, and the operation tables that programs use without a symbol.
 //!
-//! Control operations go through [`Verbs`], a trait object for the context's provider; those of
-//! the data path are functions of the provider in the public tables.
+//! Control operations go through [`Verbs`], a trait object for the context's provider. Data path
+//! operations are functions of the provider, stored in the public tables.
 //!
 //! # Safety
 //! A pointer to an `ibv_context` of this library is a pointer into its [`Opened`], which lives
@@ -46,10 +46,10 @@ pub(crate) trait Verbs:
     /// Returns the context of a ConnectX device.
     fn mlx5(&self) -> Option<&provider_mlx5::Context>;
 
-    /// Ends the access of peers through the objects that the program has left.
+    /// Revokes the access of peers through the objects that the program did not destroy.
     ///
     /// # Safety
-    /// The program does not use the objects any more.
+    /// The program no longer uses the objects.
     unsafe fn end_left(&self);
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Provided<P: Provider> {
 
 impl<P: Provider> Provided<P> {
     pub(crate) fn context(&self) -> &P::Context {
-        // SAFETY: the owner is in this value, and keeps its context where it is.
+        // SAFETY: the owner is part of this value and never moves its context.
         unsafe { self.context.as_ref() }
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct Opened {
     _cmd_fd: Option<CmdFd>,
 }
 
-/// Returns the box of a context.
+/// Returns the [`Opened`] that contains a context.
 ///
 /// # Safety
 /// `context` is open.
@@ -118,11 +118,11 @@ pub(crate) unsafe fn device_ops<'a>(context: *mut ibv_context) -> &'a dyn Device
     unsafe { verbs(context) }.device()
 }
 
-/// Returns the descriptor that stands for a device without a file: programs duplicate
-/// `ibv_context.cmd_fd` before they ask what it can do.
+/// Returns a descriptor that represents a device without a file: programs duplicate
+/// `ibv_context.cmd_fd` before they query the device's capabilities.
 ///
 /// # Errors
-/// Any errno of opening the device's events.
+/// Any errno from opening the device's events.
 fn stand_in(device: &dyn DeviceOps) -> Result<CmdFd, Error> {
     let error = |errno| Error::new("open_device", device.device_name(), errno);
     let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
@@ -131,7 +131,7 @@ fn stand_in(device: &dyn DeviceOps) -> Result<CmdFd, Error> {
     Ok(CmdFd { file, stands_for: Some(identity) })
 }
 
-/// The descriptor that `ibv_context.cmd_fd` shows.
+/// The descriptor shown as `ibv_context.cmd_fd`.
 struct CmdFd {
     file: OwnedFd,
     /// The entry of [`STAND_INS`], for a device without a file.
@@ -149,7 +149,7 @@ impl Drop for CmdFd {
     }
 }
 
-/// The files that stand for devices without one.
+/// The files that represent devices without a file.
 static STAND_INS: ForkLock<Vec<(u64, u64)>> = ForkLock::new(Vec::new());
 
 /// Returns the device and inode numbers of a file.
@@ -158,19 +158,19 @@ fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns whether a file stands for a device that has none.
+/// Returns whether a file represents a device without a file.
 pub(crate) fn is_stand_in(file: BorrowedFd<'_>) -> bool {
     let stand_ins = STAND_INS.lock_or(Vec::new);
     identity(file).is_ok_and(|identity| stand_ins.contains(&identity))
 }
 
-/// Makes the context of an opened device.
+/// Creates the context of an opened device.
 ///
 /// # Safety
-/// `device` is in use. The context counts as another user of it.
+/// `device` is in use. The context becomes another user of it.
 pub(crate) unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_context {
-    // Programs may command the kernel through the descriptor as well, as they may in C.
-    // SAFETY: the program is C, which keeps the promises of a C program.
+    // As in C, programs may also issue kernel commands through the descriptor. SAFETY: the program
+    // is a C program and keeps the promises of one.
     let exported = unsafe { opened.export_device() };
     let exported = exported.map(|file| CmdFd { file, stands_for: None });
     let cmd_fd = exported.or_else(|_| stand_in(opened.device())).ok();
@@ -206,7 +206,7 @@ fn new<P: Provider>(
         Ok(fd) => fd.as_raw_fd(),
         Err(error) => return errno::fail_null(&error),
     };
-    // SAFETY: the struct has integers and null pointers.
+    // SAFETY: zeroed integers and null pointers are valid.
     let mut c: verbs_context = unsafe { core::mem::zeroed() };
     c.sz = size_of::<verbs_context>();
     c.context.device = device;
@@ -217,11 +217,11 @@ fn new<P: Provider>(
     c.context.abi_compat = usize::MAX as *mut c_void;
     fill::<P>(&mut c);
     let opened = Box::into_raw(Box::new(Opened { c, verbs: Box::new(provided), _cmd_fd: cmd_fd }));
-    // SAFETY: the box was just made.
+    // SAFETY: the box was just created.
     unsafe { &raw mut (*opened).c.context }
 }
 
-/// Fills the tables of operations.
+/// Fills the operation tables.
 fn fill<P: Provider>(c: &mut verbs_context) {
     let ops = &mut c.context.ops;
     ops._compat_query_device = Some(query::ibv_query_device);
@@ -276,8 +276,8 @@ fn fill<P: Provider>(c: &mut verbs_context) {
     c.destroy_counters = Some(counters::destroy_counters);
     c.attach_counters_point_flow = Some(counters::attach_counters_point_flow);
     c.read_counters = Some(counters::read_counters);
-    // Programs of 2013 look for the flow operations in the two placeholders.
-    // SAFETY: a pointer of another function type, which the program casts back before the call.
+    // Programs built in 2013 look for the flow operations in the two placeholders. SAFETY: only the
+    // function pointer type differs; the program casts it back before the call.
     unsafe {
         c.ABI_placeholder1 = core::mem::transmute::<Option<flow::CreateFlow>, Option<unsafe extern "C" fn()>>(
             c.ibv_create_flow,
@@ -291,13 +291,13 @@ fn fill<P: Provider>(c: &mut verbs_context) {
 /// `ibv_close_device(3)`.
 ///
 /// # Safety
-/// `context` is open, and it and its objects are not used afterwards.
+/// `context` is open; neither it nor its objects are used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if context.is_null() {
         return errno::refuse(Errno::INVAL);
     }
-    // SAFETY: `new` made the box, and the context counts as a user of its device.
+    // SAFETY: `start` created the box, and the context counts as a user of its device.
     unsafe {
         let device = (*context).device;
         verbs(context).end_left();

@@ -1,7 +1,7 @@
-//! Counters of flow rules, and counters of completions.
+//! Counters of flow rules, and completion counters.
 //!
 //! # Safety
-//! As the crate.
+//! See the crate documentation.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -27,7 +27,7 @@ use crate::shared::{Loan, Shared};
 pub(crate) type CountersObject<P> = Object<ibv_counters, Shared<<P as Provider>::Counters>>;
 type CompCntrObject<P> = Object<ibv_comp_cntr, Shared<<P as Provider>::CompCntr>>;
 
-/// Returns the provider's completion counter, if the handle in the public struct is its own.
+/// Returns the provider's completion counter if the public struct still has the counter's handle.
 ///
 /// # Safety
 /// `cntr` is a live counter of the provider.
@@ -44,7 +44,7 @@ unsafe fn comp_cntr<'a, P: Provider>(
 }
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait CountersVerbs {
     unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error>;
     unsafe fn destroy_counters(&self, counters: *mut ibv_counters) -> c_int;
@@ -246,7 +246,7 @@ pub(crate) unsafe extern "C" fn read_counters(
     ncounters: u32,
     flags: u32,
 ) -> c_int {
-    /// The length of a command's attribute has 16 bits.
+    /// The length field of a command's attribute has 16 bits.
     const MAX_COUNTERS: u32 = u16::MAX as u32 / size_of::<u64>() as u32;
     not_null!(counters);
     if ncounters > 0 {
@@ -271,7 +271,7 @@ pub(crate) unsafe extern "C" fn read_counters(
     })
 }
 
-/// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, zeros behind what this library has.
+/// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, with zeros behind the known fields.
 ///
 /// # Safety
 /// `context` is open, and `caps` has room for `caps_size` bytes.
@@ -425,7 +425,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     code(unsafe {
         let attr = &*attr;
         let ops = CompCntrAttachOps::from_bits_retain(attr.op_mask);
-        // Every bit is part of the flags, so that those without a name are searched for.
+        // Every bit is valid in this flags type, so bits without a name have to be searched for.
         let is_known = ops.iter_names().fold(ops, |left, (_, op)| left - op).is_empty();
         if attr.comp_mask != 0 || !is_known {
             Err(refused("qp_attach_comp_cntr", Errno::INVAL))

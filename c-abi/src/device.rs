@@ -1,12 +1,12 @@
-//! The list of devices, and opening them.
+//! The device list, and opening devices.
 //!
-//! A device is known by its pointer: librdmacm sorts and compares the pointers of two lists. A
-//! table for the process has one [`Known`] for each device; lists and open contexts count, and a
-//! device that has left the machine leaves the table when nothing counts on it.
+//! Devices are identified by pointer: librdmacm sorts and compares the pointers of two lists. A
+//! process-wide table therefore holds one [`Known`] per device, which counts the lists and open
+//! contexts that use it. An unplugged device is removed from the table once its count is zero.
 //!
 //! # Safety
-//! Pointers to devices come from [`ibv_get_device_list`], and are used until the list was freed
-//! and the contexts were closed. The table frees a device only then.
+//! Device pointers come from [`ibv_get_device_list`], and are used only until the list is freed and
+//! the contexts are closed. The table frees no device earlier.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int};
@@ -27,30 +27,30 @@ use crate::context::is_stand_in;
 use crate::errno::not_null_or_null;
 use crate::{context, errno, reserve};
 
-/// A device of the table.
+/// A device in the table.
 #[repr(C)]
 pub(crate) struct Known {
     c: ibv_device,
-    /// The lists and open contexts that have it.
+    /// The number of lists and open contexts that use it.
     users: usize,
     device: Device,
 }
 
-/// A pointer to a device, which the table owns.
+/// A pointer to a device owned by the table.
 struct Entry(*mut Known);
 
-// SAFETY: the table's lock guards what changes of a device.
+// SAFETY: the table's lock guards the mutable fields of a device.
 unsafe impl Send for Entry {}
 
 static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
-/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and keeps the
-/// devices of its parent's lists.
+/// Locks the table. In a child whose parent held the lock at the fork, the table starts empty; the
+/// devices of the parent's lists stay allocated.
 fn table() -> ForkGuard<'static, Vec<Entry>> {
     TABLE.lock_or(Vec::new)
 }
 
-/// Copies text into an array of C, cut if it does not fit.
+/// Copies text into a C array, truncated to fit.
 fn copy_text(to: &mut [c_char], text: &[u8]) {
     let len = text.len().min(to.len() - 1);
     for (to, byte) in to.iter_mut().zip(&text[..len]) {
@@ -61,7 +61,7 @@ fn copy_text(to: &mut [c_char], text: &[u8]) {
 impl Known {
     fn new(device: Device) -> *mut Self {
         let info = device.info();
-        // SAFETY: the struct has integers, arrays of them and null pointers.
+        // SAFETY: zeroed integers, arrays and null pointers are valid.
         let mut c: ibv_device = unsafe { core::mem::zeroed() };
         c.node_type = info.node_type().0 as _;
         c.transport_type = info.transport_type().0 as _;
@@ -77,37 +77,37 @@ impl Known {
         Box::into_raw(Box::new(Self { c, users: 0, device }))
     }
 
-    /// Returns the library's device of a pointer that a list returned.
+    /// Returns the library's device behind a pointer from a list.
     ///
     /// # Safety
-    /// `device` is one of a list that was not freed, or of an open context.
+    /// `device` belongs to a list that has not been freed, or to an open context.
     unsafe fn device<'a>(device: *mut ibv_device) -> &'a Device {
-        // SAFETY: the device is in use, so the table keeps it, and this field does not change.
+        // SAFETY: the device is in use, so the table keeps it; this field never changes.
         unsafe { &(*device.cast::<Self>()).device }
     }
 }
 
-/// Returns whether a device of the table is one that another part of the process names.
+/// Returns whether a device of the table equals a device named by another part of the process.
 ///
 /// # Safety
-/// `known` is one of a list that was not freed, or of an open context.
+/// `known` belongs to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
     // SAFETY: the caller's promise.
     let known = unsafe { Known::device(known) };
-    // A soft device of the same name is the same one, although another part has other values of it.
+    // Soft devices of the same name are equal, even if another part has other values for them.
     (known.name(), known.guid(), known.index()) == (device.name(), device.guid(), device.index())
 }
 
-/// Opens the device of the table that another part of the process names.
+/// Opens the table's equivalent of a device named by another part of the process.
 ///
 /// # Errors
-/// `ENODEV` where the list does not have it; the errors of the list, and of opening.
+/// `ENODEV` if the list lacks it; the errors of listing and opening devices.
 pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
     let devices = list().map_err(|error| {
         errno::log(&error);
         error.errno
     })?;
-    // SAFETY: `list` counted a user of each.
+    // SAFETY: `list` counted this call as a user of each.
     let found = devices.iter().find(|known| unsafe { is(**known, device) });
     let context = match found {
         // SAFETY: as above.
@@ -117,21 +117,21 @@ pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
         },
         None => Err(Errno::NODEV),
     };
-    // SAFETY: `list` counted each once.
+    // SAFETY: `list` counted each device once.
     devices.iter().for_each(|device| unsafe { release(*device) });
     context
 }
 
-/// Returns the name of the driver of a device.
+/// Returns the name of a device's driver.
 ///
 /// # Safety
-/// `device` is one of a list that was not freed, or of an open context.
+/// `device` belongs to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
     // SAFETY: the caller's promise.
     unsafe { Known::device(device) }.driver().name
 }
 
-/// Counts a user more.
+/// Adds a user.
 ///
 /// # Safety
 /// `device` is in use.
@@ -141,10 +141,10 @@ pub(crate) unsafe fn hold(device: *mut ibv_device) {
     unsafe { (*device.cast::<Known>()).users += 1 }
 }
 
-/// Counts a user less. A device without users stays in the table for the next list.
+/// Removes a user. A device without users stays in the table until the next list.
 ///
 /// # Safety
-/// `device` is in use, and this user is not counted twice.
+/// `device` is in use, and this user is removed only once.
 pub(crate) unsafe fn release(device: *mut ibv_device) {
     let _table = table();
     // SAFETY: as above.
@@ -154,10 +154,10 @@ pub(crate) unsafe fn release(device: *mut ibv_device) {
 /// The directory of uverbs devices.
 const CLASS: &str = "/sys/class/infiniband_verbs";
 
-/// Lists the devices, and counts a user of each.
+/// Lists the devices, and adds a user to each.
 ///
 /// # Errors
-/// `ENOMEM` when memory is short; `ENOSYS` for a kernel without RDMA; any error of the search.
+/// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error of the search.
 fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if !reserve::has_room() {
         return Err(errno::refused("get_device_list", Errno::NOMEM));
@@ -166,14 +166,14 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
     for skipped in found.skipped() {
         errno::log(skipped);
     }
-    // A C program sees only the errno. The error of a device that the user requested says more than
-    // the kernel's lack of devices.
+    // A C program sees only the errno. An explicitly requested device that failed says more than a
+    // kernel without devices.
     if let Some(missing) = found.skipped().iter().find(|skipped| skipped.reason.was_asked_for())
         && found.is_empty()
     {
         return Err(errno::refused("get_device_list", missing.reason.errno()));
     }
-    // rdma-core returns this errno for a kernel without RDMA, and programs tell it from an empty
+    // rdma-core returns this errno for a kernel without RDMA; programs distinguish it from an empty
     // list.
     if found.is_empty() && !Path::new(CLASS).exists() {
         return Err(errno::refused("get_device_list", Errno::NOSYS));
@@ -181,7 +181,7 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
     let mut table = table();
     let mut listed = Vec::with_capacity(found.len());
     for device in found {
-        // SAFETY: the table's devices live while they are in it.
+        // SAFETY: devices in the table are live.
         let same = |entry: &&Entry| unsafe { (*entry.0).device.info() == device.info() };
         let known = match table.iter().find(same) {
             Some(entry) => entry.0,
@@ -196,10 +196,10 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
         listed.push(known.cast());
     }
     table.retain(|entry| {
-        // SAFETY: a device of the table lives. Without users, no list has its pointer.
+        // SAFETY: devices in the table are live. Without users, no list has the pointer.
         let is_used = unsafe { (*entry.0).users > 0 };
         if !is_used {
-            // SAFETY: as above; the entry leaves the table.
+            // SAFETY: as above; the entry is removed from the table.
             drop(unsafe { Box::from_raw(entry.0) });
         }
         is_used
@@ -214,7 +214,7 @@ fn list() -> Result<Vec<*mut ibv_device>, Error> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     if !num_devices.is_null() {
-        // SAFETY: the caller passes an int.
+        // SAFETY: the caller passes a pointer to an int.
         unsafe { *num_devices = 0 };
     }
     let devices = match list() {
@@ -222,12 +222,12 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         Err(error) => return errno::fail_null(&error),
     };
     let Some(array) = list_to_c(&devices) else {
-        // SAFETY: each was counted by `list`.
+        // SAFETY: `list` counted each device.
         devices.iter().for_each(|device| unsafe { release(*device) });
         return errno::refuse_null(Errno::NOMEM);
     };
     if !num_devices.is_null() {
-        // SAFETY: the caller passes an int.
+        // SAFETY: the caller passes a pointer to an int.
         unsafe { *num_devices = devices.len() as c_int };
     }
     array
@@ -236,35 +236,35 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `ibv_free_device_list(3)`.
 ///
 /// # Safety
-/// `list` is one of [`ibv_get_device_list`], and is not used afterwards.
+/// `list` came from [`ibv_get_device_list`], and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the caller's promise, and each device of the list was counted.
     unsafe { free_list(list, |device| release(device)) }
 }
 
-/// Copies pointers into a list of C, which a null ends; `None` without memory.
+/// Copies pointers into a null-terminated C list; `None` if there is no memory.
 pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
     // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
     let array: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();
     if array.is_null() {
         return None;
     }
-    // SAFETY: the array has room for them, and the null behind them.
+    // SAFETY: the array has room for them and for the terminating null.
     unsafe { ptr::copy_nonoverlapping(items.as_ptr(), array, items.len()) };
     Some(array)
 }
 
-/// Releases what a list of C has, and frees the list. Null is no list.
+/// Releases each item of a C list, and frees the list. Does nothing for null.
 ///
 /// # Safety
-/// `list` is null, or one of [`list_to_c`] that is not used afterwards.
+/// `list` is null, or came from [`list_to_c`] and is not used afterwards.
 pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
     if list.is_null() {
         return;
     }
     let mut at = list;
-    // SAFETY: the caller's promise; a null ends the list.
+    // SAFETY: the caller's promise; a null terminates the list.
     unsafe {
         while !(*at).is_null() {
             release(*at);
@@ -277,7 +277,7 @@ pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
 /// `ibv_get_device_name(3)`.
 ///
 /// # Safety
-/// `device` is a device of a list.
+/// `device` is a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
@@ -287,10 +287,10 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     unsafe { (&raw const (*device).name).cast() }
 }
 
-/// `ibv_get_device_guid(3)`: in network order.
+/// `ibv_get_device_guid(3)`: in network byte order.
 ///
 /// # Safety
-/// `device` is a device of a list.
+/// `device` is a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     if device.is_null() {
@@ -301,10 +301,10 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     unsafe { Known::device(device) }.guid().0.to_be()
 }
 
-/// `ibv_get_device_index(3)`: -1 where the kernel does not number devices.
+/// `ibv_get_device_index(3)`: -1 if the kernel does not number devices.
 ///
 /// # Safety
-/// `device` is a device of a list.
+/// `device` is a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     if device.is_null() {
@@ -317,29 +317,29 @@ pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int 
 /// `ibv_open_device(3)`.
 ///
 /// # Safety
-/// `device` is a device of a list.
+/// `device` is a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     not_null_or_null!(device);
     // SAFETY: the device is live.
     let known = unsafe { Known::device(device) };
     match (known.driver().open)(known.info()) {
-        // SAFETY: the device is in use, and the context counts as a user more.
+        // SAFETY: the device is in use; the context becomes another user.
         Ok(opened) => unsafe { context::start(device, opened) },
         Err(error) => errno::fail_null(&error),
     }
 }
 
-/// `ibv_import_device(3)`. The descriptor belongs to the context if the call succeeds.
+/// `ibv_import_device(3)`. If the call succeeds, the context owns the descriptor.
 ///
 /// # Safety
-/// `cmd_fd` is an open file that the caller gives away.
+/// `cmd_fd` is an open file owned by the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     if cmd_fd < 0 {
         return errno::refuse_null(Errno::INVAL);
     }
-    // SAFETY: the file is open; it is given back below unless the call succeeds.
+    // SAFETY: the file is open; the caller keeps it unless the call succeeds.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(cmd_fd) });
     let metadata = file.metadata();
     let keep = |file: File| _ = file.into_raw_fd();
@@ -378,7 +378,8 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
                     errno::refuse_null(Errno::from_io(&io))
                 }
                 (Some(import), Ok(copy)) => match import(known.info(), copy.into()) {
-                    // SAFETY: the device is in use. `file` is dropped: the context has its copy.
+                    // SAFETY: the device is in use. Dropping `file` is fine: the context has its
+                    // own copy.
                     Ok(opened) => unsafe { context::start(device, opened) },
                     Err(error) => {
                         keep(file);
@@ -388,12 +389,12 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
             }
         }
     };
-    // SAFETY: `list` counted each once.
+    // SAFETY: `list` counted each device once.
     devices.iter().for_each(|device| unsafe { release(*device) });
     context
 }
 
-/// `ibv_register_driver`, a function of libibverbs 1.0 for C providers, which does nothing in
-/// rdma-core either.
+/// `ibv_register_driver`: a function of libibverbs 1.0 for C providers. As in rdma-core, it does
+/// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_register_driver() {}

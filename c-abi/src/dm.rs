@@ -1,7 +1,7 @@
 //! Device memory and DMA handles.
 //!
 //! # Safety
-//! As the crate. The program's memory that a copy names has the length that it states.
+//! See the crate documentation. Program memory named in a copy has the stated length.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -27,7 +27,7 @@ pub(crate) type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
 pub(crate) type DmahObject<P> = Object<ibv_dmah, Shared<<P as Provider>::Dmah>>;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait DmVerbs {
     unsafe fn alloc_dm(&self, context: *mut ibv_context, attr: &DmAttr) -> Result<*mut ibv_dm, Error>;
     unsafe fn free_dm(&self, dm: *mut ibv_dm) -> c_int;
@@ -90,7 +90,7 @@ impl<P: Provider> DmVerbs for Provided<P> {
         unsafe {
             let (parent, inner) = (pd::of::<P>(pd, VERB)?, DmObject::<P>::lend(dm, VERB)?);
             let mr = self.context().reg_dm_mr(&parent.pd, &inner, offset, length as u64, access)?;
-            // The region begins at 0: the process has no address of it.
+            // The region's address is null: the process has no address for it.
             Ok(self.box_mr(pd, (core::ptr::null_mut(), length), mr, None))
         }
     }
@@ -105,7 +105,7 @@ impl<P: Provider> DmVerbs for Provided<P> {
     }
 }
 
-/// Checks that bytes lie in device memory of `total` bytes, and that the process can have so many.
+/// Checks that a range lies in device memory of `total` bytes and is addressable in this process.
 fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Result<(), Error> {
     let end = offset.checked_add(length as u64);
     let is_inside = end.is_some_and(|end| end <= total) && isize::try_from(length).is_ok();
@@ -134,7 +134,7 @@ unsafe extern "C" fn memcpy_to_dm<P: Provider>(
         let bytes = if length == 0 {
             &[]
         } else {
-            // SAFETY: the caller passes so many bytes, which it does not change during the call.
+            // SAFETY: the caller passes that many bytes, and does not change them during the call.
             unsafe { slice::from_raw_parts(host_addr.cast::<u8>(), length) }
         };
         inner.copy_to(dm_offset, bytes)
@@ -163,8 +163,8 @@ unsafe extern "C" fn memcpy_from_dm<P: Provider>(
         let bytes = if length == 0 {
             &mut []
         } else {
-            // SAFETY: the caller passes memory for so many bytes, which is its own. It may be
-            // uninitialised, and is not any more when the slice exists.
+            // SAFETY: the caller passes its own memory for that many bytes. It may be
+            // uninitialised, so it is zeroed before the slice exists.
             unsafe {
                 host_addr.cast::<u8>().write_bytes(0, length);
                 slice::from_raw_parts_mut(host_addr.cast::<u8>(), length)
@@ -243,12 +243,12 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     if !dm.is_null() {
-        // SAFETY: the memory is live. Destroying an imported one destroys nothing in the kernel.
+        // SAFETY: the memory is live. Freeing imported memory destroys nothing in the kernel.
         unsafe { verbs((*dm).context).free_dm(dm) };
     }
 }
 
-/// `ibv_dm_export_dmabuf_fd(3)`: returns -1 where it fails.
+/// `ibv_dm_export_dmabuf_fd(3)`: returns -1 on failure.
 ///
 /// # Safety
 /// `dm` is live.
@@ -294,10 +294,10 @@ pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     unsafe { verbs((*dmah).context).dealloc_dmah(dmah) }
 }
 
-/// Returns the hints that the mask names.
+/// Returns the hints named by the mask.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a hint that no release has.
+/// `EOPNOTSUPP` for a hint unknown to every release.
 fn dmah_attr_from_c(attr: &ibv_dmah_init_attr) -> Result<DmahAttr, Errno> {
     const KNOWN: u32 =
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;

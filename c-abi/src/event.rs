@@ -1,7 +1,7 @@
-//! Asynchronous events, and the wait of an object's end for events that the program has read.
+//! Asynchronous events, and waiting for their acknowledgement before an object is destroyed.
 //!
 //! # Safety
-//! As the crate. An event carries the address of its object, which was created with it.
+//! See the crate documentation. An event carries the address its object was created with.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -13,10 +13,10 @@ use verbs_core::types::AsyncEventType;
 use crate::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
 use crate::wait::read_record;
 
-/// Calls `with` with the mutex of an object.
+/// Calls `with` while holding an object's mutex.
 ///
 /// # Safety
-/// `mutex` is an initialised mutex, which this thread does not have.
+/// `mutex` is an initialised mutex that this thread does not hold.
 pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnce() -> R) -> R {
     // SAFETY: the caller's promise.
     unsafe {
@@ -27,21 +27,21 @@ pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnc
     }
 }
 
-/// Returns whether as many events were acknowledged as were read. Both numbers wrap.
+/// Returns whether every event that was read has been acknowledged. Both numbers wrap.
 pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
     completed.wrapping_sub(read) as i32 >= 0
 }
 
-/// Waits until `is_done`, which acknowledgements of events make true.
+/// Waits until `is_done` returns true, which acknowledgements of events bring about.
 ///
 /// # Safety
-/// `mutex` and `cond` are those of an object, initialised.
+/// `mutex` and `cond` belong to one object, and are initialised.
 pub(crate) unsafe fn wait_acknowledged(
     mutex: *mut pthread_mutex_t,
     cond: *mut pthread_cond_t,
     is_done: impl Fn() -> bool,
 ) {
-    // SAFETY: the caller's promise; the thread has the mutex when it waits.
+    // SAFETY: the caller's promise; the thread holds the mutex when it waits.
     unsafe {
         with_mutex(mutex, || {
             while !is_done() {
@@ -61,7 +61,7 @@ enum Element {
     None,
 }
 
-/// Returns the object that an event is of.
+/// Returns the object that an event concerns.
 ///
 /// # Safety
 /// The event was read, and its object is live.
@@ -85,7 +85,7 @@ unsafe fn element(event: *const ibv_async_event) -> Element {
     }
 }
 
-/// `ibv_get_async_event(3)`. A thread may be cancelled in it.
+/// `ibv_get_async_event(3)`. A cancellation point.
 ///
 /// # Safety
 /// `context` is open, and `event` points to an event.
@@ -100,13 +100,13 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
             return -1;
         }
-        // SAFETY: the caller passes an event. An address fills the union, a port its number.
+        // SAFETY: the caller passes an event. The union holds an address, or a port number.
         unsafe {
             (*event).event_type = record.event_type;
             (*event).element.cq = core::ptr::null_mut();
             match element(event) {
                 Element::None => (*event).element.port_num = record.element as c_int,
-                // An object that the program does not know: the queue pair for a tag list.
+                // An object unknown to the program: the queue pair of a tag list.
                 _ if record.element == 0 => continue,
                 _ => (*event).element.cq = record.element as *mut c_void as *mut ibv_cq,
             }
@@ -118,10 +118,10 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `ibv_ack_async_event(3)`.
 ///
 /// # Safety
-/// `event` was read, and was not acknowledged before.
+/// `event` was read, and has not been acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    /// Counts one event of an object, under its mutex.
+    /// Counts one event of an object while holding its mutex.
     macro_rules! count {
         ($object:ident, $count:ident) => {
             with_mutex(&raw mut (*$object).mutex, || {
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     if event.is_null() {
         return;
     }
-    // SAFETY: the object waits at its end for this acknowledgement, so it is live.
+    // SAFETY: the object is live, because its destruction waits for this acknowledgement.
     unsafe {
         match element(event) {
             Element::Cq(cq) => count!(cq, async_events_completed),

@@ -1,12 +1,12 @@
 //! Flow rules and flow actions.
 //!
-//! | module | for |
+//! | module | content |
 //! |---|---|
-//! | [`spec`] | reads a rule and the specifications behind it |
-//! | [`esp`] | reads the attributes of an ESP action |
+//! | [`spec`] | reading a rule and the specifications behind it |
+//! | [`esp`] | reading the attributes of an ESP action |
 //!
 //! # Safety
-//! As the crate.
+//! See the crate documentation.
 #![allow(unsafe_code)]
 
 mod esp;
@@ -36,7 +36,7 @@ pub(crate) type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_att
 pub(crate) type DestroyFlow = unsafe extern "C" fn(*mut ibv_flow) -> c_int;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait FlowVerbs {
     unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error>;
     unsafe fn destroy_flow(&self, flow: *mut ibv_flow) -> c_int;
@@ -57,8 +57,8 @@ impl<P: Provider> FlowVerbs for Provided<P> {
     unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error> {
         const VERB: &str = "create_flow";
         let (mut actions, mut counters) = (Vec::new(), Vec::new());
-        // SAFETY: the queue pair and the objects that the rule names are live. Their loans end with
-        // this call, after the rule.
+        // SAFETY: the queue pair and the objects named in the rule are live. Their loans outlive
+        // the rule.
         let (inner, context, rule) = unsafe {
             let rule: Result<FlowRule<'_, P>, Error> = rule.try_map(
                 |action| {
@@ -121,8 +121,8 @@ impl<P: Provider> FlowVerbs for Provided<P> {
 /// `ibv_create_flow(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `attr` points to a rule with as many specifications behind it as it states,
-/// whose objects are live.
+/// `qp` is live, and `attr` points to a rule followed by the stated number of specifications, whose
+/// objects are live.
 pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
     not_null_or_null!(qp, attr);
     // SAFETY: the caller's promise.
@@ -146,8 +146,8 @@ pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 /// `ibv_create_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes, whose pointers are null or have the lengths
-/// that they state.
+/// `context` is open, and `attr` points to attributes, whose pointers are null or lead to as many
+/// bytes as stated.
 pub(crate) unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,
     attr: *mut ibv_flow_action_esp_attr,
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
 /// `ibv_modify_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `action` is live, and `attr` as for [`create_flow_action_esp`].
+/// `action` is live; `attr` is as for [`create_flow_action_esp`].
 pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     action: *mut ibv_flow_action,
     attr: *mut ibv_flow_action_esp_attr,

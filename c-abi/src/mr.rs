@@ -1,7 +1,7 @@
-//! Memory regions, and buffers for them.
+//! Memory regions, and buffers to register.
 //!
 //! # Safety
-//! As the crate. The program keeps registered memory mapped, as C requires.
+//! See the crate documentation. The program keeps registered memory mapped, as C requires.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -37,8 +37,8 @@ use crate::{pd, reserve};
 /// A provider's memory region.
 pub(crate) struct Mr<P: Provider> {
     mr: P::Mr,
-    /// The program's memory, excluded from forks while the region lives; `None` for a region of
-    /// something else.
+    /// The program's memory, excluded from forks while the region lives; `None` if the region
+    /// covers something else.
     memory: Option<Excluded>,
 }
 
@@ -55,7 +55,7 @@ impl<P: Provider> Destroy for Mr<P> {
 pub(crate) type MrObject<P> = Object<ibv_mr, Shared<Mr<P>>>;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait MrVerbs {
     unsafe fn reg_mr(
         &self,
@@ -87,7 +87,7 @@ pub(crate) trait MrVerbs {
 }
 
 impl<P: Provider> Provided<P> {
-    /// Boxes a region; `memory` is that of the program which it is of.
+    /// Boxes a region. `memory` is the program memory that it covers.
     ///
     /// # Safety
     /// The domain is live.
@@ -106,7 +106,7 @@ impl<P: Provider> Provided<P> {
         self.left.mrs.add(MrObject::<P>::boxed(c, Shared::new(Mr { mr, memory })))
     }
 
-    /// Excludes the memory of a new region from forks, where they would take it from the device.
+    /// Excludes the memory of a new region from forks, which would detach it from the device.
     fn exclude(
         &self,
         verb: &'static str,
@@ -117,8 +117,8 @@ impl<P: Provider> Provided<P> {
             .map_err(|errno| refused(verb, errno))
     }
 
-    /// Changes a region, and shows the change in its public struct. Returns 0, or one of the
-    /// failures of `ibv_rereg_mr(3)`.
+    /// Changes a region and its public struct. Returns 0, or one of the failures of
+    /// `ibv_rereg_mr(3)`.
     ///
     /// # Safety
     /// `mr` is the public struct of the region, and a new domain is null or live. The program keeps
@@ -195,8 +195,7 @@ impl<P: Provider> Provided<P> {
     }
 }
 
-/// Logs, for the first region of which it is true, that a soft device accesses memory of a file
-/// without a check.
+/// Logs once that a soft device accesses file memory without a check.
 fn log_unchecked_file(mr: &dyn Any) {
     const UNCHECKED: &str = "the kernel refuses process_vm_readv or process_vm_writev to this process (a seccomp filter may): \
         truncating a mapped and registered file ends the process (VERBS_SOFT_CHECKED_MEMORY=all refuses to register memory \
@@ -264,7 +263,7 @@ impl<P: Provider> MrVerbs for Provided<P> {
         access: AccessFlags,
     ) -> c_int {
         const VERB: &str = "rereg_mr";
-        // SAFETY: the region is live, and so is a new domain.
+        // SAFETY: the region and a new domain are live.
         let changed = unsafe {
             MrObject::<P>::own(mr, VERB).and_then(|own| {
                 own.change(VERB, |inner| {
@@ -321,7 +320,7 @@ impl<P: Provider> MrVerbs for Provided<P> {
     }
 }
 
-/// `ibv_reg_mr_iova2`: the function behind the macros `ibv_reg_mr` and `ibv_reg_mr_iova`.
+/// `ibv_reg_mr_iova2`: backs the macros `ibv_reg_mr` and `ibv_reg_mr_iova`.
 ///
 /// # Safety
 /// `pd` is live, and the memory stays mapped until the region is deregistered.
@@ -342,7 +341,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `ibv_reg_mr(3)`.
 ///
 /// # Safety
-/// As [`ibv_reg_mr_iova2`].
+/// Same as [`ibv_reg_mr_iova2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -357,7 +356,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
 /// `ibv_reg_mr_iova(3)`.
 ///
 /// # Safety
-/// As [`ibv_reg_mr_iova2`].
+/// Same as [`ibv_reg_mr_iova2`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -414,7 +413,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_a
     pointer(unsafe { check_mr_init(pd, &*attr).and_then(|attr| verbs((*pd).context).reg_mr_ex(pd, &attr)) })
 }
 
-/// Checks which members of the attributes are set, and resolves a buffer to its memory.
+/// Checks the mask of the attributes, and resolves a buffer to its memory.
 ///
 /// # Safety
 /// The objects of `attr` are live.
@@ -445,7 +444,7 @@ unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_
         }
         attr.comp_mask &= !u64::from(IBV_REG_MR_MASK_BUF);
     }
-    // A dma-buf is addressed by file and offset, and has no address but the one in requests.
+    // A dma-buf is addressed by file and offset. Its only address is the one used in requests.
     if mask & FILE != 0 && (mask & FILE != FILE || !has(IBV_REG_MR_MASK_IOVA) || attr.fd < 0) {
         return refuse(Errno::INVAL);
     }
@@ -516,7 +515,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
-        // SAFETY: the region is live. Destroying an imported one destroys nothing in the kernel.
+        // SAFETY: the region is live. Destroying an imported region destroys nothing in the kernel.
         unsafe { verbs((*mr).context).dereg_mr(mr) };
     }
 }
@@ -553,7 +552,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     })
 }
 
-/// A buffer of `ibv_alloc_buf`.
+/// A buffer from `ibv_alloc_buf`.
 struct Buf {
     pd: *mut ibv_pd,
     addr: NonNull<u8>,
@@ -576,7 +575,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *
         return errno::refuse_null(Errno::NOMEM);
     };
     let made = Box::into_raw(Box::new(Buf { pd, addr, size, layout }));
-    // SAFETY: the caller passes a pointer to write.
+    // SAFETY: the caller passes a writable pointer.
     unsafe { *buf = made.cast() };
     addr.as_ptr().cast()
 }
@@ -584,7 +583,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *
 /// `ibv_free_buf(3)`.
 ///
 /// # Safety
-/// `buf` is one of [`ibv_alloc_buf`], and neither it nor its memory is used afterwards.
+/// `buf` came from [`ibv_alloc_buf`], and neither it nor its memory is used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
@@ -597,8 +596,8 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     }
 }
 
-/// `ibv_export_buf_dmabuf_fd(3)`: the buffers of this library lie in memory of the process, which
-/// has no dma-buf (`ENODATA`).
+/// `ibv_export_buf_dmabuf_fd(3)`: always `ENODATA`, because this library's buffers lie in process
+/// memory, which has no dma-buf.
 ///
 /// # Safety
 /// `buf` is live.

@@ -1,7 +1,7 @@
 //! Memory windows.
 //!
 //! # Safety
-//! As the crate.
+//! See the crate documentation.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint};
@@ -25,7 +25,7 @@ use crate::shared::Shared;
 pub(crate) type MwObject<P> = Object<ibv_mw, Shared<<P as Provider>::Mw>>;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait MwVerbs {
     unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error>;
     unsafe fn dealloc_mw(&self, mw: *mut ibv_mw) -> c_int;
@@ -79,8 +79,8 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     unsafe { verbs((*mw).context).dealloc_mw(mw) }
 }
 
-/// `ibv_bind_mw(3)`: posts a bind of a window of type 1, with its next key. The window has that key
-/// when the call returns; a program that polls an error has to restore the one before.
+/// `ibv_bind_mw(3)`: posts a bind of a type 1 window with its next key. The window has the new key
+/// when the call returns; a program that polls an error has to restore the previous one.
 ///
 /// # Safety
 /// `qp` and `mw` are live, and `mw_bind` points to a bind whose region is null or live.
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
             return errno::refuse(Errno::OPNOTSUPP);
         };
         let rkey = inc_rkey((*mw).rkey);
-        // The struct has integers, null pointers and unions of them.
+        // Zeroed integers, null pointers and unions of them are valid.
         let mut wr: ibv_send_wr = core::mem::zeroed();
         wr.opcode = IBV_WR_BIND_MW;
         wr.wr_id = (*mw_bind).wr_id;
@@ -116,8 +116,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
     0
 }
 
-/// Checks that a window can be bound by a call. verbs.h checks the same, except the rights, in the
-/// program.
+/// Checks that this call can bind the window. The inline function in verbs.h checks the same,
+/// except for the access rights.
 ///
 /// # Safety
 /// The region is null or live.
@@ -143,7 +143,7 @@ mod tests {
     use crate::c::{IBV_ACCESS_REMOTE_READ, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_2, ibv_context, ibv_mr};
 
     thread_local! {
-        /// The key and the length of the last bind that was posted.
+        /// The key and the length of the last posted bind.
         static POSTED: Cell<Option<(u64, u32, u64)>> = const { Cell::new(None) };
         static RESULT: Cell<c_int> = const { Cell::new(0) };
     }
@@ -166,7 +166,7 @@ mod tests {
         RESULT.get()
     }
 
-    /// A window with a queue pair that records what is posted.
+    /// A window, and a queue pair that records posted requests.
     struct Case {
         context: Box<ibv_context>,
         pd: Box<ibv_pd>,
@@ -176,7 +176,7 @@ mod tests {
 
     impl Case {
         fn new() -> Self {
-            // SAFETY: the structs have integers, null pointers and functions that may be absent.
+            // SAFETY: zeroed integers, null pointers and absent functions are valid.
             let mut context: Box<ibv_context> = Box::new(unsafe { core::mem::zeroed() });
             context.ops.post_send = Some(post_send);
             let mut pd = Box::new(ibv_pd { context: &raw mut *context, handle: 0 });

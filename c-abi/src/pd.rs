@@ -1,10 +1,10 @@
 //! Protection domains, thread domains and parent domains.
 //!
-//! Objects that are made in a parent domain with a thread domain are used by one thread at a time,
-//! and have no locks.
+//! Objects created in a parent domain with a thread domain are used by one thread at a time, and
+//! take no locks.
 //!
 //! # Safety
-//! As the crate: pointers are those of live objects of this library.
+//! See the crate documentation: pointers lead to live objects of this library.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -30,10 +30,10 @@ use crate::shared::{Loan, Shared};
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
     pub(crate) pd: P::Pd,
-    /// Whether what is made in it is used by one thread at a time.
+    /// Whether objects created in it are used by one thread at a time.
     pub(crate) is_single_threaded: bool,
-    /// Of a parent domain: cloned by each queue pair and shared receive queue in it. Providers
-    /// count the users of plain domains only.
+    /// For a parent domain: cloned by each of its queue pairs and shared receive queues. Providers
+    /// count only the users of plain domains.
     pub(crate) users: Option<Arc<()>>,
 }
 
@@ -50,10 +50,10 @@ impl<P: Provider> Destroy for Pd<P> {
 pub(crate) type PdObject<P> = Object<ibv_pd, Shared<Pd<P>>>;
 type TdObject<P> = Object<ibv_td, Shared<<P as Provider>::Td>>;
 
-/// Returns the provider's protection domain, if the public struct has its own context and handle.
+/// Returns the provider's protection domain if the public struct still has its context and handle.
 ///
 /// # Errors
-/// `ENOENT` for another context or handle: the kernel finds no domain there either.
+/// `ENOENT` for another context or handle, where the kernel would find no domain either.
 ///
 /// # Safety
 /// `pd` is a live domain of the provider.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn of<'a, P: Provider>(
 }
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait PdVerbs {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error>;
     unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> c_int;
@@ -160,10 +160,10 @@ impl<P: Provider> PdVerbs for Provided<P> {
     }
 }
 
-/// The allocator of a parent domain: functions of the program.
+/// A parent domain's allocator: functions of the program.
 #[derive(Debug)]
 struct Callbacks {
-    /// The parent domain, which the functions get.
+    /// The parent domain, passed to the functions.
     pd: AtomicPtr<ibv_pd>,
     pd_context: AtomicPtr<c_void>,
     alloc: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
@@ -173,14 +173,14 @@ struct Callbacks {
 /// `IBV_ALLOCATOR_USE_DEFAULT`.
 const USE_DEFAULT: usize = usize::MAX;
 
-// SAFETY: the program promises that its functions return memory of the asked size and alignment
-// that nothing else uses. It is initialised by what wrote it last, which C programs rely on.
+// SAFETY: the program promises that its functions return memory of the requested size and alignment
+// that nothing else uses. The memory is initialised by its last writer, which C programs rely on.
 unsafe impl QueueAllocator for Callbacks {
     fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> QueueMemory {
         let (Some(alloc), pd) = (self.alloc, self.pd.load(Ordering::Acquire)) else {
             return QueueMemory::Default;
         };
-        // SAFETY: the function of the program is called as the manual page tells.
+        // SAFETY: the program's function is called as the manual page specifies.
         let memory =
             unsafe { alloc(pd, self.pd_context.load(Ordering::Relaxed), size, alignment, resource_type) };
         match NonNull::new(memory.cast::<u8>()) {
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
-        // SAFETY: the domain is live. Destroying an imported one destroys nothing in the kernel.
+        // SAFETY: the domain is live. Destroying an imported domain destroys nothing in the kernel.
         unsafe { verbs((*pd).context).dealloc_pd(pd) };
     }
 }
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
 /// `ibv_alloc_parent_domain(3)`.
 ///
 /// # Safety
-/// `context` is open, `attr` points to attributes with live domains of the context.
+/// `context` is open, and `attr` points to attributes with live domains of the context.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,

@@ -1,10 +1,10 @@
-//! Queue pairs: creation, state, and end.
+//! Queue pairs: creation, state, and destruction.
 //!
-//! The two queues have a lock each, and the control object one that waits in the kernel. A change
-//! of state takes all three, in the order send, receive, control.
+//! Each of the two queues has a lock, and the control object has a lock that sleeps in the kernel.
+//! A state change takes all three, in the order send, receive, control.
 //!
 //! # Safety
-//! As the crate. The locks guard the provider's objects.
+//! See the crate documentation. The locks guard the provider's objects.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -54,24 +54,24 @@ use crate::wr::{self, Batch};
 use crate::xrcd::XrcdObject;
 use crate::{cq, pd, srq};
 
-/// A provider's queue pair.
+/// A provider's queue pair, with its locks.
 pub(crate) struct Qp<P: Provider> {
     pub(crate) sq: Spin<P::Sq>,
     pub(crate) rq: Spin<P::Rq>,
     /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
     pub(crate) batch: UnsafeCell<Batch>,
-    /// Whether batches are refused: this is a forked child, and its parent had the lock of `sq`.
+    /// Whether batches are rejected: this is a forked child, and its parent held the lock of `sq`.
     pub(crate) is_refused: AtomicBool,
     pub(crate) addressing: Addressing,
     pub(crate) max_inline_data: u32,
     handle: u32,
-    /// `None` once it was destroyed, while the end waits for events to be acknowledged.
+    /// `None` once destroyed, while destruction waits for events to be acknowledged.
     control: Exclusive<Option<P::Qp>>,
-    /// A share of the parent domain.
+    /// Keeps the parent domain in use.
     parent: Option<Arc<()>>,
-    /// The operations of ConnectX's own, if the program asked for them.
+    /// The ConnectX-specific operations, if the program requested them.
     pub(crate) dv: OnceLock<Box<DvQpEx>>,
-    /// Shares of the completion queues, until the end has removed its completions from them.
+    /// Keep the completion queues in use until destruction has removed the completions from them.
     cqs: [Option<Arc<()>>; 2],
 }
 
@@ -81,8 +81,8 @@ impl<P: Provider> Qp<P> {
     /// Calls `with` with the control object.
     ///
     /// # Errors
-    /// `EINVAL` where another thread has destroyed it, while this one handles its last event;
-    /// `ENODEV` in a forked child, if a thread of the parent was using it.
+    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
+    /// forked child, if a thread of the parent was using it.
     pub(crate) fn control<R>(
         &self,
         verb: &'static str,
@@ -92,7 +92,7 @@ impl<P: Provider> Qp<P> {
         control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
     }
 
-    /// Destroys the control object, or leaves it as it was.
+    /// Destroys the control object, or leaves it unchanged.
     pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
         const VERB: &str = "destroy_qp";
         let mut control = self.control.lock().map_err(|errno| refused(VERB, errno))?;
@@ -104,7 +104,7 @@ impl<P: Provider> Qp<P> {
     }
 }
 
-/// Returns the provider's queue pair, if the handle in the public struct is its own.
+/// Returns the provider's queue pair if the public struct still has its handle.
 ///
 /// # Safety
 /// `qp` is a live queue pair of the provider.
@@ -120,27 +120,26 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-/// Removes the completions of a queue pair that was reset or destroyed, as libmlx5 does: a program
-/// that starts it again finds no completion of its former life.
+/// Removes the completions of a queue pair that was reset or destroyed, as libmlx5 does: after a
+/// restart, a program finds no completions from before the reset.
 ///
-/// Only for a provider that needs it, because a poller that has lost its processor may have the
-/// lock of the completion queue. rdma-core's driver for rxe takes no such lock, and leaves the
-/// completions.
+/// Waits for pollers only if the provider requires it, because a preempted poller may hold the
+/// completion queue's lock. rdma-core's rxe driver takes no such lock, and leaves the completions.
 ///
 /// # Safety
-/// `qp` is live, and so are its completion queues.
+/// `qp` and its completion queues are live.
 unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     // SAFETY: the caller's promise.
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
-            // A queue that has ended, or belongs to the parent process, has no completions to
+            // A queue that was destroyed, or belongs to the parent process, has no completions to
             // remove.
             let queue = &cq::of::<P>(cq).queue;
             if P::PURGES {
                 let _ = queue.with(|queue| queue.purge(qp_num));
             } else {
-                // rdma-core's librxe removes none. A thread that polls is not waited for.
+                // rdma-core's librxe removes none, so this does not wait for a polling thread.
                 let _ = queue.try_with(|queue| queue.purge(qp_num));
             }
         }
@@ -148,7 +147,7 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
 }
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait QpVerbs {
     unsafe fn create_qp(
         &self,
@@ -178,8 +177,8 @@ pub(crate) trait QpVerbs {
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error>;
 }
 
-/// Returns the operations of `ibv_wr_...` that a type of queue pair has with a provider: libmlx5
-/// creates no queue pair for flushes and atomic writes.
+/// Returns the `ibv_wr_...` operations of a queue pair type with a provider: libmlx5 creates no
+/// queue pairs with flushes and atomic writes.
 fn send_ops_of(provider: &str, qp_type: QpType) -> u64 {
     let lacked = if provider == "mlx5" { IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
     send_ops_of_type(qp_type) & !lacked
@@ -204,10 +203,10 @@ const fn send_ops_of_type(qp_type: QpType) -> u64 {
     }
 }
 
-/// Returns the hash of C's attributes.
+/// Converts the hash in C's attributes.
 ///
 /// # Safety
-/// The key has the length that the attributes name.
+/// The key has the length stated in the attributes.
 unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
     if conf.rx_hash_key_len > 0 && conf.rx_hash_key.is_null() {
         return Err(Errno::INVAL);
@@ -224,7 +223,7 @@ unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
     })
 }
 
-/// The public parts of a new queue pair.
+/// The public fields of a new queue pair.
 struct Shown<'a> {
     context: *mut ibv_context,
     attr: &'a ibv_qp_init_attr_ex,
@@ -235,8 +234,8 @@ struct Shown<'a> {
     cqs: [Option<Arc<()>>; 2],
 }
 
-/// Returns the attributes without the queues that a type of queue pair ignores: an XRC target has
-/// none of its own, and an XRC initiator none for receives.
+/// Returns the attributes without the queues that the type ignores: an XRC target has no queues,
+/// and an XRC initiator has no receive queue.
 fn without_ignored(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr_ex {
     let mut own = *attr;
     if matches!(attr.qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) {
@@ -255,9 +254,9 @@ fn finish<P: Provider>(
     shown: &Shown<'_>,
 ) -> *mut ibv_qp {
     let QpParts { qp, mut sq, rq } = parts;
-    // A program of C polls the faults that C's providers do not look for.
+    // C programs expect completions for faults that C providers do not check.
     sq.leave_faults_to_device();
-    // SAFETY: the struct has integers, null pointers and functions that may be absent.
+    // SAFETY: zeroed integers, null pointers and absent functions are valid.
     let mut c: ibv_qp_ex = unsafe { core::mem::zeroed() };
     let base = &mut c.qp_base;
     base.context = shown.context;
@@ -292,17 +291,17 @@ fn finish<P: Provider>(
     Box::into_raw(object).cast()
 }
 
-/// Returns an object as one of ConnectX's, which it is on such a device.
+/// Downcasts an object to ConnectX's type, which it has on such a device.
 fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
     let other = || refused("create_qp", Errno::OPNOTSUPP);
     object.map(|object| (object as &dyn Any).downcast_ref::<U>().ok_or_else(other)).transpose()
 }
 
 impl<P: Provider> Provided<P> {
-    /// Creates a queue pair that says whether its data may come with completions.
+    /// Creates a queue pair and sets whether its data may be placed in completions.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` on a device that is no ConnectX device.
+    /// `EOPNOTSUPP` on other devices than ConnectX.
     fn create_scattering(
         &self,
         parents: &QpParents<'_, P>,
@@ -325,7 +324,7 @@ impl<P: Provider> Provided<P> {
         let extras = QpExtras { attr, rss };
         let mut made = Some(context.create_qp_scattering(&parents, init, &extras, scatter)?);
         let made: &mut dyn Any = &mut made;
-        // The provider is ConnectX's, so the types are the same.
+        // The provider is `mlx5`, so the types are the same.
         made.downcast_mut::<Option<QpParts<P>>>().and_then(Option::take).ok_or_else(other)
     }
 }
@@ -347,7 +346,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
         if attr.qp_type > u8::MAX.into() || lacks_domain {
             return Err(refused(VERB, Errno::INVAL));
         }
-        // librxe knows only these, and libmlx5 takes no header for other types.
+        // librxe accepts only these, and libmlx5 accepts no header for other types.
         const OF_RXE: u32 =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let is_rxe = self.context().provider_name() == "rxe";
@@ -356,7 +355,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
             return Err(refused(VERB, Errno::OPNOTSUPP));
         }
         let pd_of_qp = if asks(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
-        // SAFETY: the objects that the attributes name are live.
+        // SAFETY: the objects in the attributes are live.
         let (parent, srq, xrcd, send_cq, recv_cq) = unsafe {
             let parent = match pd_of_qp.is_null() {
                 true => None,
@@ -394,10 +393,10 @@ impl<P: Provider> QpVerbs for Provided<P> {
             sq_sig_all: attr.sq_sig_all != 0,
             user_handle: object.as_mut_ptr() as u64,
         };
-        // One provider sizes its queues by the operations.
+        // Only `mlx5` sizes its queues by the operations.
         let is_sized = has_send_ops && self.mlx5().is_some();
         let send_ops = is_sized.then(|| QpSendOps::from_bits_retain(attr.send_ops_flags));
-        // SAFETY: the hash and the table are those of the attributes.
+        // SAFETY: the hash and the table come from the attributes.
         let parts = unsafe {
             match extras::<P>(attr, send_ops)? {
                 extras if scatter != ScatterToCqe::Usual => {
@@ -427,7 +426,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
         // SAFETY: the domain is live.
         let xrcd = unsafe { XrcdObject::<P>::lend(attr.xrcd, "open_qp")? };
         let parts = self.context().open_qp(&xrcd, attr.qp_num, object.as_mut_ptr() as u64)?;
-        // SAFETY: the struct has integers and null pointers.
+        // SAFETY: zeroed integers and null pointers are valid.
         let mut init: ibv_qp_init_attr_ex = unsafe { core::mem::zeroed() };
         if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
             init.qp_context = attr.qp_context;
@@ -529,18 +528,18 @@ impl<P: Provider> QpVerbs for Provided<P> {
 
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error> {
         // SAFETY: the queue pair is live. Threads that handle its last events may use it until they
-        // acknowledge them: they find the control object gone, and queues that execute nothing.
+        // acknowledge them. They find the control object gone, and queues that execute nothing.
         unsafe {
             let inner = checked::<P>(qp, "destroy_qp")?;
             let read = inner.destroy_control()?;
             let inner = &raw mut (*qp.cast::<QpObject<P>>()).inner;
             purge::<P>(qp);
-            // From here on another thread's attempt to destroy the completion queues succeeds.
+            // From here on, another thread can destroy the completion queues.
             ptr::drop_in_place(&raw mut (*inner).cqs);
             wait_acknowledged(&raw mut (*qp).mutex, &raw mut (*qp).cond, || {
                 is_acknowledged((*qp).events_completed, read.asynchronous)
             });
-            // A queue that a parent's thread was changing at the fork is left as it is.
+            // If a parent's thread was changing the queue at the fork, the queue is leaked.
             if !(*inner).sq.is_hopeless() {
                 ptr::drop_in_place((*inner).sq.as_ptr());
                 ptr::drop_in_place((*inner).batch.get());
@@ -557,12 +556,13 @@ impl<P: Provider> QpVerbs for Provided<P> {
     }
 }
 
-/// Returns what only some devices have, if the attributes ask for any.
-///
-/// # Safety
-/// The objects that the attributes name are live.
+/// The creation attributes that only some devices support, if there are any.
 type Extras<'a, P> = Option<(QpCreateAttr, Option<(Loan<'a, <P as Provider>::RwqIndTable>, RxHashConf)>)>;
 
+/// Converts these attributes.
+///
+/// # Safety
+/// The objects in the attributes are live.
 unsafe fn extras<'a, P: Provider>(
     attr: &ibv_qp_init_attr_ex,
     send_ops: Option<QpSendOps>,
@@ -581,7 +581,7 @@ unsafe fn extras<'a, P: Provider>(
         create_flags: QpCreateFlags::from_bits_retain(flags & !IBV_QP_CREATE_SOURCE_QPN),
         source_qpn: (flags & IBV_QP_CREATE_SOURCE_QPN != 0).then_some(attr.source_qpn),
         max_tso_header: if asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attr.max_tso_header } else { 0 },
-        // A queue pair with a table sends nothing.
+        // A queue pair with an indirection table has no send queue.
         send_ops: send_ops.filter(|_| !asks(IBV_QP_INIT_ATTR_IND_TABLE)),
     };
     let rss = if asks(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
@@ -644,10 +644,11 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     unsafe { create_qp_scattering(context, attr, ScatterToCqe::Usual) }
 }
 
-/// As [`create_qp_ex`], for a queue pair of a ConnectX device unless `scatter` is the usual value.
+/// Like [`create_qp_ex`]; the queue pair must be on a ConnectX device unless `scatter` is the usual
+/// value.
 ///
 /// # Safety
-/// As there.
+/// Same as [`create_qp_ex`].
 pub(crate) unsafe fn create_qp_scattering(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
@@ -693,7 +694,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     })
 }
 
-/// `ibv_qp_to_qp_ex(3)`: null for a queue pair that was not made with `send_ops_flags`.
+/// `ibv_qp_to_qp_ex(3)`: null for a queue pair created without `send_ops_flags`.
 ///
 /// # Safety
 /// `qp` is live.
@@ -712,7 +713,7 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
     let mask = QpAttrMask::from_bits_retain(mask as u32);
-    // Checked first, as in rdma-core's library: the transition may lack an attribute as well.
+    // As in rdma-core, this comes first: the transition may lack an attribute as well.
     if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
         return fail(&refused("modify_qp", Errno::OPNOTSUPP));
     }
@@ -783,7 +784,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 /// `ibv_detach_mcast(3)`.
 ///
 /// # Safety
-/// As [`ibv_attach_mcast`].
+/// Same as [`ibv_attach_mcast`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
@@ -805,7 +806,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
         }
         let verbs = verbs((*qp).context);
         if (*ece).comp_mask != 0 {
-            // Only providers that have options look at the mask.
+            // Only providers with such options check the mask.
             return verbs.query_ece(qp).map_or_else(|error| fail(&error), |_| errno::refuse(Errno::INVAL));
         }
         let ece = Ece { vendor_id: (*ece).vendor_id, options: (*ece).options };
@@ -846,7 +847,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     if qp.is_null() || flags & !(RETURN_CAPS | DEVICE_ONLY) != 0 {
         return 0;
     }
-    // What the device writes in order, other processors may see in another one.
+    // Even if the device writes in order, other processors may observe another order.
     if !cfg!(any(target_arch = "x86", target_arch = "x86_64")) && flags & DEVICE_ONLY == 0 {
         return 0;
     }
@@ -859,7 +860,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     if flags & RETURN_CAPS != 0 { caps.bits() as c_int } else { caps.contains(DataInOrder::WHOLE_MSG).into() }
 }
 
-/// Returns the operation of C's number.
+/// Converts C's number of an operation.
 const fn op_kind(op: c_uint) -> Option<OpKind> {
     Some(match op {
         IBV_WR_RDMA_WRITE => OpKind::RDMA_WRITE,

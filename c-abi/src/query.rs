@@ -1,7 +1,7 @@
 //! Queries of devices, ports, GIDs and partition keys.
 //!
 //! # Safety
-//! As the crate. Results are written with the size that the program knows.
+//! See the crate documentation. Results are written up to the size that the program's struct has.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_uint};
@@ -23,7 +23,7 @@ use crate::context::{Provided, device_ops, verbs};
 use crate::convert::gid_to_c;
 use crate::errno::{self, code, fail, not_null, refused};
 
-/// The queries that are the provider's own.
+/// The queries specific to a provider.
 pub(crate) trait QueryVerbs {
     fn query_rt_values(&self) -> Result<RtValues, Error>;
 }
@@ -34,11 +34,11 @@ impl<P: Provider> QueryVerbs for Provided<P> {
     }
 }
 
-/// Writes a struct into memory of `size` bytes: its first bytes, or the struct and zeros behind it.
-/// `write` gets a struct that is all zero, so that padding and fields it leaves out are zero too.
+/// Writes a struct into memory of `size` bytes: either its first bytes, or all of it followed by
+/// zeros. `write` gets a zeroed struct, so padding and unwritten fields are zero as well.
 ///
 /// # Safety
-/// `to` points to memory of so many bytes, and zeros are a value of the struct.
+/// `to` points to `size` bytes, and zeros are a valid value of the struct.
 unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
     let mut all = MaybeUninit::<T>::zeroed();
     write(all.as_mut_ptr());
@@ -53,7 +53,7 @@ unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
 /// Writes the attributes of a device.
 ///
 /// # Safety
-/// `to` points to a struct, all zero.
+/// `to` points to a zeroed struct.
 unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
     /// Writes fields of the same name.
     macro_rules! copy {
@@ -64,7 +64,7 @@ unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
     // SAFETY: the caller's promise.
     unsafe {
         let fw_ver = &raw mut (*to).fw_ver;
-        // The last byte stays zero.
+        // The last byte stays zero as the terminator.
         let length = attr.fw_ver.len().min(size_of_val(&(*to).fw_ver) - 1);
         ptr::copy_nonoverlapping(attr.fw_ver.as_ptr().cast::<c_char>(), fw_ver.cast(), length);
         (*to).node_guid = attr.node_guid.0.to_be();
@@ -111,11 +111,11 @@ unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
     }
 }
 
-/// Writes the attributes of a device, including those that later releases added. The bytes of the
-/// struct stay initialised, because each field is written where it lies.
+/// Writes the attributes of a device, including those added by later releases. Each field is
+/// written in place, so the bytes of the struct stay initialised.
 ///
 /// # Safety
-/// `to` points to a struct, all zero.
+/// `to` points to a zeroed struct.
 unsafe fn write_device_attr_ex(attr: &DeviceAttrEx, to: *mut ibv_device_attr_ex) {
     /// Writes each field of a struct.
     macro_rules! fill {
@@ -223,7 +223,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// Writes the attributes of a port.
 ///
 /// # Safety
-/// `to` points to a struct, all zero.
+/// `to` points to a zeroed struct.
 unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -253,7 +253,7 @@ unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
     }
 }
 
-/// `ibv_query_port(3)`, with the length of the struct that the program knows.
+/// `ibv_query_port(3)`, with the size of the program's struct.
 ///
 /// # Safety
 /// `context` is open, and `port_attr` points to `port_attr_len` bytes.
@@ -272,8 +272,8 @@ pub(crate) unsafe extern "C" fn query_port(
     })
 }
 
-/// `ibv_query_port(3)`, as programs of older releases call it: without the fields that newer ones
-/// have behind `flags`.
+/// `ibv_query_port(3)` for programs built against older releases: without the newer fields behind
+/// `flags`.
 ///
 /// # Safety
 /// `context` is open, and `port_attr` points to attributes.
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port_num: u8,
     port_attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; the struct is the first part of the other.
+    // SAFETY: the caller's promise; the struct is a prefix of the other.
     unsafe { query_port(context, port_num, port_attr.cast(), size_of::<_compat_ibv_port_attr>()) }
 }
 
@@ -340,13 +340,13 @@ fn gid_entry_to_c(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
-/// Returns an entry of the GID table, if it is not empty.
+/// Returns a GID table entry, or `None` if it is empty.
 fn gid_entry(device: &dyn DeviceOps, port_num: u32, index: u32) -> Result<Option<GidEntry>, Error> {
     let port_num = u8::try_from(port_num).map_err(|_| refused("query_gid_ex", Errno::INVAL))?;
     Ok(device.query_gid_entry(port_num, index)?.filter(|entry| !entry.gid.is_zero()))
 }
 
-/// `ibv_query_gid(3)`: an empty entry is zero, and an error -1.
+/// `ibv_query_gid(3)`: an empty entry is written as zeros. Errors return -1.
 ///
 /// # Safety
 /// `context` is open, and `gid` points to a GID.
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        // A negative index is larger than that of any entry.
+        // As an unsigned number, a negative index exceeds every entry's.
         match gid_entry(device_ops(context), port_num.into(), index as u32) {
             Ok(entry) => {
                 gid.write(gid_to_c(&entry.map(|entry| entry.gid).unwrap_or_default()));
@@ -377,8 +377,8 @@ pub unsafe extern "C" fn ibv_query_gid(
     }
 }
 
-/// `ibv_query_gid_ex(3)`, with the size of the entry that the program knows. An empty entry is an
-/// error: `ENODATA`.
+/// `ibv_query_gid_ex(3)`, with the size of the program's struct. An empty entry is an error:
+/// `ENODATA`.
 ///
 /// # Safety
 /// `context` is open, and `entry` points to `entry_size` bytes.
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     entry_size: usize,
 ) -> c_int {
     not_null!(context, entry);
-    // The first release had all fields of the struct. There are no flags yet.
+    // The struct has had all fields since its first release. No flags are defined.
     if flags != 0 || entry_size < size_of::<ibv_gid_entry>() {
         return fail(&refused("query_gid_ex", Errno::INVAL));
     }
@@ -403,15 +403,15 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
                 write_sized(entry, entry_size, |to| to.write(gid_entry_to_c(&found)));
                 0
             }
-            // Programs query every index, so an empty entry is no failure to log.
+            // Programs query every index, so an empty entry is not logged as a failure.
             Ok(None) => errno::refuse(Errno::NODATA),
             Err(error) => fail(&error),
         }
     }
 }
 
-/// `ibv_query_gid_table(3)`, with the size of an entry that the program knows: returns the number
-/// of entries, or the negative errno, which is `EINVAL` where they do not all fit.
+/// `ibv_query_gid_table(3)`, with the size of an entry in the program. Returns the number of
+/// entries or the negative errno: `EINVAL` if they do not all fit.
 ///
 /// # Safety
 /// `context` is open, and `entries` points to `max_entries` times `entry_size` bytes.
@@ -444,15 +444,15 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     }
 }
 
-/// Returns the GID table if it has no more than `max_entries`.
+/// Returns the GID table if it has at most `max_entries` entries.
 fn table(device: &dyn DeviceOps, max_entries: usize) -> Result<Vec<GidEntry>, Error> {
     let mut found = device.query_gid_table()?;
     found.retain(|entry| !entry.gid.is_zero());
     if found.len() > max_entries { Err(refused("query_gid_table", Errno::INVAL)) } else { Ok(found) }
 }
 
-/// Writes the type of a GID: 0 for InfiniBand, for RoCE v1, and for an empty entry, 1 for RoCE v2.
-/// An error is -1.
+/// Writes the type of a GID: 1 for RoCE v2; 0 for InfiniBand, RoCE v1 and an empty entry. Errors
+/// return -1.
 ///
 /// # Safety
 /// `context` is open, and `gid_type` points to a number.
@@ -481,13 +481,13 @@ pub(crate) unsafe fn query_gid_type(
     }
 }
 
-/// Returns an entry of the table of partition keys, in host order.
+/// Returns an entry of the partition key table, in host byte order.
 fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error> {
     let index = u16::try_from(index).map_err(|_| refused("query_pkey", Errno::INVAL))?;
     device.query_pkey(port_num, index)
 }
 
-/// `ibv_query_pkey(3)`: an error is -1.
+/// `ibv_query_pkey(3)`: errors return -1.
 ///
 /// # Safety
 /// `context` is open, and `pkey` points to a number.
@@ -517,7 +517,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     }
 }
 
-/// `ibv_get_pkey_index(3)`: an error is -1, also that of a key which the table does not have.
+/// `ibv_get_pkey_index(3)`: returns -1 on error, or if the table lacks the key.
 ///
 /// # Safety
 /// `context` is open.

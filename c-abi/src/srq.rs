@@ -1,7 +1,7 @@
 //! Shared receive queues.
 //!
 //! # Safety
-//! As the crate. A lock guards the provider's queue.
+//! See the crate documentation. A lock guards the provider's queue.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -33,26 +33,26 @@ use crate::{cq, pd};
 /// A provider's shared receive queue.
 pub(crate) struct Srq<P: Provider> {
     srq: Shared<P::Srq>,
-    /// Lives as long as this value: handlers may post until they acknowledge the last event.
+    /// Lives as long as this value: event handlers may post until they acknowledge the last event.
     pub(crate) queue: Spin<P::SrqQueue>,
     handle: u32,
-    /// A share of the parent domain.
+    /// Keeps the parent domain in use.
     parent: Option<Arc<()>>,
 }
 
 pub(crate) type SrqObject<P> = Object<ibv_srq, Srq<P>>;
 
 impl<P: Provider> Srq<P> {
-    /// Returns the control object for the use by a call.
+    /// Lends the control object to a call.
     ///
     /// # Errors
-    /// As [`Shared::lend`].
+    /// Same as [`Shared::lend`].
     pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Srq>, Error> {
         self.srq.lend(verb)
     }
 }
 
-/// The attributes of a new queue, in either form of the call.
+/// The attributes of a new queue, from either form of the call.
 pub(crate) struct Init {
     srq_context: *mut core::ffi::c_void,
     pd: *mut ibv_pd,
@@ -61,12 +61,12 @@ pub(crate) struct Init {
     srq_type: SrqType,
     attr: ibv_srq_attr,
     tm: TmCap,
-    /// The mask has bits that no release knows.
+    /// Whether the mask has bits unknown to every release.
     has_unknown: bool,
 }
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait SrqVerbs {
     unsafe fn create_srq(
         &self,
@@ -79,7 +79,7 @@ pub(crate) trait SrqVerbs {
     unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error>;
 }
 
-/// Returns the provider's queue, if the handle in the public struct is its own.
+/// Returns the provider's queue if the public struct still has its handle.
 ///
 /// # Safety
 /// `srq` is a live queue of the provider.
@@ -102,7 +102,7 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         init: &Init,
     ) -> Result<(*mut ibv_srq, SrqAttr), Error> {
         const VERB: &str = "create_srq";
-        // SAFETY: the objects that the attributes name are live.
+        // SAFETY: the objects in the attributes are live.
         let (parent, xrcd, cq) = unsafe {
             let cq = match init.cq.is_null() {
                 true => None,
@@ -114,12 +114,12 @@ impl<P: Provider> SrqVerbs for Provided<P> {
         let ibv_srq_attr { max_wr, max_sge, srq_limit } = init.attr;
         let provider = self.context().provider_name();
         let (is_rxe, is_mlx5) = (provider == "rxe", provider == "mlx5");
-        // libmlx5 does not check the mask of a plain queue either.
+        // Like libmlx5, this ignores unknown mask bits for a plain queue.
         if init.has_unknown && (is_rxe || init.srq_type != SrqType::BASIC) {
             return Err(refused(VERB, Errno::OPNOTSUPP));
         }
-        // libmlx5 makes the smallest queue for 0. The manual calls the limit irrelevant here; rxe
-        // takes it nevertheless.
+        // libmlx5 creates the smallest queue for 0. The manual page calls the limit irrelevant
+        // here, but rxe uses it.
         let max_wr = if is_mlx5 { max_wr.max(1) } else { max_wr };
         let srq_limit = if is_rxe { srq_limit } else { 0 };
         let attr = SrqInitAttr {
@@ -170,8 +170,8 @@ impl<P: Provider> SrqVerbs for Provided<P> {
     unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error> {
         const VERB: &str = "destroy_srq";
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them: they find the control object gone, and a queue that no message takes
-        // receives from.
+        // acknowledge them. They find the control object gone, and a queue from which no message
+        // takes receives.
         unsafe {
             let control = &checked::<P>(srq, VERB)?.srq;
             let read = control.destroy_waiting(VERB, P::Srq::destroy_counting_events)?;
@@ -180,8 +180,8 @@ impl<P: Provider> SrqVerbs for Provided<P> {
             });
             let mut object = Box::from_raw(srq.cast::<SrqObject<P>>());
             if object.inner.queue.is_hopeless() {
-                // A thread of the parent process was changing the queue at the fork: the queue is
-                // left as it is. The parent domain can still be deallocated.
+                // A thread of the parent process was changing the queue at the fork, so the queue
+                // is leaked. The parent domain can still be deallocated.
                 drop(object.inner.parent.take());
                 core::mem::forget(object);
             }
@@ -193,7 +193,7 @@ impl<P: Provider> SrqVerbs for Provided<P> {
 /// `ibv_post_srq_recv(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider, and the list as `ibv_post_srq_recv(3)` requires.
+/// `srq` is a live queue of the provider, and the list is as `ibv_post_srq_recv(3)` requires.
 pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -206,7 +206,7 @@ pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
 /// `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider, and the list as `ibv_post_srq_ops(3)` requires.
+/// `srq` is a live queue of the provider, and the list is as `ibv_post_srq_ops(3)` requires.
 pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     srq: *mut ibv_srq,
     op: *mut ibv_ops_wr,
@@ -217,14 +217,14 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     let posted = inner.queue.with(|queue| {
         let mut next = op;
         while !next.is_null() {
-            // A doorbell for each array, as rdma-core has one for each list.
+            // One doorbell per array, where rdma-core rings one per list.
             let mut ops =
                 [const { OpsWr { wr_id: 0, op: TmOp::Sync, flags: OpsFlags::empty(), unexpected_cnt: 0 } };
                     OPS];
             let mut count = 0;
             let (first, mut unknown) = (next, false);
             while count < OPS && !next.is_null() && !unknown {
-                // SAFETY: the program's list, which it does not change during the call.
+                // SAFETY: the program's list, unchanged during the call.
                 match unsafe { op_from_c(&*next) } {
                     Some(op) => {
                         ops[count] = op;
@@ -237,13 +237,13 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
             }
             let posted = match count {
                 0 => Ok(()),
-                // SAFETY: the caller's promise for the memory of the list.
+                // SAFETY: the caller's promise for the memory in the list.
                 _ => unsafe { queue.post_srq_ops(&mut ops[..count]) },
             };
             let accepted = posted.as_ref().map_or_else(|error| error.accepted, |()| count);
             let mut wr = first;
             for op in &ops[..accepted] {
-                // SAFETY: the operation came from this place of the list.
+                // SAFETY: the operation came from this element of the list.
                 unsafe {
                     if let TmOp::Add { handle, .. } = op.op {
                         (*wr).tm.handle = handle;
@@ -257,7 +257,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
                 Ok(()) => continue,
             };
             if !bad_op.is_null() {
-                // SAFETY: the program passes a pointer to write.
+                // SAFETY: the program passes a writable pointer.
                 unsafe { *bad_op = wr };
             }
             return errno;
@@ -273,14 +273,14 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     })
 }
 
-/// Operations on a tag list that one doorbell publishes.
+/// The number of tag list operations published by one doorbell.
 const OPS: usize = 16;
 
-/// Returns an operation on a tag list; `None` if no release has its opcode.
+/// Converts an operation on a tag list; `None` for an opcode unknown to every release.
 ///
 /// # Safety
-/// The members that the opcode names are valid, and so is the element of an `IBV_WR_TAG_ADD` for as
-/// long as the operation is used.
+/// The members used by the opcode are valid. For `IBV_WR_TAG_ADD`, the scatter/gather element stays
+/// valid as long as the operation is used.
 unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => TmOp::Add {
@@ -343,10 +343,10 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
     }
 }
 
-/// Returns the attributes of the extended call.
+/// Converts the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for missing members, and for a type that no release has.
+/// `EINVAL` for missing members, and for a type unknown to every release.
 fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD

@@ -1,7 +1,7 @@
-//! Work queues, and tables of them.
+//! Work queues, and indirection tables of them.
 //!
 //! # Safety
-//! As the crate. The lock of a queue guards the provider's queue.
+//! See the crate documentation. The lock of a queue guards the provider's queue.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -30,7 +30,7 @@ use crate::{cq, pd, post};
 /// A provider's work queue.
 pub(crate) struct Wq<P: Provider> {
     wq: Shared<P::Wq>,
-    /// Lives as long as this value: handlers may post until they acknowledge the last event.
+    /// Lives as long as this value: event handlers may post until they acknowledge the last event.
     queue: Spin<P::WqQueue>,
     handle: u32,
 }
@@ -39,16 +39,16 @@ pub(crate) type WqObject<P> = Object<ibv_wq, Wq<P>>;
 pub(crate) type RwqIndTableObject<P> = Object<ibv_rwq_ind_table, Shared<<P as Provider>::RwqIndTable>>;
 
 impl<P: Provider> Wq<P> {
-    /// Returns the control object for the use by a call.
+    /// Lends the control object to a call.
     ///
     /// # Errors
-    /// As [`Shared::lend`].
+    /// Same as [`Shared::lend`].
     pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Wq>, Error> {
         self.wq.lend(verb)
     }
 }
 
-/// Returns the provider's work queue, if the handle in the public struct is its own.
+/// Returns the provider's work queue if the public struct still has its handle.
 ///
 /// # Safety
 /// `wq` is a live queue of the provider.
@@ -62,7 +62,7 @@ pub(crate) unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) ->
 }
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait WqVerbs {
     unsafe fn create_wq(
         &self,
@@ -85,7 +85,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         context: *mut ibv_context,
         attr: &ibv_wq_init_attr,
     ) -> Result<*mut ibv_wq, Error> {
-        // Events carry the address, so the box is made before the queue.
+        // Events carry the address, so the box is allocated before the queue.
         let mut object = Box::<WqObject<P>>::new_uninit();
         let at: *mut ibv_wq = object.as_mut_ptr().cast();
         // SAFETY: the objects are live.
@@ -101,7 +101,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         };
         let WqParts { wq, queue } =
             self.context().create_wq(&WqParents { pd: &parent.pd, cq: &cq.name }, &init)?;
-        // The queue may have more room. `attr` keeps what was asked for, which rdma-core returns.
+        // The queue may be larger. `attr` keeps the requested sizes, as rdma-core does.
         let c = ibv_wq {
             context,
             wq_context: attr.wq_context,
@@ -141,7 +141,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
     unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error> {
         const VERB: &str = "destroy_wq";
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them: they find the control object gone, and a queue that nothing reads.
+        // acknowledge them. They find the control object gone, and a queue that nothing reads.
         unsafe {
             let control = &of::<P>(wq, VERB)?.wq;
             let read = control.destroy_waiting(VERB, P::Wq::destroy_counting_events)?;
@@ -159,7 +159,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
         wqs: &[*mut ibv_wq],
     ) -> Result<*mut ibv_rwq_ind_table, Error> {
         const VERB: &str = "create_rwq_ind_table";
-        /// An upper bound of the allocations of the call for an entry.
+        /// An upper bound of the call's allocations per entry.
         const ENTRY: usize = 128;
         room::check(wqs.len() * ENTRY).map_err(|errno| refused(VERB, errno))?;
         // SAFETY: the queues are live.
@@ -195,7 +195,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
 /// `ibv_post_wq_recv`.
 ///
 /// # Safety
-/// `wq` is a live queue of the provider, and the list is sound.
+/// `wq` is a live queue of the provider, and the list is valid.
 unsafe extern "C" fn post_recv<P: Provider>(
     wq: *mut ibv_wq,
     recv_wr: *mut ibv_recv_wr,
@@ -205,7 +205,8 @@ unsafe extern "C" fn post_recv<P: Provider>(
     unsafe { post::recv_locked(&WqObject::<P>::inner(wq).queue, recv_wr, bad_recv_wr) }
 }
 
-/// `ibv_create_wq(3)`. The program initialises the mutex and the condition again.
+/// `ibv_create_wq(3)`. The inline function in verbs.h initialises the mutex and the condition
+/// again.
 ///
 /// # Safety
 /// `context` is open, and `attr` points to attributes with live objects.
@@ -223,11 +224,11 @@ pub(crate) unsafe extern "C" fn create_wq(
     })
 }
 
-/// Checks the attributes of a new queue, except what depends on the device.
+/// Checks the device-independent attributes of a new queue.
 ///
 /// # Errors
-/// `EINVAL` for members that no release has, for a missing object, and for another kind than
-/// `IBV_WQT_RQ`; `EOPNOTSUPP` for flags that no release has.
+/// `EINVAL` for members unknown to every release, for a missing object, and for a kind other than
+/// `IBV_WQT_RQ`; `EOPNOTSUPP` for flags unknown to every release.
 fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
     let has_flags = attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0;
     if attr.comp_mask >= IBV_WQ_INIT_ATTR_RESERVED
@@ -257,10 +258,10 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_att
     })
 }
 
-/// Returns the changes that the mask names.
+/// Converts the changes named by the mask.
 ///
 /// # Errors
-/// `EINVAL` for members, `EOPNOTSUPP` for flags that no release has.
+/// `EINVAL` for members and `EOPNOTSUPP` for flags unknown to every release.
 fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
     let has = |bit| attr.attr_mask & bit != 0;
     if attr.attr_mask >= IBV_WQ_ATTR_RESERVED {
@@ -279,7 +280,7 @@ fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
     })
 }
 
-/// `ibv_destroy_wq(3)`: waits until the events that the program has read are acknowledged.
+/// `ibv_destroy_wq(3)`: waits until the program has acknowledged the events it has read.
 ///
 /// # Safety
 /// `wq` is live, and not used afterwards if the call succeeds.
@@ -292,7 +293,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
 /// `ibv_create_rwq_ind_table(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes with as many live queues as they state.
+/// `context` is open, and `attr` points to attributes with the stated number of live queues.
 pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     context: *mut ibv_context,
     attr: *mut ibv_rwq_ind_table_init_attr,
@@ -309,11 +310,11 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
 /// Returns the queues of a new table.
 ///
 /// # Errors
-/// `EINVAL` for members that no release has, for a missing queue, and for more entries than the
-/// kernel takes.
+/// `EINVAL` for members unknown to every release, for a missing queue, and for more entries than
+/// the kernel accepts.
 ///
 /// # Safety
-/// The attributes are null, or have as many queues as they state.
+/// The queue array is null, or has the stated number of queues.
 unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], Errno> {
     /// `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`.
     const MAX_LOG_SIZE: u32 = 13;
@@ -393,7 +394,7 @@ mod tests {
         let mut wqs = [without_provenance_mut::<ibv_wq>(8), without_provenance_mut(16), null_mut()];
         let attr =
             ibv_rwq_ind_table_init_attr { log_ind_tbl_size: 1, ind_tbl: wqs.as_mut_ptr(), comp_mask: 0 };
-        // SAFETY: the attributes are null, or have as many queues as they state.
+        // SAFETY: the queue array is null, or has the stated number of queues.
         unsafe {
             assert_eq!(entries(&attr), Ok(&wqs[..2]));
             let missing = ibv_rwq_ind_table_init_attr { ind_tbl: wqs[1..].as_mut_ptr(), ..attr };

@@ -1,7 +1,7 @@
 //! XRC domains.
 //!
 //! # Safety
-//! As the crate. A descriptor is open, or the kernel refuses it.
+//! See the crate documentation. If a descriptor is not open, the kernel rejects it.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -22,7 +22,7 @@ use crate::shared::Shared;
 pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Shared<<P as Provider>::Xrcd>>;
 
 /// # Safety
-/// As the exported functions.
+/// Same contract as the exported functions.
 pub(crate) trait XrcdVerbs {
     unsafe fn open_xrcd(
         &self,
@@ -50,11 +50,11 @@ impl<P: Provider> XrcdVerbs for Provided<P> {
     }
 }
 
-/// Returns the descriptor of an XRC domain's file, and -1 for a domain without one.
+/// Returns the file descriptor for an XRC domain, or -1 for a domain without a file.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for members that no release has; `EINVAL` where the file or its flags are missing;
-/// `EBADF` for a negative number other than -1.
+/// `EOPNOTSUPP` for members unknown to every release; `EINVAL` if the file or its flags are
+/// missing; `EBADF` for a negative number other than -1.
 fn check(attr: &ibv_xrcd_init_attr) -> Result<c_int, Errno> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {

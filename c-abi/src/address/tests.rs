@@ -1,4 +1,4 @@
-//! Datagrams of each protocol at a port on paper, and Ethernet addresses that need no network.
+//! Datagrams of each protocol at a simulated port, and Ethernet addresses that need no network.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use verbs_core::{Error, Result};
 
 use super::*;
 
-/// A device that has a GID table and nothing else.
+/// A device with a GID table and nothing else.
 #[derive(Debug)]
 struct Table(Vec<GidEntry>);
 
@@ -64,7 +64,7 @@ fn entry(gid_index: u32, gid_type: GidType, gid: impl Into<Gid>) -> GidEntry {
     GidEntry { gid: gid.into(), gid_index, port_num: 1, gid_type, ndev_ifindex: 0 }
 }
 
-/// The addresses of one interface, by both protocols, as kernels order them.
+/// The addresses of one interface in both protocols, in the kernel's order.
 fn table() -> Table {
     let other = GidEntry { port_num: 2, ..entry(9, GidType::ROCE_V2, HERE) };
     Table(vec![
@@ -76,7 +76,7 @@ fn table() -> Table {
     ])
 }
 
-/// The header of RoCE v2 over IPv4, behind 20 bytes of any content.
+/// The header of RoCE v2 over IPv4, behind 20 bytes of arbitrary content.
 fn ipv4(first: u8, protocol: u8, to: Ipv4Addr) -> [u8; 40] {
     let mut header = [first; 40];
     let start = [0x45, 0x10, 0x00, 0x3c, 0x00, 0x00, 0x40, 0x00, 63, protocol, 0, 0];
@@ -99,8 +99,8 @@ fn ipv6(next_header: u8, to: [u8; 16]) -> [u8; 40] {
     header
 }
 
-/// Calls the function for a completion with these flags, and returns its result, the errno, and the
-/// bytes of the attributes.
+/// Calls the function for a completion with these flags. Returns its result, the errno, and the
+/// attributes.
 fn init(header: Option<&[u8; 40]>, wc_flags: u32) -> (c_int, NixErrno, ibv_ah_attr) {
     // SAFETY: all zeros are a completion.
     let mut wc: ibv_wc = unsafe { core::mem::zeroed() };
@@ -108,7 +108,7 @@ fn init(header: Option<&[u8; 40]>, wc_flags: u32) -> (c_int, NixErrno, ibv_ah_at
     let mut attr = core::mem::MaybeUninit::<ibv_ah_attr>::uninit();
     let grh = header.map_or(core::ptr::null(), |header| header.as_ptr().cast());
     NixErrno::clear();
-    // SAFETY: the pointers lead to a completion, 40 bytes or nothing, and room.
+    // SAFETY: the pointers lead to a completion, 40 bytes or null, and memory for the result.
     unsafe {
         let result = init_ah_from_wc(&table(), 1, &raw const wc, grh, attr.as_mut_ptr());
         (result, NixErrno::last(), attr.assume_init())
@@ -125,7 +125,7 @@ fn a_reply_leaves_by_the_entry_that_the_datagram_was_sent_to() {
     let mapped = Gid::from(HERE).0;
     for (header, index, dgid, flow_label, hop_limit, traffic_class) in [
         (ipv4(0, 17, HERE), 3, Gid::from(THERE).0, 0, 63, 0x10),
-        // Where the first bytes look like IPv6, the checksum decides. The protocol does not matter.
+        // If the first bytes look like IPv6, the checksum decides. The protocol does not matter.
         (ipv4(0x60, 17, HERE), 3, Gid::from(THERE).0, 0, 63, 0x10),
         (ipv4(0xff, 99, HERE), 3, Gid::from(THERE).0, 0, 63, 0x10),
         (ipv6(Grh::UDP, LOCAL), 1, PEER, 0xcdef0, 7, 0xab),
@@ -162,7 +162,7 @@ fn a_datagram_that_cannot_be_replied_to_has_an_errno() {
         (Some(ipv6(Grh::UDP, group)), NixErrno::EINVAL),
         (Some(ipv6(6, group)), NixErrno::EINVAL),
         (Some(ipv4(0, 17, Ipv4Addr::new(239, 1, 2, 3))), NixErrno::EINVAL),
-        // No GID of the port, and one with the other protocol only.
+        // A GID that the port lacks, and one with only the other protocol.
         (Some(ipv6(Grh::UDP, PEER)), NixErrno::EINVAL),
         (Some(ipv6(Grh::UDP, Gid::from(THERE).0)), NixErrno::EINVAL),
     ] {
@@ -176,7 +176,7 @@ fn an_address_of_this_host_has_that_of_its_interface() {
     let here = Gid::from(Ipv4Addr::LOCALHOST);
     let table = Table(vec![entry(4, GidType::ROCE_V2, Ipv4Addr::LOCALHOST)]);
     assert_eq!(resolve(&table, 1, 4, &here), Ok(EthPath { mac: [0; 6], vlan: None }));
-    // By the number of the interface, as kernels report it.
+    // By interface number, as kernels report it.
     let lo = neighbour::interface_with(Ipv4Addr::LOCALHOST.into()).unwrap();
     let table = Table(vec![GidEntry { ndev_ifindex: lo, ..table.0[0] }]);
     assert_eq!(resolve(&table, 1, 4, &here), Ok(EthPath { mac: [0; 6], vlan: None }));
@@ -185,7 +185,7 @@ fn an_address_of_this_host_has_that_of_its_interface() {
 #[test]
 fn errors_of_resolving_are_those_of_the_c_library() {
     let dgid = Gid::from(THERE);
-    // A port that does not exist, an empty entry, and a group, whose address no interface has.
+    // A nonexistent port, an empty entry, and a group, whose address no interface has.
     let table = Table(vec![entry(1, GidType::ROCE_V2, Ipv4Addr::new(239, 1, 2, 3))]);
     for (port_num, index, code) in [(2, 1, -1), (1, 0, -libc::EINVAL), (1, 1, -libc::EINVAL)] {
         NixErrno::clear();

@@ -1,8 +1,8 @@
-//! Reads the attributes of an ESP flow action.
+//! Reading the attributes of an ESP flow action.
 //!
 //! # Safety
-//! A pointer of the attributes is null, or points to as many bytes as the attributes state; that of
-//! the security association and that of the outer header to their structs.
+//! Each pointer in the attributes is null or leads to as many bytes as the attributes state. The
+//! pointers to the security association and to the outer header lead to their structs.
 #![allow(unsafe_code)]
 
 use verbs_core::Errno;
@@ -19,14 +19,13 @@ use crate::c::{
     ibv_flow_ipv4_ext_filter, ibv_flow_ipv4_filter, ibv_flow_ipv6_filter,
 };
 
-/// Reads the attributes.
+/// Converts the attributes.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for members, protocols and lists of headers that this library does not know;
-/// `EINVAL` for a wrong length.
+/// `EOPNOTSUPP` for unknown members, protocols and lists of headers; `EINVAL` for a wrong length.
 ///
 /// # Safety
-/// As the module.
+/// See the module documentation.
 pub(super) unsafe fn attr_from_c(attr: &ibv_flow_action_esp_attr) -> Result<FlowActionEspAttr, Errno> {
     if attr.comp_mask & !IBV_FLOW_ACTION_ESP_MASK_ESN != 0 {
         return Err(Errno::OPNOTSUPP);
@@ -50,7 +49,7 @@ pub(super) unsafe fn attr_from_c(attr: &ibv_flow_action_esp_attr) -> Result<Flow
 }
 
 /// # Safety
-/// As the module.
+/// See the module documentation.
 unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, Errno> {
     if attr.keymat_ptr.is_null() {
         return Ok(None);
@@ -61,9 +60,9 @@ unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, E
     if usize::from(attr.keymat_len) != size_of::<ibv_flow_action_esp_keymat_aes_gcm>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the length is that of the struct.
+    // SAFETY: the length was compared with that of the struct.
     let keymat = unsafe { attr.keymat_ptr.cast::<ibv_flow_action_esp_keymat_aes_gcm>().read_unaligned() };
-    // The key is an array of bytes in words.
+    // The key is a byte array stored as words.
     let mut key = [0; 32];
     for (bytes, word) in key.as_chunks_mut().0.iter_mut().zip(keymat.aes_key) {
         *bytes = word.to_ne_bytes();
@@ -77,7 +76,7 @@ unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, E
     }))
 }
 
-/// Returns a key of `length` bytes, if AES has such keys.
+/// Returns a key of `length` bytes if AES has such keys.
 fn aes_key(key: &[u8; 32], length: u32) -> Option<AesKey> {
     match length {
         16 => key.first_chunk().copied().map(AesKey::Bits128),
@@ -88,7 +87,7 @@ fn aes_key(key: &[u8; 32], length: u32) -> Option<AesKey> {
 }
 
 /// # Safety
-/// As the module.
+/// See the module documentation.
 unsafe fn replay(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspReplay>, Errno> {
     if attr.replay_ptr.is_null() {
         return Ok(None);
@@ -104,15 +103,15 @@ unsafe fn replay(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspReplay>, E
     if length == 0 {
         return Ok(Some(EspReplay::None));
     }
-    // SAFETY: the length is that of the struct.
+    // SAFETY: the length was compared with that of the struct.
     let bitmap = unsafe { attr.replay_ptr.cast::<ibv_flow_action_esp_replay_bmp>().read_unaligned() };
     Ok(Some(EspReplay::Bitmap { size: bitmap.size }))
 }
 
-/// Reads the outer header. An IPv4 header may end after the addresses.
+/// Reads the outer header. An IPv4 header may end behind the addresses.
 ///
 /// # Safety
-/// As the module.
+/// See the module documentation.
 unsafe fn encap(link: &ibv_flow_action_esp_encap) -> Result<EspEncap, Errno> {
     const SHORT: usize = size_of::<ibv_flow_ipv4_filter>();
     const IPV4: usize = size_of::<ibv_flow_ipv4_ext_filter>();
@@ -125,7 +124,7 @@ unsafe fn encap(link: &ibv_flow_action_esp_encap) -> Result<EspEncap, Errno> {
     if header.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the header has the length that the link states.
+    // SAFETY: the header has the length stated in the link.
     unsafe {
         match (u32::from(link.type_), usize::from(link.len)) {
             (IBV_FLOW_SPEC_IPV4, IPV4) => {
@@ -171,7 +170,7 @@ mod tests {
     };
 
     fn read(attr: &ibv_flow_action_esp_attr) -> Result<FlowActionEspAttr, Errno> {
-        // SAFETY: the tests pass pointers to what the attributes state.
+        // SAFETY: the tests pass pointers to as many bytes as the attributes state.
         unsafe { attr_from_c(attr) }
     }
 

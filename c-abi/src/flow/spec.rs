@@ -1,12 +1,12 @@
-//! Reads a flow rule: the attributes, and the list of specifications behind them.
+//! Reading a flow rule: the attributes, and the list of specifications behind them.
 //!
-//! Each specification begins with its type and its size, and the size leads to the next one. A size
-//! other than that of the type's struct is refused before more than type and size are read. Three
-//! filters may grow: their specification may be larger than this library's if the mask is zero
-//! where it does not know the field. The size of the whole rule is not looked at, as in C.
+//! Each specification begins with its type and its size; the size leads to the next one. If the
+//! size differs from that of the type's struct, the rule is rejected before anything else is read.
+//! Three filters may grow: their specification may be larger than in this library if the mask is
+//! zero in the unknown fields. As in C, the size of the whole rule is ignored.
 //!
 //! # Safety
-//! Specifications may lie at any address, because programs pack them behind the attributes.
+//! Specifications may be unaligned, because programs pack them behind the attributes.
 #![allow(unsafe_code)]
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -30,25 +30,25 @@ use crate::c::{
 };
 
 type Spec = FlowSpec<*mut ibv_flow_action, *mut ibv_counters>;
-/// A rule with the program's objects.
+/// A rule with pointers to the program's objects.
 pub(crate) type Rule = FlowAttr<*mut ibv_flow_action, *mut ibv_counters>;
 
 /// Reads a rule.
 ///
 /// # Errors
-/// `EINVAL` for a specification of an unknown type, of a wrong size, or without its object, and for
-/// members that no release has; `EOPNOTSUPP` for a mask of fields that this library does not know.
+/// `EINVAL` for a specification of unknown type, of wrong size, or without its object, and for
+/// members unknown to every release; `EOPNOTSUPP` if a mask covers fields unknown to this library.
 ///
 /// # Safety
-/// The attributes have as many specifications behind them as they state, of the sizes that these
-/// state.
+/// The attributes are followed by the stated number of specifications, each of its stated size.
 pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Errno> {
     // SAFETY: the caller's promise.
     let (attr, mut at) = unsafe { (attr.read_unaligned(), attr.add(1).cast::<u8>()) };
     if attr.comp_mask != 0 {
         return Err(Errno::INVAL);
     }
-    /// An upper bound of the allocations of the call for a specification, with the kernel's copy.
+    /// An upper bound of the call's allocations for each specification, including the kernel's
+    /// copy.
     const SPEC: usize = 512;
     room::check(usize::from(attr.num_of_specs) * SPEC)?;
     let mut specs = Vec::with_capacity(attr.num_of_specs.into());
@@ -73,15 +73,15 @@ pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Err
 /// A specification in the program's memory.
 struct Source {
     at: *const u8,
-    /// The size that it states.
+    /// The size stated in the specification.
     size: usize,
 }
 
 impl Source {
     /// # Safety
-    /// The specification has the size that it states.
+    /// The specification is as large as it states.
     unsafe fn spec(&self, spec_type: u32) -> Result<Spec, Errno> {
-        /// Returns the fields of a specification with a fixed size.
+        /// Converts the fields of a specification of fixed size.
         macro_rules! fields {
             ($type:ident, $convert:expr) => {{
                 let spec = self.exactly::<$type>()?;
@@ -132,28 +132,28 @@ impl Source {
         }
     }
 
-    /// Reads a specification whose size is that of its struct.
+    /// Reads a specification that is exactly as large as its struct.
     ///
     /// # Safety
-    /// As [`spec`](Self::spec).
+    /// Same as [`spec`](Self::spec).
     unsafe fn exactly<T: Copy>(&self) -> Result<T, Errno> {
         if self.size != size_of::<T>() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the specification has the size that it states.
+        // SAFETY: the specification is as large as it states.
         Ok(unsafe { self.at.cast::<T>().read_unaligned() })
     }
 
-    /// Reads a specification whose filter may have more fields than this library knows. The filters
-    /// of values and mask have half of the size each.
+    /// Reads a specification whose filter may have unknown further fields. The filters of values
+    /// and mask each take half of the size.
     ///
     /// # Safety
-    /// As [`spec`](Self::spec).
+    /// Same as [`spec`](Self::spec).
     unsafe fn growing<T: Copy, F>(&self, convert: fn(&T) -> F) -> Result<FlowMatch<F>, Errno> {
         let start = size_of::<ibv_flow_spec_hdr>();
         let filter = self.size.checked_sub(start).ok_or(Errno::INVAL)? / 2;
         let unknown = filter.checked_sub(size_of::<T>()).ok_or(Errno::INVAL)?;
-        // SAFETY: the specification has the size that it states, and the filters lie in it.
+        // SAFETY: the specification is as large as it states, and the filters lie within it.
         unsafe {
             let (val, mask) = (self.at.add(start), self.at.add(start + filter));
             let beyond = mask.add(size_of::<T>());
@@ -179,7 +179,7 @@ const fn eth(c: &ibv_flow_eth_filter) -> FlowEthFilter {
     }
 }
 
-/// Returns an address of which C has the bytes in the order of the packet.
+/// Converts an address that C stores in the byte order of the packet.
 const fn ipv4_addr(c: u32) -> Ipv4Addr {
     Ipv4Addr::from_octets(c.to_ne_bytes())
 }

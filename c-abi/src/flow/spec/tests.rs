@@ -1,5 +1,5 @@
 //! Rules as bytes, in the layout of verbs.h on x86-64: the type, the size, and the filters, which
-//! begin at byte 6 or 8, as their alignment demands.
+//! begin at byte 6 or 8, depending on their alignment.
 
 use core::ptr::without_provenance_mut;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const INVALID: Result<Rule, Errno> = Err(Errno::INVAL);
 
-/// Returns the bytes of a specification. `size` is the one that it states.
+/// Returns the bytes of a specification that states `size`.
 fn spec_stating(size: usize, spec_type: u32, start: usize, parts: &[&[u8]], len: usize) -> Vec<u8> {
     let mut bytes = spec_type.to_ne_bytes().to_vec();
     bytes.extend((size as u16).to_ne_bytes());
@@ -21,12 +21,12 @@ fn spec(size: usize, spec_type: u32, start: usize, parts: &[&[u8]]) -> Vec<u8> {
     spec_stating(size, spec_type, start, parts, size)
 }
 
-/// Reads a rule with these specifications, from an odd address.
+/// Reads a rule with these specifications from an odd address.
 fn rule(specs: &[&[u8]]) -> Result<Rule, Errno> {
     let mut bytes = vec![0xee];
     bytes.extend([0; 4]);
     bytes.extend(IBV_FLOW_ATTR_SNIFFER.to_ne_bytes());
-    // Programs leave the size of the rule out.
+    // Programs do not fill in the size of the rule.
     bytes.extend(0_u16.to_ne_bytes());
     bytes.extend(9_u16.to_ne_bytes());
     bytes.extend([specs.len() as u8, 2, 0xee, 0xee]);
@@ -36,15 +36,16 @@ fn rule(specs: &[&[u8]]) -> Result<Rule, Errno> {
     unsafe { rule_from_c(bytes[1..].as_ptr().cast()) }
 }
 
-/// Reads a rule with one specification, and returns that.
+/// Reads a rule with one specification, and returns the specification.
 fn read(spec: &[u8]) -> Result<Spec, Errno> {
     rule(&[spec]).map(|rule| rule.specs[0])
 }
 
 use crate::c::{IBV_FLOW_ATTR_FLAGS_DONT_TRAP, IBV_FLOW_ATTR_SNIFFER};
 
-/// A specification of each type that matches a header: its bytes, and what it is inside of a tunnel
-/// and outside. The values are the bytes 1, 2, 3 and so on, the mask those from 0x81 on.
+/// A specification that matches a header, for each type: its bytes, and the expected results inside
+/// and outside of a tunnel. The values are the bytes 1, 2, 3 and so on; the mask bytes begin at
+/// 0x81.
 struct Header {
     spec_type: u32,
     start: usize,
@@ -56,7 +57,7 @@ struct Header {
     expected: fn(bool) -> Spec,
 }
 
-/// Returns a number of the packet: the bytes `first`, `first + 1` and so on.
+/// Returns a number in packet order: the bytes `first`, `first + 1` and so on.
 fn u16_at(first: u8) -> u16 {
     u16::from_be_bytes([first, first + 1])
 }
@@ -217,8 +218,8 @@ const HEADERS: &[Header] = &[
 ];
 
 impl Header {
-    /// Returns the bytes with another type, and with `more` bytes behind each filter, which are
-    /// zero in the mask except the last.
+    /// Returns the bytes with another type, and with `more` bytes behind each filter. In the mask,
+    /// these are zero except for the last one.
     fn bytes(&self, spec_type: u32, more: usize, last: u8) -> Vec<u8> {
         let numbers = |first: u8| (0..self.filter as u8).map(|index| first + index).collect::<Vec<_>>();
         let (mut val, mut mask) = (numbers(1), numbers(0x81));
