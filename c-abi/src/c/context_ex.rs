@@ -1,11 +1,11 @@
-//! The second operation table, which lies in front of the open device.
+//! The second operation table, located in front of the open device.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::macros::c_types;
 use super::*;
 
-/// State that rdma-core keeps behind `verbs_context.priv`; programs never look into it.
+/// State that rdma-core keeps behind `verbs_context.priv`, opaque to programs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct verbs_ex_private {
@@ -13,9 +13,9 @@ pub struct verbs_ex_private {
 }
 
 c_types! {
-    /// The operations that inline functions of verbs.h look for in front of an [`ibv_context`]. It
-    /// grows at the front. A program uses an operation if `sz`, the number of bytes in the whole
-    /// struct, covers it and the pointer is not null.
+    /// The operations that inline functions of verbs.h look up in front of an [`ibv_context`]. It
+    /// grows at the front. A program uses an operation if the pointer is not null and lies within
+    /// `sz`, the size of the whole struct in bytes.
     pub struct verbs_context {
         free_buf: Option<unsafe extern "C" fn(buf: *mut ibv_buf)>,
         alloc_buf: Option<
@@ -148,12 +148,12 @@ c_types! {
             ) -> c_int,
         >,
         ibv_destroy_flow: Option<unsafe extern "C" fn(flow: *mut ibv_flow) -> c_int>,
-        /// Repeats `ibv_destroy_flow` for programs of 2013.
+        /// Duplicates `ibv_destroy_flow` for programs built in 2013.
         ABI_placeholder2: Option<unsafe extern "C" fn()>,
         ibv_create_flow: Option<
             unsafe extern "C" fn(qp: *mut ibv_qp, flow_attr: *mut ibv_flow_attr) -> *mut ibv_flow,
         >,
-        /// Repeats `ibv_create_flow` for programs of 2013.
+        /// Duplicates `ibv_create_flow` for programs built in 2013.
         ABI_placeholder1: Option<unsafe extern "C" fn()>,
         open_qp: Option<
             unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp,

@@ -28,7 +28,7 @@ c_types! {
         async_events_completed: u32,
     }
 
-    /// The fields of [`ibv_cq_init_attr_ex`] that are valid besides the first five.
+    /// The valid fields of [`ibv_cq_init_attr_ex`] besides the first five.
     pub enum ibv_cq_init_attr_mask: c_uint {
         IBV_CQ_INIT_ATTR_MASK_FLAGS = 1 << 0,
         IBV_CQ_INIT_ATTR_MASK_PD = 1 << 1,
@@ -52,7 +52,7 @@ c_types! {
         parent_domain: *mut ibv_pd,
     }
 
-    /// The fields of [`ibv_modify_cq_attr`] that are valid.
+    /// The valid fields of [`ibv_modify_cq_attr`].
     pub enum ibv_cq_attr_mask: c_uint {
         IBV_CQ_ATTR_MODERATE = 1 << 0,
         IBV_CQ_ATTR_RESERVED = 1 << 1,

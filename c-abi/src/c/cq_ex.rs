@@ -19,8 +19,8 @@ c_types! {
         priv_: u32,
     }
 
-    /// A completion queue that lends one completion at a time (`ibv_create_cq_ex(3)`). It begins as
-    /// an [`ibv_cq`](super::ibv_cq).
+    /// A completion queue polled one completion at a time (`ibv_create_cq_ex(3)`). It begins with
+    /// the fields of an [`ibv_cq`](super::ibv_cq).
     pub struct ibv_cq_ex {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,

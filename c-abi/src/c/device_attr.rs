@@ -67,7 +67,7 @@ c_types! {
         IBV_ODP_SUPPORT_IMPLICIT = 1 << 1,
     }
 
-    /// Operations of a transport that on-demand paging supports.
+    /// The operations of a transport that on-demand paging supports.
     pub enum ibv_odp_transport_cap_bits: c_uint {
         IBV_ODP_SUPPORT_SEND = 1 << 0,
         IBV_ODP_SUPPORT_RECV = 1 << 1,

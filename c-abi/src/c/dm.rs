@@ -13,7 +13,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// The fields of [`ibv_dm`] that are valid.
+    /// The valid fields of [`ibv_dm`].
     pub enum ibv_dm_mask: c_uint {
         IBV_DM_MASK_HANDLE = 1 << 0,
     }

@@ -39,7 +39,7 @@ c_types! {
         event_type: ibv_event_type,
     }
 
-    /// The object of an asynchronous event, by the event's kind.
+    /// The object of an asynchronous event, depending on the event's kind.
     pub union ibv_async_event_element = "ibv_async_event.element" {
         cq: *mut ibv_cq,
         qp: *mut ibv_qp,
@@ -54,7 +54,7 @@ c_types! {
         IBV_VALUES_MASK_RESERVED = 1 << 1,
     }
 
-    /// Values of the device that change (`ibv_query_rt_values_ex(3)`).
+    /// Changing values of the device (`ibv_query_rt_values_ex(3)`).
     pub struct ibv_values_ex {
         comp_mask: u32,
         raw_clock: timespec,

@@ -84,7 +84,7 @@ c_types! {
         flags: u8,
     }
 
-    /// A specification that matches more of an IPv4 header.
+    /// A specification that matches further fields of an IPv4 header.
     pub struct ibv_flow_spec_ipv4_ext {
         type_: ibv_flow_spec_type,
         size: u16,
@@ -192,7 +192,7 @@ c_types! {
         size: u16,
     }
 
-    /// The action that an [`ibv_flow_action`] describes.
+    /// The action described by an [`ibv_flow_action`].
     pub struct ibv_flow_spec_action_handle {
         type_: ibv_flow_spec_type,
         size: u16,
@@ -206,7 +206,7 @@ c_types! {
         counters: *mut ibv_counters,
     }
 
-    /// Any specification. In C a struct of one anonymous union.
+    /// Any specification. In C, a struct with one anonymous union.
     pub union ibv_flow_spec {
         hdr: ibv_flow_spec_hdr,
         eth: ibv_flow_spec_eth,
@@ -230,8 +230,8 @@ c_types! {
         size: u16,
     }
 
-    /// A flow rule (`ibv_create_flow(3)`); `num_of_specs` specifications follow it, each of which
-    /// states its size.
+    /// A flow rule (`ibv_create_flow(3)`), followed by `num_of_specs` specifications that each
+    /// state their size.
     pub struct ibv_flow_attr {
         comp_mask: u32,
         type_: ibv_flow_attr_type,
@@ -242,7 +242,7 @@ c_types! {
         flags: u32,
     }
 
-    /// A flow rule in effect.
+    /// An active flow rule.
     pub struct ibv_flow {
         comp_mask: u32,
         context: *mut ibv_context,

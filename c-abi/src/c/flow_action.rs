@@ -1,20 +1,20 @@
 //! Actions of flow rules: IPsec ESP offload.
 //!
-//! verbs.h takes these types from the kernel's `rdma/ib_user_ioctl_verbs.h` under names of its own.
+//! verbs.h takes these types from the kernel's `rdma/ib_user_ioctl_verbs.h` and renames them.
 
 use core::ffi::{c_uint, c_void};
 
 use super::ibv_context;
 use super::macros::c_types;
 
-/// A pointer in a field of 64 bits, as `RDMA_UAPI_PTR` declares it.
+/// A pointer in a 64-bit field, as declared by `RDMA_UAPI_PTR`.
 #[repr(C, align(8))]
 pub union uapi_ptr<T> {
     pub ptr: *mut T,
     pub data_u64: u64,
 }
 
-// Derived impls would ask `T` for the same.
+// Derived impls would require the same of `T`.
 impl<T> Clone for uapi_ptr<T> {
     fn clone(&self) -> Self {
         *self
@@ -35,7 +35,7 @@ c_types! {
         context: *mut ibv_context,
     }
 
-    /// The fields of [`ibv_flow_action_esp_attr`] that are valid.
+    /// The valid fields of [`ibv_flow_action_esp_attr`].
     pub enum ibv_flow_action_esp_mask: c_uint {
         IBV_FLOW_ACTION_ESP_MASK_ESN = 1 << 0,
     }
@@ -85,7 +85,7 @@ c_types! {
         size: u32,
     }
 
-    /// Options of an ESP action; the zeros name defaults.
+    /// Options of an ESP action; the zero values are the defaults.
     pub enum ibv_flow_action_esp_flags: c_uint {
         IBV_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO = 0,
         IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD = 1 << 0,

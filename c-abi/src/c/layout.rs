@@ -1,9 +1,8 @@
-//! The layout records that `c_types!` writes for each type and constant, and the layouts that the
+//! The layout records that `c_types!` generates for each type and constant, and the layouts the
 //! library itself relies on.
 //!
 //! The golden test compares all records with the C compiler's numbers for several releases of
-//! verbs.h. The assertions below fail already in the build, if a layout that programs rely on is
-//! wrong.
+//! verbs.h. The assertions below fail the build if a layout that programs rely on is wrong.
 
 use core::mem::offset_of;
 
@@ -23,23 +22,23 @@ pub enum Item {
 /// A struct or a union.
 #[derive(Debug)]
 pub struct Type {
-    /// The name of the Rust type; also C's tag unless `path` differs.
+    /// The name of the Rust type. It is also C's tag unless `path` differs.
     pub rust_name: &'static str,
-    /// The path that leads to the type in C, where C gives it no tag: empty if no path does, and
-    /// `None` if it has a tag.
+    /// The path that leads to the type in C, if C gives it no tag: empty if there is no such path,
+    /// and `None` if the type has a tag.
     pub path: Option<&'static str>,
     /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// Fields in order, padding left out.
+    /// Fields in order, without padding.
     pub fields: &'static [Field],
 }
 
 /// A field of a [`Type`].
 #[derive(Debug)]
 pub struct Field {
-    /// The name in Rust: `type_` stands for C's `type`.
+    /// The name in Rust, where `type_` stands for C's `type`.
     pub name: &'static str,
     /// Offset in bytes from the start of the type.
     pub offset: usize,
@@ -47,7 +46,7 @@ pub struct Field {
     pub size: usize,
 }
 
-/// Returns the path that an item of `c_types!` states, if any.
+/// Returns the path stated in an item of `c_types!`, if any.
 pub(super) const fn path(stated: &[&'static str]) -> Option<&'static str> {
     match stated {
         [path, ..] => Some(*path),
@@ -64,8 +63,8 @@ macro_rules! same_fields {
     };
 }
 
-// A program's array of completions is filled, and its scatter/gather lists are read, as the types
-// of verbs-core.
+// The program's completion arrays are written and its scatter/gather lists are read as the types of
+// verbs-core.
 same_fields!(ibv_wc, Wc:
     wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags, pkey_index, slid, sl,
     dlid_path_bits);
@@ -119,8 +118,8 @@ layout! {
     rdma_addrinfo 96;
 }
 
-// The offsets below follow from the size of a mutex and of a condition variable, which differ
-// between architectures.
+// The offsets below follow from the sizes of a mutex and a condition variable, which differ between
+// architectures.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux"))]
 layout! {
     ibv_context 328 {
@@ -140,7 +139,7 @@ layout! {
     ibv_wq 152 { wq_num 32, handle 36, post_recv 48 };
 }
 
-// Compared with the C compiler's numbers for aarch64 and rdma-core 65: a mutex is 8 bytes longer.
+// Verified with a C compiler for aarch64 and rdma-core 65: a mutex is 8 bytes longer.
 #[cfg(all(target_arch = "aarch64", target_pointer_width = "64", target_os = "linux"))]
 layout! {
     ibv_context 336 {

@@ -1,4 +1,4 @@
-//! `c_types!`: defines types and constants of verbs.h, in nearly ordinary Rust, and records their
+//! `c_types!`: defines types and constants of verbs.h in nearly ordinary Rust, and records their
 //! layout for the golden test.
 //!
 //! | item | becomes |
@@ -11,12 +11,12 @@
 //! `consts anonymous` stands for C enums without a name, and `consts define` for `#define`s. A C
 //! enum is an alias of the compiler's integer type, because a program may pass any number.
 //!
-//! A type that C declares inside another one is named `<struct>_<field>` and, behind `=`, by the
-//! path that leads to it in C: `ibv_send_wr.wr.rdma`. An empty path marks a type that C declares
-//! without a name: C reaches its members through the outer type, and Rust through a field of that
-//! name (`ibv_send_wr_ext` is the type of `ibv_send_wr.ext`).
+//! A type declared inside another C type is named `<struct>_<field>`, followed by `=` and the path
+//! that leads to it in C: `ibv_send_wr.wr.rdma`. An empty path marks a type that C declares without
+//! a name. C reaches its members through the outer type, and Rust through an extra field
+//! (`ibv_send_wr_ext` is the type of `ibv_send_wr.ext`).
 
-/// Defines types and constants of verbs.h, and `LAYOUT`, which describes them to the golden test.
+/// Defines types and constants of verbs.h, and `LAYOUT`, their description for the golden test.
 macro_rules! c_types {
     ($(
         $(#[$m:meta])* pub $kind:ident $name:ident $(= $path:literal)? $(: $repr:ty)? { $($body:tt)* }
@@ -50,7 +50,7 @@ macro_rules! item {
             $( $(#[$fm])* pub $f: $t, )*
         }
 
-        // The member in use is unknown here, so none is printed.
+        // The active member is unknown here, so none is printed.
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.debug_struct(stringify!($name)).finish_non_exhaustive()

@@ -1,5 +1,6 @@
-//! The types of `infiniband/mlx5dv.h`, release 65, of the functions that are served. Older releases
-//! lack fields at the ends of structs, whose bits of `comp_mask` a program then does not set.
+//! The types of `infiniband/mlx5dv.h`, release 65, used by the supported functions. Older releases
+//! lack fields at the ends of structs; their programs do not set the corresponding bits of
+//! `comp_mask`.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -176,7 +177,7 @@ structs! {
         fds: *mut c_void,
     }
 
-    /// The conversion of the device's clock (`mlx5dv_get_clock_info(3)`).
+    /// The parameters for converting the device's clock (`mlx5dv_get_clock_info(3)`).
     pub struct mlx5dv_clock_info: 40 {
         nsec: u64,
         last_cycles: u64,
@@ -311,7 +312,7 @@ structs! {
         comp_mask: u64,
     }
 
-    /// The operations of a queue pair that only ConnectX devices have.
+    /// The ConnectX-specific operations of a queue pair.
     pub struct mlx5dv_qp_ex: 104 {
         comp_mask: u64,
         wr_set_dc_addr: Option<unsafe extern "C" fn()>,
@@ -328,7 +329,7 @@ structs! {
         wr_set_mkey_crypto: Option<unsafe extern "C" fn()>,
     }
 
-    /// Objects, and where their descriptions go.
+    /// Objects, and the destinations of their descriptions.
     pub struct mlx5dv_obj: 128 {
         qp: mlx5dv_obj_of<ibv_qp, mlx5dv_qp>,
         cq: mlx5dv_obj_of<ibv_cq, mlx5dv_cq>,
@@ -341,7 +342,7 @@ structs! {
     }
 }
 
-/// An object, and where its description goes.
+/// An object, and the destination of its description.
 #[derive(Debug)]
 #[repr(C)]
 pub struct mlx5dv_obj_of<I, O> {
@@ -357,7 +358,7 @@ impl<I, O> Clone for mlx5dv_obj_of<I, O> {
 
 impl<I, O> Copy for mlx5dv_obj_of<I, O> {}
 
-/// The offsets that a C compiler finds in the header.
+/// The offsets reported by a C compiler for the header.
 const _: () = {
     assert!(offset_of!(mlx5dv_context, cqe_comp_caps) == 24);
     assert!(offset_of!(mlx5dv_context, striding_rq_caps) == 40);

@@ -20,23 +20,23 @@
 //! | `wq.rs` | work queues, indirection tables, receive hashing |
 //! | `flow.rs`, `flow_action.rs` | flow rules, and their actions |
 //! | `counters.rs` | flow counters and completion counters |
-//! | `event.rs` | asynchronous events, the device's clock |
+//! | `event.rs` | asynchronous events, the device's current values |
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
 //! | `rdma_cma.rs` | the types of `rdma/rdma_cma.h` |
 //! | `mlx5dv.rs` | the types of `infiniband/mlx5dv.h` |
 //! | `macros.rs`, `layout.rs` | the notation of these files, and the checks of their layout |
 //!
-//! Every name is C's, except that `type` and `priv` end in `_` here. The manual pages of
+//! Names are identical to C, except that `type` and `priv` end in `_` here. The manual pages of
 //! rdma-core describe types and fields; this module states where Rust differs from C:
 //!
 //! - A C enum is an alias of an integer type, because a program may pass any number: `c_uint`,
 //!   `c_int` if a value is negative, or the type of the field that holds the flags.
 //! - A field of C type `__be16`, `__be32` or `__be64` is a plain integer in big-endian order.
-//! - Functions are `Option<unsafe extern "C" fn>`, so that a zeroed table is a valid value.
+//! - Functions are `Option<unsafe extern "C" fn>`, so that a zeroed table is valid.
 //! - Anonymous unions have a name: see `macros.rs`.
 //!
-//! Structs grow from release to release, at the end or, as `verbs_context`, at the front. A program
-//! that was compiled against an older header knows less of them; `tests/golden.rs` lists the
+//! Structs grow from release to release, at the end or, like `verbs_context`, at the front.
+//! Programs compiled against an older header lack the newer fields; `tests/golden.rs` lists the
 //! differences.
 
 #![allow(non_camel_case_types, non_snake_case, missing_docs)]

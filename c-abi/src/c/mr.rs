@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use super::macros::c_types;
 use super::{ibv_context, ibv_pd};
 
-/// A buffer of `ibv_alloc_buf(3)`; verbs.h leaves its fields to the library.
+/// A buffer of `ibv_alloc_buf(3)`; verbs.h does not define its fields.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ibv_buf {
@@ -29,7 +29,7 @@ c_types! {
     }
 
     pub consts define: c_uint {
-        /// Rights that the library drops if the kernel does not know them.
+        /// Rights that the library drops if the kernel does not support them.
         IBV_ACCESS_OPTIONAL_RANGE = 0x3ff0_0000,
         IBV_ACCESS_OPTIONAL_FIRST = 1 << 20,
     }
@@ -45,7 +45,7 @@ c_types! {
         rkey: u32,
     }
 
-    /// The attributes of a region that `ibv_rereg_mr(3)` changes.
+    /// The attributes of a region to be changed by `ibv_rereg_mr(3)`.
     pub enum ibv_rereg_mr_flags: c_uint {
         IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0,
         IBV_REREG_MR_CHANGE_PD = 1 << 1,
@@ -53,7 +53,7 @@ c_types! {
         IBV_REREG_MR_FLAGS_SUPPORTED = (IBV_REREG_MR_CHANGE_ACCESS << 1) - 1,
     }
 
-    /// Results of `ibv_rereg_mr(3)`: negative numbers that state the region's condition.
+    /// Results of `ibv_rereg_mr(3)`: negative numbers that tell the region's condition.
     pub enum ibv_rereg_mr_err_code: c_int {
         IBV_REREG_MR_ERR_INPUT = -1,
         IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,
@@ -62,7 +62,7 @@ c_types! {
         IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW = -5,
     }
 
-    /// The fields of [`ibv_mr_init_attr`] that are valid.
+    /// The valid fields of [`ibv_mr_init_attr`].
     pub enum ibv_mr_init_attr_mask: c_uint {
         IBV_REG_MR_MASK_IOVA = 1 << 0,
         IBV_REG_MR_MASK_ADDR = 1 << 1,
@@ -93,17 +93,17 @@ c_types! {
     }
 
     pub consts define: u32 {
-        /// `ibv_advise_mr(3)`: return after the work is done.
+        /// `ibv_advise_mr(3)`: returns once the work is done.
         IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// The kind of memory that a DMA handle hints at.
+    /// The kind of memory hinted at by a DMA handle.
     pub enum ibv_tph_mem_type: c_uint {
         IBV_TPH_MEM_TYPE_VM = 0,
         IBV_TPH_MEM_TYPE_PM = 1,
     }
 
-    /// The fields of [`ibv_dmah_init_attr`] that are valid.
+    /// The valid fields of [`ibv_dmah_init_attr`].
     pub enum ibv_dmah_init_attr_mask: c_uint {
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID = 1 << 0,
         IBV_DMAH_INIT_ATTR_MASK_PH = 1 << 1,

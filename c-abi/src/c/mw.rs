@@ -29,7 +29,7 @@ c_types! {
         mw_access_flags: c_uint,
     }
 
-    /// A request to bind a window of type 1 (`ibv_bind_mw(3)`).
+    /// A request to bind a type 1 window (`ibv_bind_mw(3)`).
     pub struct ibv_mw_bind {
         wr_id: u64,
         send_flags: c_uint,

@@ -22,7 +22,7 @@ c_types! {
         context: *mut ibv_context,
     }
 
-    /// The fields of [`ibv_parent_domain_init_attr`] that are valid.
+    /// The valid fields of [`ibv_parent_domain_init_attr`].
     pub enum ibv_parent_domain_init_attr_mask: c_uint {
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS = 1 << 0,
         IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT = 1 << 1,
@@ -54,7 +54,7 @@ c_types! {
         pd_context: *mut c_void,
     }
 
-    /// The fields of [`ibv_xrcd_init_attr`] that are valid.
+    /// The valid fields of [`ibv_xrcd_init_attr`].
     pub enum ibv_xrcd_init_attr_mask: c_uint {
         IBV_XRCD_INIT_ATTR_FD = 1 << 0,
         IBV_XRCD_INIT_ATTR_OFLAGS = 1 << 1,

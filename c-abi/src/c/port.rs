@@ -70,8 +70,8 @@ c_types! {
         IBV_PORT_LINK_SPEED_XDR_SUP = 1 << 12,
     }
 
-    /// Attributes of a port (`ibv_query_port(3)`), as `verbs_context.query_port` returns them. The
-    /// caller states how many bytes of it it knows.
+    /// Attributes of a port (`ibv_query_port(3)`), as returned by `verbs_context.query_port`. The
+    /// caller states the size of its struct.
     pub struct ibv_port_attr {
         state: ibv_port_state,
         max_mtu: ibv_mtu,
@@ -98,8 +98,8 @@ c_types! {
         active_speed_ex: u32,
     }
 
-    /// Attributes of a port as the exported function `ibv_query_port` writes them: an
-    /// [`ibv_port_attr`] that ends after `flags`. verbs.h does not define it.
+    /// Attributes of a port as written by the exported function `ibv_query_port`: an
+    /// [`ibv_port_attr`] that ends after `flags`. verbs.h does not define this struct.
     pub struct _compat_ibv_port_attr {
         state: ibv_port_state,
         max_mtu: ibv_mtu,

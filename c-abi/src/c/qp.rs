@@ -41,7 +41,7 @@ c_types! {
         sq_sig_all: c_int,
     }
 
-    /// The fields of [`ibv_qp_init_attr_ex`] that are valid.
+    /// The valid fields of [`ibv_qp_init_attr_ex`].
     pub enum ibv_qp_init_attr_mask: c_uint {
         IBV_QP_INIT_ATTR_PD = 1 << 0,
         IBV_QP_INIT_ATTR_XRCD = 1 << 1,
@@ -61,7 +61,7 @@ c_types! {
         IBV_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11,
     }
 
-    /// The operations that a program posts through an `ibv_qp_ex`; the field has 64 bits.
+    /// The operations posted through an `ibv_qp_ex`; the field has 64 bits.
     pub enum ibv_qp_create_send_ops_flags: u64 {
         IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0,
         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1,
@@ -78,8 +78,8 @@ c_types! {
         IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12,
     }
 
-    /// The extended attributes of a queue pair (`ibv_create_qp_ex(3)`). It begins as an
-    /// [`ibv_qp_init_attr`].
+    /// The extended attributes of a queue pair (`ibv_create_qp_ex(3)`). They begin with the fields
+    /// of an [`ibv_qp_init_attr`].
     pub struct ibv_qp_init_attr_ex {
         qp_context: *mut c_void,
         send_cq: *mut ibv_cq,
@@ -99,7 +99,7 @@ c_types! {
         send_ops_flags: u64,
     }
 
-    /// The fields of [`ibv_qp_open_attr`] that are valid.
+    /// The valid fields of [`ibv_qp_open_attr`].
     pub enum ibv_qp_open_attr_mask: c_uint {
         IBV_QP_OPEN_ATTR_NUM = 1 << 0,
         IBV_QP_OPEN_ATTR_XRCD = 1 << 1,
@@ -108,7 +108,7 @@ c_types! {
         IBV_QP_OPEN_ATTR_RESERVED = 1 << 4,
     }
 
-    /// The XRC queue pair that `ibv_open_qp(3)` opens.
+    /// The XRC queue pair to open with `ibv_open_qp(3)`.
     pub struct ibv_qp_open_attr {
         comp_mask: u32,
         qp_num: u32,

@@ -1,4 +1,4 @@
-//! Attributes of a queue pair that change in its life.
+//! Attributes of a queue pair that change during its life.
 
 use core::ffi::c_uint;
 
@@ -6,7 +6,7 @@ use super::macros::c_types;
 use super::{ibv_ah_attr, ibv_mtu, ibv_qp_cap};
 
 c_types! {
-    /// The fields of [`ibv_qp_attr`] that are valid.
+    /// The valid fields of [`ibv_qp_attr`].
     pub enum ibv_qp_attr_mask: c_uint {
         IBV_QP_STATE = 1 << 0,
         IBV_QP_CUR_STATE = 1 << 1,
@@ -101,7 +101,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// Vendor options that both ends of a connection negotiate (`ibv_query_ece(3)`).
+    /// Vendor options negotiated by both ends of a connection (`ibv_query_ece(3)`).
     pub struct ibv_ece {
         vendor_id: u32,
         options: u32,

@@ -6,8 +6,7 @@ use super::macros::c_types;
 use super::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_sge};
 
 c_types! {
-    /// A queue pair to which a program posts by one call for each part of a work request
-    /// (`ibv_wr_post(3)`).
+    /// A queue pair for posting with one call per part of a work request (`ibv_wr_post(3)`).
     pub struct ibv_qp_ex {
         qp_base: ibv_qp,
         comp_mask: u64,

@@ -1,4 +1,4 @@
-//! The types of rdma-core's `rdma/rdma_cma.h`: ids, events, parameters of connections, addresses.
+//! The types of rdma-core's `rdma/rdma_cma.h`: ids, events, connection parameters, addresses.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -35,7 +35,7 @@ c_types! {
         RDMA_CM_EVENT_INTERNAL = 19,
     }
 
-    /// The space that a port belongs to (`rdma_create_id(3)`).
+    /// The port space of an id (`rdma_create_id(3)`).
     pub enum rdma_port_space: c_uint {
         RDMA_PS_IPOIB = 0x0002,
         RDMA_PS_TCP = 0x0106,
@@ -55,7 +55,7 @@ c_types! {
         RDMA_UDP_QKEY = 0x0123_4567,
     }
 
-    /// The GIDs of both sides, and the partition key, big-endian.
+    /// The GIDs of both sides, and the big-endian partition key.
     pub struct rdma_ib_addr {
         sgid: ibv_gid,
         dgid: ibv_gid,
@@ -85,7 +85,7 @@ c_types! {
         dst_storage: sockaddr_storage,
     }
 
-    /// The addresses by their transport.
+    /// The addresses, depending on their transport.
     pub union rdma_addr_addr = "rdma_addr.addr" {
         ibaddr: rdma_ib_addr,
     }
@@ -97,7 +97,7 @@ c_types! {
         num_paths: c_int,
     }
 
-    /// The place of events.
+    /// The channel through which events arrive.
     pub struct rdma_event_channel {
         fd: c_int,
     }
@@ -139,7 +139,7 @@ c_types! {
         qp_num: u32,
     }
 
-    /// The address of a datagram service, or of a group.
+    /// The address of a datagram service or a multicast group.
     pub struct rdma_ud_param {
         private_data: *const c_void,
         private_data_len: u8,
@@ -173,7 +173,8 @@ c_types! {
         RAI_DNS = 0x20,
     }
 
-    /// An address to listen on or to connect to, and the wishes for one (`rdma_getaddrinfo(3)`).
+    /// An address to listen on or to connect to, or the hints for finding one
+    /// (`rdma_getaddrinfo(3)`).
     pub struct rdma_addrinfo {
         ai_flags: c_int,
         ai_family: c_int,
@@ -192,14 +193,14 @@ c_types! {
         ai_next: *mut rdma_addrinfo,
     }
 
-    /// The fields of [`rdma_cm_join_mc_attr_ex`] that are valid.
+    /// The valid fields of [`rdma_cm_join_mc_attr_ex`].
     pub enum rdma_cm_join_mc_attr_mask: c_uint {
         RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1 << 0,
         RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 1 << 1,
         RDMA_CM_JOIN_MC_ATTR_RESERVED = 1 << 2,
     }
 
-    /// The kind of a membership in a group.
+    /// The kind of membership in a multicast group.
     pub enum rdma_cm_mc_join_flags: c_uint {
         RDMA_MC_JOIN_FLAG_FULLMEMBER = 0,
         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1,

@@ -1,4 +1,4 @@
-//! The path record of rdma-core's `infiniband/sa.h`, of which `marshall.h` declares conversions.
+//! The path record of rdma-core's `infiniband/sa.h`, with conversions declared in `marshall.h`.
 
 use core::ffi::c_int;
 
@@ -6,7 +6,7 @@ use super::ibv_gid;
 use super::macros::c_types;
 
 c_types! {
-    /// A path record of the subnet administrator. Fields of more than a byte are big-endian, except
+    /// A path record of the subnet administrator. Multi-byte fields are big-endian, except
     /// `raw_traffic` and `reversible`.
     pub struct ibv_sa_path_rec {
         dgid: ibv_gid,

@@ -34,7 +34,7 @@ c_types! {
         IBV_SRQT_TM = 2,
     }
 
-    /// The fields of [`ibv_srq_init_attr_ex`] that are valid.
+    /// The valid fields of [`ibv_srq_init_attr_ex`].
     pub enum ibv_srq_init_attr_mask: c_uint {
         IBV_SRQ_INIT_ATTR_TYPE = 1 << 0,
         IBV_SRQ_INIT_ATTR_PD = 1 << 1,
@@ -44,8 +44,8 @@ c_types! {
         IBV_SRQ_INIT_ATTR_RESERVED = 1 << 5,
     }
 
-    /// The extended attributes of a shared receive queue (`ibv_create_srq_ex(3)`). It begins as an
-    /// [`ibv_srq_init_attr`].
+    /// The extended attributes of a shared receive queue (`ibv_create_srq_ex(3)`). They begin with
+    /// the fields of an [`ibv_srq_init_attr`].
     pub struct ibv_srq_init_attr_ex {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,

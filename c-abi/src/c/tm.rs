@@ -6,7 +6,7 @@ use super::ibv_sge;
 use super::macros::c_types;
 
 c_types! {
-    /// The capacities of a queue with tag matching.
+    /// The capacities of a tag matching queue.
     pub struct ibv_tm_cap {
         max_num_tags: u32,
         max_ops: u32,
@@ -41,7 +41,7 @@ c_types! {
         add: ibv_ops_wr_add,
     }
 
-    /// A buffer and the tags that it receives.
+    /// A buffer, and the tags of the messages it receives.
     pub struct ibv_ops_wr_add = "ibv_ops_wr.tm.add" {
         recv_wr_id: u64,
         sg_list: *mut ibv_sge,

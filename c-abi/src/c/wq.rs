@@ -13,7 +13,7 @@ c_types! {
         IBV_WQT_RQ = 0,
     }
 
-    /// The fields of [`ibv_wq_init_attr`] that are valid.
+    /// The valid fields of [`ibv_wq_init_attr`].
     pub enum ibv_wq_init_attr_mask: c_uint {
         IBV_WQ_INIT_ATTR_FLAGS = 1 << 0,
         IBV_WQ_INIT_ATTR_RESERVED = 1 << 1,
@@ -48,7 +48,7 @@ c_types! {
         IBV_WQS_UNKNOWN = 3,
     }
 
-    /// The fields of [`ibv_wq_attr`] that are valid.
+    /// The valid fields of [`ibv_wq_attr`].
     pub enum ibv_wq_attr_mask: c_uint {
         IBV_WQ_ATTR_STATE = 1 << 0,
         IBV_WQ_ATTR_CURR_STATE = 1 << 1,
@@ -88,7 +88,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// A table of work queues among which received packets are distributed.
+    /// A table of work queues, among which received packets are distributed.
     pub struct ibv_rwq_ind_table {
         context: *mut ibv_context,
         ind_tbl_handle: c_int,
@@ -96,7 +96,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// The fields of [`ibv_rwq_ind_table_init_attr`] that are valid.
+    /// The valid fields of [`ibv_rwq_ind_table_init_attr`].
     pub enum ibv_ind_table_init_attr_mask: c_uint {
         IBV_CREATE_IND_TABLE_RESERVED = 1 << 0,
     }
@@ -113,7 +113,7 @@ c_types! {
         IBV_RX_HASH_FUNC_TOEPLITZ = 1 << 0,
     }
 
-    /// Parts of a packet that are hashed; the field has 64 bits.
+    /// The hashed parts of a packet; the field has 64 bits.
     pub enum ibv_rx_hash_fields: u64 {
         IBV_RX_HASH_SRC_IPV4 = 1 << 0,
         IBV_RX_HASH_DST_IPV4 = 1 << 1,

@@ -33,19 +33,19 @@ c_types! {
         IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// The domain into which a flush moves data: a bit mask.
+    /// The domain a flush moves data into: a bit mask.
     pub enum ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,
     }
 
-    /// The memory that a flush covers.
+    /// The memory covered by a flush.
     pub enum ibv_selectivity_level: u8 {
         IBV_FLUSH_RANGE = 0,
         IBV_FLUSH_MR = 1,
     }
 
-    /// A piece of memory that is copied into a work request.
+    /// Memory to be copied into a work request.
     pub struct ibv_data_buf {
         addr: *mut c_void,
         length: usize,
@@ -72,8 +72,8 @@ c_types! {
         num_sge: c_int,
         opcode: ibv_wr_opcode,
         send_flags: c_uint,
-        /// Immediate data, big-endian; for [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`] C's
-        /// `invalidate_rkey`, a number.
+        /// Big-endian immediate data; for [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`], C's
+        /// `invalidate_rkey`, a native integer.
         imm_data: u32,
         wr: ibv_send_wr_wr,
         qp_type: ibv_send_wr_qp_type,
@@ -93,7 +93,7 @@ c_types! {
         rkey: u32,
     }
 
-    /// The remote memory of an atomic operation, and its operands.
+    /// The remote memory and the operands of an atomic operation.
     pub struct ibv_send_wr_atomic = "ibv_send_wr.wr.atomic" {
         remote_addr: u64,
         compare_add: u64,
@@ -108,7 +108,7 @@ c_types! {
         remote_qkey: u32,
     }
 
-    /// Operands that belong to the type of the queue pair.
+    /// Operands specific to the type of the queue pair.
     pub union ibv_send_wr_qp_type = "ibv_send_wr.qp_type" {
         xrc: ibv_send_wr_xrc,
     }
