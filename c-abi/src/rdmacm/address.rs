@@ -1,8 +1,8 @@
-//! Binding, resolving, listening, and what the struct of an id shows of it.
+//! Binding, resolving, listening, and keeping the struct of an id up to date.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A `sockaddr` is read by the length of its family, and the id's own has
-//! room for any.
+//! See [`rdmacm`](super). The length of a `sockaddr` follows from its family; the address fields of
+//! an id have room for any family.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint};
@@ -21,15 +21,15 @@ use crate::convert::gid_to_c;
 /// The length of an InfiniBand address.
 pub(super) const IB_LEN: usize = 48;
 
-/// Returns the bytes of an address of C; `None` for null, and for a family that is not known.
+/// Returns the bytes of a C address; `None` for null and for an unknown family.
 ///
 /// # Safety
-/// `address` is null, or has the length of its family.
+/// `address` is null, or as long as its family requires.
 pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: each address has its family.
+    // SAFETY: the family is present in each address.
     let len = match c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() }) {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
         libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
@@ -40,33 +40,33 @@ pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
     Some(unsafe { core::slice::from_raw_parts(address.cast(), len) })
 }
 
-/// Reads an address of C.
+/// Reads a C address.
 ///
 /// # Errors
-/// `EINVAL` for null, and for a family that is not known.
+/// `EINVAL` for null and for an unknown family.
 ///
 /// # Safety
-/// As [`bytes`].
+/// Same as [`bytes`].
 pub(super) unsafe fn read(address: *const sockaddr) -> Result<Address> {
     // SAFETY: the caller's promise.
     unsafe { bytes(address) }.and_then(Address::from_sockaddr).ok_or(Errno::INVAL)
 }
 
-/// Writes an address of an id into its struct.
+/// Writes an address into the struct of an id.
 ///
 /// # Safety
-/// `to` has the room of a `sockaddr_storage`.
+/// `to` has room for a `sockaddr_storage`.
 unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
     if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
-        // SAFETY: the caller's promise; the longest address is shorter.
+        // SAFETY: the caller's promise; no address is longer.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
     }
 }
 
-/// Copies the addresses of an id into its struct, and gives it the device that it has by now.
+/// Copies the addresses of an id into its struct, and sets the id's device once it is known.
 ///
 /// # Errors
-/// Those of the queries, and of opening the device.
+/// The errors of the queries, and of opening the device.
 ///
 /// # Safety
 /// `id` is live.
@@ -97,7 +97,7 @@ pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
 /// Copies the GIDs of an id into its struct.
 ///
 /// # Errors
-/// Those of the query.
+/// The errors of the query.
 ///
 /// # Safety
 /// `id` is live.
@@ -114,7 +114,7 @@ unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
 /// Copies the paths of an id into its struct.
 ///
 /// # Errors
-/// Those of the query; `ENOMEM`.
+/// The errors of the query; `ENOMEM`.
 ///
 /// # Safety
 /// `id` is live.
@@ -139,9 +139,9 @@ pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
     Ok(())
 }
 
-/// Returns a path as C has it.
+/// Converts a path to C's form.
 fn record(path: &PathRecord) -> ibv_sa_path_rec {
-    /// The selector of an exact value.
+    /// The selector for an exact value.
     const EXACTLY: u8 = 2;
     ibv_sa_path_rec {
         dgid: gid_to_c(&path.dgid),
@@ -166,10 +166,10 @@ fn record(path: &PathRecord) -> ibv_sa_path_rec {
     }
 }
 
-/// Completes an id whose address was resolved.
+/// Updates the struct of an id whose address has been resolved.
 ///
 /// # Errors
-/// `ENODEV` for an id without a device; those of the queries.
+/// `ENODEV` for an id without a device; the errors of the queries.
 ///
 /// # Safety
 /// `id` is live.
@@ -184,10 +184,10 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// Completes the id of a connection request.
+/// Fills the struct of a connection request's id.
 ///
 /// # Errors
-/// Those of the queries.
+/// The errors of the queries.
 ///
 /// # Safety
 /// `id` is live.
@@ -203,10 +203,10 @@ pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
 /// Binds an id.
 ///
 /// # Errors
-/// As [`CmId::bind_addr`].
+/// Same as [`CmId::bind_addr`].
 ///
 /// # Safety
-/// `id` is live, and `address` has the length of its family.
+/// `id` is live, and `address` is as long as its family requires.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -220,7 +220,7 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Resu
 /// `rdma_bind_addr(3)`.
 ///
 /// # Safety
-/// `id` is live, and `addr` has the length of its family.
+/// `id` is live, and `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
@@ -232,7 +232,8 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut s
 /// `rdma_resolve_addr(3)`.
 ///
 /// # Safety
-/// `id` is live; `src_addr` is null, and each address otherwise has the length of its family.
+/// `id` is live. Each address is as long as its family requires, except that `src_addr` may be
+/// null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -246,13 +247,13 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     status(unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
 }
 
-/// Starts to resolve the address of a peer; of a synchronous id, waits for the outcome.
+/// Starts to resolve a peer's address. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// As [`CmId::resolve_addr`], and as [`complete_call`].
+/// Same as [`CmId::resolve_addr`] and [`complete_call`].
 ///
 /// # Safety
-/// As [`rdma_resolve_addr`].
+/// Same as [`rdma_resolve_addr`].
 pub(super) unsafe fn resolve(
     id: *mut rdma_cm_id,
     source: *const sockaddr,
@@ -263,7 +264,7 @@ pub(super) unsafe fn resolve(
     unsafe {
         let to = read(destination)?;
         let from = if source.is_null() { None } else { Some(read(source)?) };
-        // Before the event, which has the address as the kernel knows it.
+        // Written before the event arrives with the address as the kernel sees it.
         let before = (*id).route.addr.dst;
         write(&raw mut (*id).route.addr.dst.dst_storage, Some(to));
         private(id)
@@ -273,7 +274,7 @@ pub(super) unsafe fn resolve(
     }
 }
 
-/// `rdma_resolve_route(3)`. The path comes from the connection manager: ibacm is not asked.
+/// `rdma_resolve_route(3)`. The path comes from the connection manager; ibacm is not used.
 ///
 /// # Safety
 /// `id` is live.
@@ -285,10 +286,10 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_
     status(unsafe { resolve_route(id, timeout_ms) })
 }
 
-/// Starts to resolve the route; of a synchronous id, waits for the outcome.
+/// Starts to resolve the route. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// As [`CmId::resolve_route`], and as [`complete_call`].
+/// Same as [`CmId::resolve_route`] and [`complete_call`].
 ///
 /// # Safety
 /// `id` is live.
@@ -312,18 +313,18 @@ fn milliseconds(timeout: c_int) -> Duration {
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     given!(id);
     given_room!();
-    // The kernel takes a negative number for a large one.
+    // The kernel treats a negative number as a large one.
     let backlog = backlog as c_uint;
     // SAFETY: the caller's promise.
     status(unsafe { private(id).call(|cm| cm.listen(backlog)).and_then(|()| copy_addresses(id)) })
 }
 
-/// Returns the port of an address, in network order; 0 where it has none.
+/// Returns the port of an address in network byte order; 0 if there is none.
 fn port(address: Result<Address>) -> u16 {
     address.map_or(0, |address| address.port()).to_be()
 }
 
-/// `rdma_get_src_port(3)`: in network order.
+/// `rdma_get_src_port(3)`: in network byte order.
 ///
 /// # Safety
 /// `id` is live.
@@ -336,7 +337,7 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { read(&raw const (*id).route.addr.src.src_addr) })
 }
 
-/// `rdma_get_dst_port(3)`: in network order.
+/// `rdma_get_dst_port(3)`: in network byte order.
 ///
 /// # Safety
 /// `id` is live.
@@ -361,7 +362,7 @@ mod tests {
 
     fn stored(address: Address) -> Storage {
         let mut storage = Storage([0; 128]);
-        // SAFETY: the storage has the room.
+        // SAFETY: the storage is large enough.
         unsafe { write((&raw mut storage.0).cast(), Some(address)) };
         storage
     }
@@ -375,7 +376,7 @@ mod tests {
             ib.into(),
         ] {
             let storage = stored(address);
-            // SAFETY: the storage has an address.
+            // SAFETY: the storage holds an address.
             assert_eq!(unsafe { read((&raw const storage.0).cast()) }, Ok(address));
         }
     }
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn an_address_of_an_unknown_family_and_none_are_refused() {
         let storage = Storage([77; 128]);
-        // SAFETY: null is allowed, and the storage has a family.
+        // SAFETY: null is allowed, and the storage holds a family.
         unsafe {
             assert_eq!(read((&raw const storage.0).cast()), Err(Errno::INVAL));
             assert_eq!(read(core::ptr::null()), Err(Errno::INVAL));

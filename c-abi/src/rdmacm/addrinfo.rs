@@ -1,11 +1,12 @@
-//! Names of hosts and services: what an id binds to or connects to.
+//! Host and service names of the addresses that an id binds to or connects to.
 //!
-//! Names are looked up by `getaddrinfo(3)`, whose numbers of errors
-//! [`rdma_getaddrinfo`] returns, as in C. Services of an InfiniBand subnet (`RAI_SA`) come from its
-//! administrator, through an id.
+//! Names are resolved by `getaddrinfo(3)`. As in C, [`rdma_getaddrinfo`] returns its error numbers.
+//! The services of an InfiniBand subnet (`RAI_SA`) come from its administrator and are looked up
+//! through an id.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A `rdma_addrinfo` and what it points to come from `malloc(3)`.
+//! See [`rdmacm`](super). A `rdma_addrinfo` and everything it points to are allocated by
+//! `malloc(3)`.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -32,17 +33,17 @@ use crate::c::{
 /// # Errors
 /// `ENOMEM`.
 fn zeroed<T>() -> Result<*mut T> {
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size is allowed.
     let memory: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
     if memory.is_null() { Err(Errno::NOMEM) } else { Ok(memory) }
 }
 
-/// Copies bytes into memory of C's.
+/// Copies bytes into memory from `malloc(3)`.
 ///
 /// # Errors
 /// `ENOMEM`.
 fn copied(bytes: &[u8]) -> Result<*mut c_void> {
-    // SAFETY: the memory has the length of the bytes.
+    // SAFETY: the memory is as long as the bytes.
     unsafe {
         let memory = libc::malloc(bytes.len());
         if memory.is_null() {
@@ -53,7 +54,7 @@ fn copied(bytes: &[u8]) -> Result<*mut c_void> {
     }
 }
 
-/// Sets an address of a `rdma_addrinfo`.
+/// Sets an address of an `rdma_addrinfo`.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -63,7 +64,7 @@ fn set_address(to: &mut *mut sockaddr, len: &mut socklen_t, bytes: &[u8]) -> Res
     Ok(())
 }
 
-/// Sets an InfiniBand address of a `rdma_addrinfo`.
+/// Sets an InfiniBand address of an `rdma_addrinfo`.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -72,9 +73,9 @@ fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result 
     set_address(to, len, &bytes[..used])
 }
 
-/// Returns the wishes for `getaddrinfo(3)`.
+/// Converts hints to those of `getaddrinfo(3)`.
 fn wishes(hints: &rdma_addrinfo) -> addrinfo {
-    // SAFETY: the struct has integers and null pointers.
+    // SAFETY: zeroed integers and null pointers are valid.
     let mut wishes: addrinfo = unsafe { core::mem::zeroed() };
     for (flag, of_c) in [(RAI_PASSIVE, libc::AI_PASSIVE), (RAI_NUMERICHOST, libc::AI_NUMERICHOST)] {
         if hints.ai_flags & flag != 0 {
@@ -97,7 +98,7 @@ fn wishes(hints: &rdma_addrinfo) -> addrinfo {
     wishes
 }
 
-/// Fills a result from the first address that was found.
+/// Fills a result from the first address found.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -116,7 +117,7 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
         libc::IPPROTO_UDP => RDMA_PS_UDP as c_int,
         _ => 0,
     });
-    // SAFETY: the address has its length, and the name is null or a string.
+    // SAFETY: the address has the stated length, and the name is null or a string.
     let (bytes, name) = unsafe {
         let bytes = core::slice::from_raw_parts(found.ai_addr.cast::<u8>(), found.ai_addrlen as usize);
         let name = if found.ai_canonname.is_null() { null_mut() } else { libc::strdup(found.ai_canonname) };
@@ -153,12 +154,12 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
     }
 }
 
-/// `rdma_getaddrinfo(3)`: the first address that is found. Returns 0, -1 with `errno`, or a number
-/// of `gai_strerror(3)`. No route is looked up: an id resolves it.
+/// `rdma_getaddrinfo(3)`: returns the first address found. The result is 0, -1 with `errno`, or an
+/// error number for `gai_strerror(3)`. The route is left to be resolved by an id.
 ///
 /// # Safety
-/// `node` and `service` are null or strings, `hints` is null or points to wishes, whose addresses
-/// have their lengths, and `res` points to a pointer.
+/// `node` and `service` are null or strings, `hints` is null or points to hints whose addresses
+/// have the stated lengths, and `res` points to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -181,10 +182,10 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     }
 }
 
-/// The failure of a lookup.
+/// A failed lookup.
 enum Failure {
     Errno(Errno),
-    /// A number of `gai_strerror(3)`.
+    /// An error number for `gai_strerror(3)`.
     Names(c_int),
 }
 
@@ -195,7 +196,7 @@ impl From<Errno> for Failure {
 }
 
 /// # Safety
-/// As [`rdma_getaddrinfo`].
+/// Same as [`rdma_getaddrinfo`].
 unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
@@ -212,7 +213,7 @@ unsafe fn look_up(
         return Ok(unsafe { services_of_any(service) }?);
     }
     let made: *mut rdma_addrinfo = zeroed()?;
-    // SAFETY: the result was just made; the caller's promise.
+    // SAFETY: the result was just created; the caller's promise.
     unsafe {
         let filled = look_up_into(&mut *made, node, service, hints);
         if filled.is_err() {
@@ -223,7 +224,7 @@ unsafe fn look_up(
 }
 
 /// # Safety
-/// As [`rdma_getaddrinfo`].
+/// Same as [`rdma_getaddrinfo`].
 unsafe fn look_up_into(
     info: &mut rdma_addrinfo,
     node: *const c_char,
@@ -261,7 +262,7 @@ unsafe fn look_up_into(
     Ok(())
 }
 
-/// Returns the bytes of an address of the program's.
+/// Returns the bytes of an address passed by the program.
 ///
 /// # Safety
 /// `address` is null, or has `len` bytes.
@@ -276,11 +277,11 @@ unsafe fn given_bytes<'a>(address: *const sockaddr, len: socklen_t) -> &'a [u8] 
 /// `rdma_freeaddrinfo(3)`.
 ///
 /// # Safety
-/// `res` is null, or a result that is not used afterwards.
+/// `res` is null, or a result not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
-    // SAFETY: a null ends the list; each part is null or comes from `malloc(3)`.
+    // SAFETY: a null terminates the list; each part is null or comes from `malloc(3)`.
     unsafe {
         while let Some(info) = next.as_ref() {
             let this = next;
@@ -300,7 +301,7 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     }
 }
 
-/// Returns the service of a text: a number, decimal, octal or hexadecimal, or a name.
+/// Parses a service: a decimal, octal or hexadecimal number, or a name.
 fn service_of(text: &str) -> Service<'_> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -314,7 +315,7 @@ fn service_of(text: &str) -> Service<'_> {
     }
 }
 
-/// Returns the results for services that the subnet administrator knows, in a list; null for none.
+/// Returns a list of results for services found by the subnet administrator; null for none.
 /// `source` is the address to connect from.
 ///
 /// # Errors
@@ -323,7 +324,7 @@ fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_
     let mut head: *mut rdma_addrinfo = null_mut();
     let made = services.iter().rev().try_for_each(|service| -> Result {
         let made: *mut rdma_addrinfo = zeroed()?;
-        // SAFETY: the result was just made.
+        // SAFETY: the result was just created.
         let info = unsafe { &mut *made };
         info.ai_next = core::mem::replace(&mut head, made);
         info.ai_flags = RAI_SA;
@@ -337,17 +338,17 @@ fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_
         Ok(())
     });
     if let Err(errno) = made {
-        // SAFETY: the list was just made.
+        // SAFETY: the list was just created.
         unsafe { rdma_freeaddrinfo(head) };
         return Err(errno);
     }
     Ok(head)
 }
 
-/// Looks a service up at the administrators of all active InfiniBand ports, one after the other.
+/// Looks up a service at the administrators of all active InfiniBand ports, one after the other.
 ///
 /// # Errors
-/// `EINVAL` without a service; `ENOENT` where none is found.
+/// `EINVAL` without a service; `ENOENT` if none is found.
 ///
 /// # Safety
 /// `service` is null or a string.
@@ -378,10 +379,11 @@ fn infiniband_ports(context: &Context) -> Vec<Gid> {
     (1..=count).filter_map(gid_of).collect()
 }
 
-/// Looks a service up at the administrator of a port's subnet.
+/// Looks up a service at the administrator of a port's subnet.
 ///
 /// # Errors
-/// `ENOENT` where it is not known; as [`CmId::bind_addr`] and [`CmId::resolve_service`].
+/// `ENOENT` if the service is unknown; the errors of [`CmId::bind_addr`] and
+/// [`CmId::resolve_service`].
 fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result<Vec<ServiceRecord>> {
     let of = |cm: &CmId| {
         cm.bind_addr(IbAddress { gid, ..IbAddress::default() })?;
@@ -399,10 +401,10 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
     of(&cm).map_err(logged)?.ok_or(Errno::NOENT)
 }
 
-/// Returns the service of C's text.
+/// Parses a service given as a C string.
 ///
 /// # Errors
-/// `EINVAL` for null, and for a text that is not UTF-8.
+/// `EINVAL` for null, and for text that is not UTF-8.
 ///
 /// # Safety
 /// `text` is null or a string.
@@ -414,10 +416,10 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
     unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| Errno::INVAL)
 }
 
-/// `rdma_resolve_addrinfo(3)`: as [`rdma_getaddrinfo`], with an event when it is done.
+/// `rdma_resolve_addrinfo(3)`: like [`rdma_getaddrinfo`], with an event when the lookup is done.
 ///
 /// # Safety
-/// `id` is null or live; as [`rdma_getaddrinfo`].
+/// `id` is null or live; otherwise same as [`rdma_getaddrinfo`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
@@ -438,11 +440,11 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
 }
 
 /// # Errors
-/// `EOPNOTSUPP` for wishes that contradict each other; those of the lookup, of which those of
-/// `getaddrinfo(3)` are `ENOENT`; those of writing the event.
+/// `EOPNOTSUPP` for contradictory hints; the errors of the lookup, with those of `getaddrinfo(3)`
+/// reported as `ENOENT`; the errors of writing the event.
 ///
 /// # Safety
-/// As [`rdma_resolve_addrinfo`].
+/// Same as [`rdma_resolve_addrinfo`].
 unsafe fn resolve(
     id: *mut rdma_cm_id,
     node: *const c_char,
@@ -477,10 +479,11 @@ unsafe fn resolve(
     }
 }
 
-/// Fetches the services that were resolved, unless the addresses are there.
+/// Fetches the resolved services, unless the addresses are there already.
 ///
 /// # Errors
-/// `ENOENT` for no service; those of the query. `rdma_resolve_addrinfo` may be called again then.
+/// `ENOENT` if there is no service; the errors of the query. `rdma_resolve_addrinfo` may then be
+/// called again.
 ///
 /// # Safety
 /// `id` is live.
@@ -512,10 +515,10 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// `rdma_query_addrinfo(3)`: the result of [`rdma_resolve_addrinfo`], which the program frees.
+/// `rdma_query_addrinfo(3)`: the result of [`rdma_resolve_addrinfo`], to be freed by the program.
 ///
 /// # Safety
-/// `id` is null or live, `info` is null or points to a pointer.
+/// `id` is null or live; `info` is null or points to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
@@ -558,7 +561,7 @@ mod tests {
 
     #[test]
     fn wishes_name_the_socket_that_the_service_stands_for() {
-        // SAFETY: the struct has integers and null pointers.
+        // SAFETY: zeroed integers and null pointers are valid.
         let mut hints: rdma_addrinfo = unsafe { core::mem::zeroed() };
         hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
         hints.ai_qp_type = QpType::UD.0.into();
@@ -581,7 +584,7 @@ mod tests {
             name: String::new(),
         };
         let list = list_of(&[service(1), service(2)], Some(Gid([9; 16]))).unwrap();
-        // SAFETY: the list has two results, with addresses of 48 bytes.
+        // SAFETY: the list has two results, with 48-byte addresses.
         unsafe {
             let (first, second) = (&*list, &*(*list).ai_next);
             assert!(second.ai_next.is_null());

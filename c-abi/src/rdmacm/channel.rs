@@ -1,17 +1,19 @@
 //! Event channels.
 //!
-//! `rdma_event_channel.fd` is an epoll descriptor above that of the crate `rdmacm`. A program may
-//! set `O_NONBLOCK` on it, after which [`rdma_get_cm_event`](super::event::rdma_get_cm_event) fails
-//! with `EAGAIN` instead of waiting: the descriptors below never block, so that their flags do not
-//! show what the program wants.
+//! `rdma_event_channel.fd` is an epoll descriptor on top of the one in the crate `rdmacm`. A
+//! program may set `O_NONBLOCK` on it, after which
+//! [`rdma_get_cm_event`](super::event::rdma_get_cm_event) fails with `EAGAIN` instead of waiting.
+//! The inner descriptors never block, so the program's choice is visible only in the outer one's
+//! flags.
 //!
 //! # Signals
-//! C waits in a `write(2)`, which a signal ends with `EINTR` unless its handler has `SA_RESTART`.
-//! Here the wait is a `poll(2)`, which every handler ends, whatever its flags are. Whether C's call
-//! would have ended is read from the handlers that the process has: see [`restarts`].
+//! C waits in a `write(2)`, which a signal interrupts with `EINTR` unless its handler has
+//! `SA_RESTART`. Here the wait is a `poll(2)`, which every handler interrupts, regardless of its
+//! flags. The process's handlers determine whether C's call would have been interrupted: see
+//! [`restarts`].
 //!
 //! # Safety
-//! As [`rdmacm`](super). Reading a handler and the mask of the thread changes neither.
+//! See [`rdmacm`](super). Reading a handler and the thread's mask changes neither.
 #![allow(unsafe_code)]
 
 use core::cell::Cell;
@@ -34,12 +36,12 @@ use crate::c::rdma_event_channel;
 use crate::object::Object;
 use crate::{errno, reserve, wait};
 
-/// A channel, which a thread that waits at it keeps alive.
+/// A channel, kept alive by any thread that waits on it.
 #[derive(Debug)]
 pub(super) struct Channel {
     events: EventChannel,
     file: Epoll,
-    /// Held from the read of an event until it is counted at its id.
+    /// Held from reading an event until it is counted in its id's tally.
     turn: ForkLock<()>,
     /// The process that opened the channel.
     generation: u32,
@@ -50,7 +52,7 @@ type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
     /// # Errors
-    /// As [`EventChannel::new`]; `ENODEV` where there is no device at all, as C has it.
+    /// The errors of [`EventChannel::new`]; `ENODEV` if there is no device at all, as in C.
     fn new() -> Result<Self> {
         let events = EventChannel::new().map_err(|error| match logged(error) {
             Errno::NOENT if !Path::new(CLASS).exists() => Errno::NODEV,
@@ -62,22 +64,23 @@ impl Channel {
         Ok(Self { events, file, turn: ForkLock::new(()), generation: current_generation(), has_soft })
     }
 
-    /// Returns whether ids of the channel may be those of soft devices.
+    /// Returns whether ids of the channel may belong to soft devices.
     pub(super) const fn has_soft(&self) -> bool {
         self.has_soft
     }
 
-    /// Returns the channel of the crate.
+    /// Returns the `rdmacm` crate's channel.
     ///
     /// # Errors
-    /// As [`of_parent`], in a forked child that inherited the channel.
+    /// The errno of [`of_parent`] in a forked child that inherited the channel.
     pub(super) fn events(&self) -> Result<&EventChannel> {
         let is_own = self.generation == current_generation();
         if is_own { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
     }
 
-    /// Makes the descriptor readable if an id that moved here brought events: the kernel wakes no
-    /// one for these, and an epoll descriptor looks at its files only then, or when it is asked.
+    /// Makes the descriptor readable if an id that moved here brought events with it. The kernel
+    /// does not wake the channel for these events, and epoll rechecks its files only on a wakeup or
+    /// a modification.
     ///
     /// # Errors
     /// Any errno of `epoll_ctl(2)`.
@@ -85,12 +88,13 @@ impl Channel {
         Ok(self.file.modify(&self.events, &mut EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
-    /// Returns the next event of an id that lives, counted. Waits for it unless the program has set
-    /// `O_NONBLOCK`. The caller's share ends with the thread if that is cancelled in the wait.
+    /// Returns the next event of a live id, and counts it. Waits for an event unless the program
+    /// has set `O_NONBLOCK`. If the thread is cancelled in the wait, the caller's reference is
+    /// dropped when the thread ends.
     ///
     /// # Errors
-    /// `EAGAIN` where the program has set `O_NONBLOCK`; `EINTR` after a signal whose handler does
-    /// not restart calls; any other errno of reading events.
+    /// `EAGAIN` if the program has set `O_NONBLOCK`; `EINTR` after a signal whose handler does not
+    /// restart calls; any other errno of reading events.
     pub(super) fn next(self: Arc<Self>) -> Result<(Claimed, Arc<Self>)> {
         thread_local! {
             static WAITED_FOR: Cell<Option<Arc<Channel>>> = const { Cell::new(None) };
@@ -125,15 +129,15 @@ impl Channel {
 }
 
 /// Returns whether the kernel restarts calls after every handler that may have interrupted this
-/// thread. It does not say which one did: of a process that has both kinds of handlers, each ends
-/// the wait, so that a signal that is to end it does.
+/// thread. The kernel does not report which handler ran. If a process has both kinds of handlers,
+/// each of them therefore ends the wait, so that no signal meant to end it is missed.
 ///
-/// Handlers of faults are left out. They run because of an instruction, not during a wait, and
+/// Handlers of faults are excluded. They run because of an instruction, not during a wait, and
 /// libraries install them without `SA_RESTART` to report crashes.
 fn restarts() -> bool {
     let mut blocked = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: without a new mask the call writes the thread's mask to `blocked`, and fails for no
-    // valid `how`. Zeroed bytes are the empty set.
+    // SAFETY: without a new mask, the call writes the thread's mask to `blocked`; it cannot fail
+    // for a valid `how`. Zeroed bytes are the empty set.
     let blocked = unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, null(), blocked.as_mut_ptr());
         blocked.assume_init()
@@ -145,18 +149,18 @@ fn restarts() -> bool {
     })
 }
 
-/// Returns whether a signal has no handler, or one that restarts calls.
+/// Returns whether a signal has no handler, or a handler that restarts calls.
 fn handler_restarts(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action the call writes the present one to `action`, or fails with
-    // `EINVAL` for a signal that the C library keeps to itself, and writes nothing. Zeroed bytes
-    // are the default action.
+    // SAFETY: without a new action, the call writes the current one to `action`. For a signal
+    // reserved by the C library it fails with `EINVAL` and writes nothing. Zeroed bytes are the
+    // default action.
     let action = unsafe {
         libc::sigaction(signal, null(), action.as_mut_ptr());
         action.assume_init()
     };
     let flags = action.sa_flags;
-    // A handler for one signal has become the default action when it runs; its flags stay.
+    // A one-shot handler has been reset to the default action when it runs; its flags stay.
     let is_handled = match action.sa_sigaction {
         libc::SIG_DFL => flags & libc::SA_RESETHAND != 0,
         libc::SIG_IGN => false,
@@ -169,17 +173,17 @@ fn handler_restarts(signal: c_int) -> bool {
 const FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
-/// Returns the errno of a forked child's calls on ids and channels that it inherited: `ENODEV` with
-/// soft devices, and otherwise `EACCES`, which the kernel returns because its file is another
-/// process's. The calls go no further, because threads of the parent may have had locks.
+/// Returns the errno of a forked child's calls on inherited ids and channels: `ENODEV` with soft
+/// devices, and otherwise `EACCES`, as from the kernel for another process's file. The calls stop
+/// there, because threads of the parent may have held locks.
 pub(super) const fn of_parent(has_soft: bool) -> Errno {
     if has_soft { Errno::NODEV } else { Errno::ACCESS }
 }
 
-/// Makes a channel.
+/// Creates a channel.
 ///
 /// # Errors
-/// `ENOMEM` when memory is short; as [`Channel::new`].
+/// `ENOMEM` when memory is short; the errors of [`Channel::new`].
 pub(super) fn create() -> Result<*mut rdma_event_channel> {
     if !reserve::has_room() {
         return Err(Errno::NOMEM);
@@ -189,7 +193,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
     Ok(ChannelObject::boxed(rdma_event_channel { fd }, Arc::new(channel)))
 }
 
-/// Returns a share of a channel.
+/// Returns a new reference to a channel.
 ///
 /// # Safety
 /// `channel` is live.
@@ -207,14 +211,14 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
     })
 }
 
-/// `rdma_destroy_event_channel(3)`. Ids of the channel keep what they need of it.
+/// `rdma_destroy_event_channel(3)`. Ids of the channel keep the parts they need.
 ///
 /// # Safety
 /// `channel` is live, and not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {
-        // SAFETY: `create` made the box.
+        // SAFETY: `create` created the box.
         drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
     }
 }

@@ -1,8 +1,8 @@
-//! Connecting, accepting, rejecting, disconnecting, and the attributes of queue pairs that the
-//! program moves.
+//! Connecting, accepting, rejecting, disconnecting, and attributes for queue pairs that the program
+//! moves itself.
 //!
 //! # Safety
-//! As [`rdmacm`](super). Private data have the length that the program passes.
+//! See [`rdmacm`](super). Private data has the length that the program passes.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -20,11 +20,11 @@ use crate::c::{
 };
 use crate::convert::{narrow, qp_attr_to_c};
 
-/// The depths that stand for as much as possible.
+/// The depths that stand for the largest possible value.
 const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;
 const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
 
-/// Returns the bytes of private data, none for null.
+/// Returns the bytes of private data; an empty slice for null.
 ///
 /// # Safety
 /// `data` is null, or has `len` bytes.
@@ -36,10 +36,10 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(data.cast(), len.into()) }
 }
 
-/// Checks the depths of a connection against the device's.
+/// Checks the depths of a connection against the device's limits.
 ///
 /// # Errors
-/// `EINVAL` for more than the device's, and for a connection without a queue pair.
+/// `EINVAL` for depths beyond the limits, and for a connection without a queue pair.
 ///
 /// # Safety
 /// `id` is live.
@@ -63,14 +63,14 @@ unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result 
     Ok(())
 }
 
-/// Sends a request or a reply with parameters of C, after `choose` has chosen the depths from those
-/// of the id and of the device.
+/// Sends a request or a reply with C's parameters, after the caller has chosen the depths in the
+/// state of the id.
 ///
 /// # Errors
-/// `EINVAL` for more private data than a message has room for; those of `send`.
+/// `EINVAL` for more private data than fits into a message; the errors of `send`.
 ///
 /// # Safety
-/// `id` is live, and private data have their length.
+/// `id` is live, and private data has the stated length.
 unsafe fn send(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
@@ -90,7 +90,7 @@ unsafe fn send(
         }
         let own = (*id).qp;
         let (qp_num, srq) = if own.is_null() {
-            // The kernel takes only the 24 bits of the field.
+            // The kernel accepts only the 24 bits of the field.
             param.map_or((0, false), |param| (param.qp_num & BITS_24, param.srq != 0))
         } else {
             ((*own).qp_num, !(*own).srq.is_null())
@@ -112,7 +112,7 @@ unsafe fn send(
 /// `rdma_connect(3)`.
 ///
 /// # Safety
-/// `id` is live, `param` is null or points to parameters.
+/// `id` is live; `param` is null or points to parameters.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rd
 }
 
 /// # Safety
-/// As [`rdma_connect`].
+/// Same as [`rdma_connect`].
 unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -146,7 +146,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Resul
 /// `rdma_accept(3)`.
 ///
 /// # Safety
-/// `id` is live, `param` is null or points to parameters.
+/// `id` is live; `param` is null or points to parameters.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdm
 }
 
 /// # Safety
-/// As [`rdma_accept`].
+/// Same as [`rdma_accept`].
 unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -166,7 +166,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         let depths = {
             let mut state = private.state();
             let limits = state.device.as_ref().ok_or(Errno::INVAL)?.limits;
-            // "Any" is no more than the peer asks for.
+            // "Any" means at most the depth that the peer requests.
             let chosen = |wanted: Option<u8>, any, asked: u8, limit| {
                 wanted.filter(|depth| *depth != any).unwrap_or_else(|| asked.min(limit))
             };
@@ -179,7 +179,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         if !is_ud {
             qp::modify_to_rts(id, Some(depths))?;
         }
-        // Before the first event that the accept causes.
+        // Before the first event caused by the accept.
         id::enter(id);
         let accepted = send(id, param, |param| private.call(|cm| cm.accept_with(param)));
         if let Err(errno) = accepted {
@@ -197,11 +197,11 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
     }
 }
 
-/// Moves the queue pair of an id to RTS after the peer's reply, and tells the peer.
+/// Moves the queue pair of an id to RTS after the peer's reply, and sends the confirmation.
 ///
 /// # Errors
-/// `EINVAL` for a reply with options of another vendor; those of moving it, and of
-/// [`CmId::establish`](rdmacm::CmId::establish). The queue pair is in ERR then.
+/// `EINVAL` for a reply with another vendor's options; the errors of moving the queue pair, and of
+/// [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
 ///
 /// # Safety
 /// `id` is live.
@@ -211,7 +211,7 @@ pub(super) unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
         let private = private(id);
         let local = private.state().local_ece;
         let agreed = match remote.vendor_id {
-            // The peer, or a part of the way, has no options.
+            // The peer, or some part of the path, has no options.
             0 => Ece { options: 0, ..local },
             vendor if vendor == local.vendor_id => remote,
             _ => {
@@ -232,7 +232,7 @@ pub(super) unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
     }
 }
 
-/// `rdma_establish(3)`: for a queue pair that the program moved itself.
+/// `rdma_establish(3)`: for a queue pair moved by the program itself.
 ///
 /// # Safety
 /// `id` is live.
@@ -251,7 +251,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject(3)`.
 ///
 /// # Safety
-/// `id` is live, `private_data` is null or has `private_data_len` bytes.
+/// `id` is live; `private_data` is null or has `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -266,7 +266,7 @@ pub(crate) unsafe extern "C" fn rdma_reject(
 /// `rdma_reject_ece(3)`.
 ///
 /// # Safety
-/// As [`rdma_reject`].
+/// Same as [`rdma_reject`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
@@ -304,10 +304,10 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_init_qp_attr(3)`: to the state `qp_state` of the attributes.
+/// `rdma_init_qp_attr(3)`: returns the attributes for a move to the state `qp_state`.
 ///
 /// # Safety
-/// `id` is live, the others point to attributes and to a mask.
+/// `id` is live; the other pointers lead to attributes and to a mask.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -325,10 +325,10 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     })
 }
 
-/// `rdma_set_local_ece(3)`: for a queue pair of the program's own.
+/// `rdma_set_local_ece(3)`: for a queue pair created by the program itself.
 ///
 /// # Safety
-/// `id` is null or live, `ece` is null or points to options.
+/// `id` is null or live; `ece` is null or points to options.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     given!(id, ece);
@@ -343,10 +343,10 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
     })
 }
 
-/// `rdma_get_remote_ece(3)`: for a queue pair of the program's own.
+/// `rdma_get_remote_ece(3)`: for a queue pair created by the program itself.
 ///
 /// # Safety
-/// As [`rdma_set_local_ece`].
+/// Same as [`rdma_set_local_ece`].
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     given!(id, ece);

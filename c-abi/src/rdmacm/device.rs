@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Safety
-//! The table's lock guards its entries, and their contexts are open while they are in it.
+//! The table's lock guards its entries, and the contexts in the table are open.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -29,31 +29,31 @@ use crate::device::{
 use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::{errno, xrcd};
 
-/// A device that was opened.
+/// An opened device.
 struct Entry {
     context: *mut ibv_context,
-    /// The start of the context's memory, by which checkers of leaks find that it is in use.
+    /// The start of the context's memory: lets leak checkers see that the memory is in use.
     _start: *mut verbs_context,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
     limits: Limits,
-    /// The ids that have it, and the lists of [`rdma_get_devices`] that it is in.
+    /// The number of ids that use it and of [`rdma_get_devices`] lists that contain it.
     users: usize,
 }
 
-// SAFETY: the table's lock guards the pointers; what they lead to may be used by any thread.
+// SAFETY: the table's lock guards the pointers; any thread may use the objects they lead to.
 unsafe impl Send for Entry {}
 
 static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
-/// The most RDMA reads and atomics of a connection.
+/// The maximum depths of a connection: RDMA reads and atomics in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
 }
 
-/// A device of an id, which counts as a user of it.
+/// The device of an id, counted as one of its users.
 #[derive(Debug)]
 pub(super) struct DeviceOfId {
     pub(super) context: *mut ibv_context,
@@ -61,17 +61,17 @@ pub(super) struct DeviceOfId {
     pub(super) limits: Limits,
 }
 
-/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and opens the
-/// devices again.
+/// Locks the table. In a child whose parent held the lock at the fork, the table starts empty, and
+/// the devices are opened again.
 fn table() -> ForkGuard<'static, Vec<Entry>> {
     TABLE.lock_or(Vec::new)
 }
 
 impl Entry {
-    /// Takes over a context.
+    /// Takes ownership of a context.
     ///
     /// # Errors
-    /// Those of the device's query, after which the context is closed.
+    /// The errors of querying the device; the context is closed then.
     ///
     /// # Safety
     /// `context` is open.
@@ -79,10 +79,10 @@ impl Entry {
         // SAFETY: the caller's promise.
         let attr = unsafe { device_ops(context) }.query_device().map_err(logged);
         let attr = attr.inspect_err(|_| {
-            // SAFETY: nothing was made in the context.
+            // SAFETY: nothing was created in the context.
             unsafe { ibv_close_device(context) };
         })?;
-        // C cuts the numbers to a byte.
+        // As in C, the numbers are truncated to a byte.
         let limits = Limits {
             responder_resources: attr.max_qp_rd_atom as u8,
             initiator_depth: attr.max_qp_init_rd_atom as u8,
@@ -98,11 +98,11 @@ impl Entry {
 }
 
 impl DeviceOfId {
-    /// Finds the device of an id, and opens it if no id of the process has it open.
+    /// Finds the device of an id, and opens it if the process has not done so.
     ///
     /// # Errors
-    /// `ENODEV` for a device that the list of devices does not have; the errors of opening it, and
-    /// of allocating a domain.
+    /// `ENODEV` if the device list lacks the device; the errors of opening it, and of allocating a
+    /// domain.
     pub(super) fn get(device: &Device) -> Result<Self> {
         let mut table = table();
         // SAFETY: the devices of open contexts are in use.
@@ -128,7 +128,7 @@ impl DeviceOfId {
     /// Returns the XRC domain that the ids of the device share.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// The errors of opening it.
     pub(super) fn xrcd(&self) -> Result<*mut ibv_xrcd> {
         let mut table = table();
         let entry = table.iter_mut().find(|entry| entry.context == self.context).ok_or(Errno::NODEV)?;
@@ -148,7 +148,7 @@ impl Drop for DeviceOfId {
     }
 }
 
-/// Counts a user less. The last one frees the domains.
+/// Removes a user. The last one frees the domains.
 fn release(context: *mut ibv_context) {
     let mut table = table();
     let Some(entry) = table.iter_mut().find(|entry| entry.context == context) else { return };
@@ -158,8 +158,8 @@ fn release(context: *mut ibv_context) {
     }
     let (pd, xrcd) =
         (core::mem::replace(&mut entry.pd, null_mut()), core::mem::replace(&mut entry.xrcd, null_mut()));
-    // A program that has left objects in the domains has leaked these, too, as in C.
-    // SAFETY: the domains are live, and the last id that had them has ended.
+    // As in C, a program that leaves objects in the domains leaks the domains, too. SAFETY: the
+    // domains are live, and their last user is gone.
     unsafe {
         if !pd.is_null() {
             ibv_dealloc_pd(pd);
@@ -170,7 +170,7 @@ fn release(context: *mut ibv_context) {
     }
 }
 
-/// `rdma_get_devices(3)`: the contexts that ids have, in the order of the devices' numbers.
+/// `rdma_get_devices(3)`: the contexts shared by ids, in the order of the devices' numbers.
 ///
 /// # Safety
 /// `num_devices` is null or points to an int.
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
     let listed = list();
     let count = listed.as_ref().map_or(0, |(_, count)| *count);
     if !num_devices.is_null() {
-        // SAFETY: the caller passes an int.
+        // SAFETY: the caller passes a pointer to an int.
         unsafe { *num_devices = count as c_int };
     }
     listed.map_or_else(
@@ -191,23 +191,23 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
     )
 }
 
-/// Opens all devices, and returns an array of their contexts that a null ends, and their number.
+/// Opens all devices. Returns a null-terminated array of their contexts, and their number.
 ///
 /// # Errors
 /// `ENODEV` without a device.
 fn list() -> Result<(*mut *mut ibv_context, usize)> {
     let mut found = 0;
-    // SAFETY: the number is this function's, and the list is freed below.
+    // SAFETY: the number is a local variable, and the list is freed below.
     let devices = object(unsafe { ibv_get_device_list(&raw mut found) }).map_err(|_| Errno::NODEV)?;
     // SAFETY: the list has that many devices.
     let of_list = unsafe { core::slice::from_raw_parts(devices, found as usize) };
     let mut sorted = of_list.to_vec();
-    // SAFETY: the devices are those of a list. Those without a number come first, as in C.
+    // SAFETY: the devices come from a list. As in C, devices without a number come first.
     sorted.sort_by_key(|device| unsafe {
         (ibv_get_device_index(*device), u64::from_be(ibv_get_device_guid(*device)))
     });
     let contexts = open_all(&sorted);
-    // SAFETY: the list was just made. Open contexts keep their devices.
+    // SAFETY: the list was just created. Open contexts keep their devices alive.
     unsafe { ibv_free_device_list(devices) };
     if found == 0 {
         return Err(Errno::NODEV);
@@ -219,14 +219,14 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     Ok((array, contexts.len()))
 }
 
-/// Returns the contexts of devices, each with a user more. A device that does not open is left out.
-/// Contexts of devices that are gone are closed, unless they are in use.
+/// Returns the contexts of devices, each with one more user. A device that fails to open is left
+/// out. Contexts of unplugged devices are closed unless they are in use.
 fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
     let mut table = table();
     table.retain(|entry| {
         let is_kept = entry.users > 0 || devices.contains(&entry.device());
         if !is_kept {
-            // SAFETY: no id and no list has the context.
+            // SAFETY: the context is not used by any id or list.
             unsafe { ibv_close_device(entry.context) };
         }
         is_kept
@@ -234,7 +234,7 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
     let mut contexts = Vec::new();
     for device in devices {
         let at = table.iter().position(|entry| entry.device() == *device).or_else(|| {
-            // SAFETY: the device is one of a list, and the context was just opened.
+            // SAFETY: the device comes from a list, and the context was just opened.
             let opened = unsafe { object(ibv_open_device(*device)).and_then(|context| Entry::new(context)) };
             table.push(opened.ok()?);
             Some(table.len() - 1)
@@ -250,7 +250,7 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
 /// `rdma_free_devices(3)`.
 ///
 /// # Safety
-/// `list` is one of [`rdma_get_devices`], and is not used afterwards.
+/// `list` came from [`rdma_get_devices`], and is not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the caller's promise.

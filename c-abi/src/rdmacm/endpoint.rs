@@ -1,7 +1,8 @@
-//! Endpoints: an id, its route and its queue pair in one call, and the requests of such a listener.
+//! Endpoints: an id, its route and its queue pair in one call, and the requests of a listening
+//! endpoint.
 //!
 //! # Safety
-//! As [`rdmacm`](super). An address of a `rdma_addrinfo` has the length of its family.
+//! See [`rdmacm`](super). An address in an `rdma_addrinfo` is as long as its family requires.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -18,7 +19,7 @@ use crate::c::{
     ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
 };
 
-/// The time for each step of an active endpoint, in milliseconds.
+/// The time limit of each step of an active endpoint, in milliseconds.
 const TIMEOUT_MS: c_int = 2000;
 
 /// `rdma_create_ep(3)`.
@@ -39,7 +40,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
 }
 
 /// # Safety
-/// As [`rdma_create_ep`].
+/// Same as [`rdma_create_ep`].
 unsafe fn create(
     info: &rdma_addrinfo,
     pd: *mut ibv_pd,
@@ -58,18 +59,18 @@ unsafe fn create(
     }
 }
 
-/// Binds a listener, and keeps the attributes of the queue pairs of its requests; or resolves the
-/// address of a peer, and creates the queue pair.
+/// For a listener, binds it and stores the attributes for the queue pairs of its requests.
+/// Otherwise resolves the address of the peer and creates the queue pair.
 ///
 /// # Safety
-/// As [`rdma_create_ep`].
+/// Same as [`rdma_create_ep`].
 unsafe fn prepare(
     id: *mut rdma_cm_id,
     info: &rdma_addrinfo,
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
 ) -> Result {
-    // SAFETY: the caller's promise; private data have their length.
+    // SAFETY: the caller's promise; private data has the stated length.
     unsafe {
         if info.ai_flags & RAI_PASSIVE != 0 {
             address::bind(id, info.ai_src_addr)?;
@@ -93,12 +94,12 @@ unsafe fn prepare(
     Ok(())
 }
 
-/// Resolves the address of a peer, and the route unless the program brings it.
+/// Resolves the address of a peer, and the route unless the program provides it.
 ///
 /// # Safety
-/// As [`rdma_create_ep`].
+/// Same as [`rdma_create_ep`].
 unsafe fn resolve(id: *mut rdma_cm_id, info: &rdma_addrinfo) -> Result {
-    // SAFETY: the caller's promise; a route has its length.
+    // SAFETY: the caller's promise; a route has the stated length.
     unsafe {
         address::resolve(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS)?;
         if info.ai_route_len == 0 {
@@ -113,7 +114,7 @@ unsafe fn resolve(id: *mut rdma_cm_id, info: &rdma_addrinfo) -> Result {
 /// `rdma_destroy_ep(3)`.
 ///
 /// # Safety
-/// `id` is live, and it and its objects are not used afterwards.
+/// `id` is live; neither it nor its objects are used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     if id.is_null() {
@@ -131,7 +132,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_get_request(3)`: of a listener without a channel of the program's.
+/// `rdma_get_request(3)`: for a listener without a channel of the program.
 ///
 /// # Safety
 /// `listen` is live, and `id` points to a pointer.
@@ -144,13 +145,14 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 }
 
 /// # Errors
-/// `EINVAL` for a listener with a channel of the program's, and for another event; the errno of an
-/// event's status; those of the queue pair. The event stays at the listener then.
+/// `EINVAL` for a listener with a channel of the program, and for another event; the errno in an
+/// event's status; the errors of creating the queue pair. After an error, the event stays at the
+/// listener.
 ///
 /// # Safety
 /// `listen` is live.
 unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id> {
-    // SAFETY: the caller's promise; an event that was read has its id.
+    // SAFETY: the caller's promise; the id of an unacknowledged event is live.
     unsafe {
         if !private(listen).state().is_sync {
             return Err(Errno::INVAL);

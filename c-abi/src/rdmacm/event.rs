@@ -1,20 +1,21 @@
-//! Events: how one is read, what is done before the program gets it, and its acknowledgement.
+//! Events: reading them, the work before the program gets them, and their acknowledgement.
 //!
-//! | event of the crate | before the program gets it |
+//! | event from the crate | before the program gets it |
 //! |---|---|
 //! | `ADDR_RESOLVED` | addresses and device are copied into the id |
 //! | `ROUTE_RESOLVED` | the paths are copied |
 //! | `CONNECT_REQUEST` | the new id gets its addresses, device and paths |
-//! | `CONNECT_RESPONSE` | the id's queue pair is moved to RTS, the peer is told: `ESTABLISHED` |
+//! | `CONNECT_RESPONSE` | the id's queue pair moves to RTS, the peer is notified: `ESTABLISHED` |
 //! | `REJECTED` | the id's queue pair is moved to ERR |
 //! | `REJECTED`, `UNREACHABLE`, `DISCONNECTED`, failures | the peer's parameters are copied |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped |
-//! | `MULTICAST_JOIN` | the id's queue pair is attached, unless it only sends |
+//! | `MULTICAST_JOIN` | the id's queue pair is attached, unless the membership is send-only |
 //! | `ADDRINFO_RESOLVED` | the services are fetched |
 //! | `INTERNAL` of `rdma_resolve_addrinfo` | becomes `ADDRINFO_RESOLVED` |
 //!
 //! # Safety
-//! As [`rdmacm`](super). An event keeps its id, because the id waits for its acknowledgement.
+//! See [`rdmacm`](super). The id of an event is live, because destroying it waits for the
+//! acknowledgement.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -37,18 +38,18 @@ use crate::c::{
 use crate::convert::ah_attr_to_c;
 use crate::object::Object;
 
-/// The part of an event behind the public struct.
+/// The private part of an event, behind the public struct.
 struct Private {
-    /// The tally that has counted the event; of a connection request, the listener's.
+    /// The tally that counted the event; for a connection request, the listener's.
     tally: Arc<Tally>,
     group: Option<Arc<Group>>,
-    /// The memory that `private_data` of the parameters points to.
+    /// The memory that `private_data` in the parameters points to.
     _data: Box<[u8]>,
 }
 
 type EventObject = Object<rdma_cm_event, Private>;
 
-/// An event before it gets its memory.
+/// An event before its memory is allocated.
 struct Draft {
     id: *mut rdma_cm_id,
     listener: *mut rdma_cm_id,
@@ -63,15 +64,15 @@ enum Param {
     None,
     Conn(PeerParam),
     Ud(PeerUd),
-    /// Those of a group, with the pointer that the program gave with it.
+    /// The parameters of a group, and the pointer that the program passed with it.
     Group(PeerUd, *mut c_void),
     Arg(u64),
 }
 
-/// Returns the next event of a channel, and waits for it unless the program has set `O_NONBLOCK`.
+/// Returns the next event of a channel; waits for it unless the program has set `O_NONBLOCK`.
 ///
 /// # Errors
-/// As `Channel::next`.
+/// Same as `Channel::next`.
 ///
 /// # Safety
 /// `channel` is live.
@@ -91,7 +92,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 impl Draft {
-    /// Prepares an event. Returns `None` for one that the program does not get.
+    /// Prepares an event. Returns `None` for an event hidden from the program.
     ///
     /// # Safety
     /// The ids are live.
@@ -127,7 +128,7 @@ impl Draft {
                 EventKind::Established(peer) => draft.param = Param::of(peer),
                 EventKind::Rejected(_) | EventKind::Disconnected if has_failed => return None,
                 EventKind::Rejected(_) => {
-                    // The device may be gone; the event comes anyway.
+                    // The device may be gone; the event is delivered anyway.
                     let _ = qp::modify_to_error(id);
                 }
                 EventKind::MulticastJoin { group, ud } => {
@@ -143,7 +144,7 @@ impl Draft {
                 }
                 EventKind::AddrinfoError => private(id).state().is_resolving = false,
                 EventKind::User(arg) => draft.param = Param::Arg(arg),
-                // What `rdma_resolve_addrinfo` wrote; no other is known.
+                // Written by `rdma_resolve_addrinfo`, the only known kind.
                 EventKind::Internal(arg) if arg == EventType::ADDRINFO_RESOLVED.0.into() => {
                     draft.event = EventType::ADDRINFO_RESOLVED;
                     draft.judge(addrinfo::resolved(id), EventType::ADDRINFO_ERROR);
@@ -155,7 +156,7 @@ impl Draft {
         Some(draft)
     }
 
-    /// Prepares the id of a connection request. A request whose id cannot be prepared is rejected.
+    /// Prepares the id of a connection request. If that fails, the request is rejected.
     ///
     /// # Safety
     /// The ids are live.
@@ -183,7 +184,7 @@ impl Draft {
         Some(Self { id, listener, event, status, param, group: None })
     }
 
-    /// Turns the event into that of a failure, if what precedes it failed.
+    /// Turns the event into `failure` if the preceding work failed.
     fn judge(&mut self, result: Result, failure: EventType) {
         if let Err(errno) = result {
             self.event = failure;
@@ -204,7 +205,7 @@ impl Draft {
         self.group = Some(group);
     }
 
-    /// Gives the event its memory.
+    /// Allocates the event.
     fn finish(self, tally: Arc<Tally>) -> *mut rdma_cm_event {
         let Self { id, listener, event, status, param, group } = self;
         let (param, data) = param.into_c();
@@ -221,9 +222,9 @@ impl Param {
         }
     }
 
-    /// Returns the parameters of C, and the memory that they point to.
+    /// Converts the parameters to C's, and returns the memory they point to.
     fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
-        // SAFETY: the union has integers and null pointers.
+        // SAFETY: zeroed integers and null pointers are valid.
         let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };
         match self {
             Self::None => (param, Box::default()),
@@ -252,7 +253,7 @@ impl Param {
                 (param, data)
             }
             Self::Group(ud, context) => {
-                // C keeps the length of what the pointer replaces.
+                // C keeps the length of the data that the pointer replaces.
                 param.ud = ud_to_c(&ud, context, ud.private_data.len() as u8);
                 (param, Box::default())
             }
@@ -260,7 +261,7 @@ impl Param {
     }
 }
 
-/// Returns the address of bytes; null where there are none.
+/// Returns the address of bytes; null if there are none.
 fn pointer(data: &[u8]) -> *const c_void {
     if data.is_empty() { null() } else { data.as_ptr().cast() }
 }
@@ -270,7 +271,7 @@ fn ud_to_c(ud: &PeerUd, private_data: *const c_void, private_data_len: u8) -> rd
     rdma_ud_param { private_data, private_data_len, ah_attr, qp_num: ud.qp_num, qkey: ud.qkey }
 }
 
-/// Returns the result of a synchronous call that ended with an event.
+/// Returns the result of a synchronous call, given its final event.
 pub(super) fn result_of(event: &rdma_cm_event) -> Result {
     match event.status {
         0 => Ok(()),
@@ -279,7 +280,7 @@ pub(super) fn result_of(event: &rdma_cm_event) -> Result {
     }
 }
 
-/// `rdma_get_cm_event(3)`. A thread may be cancelled in it.
+/// `rdma_get_cm_event(3)`. A cancellation point.
 ///
 /// # Safety
 /// `channel` is live, and `event` is null or points to a pointer.
@@ -301,7 +302,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     given!(event);
-    // SAFETY: `finish` made the box.
+    // SAFETY: `finish` created the box.
     let Private { tally, group, .. } = unsafe { *Box::from_raw(event.cast::<EventObject>()) }.inner;
     if let Some(group) = group {
         group.tally.acknowledge();
@@ -310,7 +311,7 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
     0
 }
 
-/// `rdma_write_cm_event(3)`: events of the kind `RDMA_CM_EVENT_USER` alone.
+/// `rdma_write_cm_event(3)`: accepts only events of the kind `RDMA_CM_EVENT_USER`.
 ///
 /// # Safety
 /// `id` is live.
@@ -328,13 +329,13 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        // Including a request that was not accepted.
+        // Necessary for a request that has not been accepted.
         id::enter(id);
         status(private(id).call(|cm| cm.write_event(outcome, arg)))
     }
 }
 
-/// `rdma_event_str(3)`. C has no text for the events that programs write.
+/// `rdma_event_str(3)`. As in C, events written by programs have no text.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     usize::try_from(event).ok().and_then(|at| NAMES.get(at)).map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()
@@ -380,7 +381,7 @@ mod tests {
     #[test]
     fn the_status_of_an_event_is_the_errno_of_a_synchronous_call() {
         let event = |event: EventType, status| {
-            // SAFETY: the union has integers and null pointers.
+            // SAFETY: zeroed integers and null pointers are valid.
             let param = unsafe { core::mem::zeroed() };
             result_of(&rdma_cm_event { id: null_mut(), listen_id: null_mut(), event: event.0, status, param })
         };

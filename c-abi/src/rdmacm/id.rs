@@ -1,4 +1,4 @@
-//! Ids: their struct, their end, and the channel that they report to.
+//! Ids: their struct, their destruction, and their channel.
 //!
 //! ```text
 //!   create, accept ─► IDS ─► events are counted (claim) ─► the program acknowledges
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The id of a request enters the table when it is accepted, or when the program writes an event
-//! for it, because it has no other events before.
+//! for it, because it has no events before.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A pointer in [`IDS`] leads to a live id, because the end of an id takes it
-//! out first, and then waits until each event that was counted is acknowledged.
+//! See [`rdmacm`](super). A pointer in [`IDS`] leads to a live id: destroying an id first removes
+//! it from the table, and then waits until every counted event is acknowledged.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -34,38 +34,38 @@ use crate::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, 
 use crate::object::Object;
 use crate::shared::{Loan, Shared};
 
-/// The part of an id behind the public struct.
+/// The private part of an id, behind the public struct.
 pub(super) struct Private {
     cm: Shared<CmId>,
     key: IdKey,
     state: ForkLock<State>,
-    /// The process that made the id: a forked child cannot use it.
+    /// The process that created the id; forked children cannot use it.
     generation: u32,
     pub(super) tally: Arc<Tally>,
-    /// Whether the id may be one of soft devices.
+    /// Whether the id may belong to a soft device.
     has_soft: bool,
-    /// Locked while a group is joined, so that its event finds it.
+    /// Held while joining a group, so that the join event finds the group.
     pub(super) groups: ForkLock<Vec<Arc<Group>>>,
 }
 
-/// The part of an id that calls and events change.
+/// The mutable state of an id, changed by calls and events.
 #[derive(Default)]
 pub(super) struct State {
-    /// Whether calls wait for their events, on a channel of the id's own.
+    /// Whether calls wait for their events, on a channel private to the id.
     pub(super) is_sync: bool,
     pub(super) device: Option<DeviceOfId>,
-    /// Private data that precede those of the program, from `rdma_create_ep(3)`.
+    /// Private data from `rdma_create_ep(3)`, sent in front of the program's.
     pub(super) connect: Vec<u8>,
-    /// The attributes of the queue pairs of a listener's requests.
+    /// The attributes for the queue pairs of a listener's requests.
     pub(super) qp_init: Option<ibv_qp_init_attr>,
-    /// The depths that the peer asks for, and then those of the connection.
+    /// The depths requested by the peer, and later those of the connection.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) local_ece: Ece,
     /// Whether the connection failed after the peer's reply.
     pub(super) has_failed: bool,
-    /// Whether `rdma_resolve_addrinfo` was called, and its result, which `rdma_query_addrinfo`
-    /// takes.
+    /// Whether `rdma_resolve_addrinfo` was called, and its result until `rdma_query_addrinfo` takes
+    /// it.
     pub(super) is_resolving: bool,
     pub(super) resolved: Resolved,
 }
@@ -81,44 +81,44 @@ impl Default for Resolved {
 
 pub(super) type IdObject = Object<rdma_cm_id, Private>;
 
-/// The ids whose events programs get.
+/// The ids whose events are delivered to programs.
 static IDS: ForkLock<BTreeMap<IdKey, usize>> = ForkLock::new(BTreeMap::new());
 
 fn ids() -> ForkGuard<'static, BTreeMap<IdKey, usize>> {
     IDS.lock_or(BTreeMap::new)
 }
 
-/// An event whose id waits for its acknowledgement.
+/// A counted event, which delays the destruction of its id until it is acknowledged.
 pub(super) struct Claimed {
-    /// The id; of a connection request, the listener.
+    /// The id; for a connection request, the listener.
     pub(super) id: *mut rdma_cm_id,
-    /// The tally that has counted the event.
+    /// The tally that counted the event.
     pub(super) tally: Arc<Tally>,
     pub(super) event: EventType,
     pub(super) kind: Kind,
     pub(super) status: c_int,
-    /// The options of the peer.
+    /// The peer's options.
     pub(super) ece: Ece,
-    /// The parameters of the peer, of a kind that has none.
+    /// The peer's parameters, for a kind without parameters.
     pub(super) param: Option<Box<Peer>>,
 }
 
 /// The kind of an event.
 pub(super) enum Kind {
-    /// A connection request: its id, and the parameters of the peer.
+    /// A connection request: its id, and the peer's parameters.
     Request(*mut rdma_cm_id, Peer),
     /// Any other.
     Other(EventKind),
 }
 
-/// Counts an event at its id, and makes the struct of a request's id. Returns `None` for an event
-/// of an id that is ending. The caller has the turn of the channel. `has_soft`: ids of the channel
-/// may belong to soft devices.
+/// Counts an event at its id, and creates the struct of a request's id. Returns `None` for an event
+/// of an id that is being destroyed. The caller holds the channel's `turn` lock. `has_soft` states
+/// whether ids of the channel may belong to soft devices.
 pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
     let (id, tally) = {
         let ids = ids();
         let id: *mut rdma_cm_id = core::ptr::with_exposed_provenance_mut(*ids.get(&event.id)?);
-        // SAFETY: an id of the table is live, and waits for this event from here on.
+        // SAFETY: ids in the table are live; from here on, destruction waits for this event.
         let tally = Arc::clone(unsafe { &private(id).tally });
         tally.read();
         (id, tally)
@@ -136,8 +136,8 @@ pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
     Some(Claimed { id, tally, event: event_type, kind, status, ece, param: event.param })
 }
 
-/// Makes the struct of an id. Its channel is not looked at: the program may have destroyed it while
-/// a thread waits for events there.
+/// Creates the struct of an id. Does not access the channel, because the program may have destroyed
+/// it while a thread waits for events on it.
 fn make(
     cm: CmId,
     channel: *mut rdma_event_channel,
@@ -146,7 +146,7 @@ fn make(
     is_sync: bool,
 ) -> *mut rdma_cm_id {
     let key = cm.key();
-    // SAFETY: the struct has integers and null pointers.
+    // SAFETY: zeroed integers and null pointers are valid.
     let mut c: rdma_cm_id = unsafe { core::mem::zeroed() };
     c.channel = channel;
     c.context = context;
@@ -165,7 +165,7 @@ fn make(
     IdObject::boxed(c, private)
 }
 
-/// Lets programs get the events of an id.
+/// Makes the events of an id available to the program.
 ///
 /// # Safety
 /// `id` is live.
@@ -174,7 +174,7 @@ pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
     ids().insert(unsafe { private(id) }.key, id.expose_provenance());
 }
 
-/// Returns the part of an id behind its struct.
+/// Returns the private part of an id.
 ///
 /// # Safety
 /// `id` is live.
@@ -184,26 +184,27 @@ pub(super) unsafe fn private<'a>(id: *mut rdma_cm_id) -> &'a Private {
 }
 
 impl Private {
-    /// Locks the state. In a child whose parent had the lock at the fork, it is that of a new id.
+    /// Locks the state. If a parent held the lock at the fork, the child gets the state of a new
+    /// id.
     pub(super) fn state(&self) -> ForkGuard<'_, State> {
         self.state.lock_or(State::default)
     }
 
-    /// Locks the groups. A child whose parent had the lock at the fork finds none.
+    /// Locks the groups. If a parent held the lock at the fork, the child gets an empty list.
     pub(super) fn groups(&self) -> ForkGuard<'_, Vec<Arc<Group>>> {
         self.groups.lock_or(Vec::new)
     }
 
-    /// Returns whether the id is one of a parent process.
+    /// Returns whether the id belongs to a parent process.
     fn is_inherited(&self) -> bool {
         self.generation != current_generation()
     }
 
-    /// Returns the id of the crate, for the use by a call.
+    /// Lends the id of the crate to a call.
     ///
     /// # Errors
-    /// `EINVAL` where another thread ends the id, while this one handles an event of it; as
-    /// [`channel::of_parent`] in a forked child that inherited the id.
+    /// `EINVAL` if another thread is destroying the id while this one handles an event of it; the
+    /// errno of [`channel::of_parent`] in a forked child that inherited the id.
     pub(super) fn cm(&self) -> Result<Loan<'_, CmId>> {
         if self.is_inherited() {
             return Err(channel::of_parent(self.has_soft));
@@ -211,18 +212,18 @@ impl Private {
         self.cm.lend("rdma_cm_id").map_err(logged)
     }
 
-    /// Calls the id of the crate.
+    /// Calls a function on the id of the crate.
     ///
     /// # Errors
-    /// As [`cm`](Self::cm); those of the call.
+    /// The errors of [`cm`](Self::cm) and of the call.
     pub(super) fn call<T>(&self, call: impl FnOnce(&CmId) -> core::result::Result<T, Error>) -> Result<T> {
         call(&*self.cm()?).map_err(logged)
     }
 
-    /// Sets the options that this side offers.
+    /// Sets the options offered by this side.
     ///
     /// # Errors
-    /// As [`cm`](Self::cm).
+    /// Same as [`cm`](Self::cm).
     pub(super) fn set_local_ece(&self, ece: Ece) -> Result {
         self.cm()?.set_local_ece(ece);
         self.state().local_ece = ece;
@@ -230,10 +231,10 @@ impl Private {
     }
 }
 
-/// Creates an id of a transport service.
+/// Creates an id for a transport service.
 ///
 /// # Errors
-/// As [`EventChannel::create_id_of`](rdmacm::EventChannel::create_id_of).
+/// Same as [`EventChannel::create_id_of`](rdmacm::EventChannel::create_id_of).
 ///
 /// # Safety
 /// `channel` is null or live.
@@ -252,13 +253,13 @@ pub(super) unsafe fn create(
     match made {
         Ok(cm) => {
             let id = make(cm, own, shared.has_soft(), context, is_sync);
-            // SAFETY: the id was just made.
+            // SAFETY: the id was just created.
             unsafe { enter(id) };
             Ok(id)
         }
         Err(errno) => {
             if is_sync {
-                // SAFETY: no id has the channel.
+                // SAFETY: the channel is not used by any id.
                 unsafe { rdma_destroy_event_channel(own) };
             }
             Err(errno)
@@ -266,7 +267,7 @@ pub(super) unsafe fn create(
     }
 }
 
-/// Ends an id: waits until its events are acknowledged.
+/// Destroys an id, after waiting until its events are acknowledged.
 ///
 /// # Safety
 /// `id` is live, and not used afterwards.
@@ -276,11 +277,11 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
         let private = private(id);
         ids().remove(&private.key);
         if private.is_inherited() {
-            // The id stays that of the parent, whose threads may have had locks below it. Its
-            // memory is left as it is.
+            // The id belongs to the parent, whose threads may have held locks inside. Its memory is
+            // leaked.
             return;
         }
-        // The peer is told before the wait, as in C. There is no other end of an id of the crate.
+        // As in C, the peer is notified before the wait. Ids of the crate have no other way to end.
         let _ = private.cm.destroy_waiting("destroy_id", |cm| {
             drop(cm);
             Ok::<_, (CmId, Error)>(())
@@ -300,12 +301,12 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     }
 }
 
-/// Acknowledges the event of the last call of a synchronous id.
+/// Acknowledges the event of a synchronous id's last call.
 ///
 /// # Safety
 /// `id` is live.
 pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise; the event was not acknowledged before.
+    // SAFETY: the caller's promise; the event has not been acknowledged.
     unsafe {
         let event = core::mem::replace(&mut (*id).event, null_mut());
         if !event.is_null() {
@@ -314,13 +315,13 @@ pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
     }
 }
 
-/// Moves an id to another channel, or with null to one of its own.
+/// Moves an id to another channel, or with null to a private one.
 ///
 /// # Errors
-/// `EINVAL` for an id that has a channel of its own and shall get one; as [`CmId::migrate`].
+/// `EINVAL` for null if the id already has a private channel; the errors of [`CmId::migrate`].
 ///
 /// # Safety
-/// `id` is live, `channel` is null or live.
+/// `id` is live; `channel` is null or live.
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -348,13 +349,13 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         }
         private.state().is_sync = is_sync;
         (*id).channel = to;
-        // Threads that handle events of the old channel end before, as in C.
+        // As in C, threads that handle events of the old channel finish first.
         private.tally.wait();
     }
     Ok(())
 }
 
-/// `rdma_create_id(3)`. Without a channel, the calls of the id wait for their events.
+/// `rdma_create_id(3)`. Without a channel, calls on the id wait for their events.
 ///
 /// # Safety
 /// `channel` is null or live, and `id` points to a pointer.
@@ -387,7 +388,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_migrate_id(3)`.
 ///
 /// # Safety
-/// `id` is live, `channel` is null or live.
+/// `id` is live; `channel` is null or live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
@@ -399,11 +400,11 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
     status(unsafe { migrate(id, channel) })
 }
 
-/// Waits for the event of a synchronous id's call, which stays in its struct until the next call.
-/// Another id is left alone.
+/// Waits for the event of a call on a synchronous id. The event stays in the struct until the next
+/// call. Does nothing for other ids.
 ///
 /// # Errors
-/// `ECONNREFUSED` for a reject, and the errno of the event's status otherwise; those of reading
+/// `ECONNREFUSED` for a reject, otherwise the errno in the event's status; the errors of reading
 /// events.
 ///
 /// # Safety

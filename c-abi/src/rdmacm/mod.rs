@@ -1,4 +1,4 @@
-//! `librdmacm.so.1`: connections by address for C programs, above the crate `rdmacm`.
+//! `librdmacm.so.1`: connections by address for C programs, on top of the crate `rdmacm`.
 //!
 //! ```text
 //!   program ──► rdma_...() ──► this module ─┬─► rdmacm::CmId, EventChannel ──► kernel, soft
@@ -8,34 +8,34 @@
 //! | file | functions |
 //! |---|---|
 //! | [`channel`] | event channels |
-//! | [`id`] | ids: their struct, their end, the channel that they report to |
+//! | [`id`] | ids: their struct, their destruction, their channel |
 //! | [`device`] | the context and the protection domain that all ids of a device share |
 //! | [`address`] | binding, resolving, listening |
 //! | [`option`] | options |
 //! | [`qp`] | queue pairs and their completion queues, shared receive queues |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
-//! | [`event`] | events: reading, what precedes them, acknowledgement |
+//! | [`event`] | events: reading, work before delivery, acknowledgement |
 //! | [`multicast`] | groups |
-//! | [`endpoint`] | `rdma_create_ep` and its like |
+//! | [`endpoint`] | `rdma_create_ep` and related calls |
 //! | [`addrinfo`] | names of hosts and services |
 //! | [`tally`] | the count of events |
 //!
-//! The queue pair of an id is one of this library, which C's programs post to, so that the crate
-//! `rdmacm` sees a queue pair of the program's own: it is moved here, with the attributes of
+//! The queue pair of an id belongs to this library, because C programs post to it. For the crate
+//! `rdmacm` it is an external queue pair: this module moves it, with the attributes from
 //! [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr).
 //!
-//! An id without a channel of the program's is synchronous: its calls wait for their event, which
+//! An id without a channel of the program is synchronous: its calls wait for their event, which
 //! stays in `rdma_cm_id.event` until the next call.
 //!
 //! # Counting events
-//! The struct of an id lives until the program has acknowledged each event that it got of the id,
-//! as in C. An event is counted while the lock of its channel is taken (`id::claim`), before
-//! another thread can see the next one; the end of an id takes it out of the table first, so that
-//! an event that was not counted by then is discarded.
+//! As in C, the struct of an id lives until the program has acknowledged each of its events. An
+//! event is counted under the lock of its channel (`id::claim`), before another thread can read the
+//! next one. Destroying an id first removes it from the table, so events not yet counted are
+//! discarded.
 //!
 //! # Safety
-//! As the crate: an id, a channel or an event is live, and belongs to this library; a `sockaddr`
-//! has the length of its family.
+//! See the crate documentation: ids, channels and events are live and belong to this library. A
+//! `sockaddr` is as long as its family requires.
 
 pub(crate) mod address;
 pub(crate) mod addrinfo;
@@ -56,7 +56,7 @@ use verbs_core::{Errno, Error};
 
 use crate::errno;
 
-/// The result of a call, whose error a C program gets in `errno`.
+/// The result of a call; C programs get the error in `errno`.
 type Result<T = ()> = core::result::Result<T, Errno>;
 
 /// Logs an error, and returns its errno.
@@ -90,7 +90,7 @@ fn object<T>(object: *mut T) -> Result<*mut T> {
     if object.is_null() { Err(Errno::last()) } else { Ok(object) }
 }
 
-/// Refuses a null pointer: returns -1 with `EINVAL`.
+/// Rejects a null pointer: returns -1 with `EINVAL`.
 macro_rules! given {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {

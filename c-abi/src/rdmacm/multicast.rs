@@ -1,10 +1,10 @@
 //! Multicast groups.
 //!
-//! A membership is found by the key in its event. The lock of the id's memberships is taken while
-//! a group is joined, so that another thread that reads the event finds it.
+//! An event's key identifies the membership. Joining a group holds the lock of the id's
+//! memberships, so that another thread that reads the event finds the new one.
 //!
 //! # Safety
-//! As [`rdmacm`](super).
+//! See [`rdmacm`](super).
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -31,25 +31,25 @@ use crate::qp::{ibv_attach_mcast, ibv_detach_mcast};
 #[derive(Debug)]
 pub(super) struct Group {
     key: GroupKey,
-    /// The address by which the program leaves it.
+    /// The address by which the program identifies it when leaving.
     address: Vec<u8>,
-    /// The address that the program gave with it.
+    /// The address of the context that the program passed.
     context: usize,
     only_sends: bool,
-    /// The group that the queue pair is attached to: its GID and LID.
+    /// The group the queue pair is attached to: its GID and LID.
     attached: ForkLock<Option<(Gid, u16)>>,
     pub(super) tally: Tally,
 }
 
 impl Group {
-    /// Returns the pointer that the program gave with the group.
+    /// Returns the context pointer that the program passed.
     pub(super) fn context(&self) -> *mut c_void {
         core::ptr::with_exposed_provenance_mut(self.context)
     }
 }
 
-/// Returns the membership of an event, and counts the event there. `None` for one that the program
-/// has left.
+/// Finds the membership of an event, and counts the event there. Returns `None` if the program has
+/// left the group.
 ///
 /// # Safety
 /// `id` is live.
@@ -61,10 +61,10 @@ pub(super) unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Grou
     Some(Arc::clone(group))
 }
 
-/// Attaches the queue pair of an id to a group that it has joined, unless it only sends.
+/// Attaches the queue pair of an id to a joined group, unless the membership is send-only.
 ///
 /// # Errors
-/// As `ibv_attach_mcast(3)`.
+/// Same as `ibv_attach_mcast(3)`.
 ///
 /// # Safety
 /// `id` is live.
@@ -82,14 +82,14 @@ pub(super) unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> 
     Ok(())
 }
 
-/// Joins a group; of a synchronous id, waits for the outcome.
+/// Joins a group. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// `EINVAL` for an address of an unknown family; as
+/// `EINVAL` for an address of unknown family; the errors of
 /// [`CmId::join_multicast`](rdmacm::CmId::join_multicast).
 ///
 /// # Safety
-/// `id` is live, and `address` has the length of its family.
+/// `id` is live, and `address` is as long as its family requires.
 unsafe fn join(
     id: *mut rdma_cm_id,
     address: *const sockaddr,
@@ -115,7 +115,7 @@ unsafe fn join(
 /// `rdma_join_multicast(3)`.
 ///
 /// # Safety
-/// `id` is live, and `addr` has the length of its family.
+/// `id` is live, and `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
 /// `rdma_join_multicast_ex(3)`.
 ///
 /// # Safety
-/// `id` is live, and `attr` points to attributes, whose address has the length of its family.
+/// `id` is live, and `attr` points to attributes with an address as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
@@ -149,11 +149,11 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     })
 }
 
-/// Returns whether the attributes are those of a member that only sends.
+/// Returns whether the attributes request a send-only membership.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for fields that no release has; `EINVAL` where the address or the flags are
-/// missing, and for flags that no release has.
+/// `EOPNOTSUPP` for fields unknown to every release; `EINVAL` if the address or the flags are
+/// missing, and for flags unknown to every release.
 fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
     const NEEDED: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
@@ -168,7 +168,7 @@ fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
 /// `rdma_leave_multicast(3)`: waits until the group's events are acknowledged.
 ///
 /// # Safety
-/// `id` is live, and `addr` has the length of its family.
+/// `id` is live, and `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
@@ -177,11 +177,11 @@ pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: 
 }
 
 /// # Errors
-/// `EINVAL` for an address of an unknown family, `EADDRNOTAVAIL` for a group that the id has not
-/// joined; as [`CmId::leave_multicast`](rdmacm::CmId::leave_multicast).
+/// `EINVAL` for an address of unknown family; `EADDRNOTAVAIL` for a group that the id has not
+/// joined; the errors of [`CmId::leave_multicast`](rdmacm::CmId::leave_multicast).
 ///
 /// # Safety
-/// As [`rdma_leave_multicast`].
+/// Same as [`rdma_leave_multicast`].
 unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -189,7 +189,7 @@ unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
         let private = private(id);
         let group = {
             let mut groups = private.groups();
-            // The one that was joined last, as in C.
+            // The most recently joined one, as in C.
             let at = groups.iter().rposition(|group| group.address == address);
             groups.remove(at.ok_or(Errno::ADDRNOTAVAIL)?)
         };

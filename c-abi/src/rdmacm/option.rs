@@ -1,7 +1,7 @@
 //! Options of an id.
 //!
 //! # Safety
-//! As [`rdmacm`](super). A value has the length that the program passes.
+//! See [`rdmacm`](super). A value has the length that the program passes.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -39,8 +39,8 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// Sets an option.
 ///
 /// # Errors
-/// `ENOSYS` for an option that the kernel does not have, `EINVAL` for a value of another length, as
-/// the kernel has both; those of the option.
+/// As from the kernel: `ENOSYS` for an unknown option, and `EINVAL` for a value of another length;
+/// the errors of the option.
 ///
 /// # Safety
 /// `id` is live.
@@ -83,8 +83,8 @@ fn flag(value: &[u8]) -> Result<bool> {
     value.try_into().map(|bytes| c_int::from_ne_bytes(bytes) != 0).map_err(|_| Errno::INVAL)
 }
 
-/// Returns the paths of an array of `ibv_path_data`: flags, 4 bytes, and the record. The kernel
-/// takes those that are for both directions and for the connection's messages.
+/// Parses an array of `ibv_path_data`: flags, 4 bytes, and the record. The kernel uses the
+/// bidirectional paths meant for the connection's messages.
 fn paths(value: &[u8]) -> Result<Vec<PathRecord>> {
     const LEN: usize = 72;
     const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;

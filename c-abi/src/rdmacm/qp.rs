@@ -6,11 +6,11 @@
 //!   rdma_disconnect, REJECTED ─► ERR
 //! ```
 //!
-//! A program that passes no completion queue gets one for each direction, with a channel, in
-//! `rdma_cm_id.send_cq` and `recv_cq`, for `rdma_get_send_comp(3)` and its like.
+//! A program without completion queues gets one for each direction, with a channel, in
+//! `rdma_cm_id.send_cq` and `recv_cq`, for `rdma_get_send_comp(3)` and related calls.
 //!
 //! # Safety
-//! As [`rdmacm`](super). The objects in the struct of an id are live or null.
+//! See [`rdmacm`](super). The objects in the struct of an id are live or null.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -33,10 +33,10 @@ use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::qp::{create_qp_ex, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_set_ece};
 use crate::srq::{create_srq_ex, ibv_destroy_srq};
 
-/// Moves a queue pair with these attributes.
+/// Modifies a queue pair.
 ///
 /// # Errors
-/// As `ibv_modify_qp(3)`.
+/// Same as `ibv_modify_qp(3)`.
 ///
 /// # Safety
 /// `qp` is live.
@@ -46,11 +46,10 @@ unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result {
     of_verb(unsafe { ibv_modify_qp(qp, &raw mut attr, mask.bits() as c_int) })
 }
 
-/// Moves a queue pair to a state with the attributes of the connection manager, which `change`
-/// may change.
+/// Moves a queue pair to a state with the connection manager's attributes, as adjusted by `change`.
 ///
 /// # Errors
-/// As [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr), and as `ibv_modify_qp(3)`.
+/// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
 ///
 /// # Safety
 /// `id` and `qp` are live.
@@ -69,11 +68,10 @@ unsafe fn modify_as_told(
     }
 }
 
-/// Moves the queue pair of an id to RTS, if it has one. A depth replaces that of the connection
-/// manager.
+/// Moves the queue pair of an id to RTS, if it has one. `depths` replaces the connection manager's.
 ///
 /// # Errors
-/// As [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr), and as `ibv_modify_qp(3)`.
+/// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
 ///
 /// # Safety
 /// `id` is live.
@@ -84,7 +82,7 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
         if qp.is_null() {
             return Ok(());
         }
-        // The rights, and the partition, are known only now.
+        // The access rights and the partition are not known earlier.
         modify_as_told(id, qp, QpState::INIT, |_| {})?;
         modify_as_told(id, qp, QpState::RTR, |attr| {
             if let Some((responder_resources, _)) = depths {
@@ -102,7 +100,7 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
 /// Moves the queue pair of an id to ERR, if it has one.
 ///
 /// # Errors
-/// As `ibv_modify_qp(3)`.
+/// Same as `ibv_modify_qp(3)`.
 ///
 /// # Safety
 /// `id` is live.
@@ -125,7 +123,7 @@ unsafe fn modify_to(id: *mut rdma_cm_id, qp_state: QpState) -> Result {
 /// Stops the queue pair of an id that disconnects.
 ///
 /// # Errors
-/// `EINVAL` for an id without a device; as `ibv_modify_qp(3)`.
+/// `EINVAL` for an id without a device; the errors of `ibv_modify_qp(3)`.
 ///
 /// # Safety
 /// `id` is live.
@@ -144,10 +142,10 @@ pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// Moves a new queue pair to INIT, and one for datagrams to RTS.
+/// Moves a new queue pair to INIT; a datagram queue pair moves on to RTS.
 ///
 /// # Errors
-/// As [`modify_to_rts`].
+/// Same as [`modify_to_rts`].
 ///
 /// # Safety
 /// `id` and `qp` are live.
@@ -164,10 +162,10 @@ unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     Ok(())
 }
 
-/// Returns the options of a queue pair, none where the provider has no such options.
+/// Returns the options of a queue pair; empty if the provider has none.
 ///
 /// # Errors
-/// As `ibv_query_ece(3)`.
+/// Same as `ibv_query_ece(3)`.
 ///
 /// # Safety
 /// `qp` is live.
@@ -181,10 +179,10 @@ pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
     }
 }
 
-/// Sets the options of a queue pair, where the provider has such options.
+/// Sets the options of a queue pair, if the provider has any.
 ///
 /// # Errors
-/// As `ibv_set_ece(3)`.
+/// Same as `ibv_set_ece(3)`.
 ///
 /// # Safety
 /// `qp` is live.
@@ -197,11 +195,11 @@ pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
     }
 }
 
-/// Notes the options that a queue pair offers, and gives that of a request what the peer offers, or
-/// nothing where the peer is of another vendor.
+/// Stores the options that a queue pair offers. For a request, sets the options offered by the
+/// peer, or none if the peer is of another vendor.
 ///
 /// # Errors
-/// As [`ece_of`] and [`set_ece`].
+/// The errors of [`ece_of`] and [`set_ece`].
 ///
 /// # Safety
 /// `id` and `qp` are live.
@@ -220,10 +218,10 @@ unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     Ok(())
 }
 
-/// Makes the completion queues that an id shall have, each with a channel. A size of 0 makes none.
+/// Creates the completion queues for an id, each with a channel. A size of 0 creates none.
 ///
 /// # Errors
-/// Those of the verbs, after which the id has no completion queue.
+/// The errors of the verbs; the id then has no completion queue.
 ///
 /// # Safety
 /// `id` is live.
@@ -245,13 +243,13 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
     }
 }
 
-/// Makes a completion queue and its channel.
+/// Creates a completion queue and its channel.
 ///
 /// # Errors
-/// Those of the verbs.
+/// The errors of the verbs.
 ///
 /// # Safety
-/// `id` is live, the others point to its fields.
+/// `id` is live; the other pointers lead to its fields.
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,
@@ -268,7 +266,8 @@ unsafe fn create_cq(
     Ok(())
 }
 
-/// Destroys the completion queues of an id. An XRC receiver has them for its shared receive queue.
+/// Destroys the completion queues of an id, unless an XRC receiver's shared receive queue still
+/// uses them.
 ///
 /// # Safety
 /// `id` is live.
@@ -298,7 +297,7 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 /// Returns the XRC domain of the ids of a device.
 ///
 /// # Errors
-/// `EINVAL` for an id without a device; as `ibv_open_xrcd(3)`.
+/// `EINVAL` for an id without a device; the errors of `ibv_open_xrcd(3)`.
 ///
 /// # Safety
 /// `id` is live.
@@ -310,8 +309,8 @@ unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
 /// Creates the queue pair of an id.
 ///
 /// # Errors
-/// `EINVAL` for an id that has one, or has no device, for a domain of another device, and for a
-/// completion queue beside the id's own; those of the verbs.
+/// `EINVAL` for an id that already has one or lacks a device, for a domain of another device, and
+/// for a completion queue in addition to the id's; the errors of the verbs.
 ///
 /// # Safety
 /// `id` and the objects of `attr` are live.
@@ -376,19 +375,20 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex)
     Ok(())
 }
 
-/// Creates the queue pair of an id, with attributes of the plain form, which get what was granted.
+/// Creates the queue pair of an id from plain attributes, and writes the granted capacities to
+/// them.
 ///
 /// # Errors
-/// As [`create`].
+/// Same as [`create`].
 ///
 /// # Safety
-/// As [`create`]; `pd` is null or live.
+/// Same as [`create`]; `pd` is null or live.
 pub(super) unsafe fn create_plain(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
 ) -> Result {
-    // SAFETY: the struct has integers and null pointers.
+    // SAFETY: zeroed integers and null pointers are valid.
     let mut ex: ibv_qp_init_attr_ex = unsafe { core::mem::zeroed() };
     ex.qp_context = attr.qp_context;
     ex.send_cq = attr.send_cq;
@@ -413,7 +413,7 @@ pub(super) unsafe fn create_plain(
 /// `rdma_create_qp(3)`.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live, `pd` is null or live.
+/// `id` and the objects of `attr` are live; `pd` is null or live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
@@ -463,7 +463,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// Creates the shared receive queue of an id.
 ///
 /// # Errors
-/// `EINVAL` for attributes without a type, and for an id without a device; those of the verbs.
+/// `EINVAL` for attributes without a type, and for an id without a device; the errors of the verbs.
 ///
 /// # Safety
 /// `id` and the objects of `attr` are live.
@@ -486,7 +486,7 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
                 attr.xrcd = xrcd_of(id)?;
             }
             if no_cq || attr.cq.is_null() {
-                // The queue pair of an XRC receiver was made with a queue that it does not use.
+                // The queue pair of an XRC receiver was created with a queue that it does not use.
                 if (*id).recv_cq.is_null() || ((*(*id).recv_cq).cqe as u32) < attr.attr.max_wr {
                     destroy_cqs(id);
                     create_cqs(id, 0, attr.attr.max_wr)?;

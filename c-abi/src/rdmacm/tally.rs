@@ -1,7 +1,7 @@
-//! [`Tally`]: the events that a program got, and those of them that it has acknowledged.
+//! [`Tally`]: the events delivered to a program, and the ones it has acknowledged.
 //!
-//! The end of an id, and of a membership in a group, waits until both numbers are equal. An event
-//! has a share of the tally, so that its acknowledgement touches nothing that the end frees.
+//! Destroying an id and leaving a group wait until both numbers are equal. An event holds a
+//! reference to the tally, so its acknowledgement does not access freed memory.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,8 +9,8 @@ use verbs_core::fork::current_generation;
 
 use crate::lock::{ANY, futex_wait, futex_wake};
 
-/// Events that were read, and those that were acknowledged. It has no lock, which a forked child
-/// could find taken.
+/// Counts of read and acknowledged events. There is no lock, because a forked child could find it
+/// taken.
 #[derive(Debug)]
 pub(super) struct Tally {
     read: AtomicU32,
@@ -37,8 +37,8 @@ impl Tally {
         futex_wake(&self.acknowledged, ANY);
     }
 
-    /// Waits until the events are acknowledged that were read before the call. In a forked child,
-    /// whose parent's threads have the events, it does not wait.
+    /// Waits until all events read before the call are acknowledged. Does not wait in a forked
+    /// child, because threads of the parent hold the events.
     pub(super) fn wait(&self) {
         let read = self.read.load(Ordering::Relaxed);
         loop {
