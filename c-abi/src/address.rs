@@ -23,7 +23,7 @@ use crate::errno::refuse;
 ///
 /// | errno | cause |
 /// |---|---|
-/// | `EINVAL` | the datagram went to a multicast group or to a GID absent from the port; a null pointer |
+/// | `EINVAL` | the datagram went to a group, or to a GID that the port lacks; a null pointer |
 /// | `EPROTONOSUPPORT` | `grh` is not an InfiniBand or RoCE header |
 ///
 /// Without `IBV_WC_GRH` in the completion, `grh` may be null. As in the C library, the hop limit is
