@@ -1,5 +1,5 @@
-//! [`Left`]: the objects through which peers access a context, and their end if the program does not
-//! destroy them.
+//! [`Left`]: the objects through which peers access a context, and their end if the program does
+//! not destroy them.
 //!
 //! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
 //! objects. Here objects keep their device open, so closing destroys whatever gives peers access:
