@@ -1,28 +1,27 @@
-//! The cost of the data path through the functions of C, beside the provider's own functions on
+//! Compares the cost of the data path through C's functions with the provider's own functions on
 //! queues of the same kind. Queues of rxe and of ConnectX are in plain memory, without a kernel
-//! ([`paper`], [`mlx5`]); those of soft devices belong to devices in this process ([`soft`]).
+//! ([`paper`], [`mlx5`]). Queues of soft devices belong to devices in this process ([`soft`]).
 //!
 //! ```text
 //!   cargo bench -p libibverbs-c               table of instructions per operation
 //!   cargo bench -p libibverbs-c -- --check    the same; fails beyond a limit
 //! ```
 //!
-//! The measured functions do what the inline functions of verbs.h do in a program: they load a
-//! pointer from `ibv_context.ops`, `ibv_qp_ex` or `ibv_cq_ex`, and call through it. Their
-//! instructions are counted as in the benchmark of provider-rxe: all callees included, minus those
-//! of an empty function. Without valgrind, the table cannot be made.
+//! The measured functions do the work of verbs.h's inline functions: they load a pointer from
+//! `ibv_context.ops`, `ibv_qp_ex` or `ibv_cq_ex`, and call through it. Instructions are counted as
+//! in the benchmark of provider-rxe: all callees included, minus the instructions of an empty
+//! function. The table requires valgrind.
 //!
-//! A C program makes the same calls of rdma-core's libmlx5 on a device in plain memory, where that
-//! is installed, and its instructions are a column beside ours on ConnectX ([`libmlx5`]); `--check`
-//! fails where ours does not stay below. Without it, the numbers that were recorded once remain.
+//! If rdma-core's libmlx5 is installed, a C program makes the same calls on it, with a device in
+//! plain memory. Its instructions are a column beside ours on ConnectX ([`libmlx5`]); `--check`
+//! fails unless ours are fewer. Without it, previously recorded numbers are used.
 //!
-//! Another table has a C program's calls of the linked `libibverbs.so.1` on a soft device
+//! Another table covers a C program's calls of the linked `libibverbs.so.1` on a soft device
 //! ([`library`]).
 //!
 //! # Safety
 //! The devices access no memory of work requests. Objects are live and used by one thread. The
-//! measured functions are exported under their own names, by which callgrind finds them; no other
-//! function has these names.
+//! measured functions are exported under unique names, so that callgrind finds them.
 #![allow(unsafe_code)]
 
 #[path = "../tests/abi/mod.rs"]
@@ -50,29 +49,29 @@ use calls::*;
 use libmlx5::Libmlx5;
 use world::{Measured, REMOTE, RKEY, World};
 
-/// Number of calls over which instructions are counted.
+/// The number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
-/// As [`COUNTED_CALLS`], on soft devices, whose queues are not emptied in between.
+/// Like [`COUNTED_CALLS`], for soft devices, whose queues are not emptied during the measurement.
 const COUNTED_SOFT_CALLS: u32 = 64;
-/// Maximum number of instructions that an operation may take beyond the static API, where the
-/// program calls one function for it.
+/// The maximum number of instructions per operation beyond the static API, if the program calls one
+/// function for the operation.
 const ABOVE: f64 = 30.0;
 
-/// An operation to measure, through the static API and through the functions of C.
+/// An operation to measure, through the static API and through C's functions.
 struct Case<P: Measured> {
     operation: &'static str,
-    /// Operations in one call.
+    /// Operations per call.
     per_call: u32,
-    /// The measured functions, static and C, and the names by which callgrind finds them. On
-    /// ConnectX, `libmlx5/cost.c` has a function of the second name.
+    /// The names of the measured functions, static and C, as seen by callgrind. For ConnectX,
+    /// `libmlx5/cost.c` has a function with the second name.
     symbols: [&'static str; 2],
     calls: [fn(&mut World<P>); 2],
-    /// Prepares the queues for another `calls` calls, at most as many as fit.
+    /// Prepares the queues for `calls` further calls, at most as many as fit.
     ready: fn(&mut World<P>, calls: u32, per_call: u32),
-    /// Maximum number of instructions that an operation may take beyond the static API. Where the
-    /// program calls several functions for an operation, at most 30 for each of them.
+    /// The maximum number of instructions per operation beyond the static API. If the program calls
+    /// several functions for an operation, at most 30 for each of them.
     above: f64,
-    /// Instructions of an operation of rdma-core's provider, which C's may not reach.
+    /// The instructions per operation in rdma-core's provider; C's functions must stay below.
     rdma_core: Option<f64>,
 }
 
@@ -107,7 +106,7 @@ macro_rules! cases {
     };
 }
 
-/// Instructions of rdma-core's librxe: docs/benchmarks.md says how they were counted.
+/// Instructions of rdma-core's librxe. docs/benchmarks.md describes how they were counted.
 const SEND: Option<f64> = Some(185.0);
 const WR: Option<f64> = Some(125.0);
 const RECV: Option<f64> = Some(121.0);
@@ -253,7 +252,7 @@ cases! {
     "wr, send", 1, held, 59.0, None =>
     c_cost_soft_wr_1_static(w) {
         batch(w, 1, |wr, sge, _| {
-            // SAFETY: the device starts no request in SQD.
+            // SAFETY: in SQD the device starts no request.
             unsafe { wr.send().set_sge(sge) }
         });
     }
@@ -262,7 +261,7 @@ cases! {
     "wr, send", 16, held, 39.0, None =>
     c_cost_soft_wr_16_static(w) {
         batch(w, 16, |wr, sge, _| {
-            // SAFETY: the device starts no request in SQD.
+            // SAFETY: in SQD the device starts no request.
             unsafe { wr.send().set_sge(sge) }
         });
     }
@@ -297,8 +296,8 @@ cases! {
     c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
 }
 
-/// Instructions of rdma-core's libmlx5: docs/benchmarks.md says how they were counted, and why the
-/// limits above the static API are higher here.
+/// Instructions of rdma-core's libmlx5. docs/benchmarks.md describes how they were counted, and why
+/// the limits beyond the static API are higher here.
 const MLX5_INLINE: Option<f64> = Some(398.0);
 const MLX5_INLINE_16: Option<f64> = Some(193.0);
 const MLX5_SGE: Option<f64> = Some(368.0);
@@ -389,7 +388,7 @@ cases! {
     c_cost_mlx5_lend_16_c(w) { c_lend(w, 16) }
 }
 
-/// The measured function that does nothing.
+/// A measured function that does nothing.
 const EMPTY: &str = "c_cost_nothing";
 
 #[unsafe(no_mangle)]
@@ -406,14 +405,14 @@ fn completed(world: &mut World<Rxe>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// Queues of ConnectX have room for all requests.
+/// ConnectX queues have room for all requests.
 fn ready(_: &mut World<Mlx5>, _calls: u32, _per_call: u32) {}
 
 fn sent(world: &mut World<Mlx5>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// A soft device keeps the requests.
+/// A soft device holds the requests.
 fn held(_: &mut World<Soft>, _calls: u32, _per_call: u32) {}
 
 fn flushed(world: &mut World<Soft>, calls: u32, per_call: u32) {
@@ -448,7 +447,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the instructions of one call of a measured function, which the environment gives a soft
+/// Returns the instructions of one call of a measured function. The environment requests a soft
 /// device.
 fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -457,8 +456,8 @@ fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     count_in(valgrind, &program, &["--count", symbol], symbol, calls)
 }
 
-/// Prints a table, and returns whether all limits are met. Where there is an installed library, its
-/// instructions are a limit as well.
+/// Prints a table, and returns whether all limits are met. The instructions of an installed library
+/// are a limit as well.
 fn table<P: Measured>(
     title: &str,
     cases: &[Case<P>],
@@ -500,8 +499,8 @@ fn table<P: Measured>(
     Ok(are_met)
 }
 
-/// Makes each measured call in a process of its own without counting: what `cargo test` does, so
-/// that a change of the commands on paper is noticed there.
+/// Makes each measured call in a separate process without counting. `cargo test` runs this, so that
+/// changes to the paper devices' commands are noticed there.
 fn try_calls() -> ExitCode {
     let symbols = symbols(ON_PAPER).chain(symbols(ON_MLX5)).chain(symbols(ON_SOFT));
     let (mut passed, mut failed) = (0, 0);
@@ -546,7 +545,7 @@ fn run_calls(symbol: &str) {
     assert!(is_found, "{symbol}");
 }
 
-/// Calls a measured function, in portions that fit into the queues, if it is one of these.
+/// Calls a measured function of these cases, in portions that fit into the queues.
 fn run_case<P: Measured>(
     cases: &[Case<P>],
     symbol: &str,

@@ -1,5 +1,5 @@
-//! The measured calls: those of the static API, and those of C as the inline functions of verbs.h
-//! make them.
+//! The measured calls: those of the static API, and those of C, made like the inline functions of
+//! verbs.h.
 //!
 //! # Safety
 //! Devices access no memory of work requests, except for inline data. Objects are live.
@@ -48,7 +48,7 @@ pub(crate) fn batch<P: Measured>(
     black_box(batch.complete().unwrap());
 }
 
-/// Takes completions one by one, and reads the number, the status and four fields.
+/// Polls completions one by one, and reads the number, the status and four fields of each.
 #[inline(always)]
 pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     for _ in 0..count {
@@ -63,7 +63,7 @@ pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     w.cq.finish();
 }
 
-/// Calls through a pointer of a table, as verbs.h does: without a look at it.
+/// Calls through a table's pointer without checking it, as verbs.h does.
 macro_rules! call {
     ($function:expr, $($argument:expr),*) => {
         ($function.unwrap_unchecked())($($argument),*)
@@ -117,7 +117,7 @@ pub(crate) unsafe fn c_batch<P: Measured>(
     request: unsafe fn(*mut ibv_qp_ex),
     memory: unsafe fn(*mut ibv_qp_ex, &World<P>),
 ) {
-    // SAFETY: the caller's promise; the queue pair was made with these operations.
+    // SAFETY: the caller's promise; the queue pair was created with these operations.
     unsafe {
         let qp: *mut ibv_qp_ex = w.qp.cast();
         call!((*qp).wr_start, qp);

@@ -1,6 +1,5 @@
-//! rdma-core's libmlx5, counted beside ours where it is installed: `cost.c` is a C program that
-//! makes the calls of cost.rs, and `kernel.c` is the ConnectX device that it makes them on, in
-//! plain memory like ours.
+//! rdma-core's libmlx5, counted beside ours if it is installed. `cost.c` is a C program that makes
+//! the calls of cost.rs, and `kernel.c` is its ConnectX device, in plain memory like ours.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +8,13 @@ use std::process::Command;
 use crate::callgrind::count_in;
 use crate::library::cc;
 
-/// Calls that `cost.c` makes of the function.
+/// The number of calls of the function in `cost.c`.
 const CALLS: u32 = 256;
 const EMPTY: &str = "c_cost_nothing";
-/// The exit status of `cost.c` where no library drives the device.
+/// The exit status of `cost.c` if no library drives the device.
 const NOT_INSTALLED: i32 = 2;
 
-/// The files of sysfs that libibverbs reads of the device. The device file is /dev/zero, 1:5.
+/// The device's sysfs files as read by libibverbs. The device file is /dev/zero, 1:5.
 const SYSFS: &[(&str, &str)] = &[
     ("infiniband_verbs/abi_version", "6"),
     ("infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
@@ -26,8 +25,8 @@ const SYSFS: &[(&str, &str)] = &[
     ("infiniband/mlx5_0/device/modalias", "pci:v000015B3d00001017sv000015B3sd00000000bc02sc00i00"),
 ];
 
-/// The installed library, and a folder with the program and the device's files, which is removed
-/// in the end.
+/// The installed library, and a folder with the program and the device's files, removed when
+/// dropped.
 pub(crate) struct Libmlx5 {
     pub(crate) version: String,
     folder: PathBuf,
@@ -36,12 +35,12 @@ pub(crate) struct Libmlx5 {
 }
 
 impl Libmlx5 {
-    /// Returns the library of this machine. Without one, or without a C compiler and verbs.h, it
-    /// prints the reason instead.
+    /// Returns the installed library. Without one, or without a C compiler and verbs.h, it prints
+    /// the reason instead.
     ///
     /// # Errors
-    /// The device's files could not be written, the C program failed on a library that is there,
-    /// or valgrind did.
+    /// The device's files could not be written, or the C program or valgrind failed although the
+    /// library is installed.
     pub(crate) fn find() -> Result<Option<Self>, String> {
         let folder = std::env::temp_dir().join(format!("libmlx5-{}", std::process::id()));
         let mut library = Self { version: String::new(), folder, empty: 0.0 };
@@ -86,7 +85,7 @@ impl Libmlx5 {
     }
 
     /// Opens the device, and returns the version of the library that drives it, or the reason why
-    /// there is none. The inner error is that the library was there and failed.
+    /// there is none. The outer error means that an installed library failed.
     fn start(&self) -> Result<Result<String, String>, String> {
         let program = self.program();
         let started = Command::new(&program).env("SYSFS_PATH", &self.folder).output();
@@ -104,7 +103,7 @@ impl Libmlx5 {
 
 impl Drop for Libmlx5 {
     fn drop(&mut self) {
-        // What stays behind is in the folder of temporary files.
+        // Remaining files are in the folder of temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -112,12 +111,12 @@ impl Drop for Libmlx5 {
 fn compile(program: &Path) -> Result<(), String> {
     let source = |name| format!("{}/benches/libmlx5/{name}", env!("CARGO_MANIFEST_DIR"));
     // Libraries find the program's functions in place of libc's if they are exported. Some
-    // compilers fortify libc's, which then cannot be defined.
+    // compilers fortify libc's functions, which then cannot be redefined.
     let flags = ["-D_GNU_SOURCE", "-U_FORTIFY_SOURCE", "-rdynamic"].map(str::to_owned);
     cc(program, &[&flags[..], &[source("cost.c"), source("kernel.c")]].concat())
 }
 
-/// Returns rdma-core's version: 44.0 of libmlx5.so.1.24.44.0.
+/// Returns rdma-core's version, such as 44.0 for libmlx5.so.1.24.44.0.
 fn version(file: &str) -> Option<&str> {
     let (_, numbers) = file.rsplit_once("/libmlx5.so.1.")?;
     numbers.split_once('.').map(|(_, version)| version)

@@ -1,19 +1,20 @@
-//! The cost of the linked library, on a soft device: `cost.c` is a C program that runs on it.
+//! The cost of the linked library on a soft device, measured in a C program, `cost.c`.
 //!
-//! The work of the device depends on time, so that posting sends is counted by batches that are
-//! taken back, and polling by completions that are there.
+//! The device's work depends on time. Posting sends is therefore measured with batches that are
+//! aborted, and polling with completions that are already there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::callgrind::count_in;
 
-/// Calls that `cost.c` makes of the function.
+/// The number of calls of the function in `cost.c`.
 const CALLS: u32 = 64;
 const EMPTY: &str = "cost_nothing";
 
-/// A function of `cost.c`, its operations a call, and the maximum number of instructions of an
-/// operation, which guards against regressions. A receive makes the device go on, and has none.
+/// A function of `cost.c`, its operations per call, and the maximum number of instructions per
+/// operation, as a guard against regressions. Receives have no limit, because they make the device
+/// work.
 const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
     ("cost_recv_1", 1, None),
     ("cost_recv_16", 16, None),
@@ -39,7 +40,7 @@ pub(crate) fn table() -> Result<bool, String> {
     };
     let counts = FUNCTIONS.map(|(symbol, ..)| count(&library, &program, symbol));
     let empty = count(&library, &program, EMPTY);
-    // If it was never written, removing it fails.
+    // Removing the file fails if it was never written.
     let _ = std::fs::remove_file(&program);
     let empty = empty?;
     println!("{:<22} {:>7} {:>8} {:>7}", "libibverbs.so.1, soft", "a call", "C", "limit");

@@ -1,4 +1,4 @@
-//! Two ConnectX devices on paper with the same queues: one behind the static API, one behind C's.
+//! Two ConnectX paper devices with the same queues: one behind the static API, one behind C's.
 //! Queues, doorbell records and registers are in plain memory.
 //!
 //! A queue has room for all requests of a measurement, because nothing completes them.
@@ -27,9 +27,9 @@ use verbs_core::types::{CqInitAttr, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpSta
 use crate::abi::{self, *};
 use crate::world::{INLINE_LEN, Measured, World, c_cq, c_move, c_qp};
 
-/// Requests that each queue has room for.
+/// The number of requests that each queue has room for.
 pub(crate) const SLOTS: u32 = 4096;
-/// Blocks of a send queue: an entry of a reliable queue pair takes up to 4.
+/// The number of blocks in a send queue: an entry of a reliable queue pair takes up to 4.
 const BLOCKS: u32 = 4 * SLOTS;
 
 const NAME: &str = "paper5";
@@ -38,7 +38,7 @@ const DRIVER_ID: u32 = 0xfeee;
 /// The device's ends of the completion queues.
 pub(crate) struct Ends {
     completions: [QueueDirect; 2],
-    /// Number of completions that were written.
+    /// The number of completions written.
     written: u32,
     _qp: Qp,
     _pd: Pd,
@@ -56,7 +56,7 @@ impl Ends {
             let wqe_counter = self.written as u16;
             for ring in self.completions {
                 let cqe = PaperCqe { wqe_opcode: 8, wqe_counter, ..PaperCqe::default() };
-                // SAFETY: one thread; the queues live.
+                // SAFETY: there is one thread, and the queues live.
                 unsafe { PaperDevice::complete(ring, self.written, cqe) };
             }
             self.written += 1;
@@ -93,7 +93,7 @@ pub(crate) fn world() -> World<Mlx5> {
     let completions = [cq.direct().ring, c.ring];
     let ends = Ends { completions, written: 0, _qp: qp, _pd: pd, _device: device };
     let mut world: World<Mlx5> = World::new((sq, rq, cq), (c.qp, c.cq), ends);
-    // The pollers learn of the queue pairs with the first completion.
+    // The pollers look up the queue pairs at the first completion.
     world.ends.complete(1);
     assert_eq!(verbs_core::provider::CqOps::poll(&mut world.cq, &mut [Wc::default()]), 1);
     // SAFETY: the queue is live, and the array has room.
@@ -105,7 +105,7 @@ pub(crate) fn world() -> World<Mlx5> {
     world
 }
 
-/// Returns a file of events, on which none arrives.
+/// Returns an event file without events.
 fn events() -> OwnedFd {
     let file = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("a descriptor");
     file.into()
@@ -118,7 +118,7 @@ struct CObjects {
     ring: QueueDirect,
 }
 
-/// Opens a device on paper through the list of devices, and makes its objects.
+/// Opens a paper device through the device list, and creates its objects.
 fn c_objects() -> CObjects {
     verbs::register(Driver {
         name: NAME,
@@ -129,8 +129,8 @@ fn c_objects() -> CObjects {
         import: None,
         ..Mlx5::DRIVER
     });
-    // SAFETY: the objects are used as the manual pages demand; structs have integers and null
-    // pointers.
+    // SAFETY: the objects are used as the manual pages demand; zeroed integers and null pointers
+    // are valid.
     unsafe {
         let context = abi::open(|name| name == NAME);
         let guard = DEVICE.lock().unwrap();
@@ -161,12 +161,12 @@ unsafe extern "C" {
     fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int;
 }
 
-/// Returns where the ring of a completion queue lies.
+/// Returns the memory of a completion queue's ring.
 ///
 /// # Safety
 /// The queue is live.
 unsafe fn ring(cq: *mut ibv_cq_ex) -> QueueDirect {
-    // SAFETY: the caller's promise; structs have integers and null pointers.
+    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
     unsafe {
         let mut described: mlx5dv_cq = zeroed();
         let mut obj: mlx5dv_obj = zeroed();

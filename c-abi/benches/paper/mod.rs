@@ -1,4 +1,4 @@
-//! Two rxe devices on paper with the same queues: one behind the static API, one behind C's.
+//! Two rxe paper devices with the same queues: one behind the static API, one behind C's.
 //!
 //! # Safety
 //! One thread has both ends of every queue. The C objects live as long as the program.
@@ -21,7 +21,7 @@ use zerocopy::IntoBytes as _;
 use crate::abi::{self, *};
 use crate::world::{Measured, World, c_cq, c_move, c_qp};
 
-/// Slots of every queue.
+/// The number of slots in every queue.
 pub(crate) const SLOTS: u32 = 1024;
 
 const NAME: &str = "paper";
@@ -31,7 +31,7 @@ const DRIVER_ID: u32 = 0xfeed;
 pub(crate) struct Ends {
     pub(crate) srq: SrqQueue,
     pub(crate) c_srq: *mut ibv_srq,
-    /// The queues that the program fills.
+    /// The queues filled by the program.
     filled: [PaperQueue; 6],
     completions: [PaperQueue; 2],
 }
@@ -82,8 +82,8 @@ struct CObjects {
     cq: *mut ibv_cq_ex,
 }
 
-/// Opens a device on paper through the list of devices, and makes its objects. Returns the kernel's
-/// ends of the send, receive, shared receive and completion queues.
+/// Opens a paper device through the device list, and creates its objects. Returns the kernel's ends
+/// of the send, receive, shared receive and completion queues.
 fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     verbs::register(Driver {
         name: NAME,
@@ -94,8 +94,8 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
         import: None,
         ..Rxe::DRIVER
     });
-    // SAFETY: the objects are used as the manual pages demand; structs have integers and null
-    // pointers.
+    // SAFETY: the objects are used as the manual pages demand; zeroed integers and null pointers
+    // are valid.
     unsafe {
         let context = abi::open(|name| name == NAME);
         let guard = SCRIPT.lock().unwrap();
@@ -152,10 +152,10 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     }
 }
 
-/// Expects the next mapping to be of a queue.
+/// Expects the next mapping to be that of a queue.
 ///
 /// # Safety
-/// As [`PaperQueue::region`].
+/// Same as [`PaperQueue::region`].
 unsafe fn map(script: &Scripted, offset: u64, queue: &PaperQueue) {
     // SAFETY: the caller's promise.
     script.expect_map(offset, queue.size(), unsafe { queue.region() });

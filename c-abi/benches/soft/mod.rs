@@ -1,8 +1,8 @@
 //! Queues of soft devices: one behind the static API, one behind C's.
 //!
-//! The work of a device depends on time and on packets. Therefore the queue pair that is posted to
-//! is in SQD, where the device takes requests and starts none. The completions to poll are those of
-//! receives that the move of another queue pair to ERR flushes: all are in the queue when the call
+//! The device's work depends on time and on packets. The queue pair for posting is therefore in
+//! SQD, where the device accepts requests and starts none. The completions to poll are flushed
+//! receives of another queue pair, moved to ERR: all of them are in the queue when that call
 //! returns.
 //!
 //! # Safety
@@ -24,7 +24,7 @@ use verbs_core::types::{
 use crate::abi::*;
 use crate::world::{Measured, World, c_cq, c_move, c_qp};
 
-/// Slots of every queue.
+/// The number of slots in every queue.
 pub(crate) const SLOTS: u32 = 2048;
 const PORT: u8 = 1;
 
@@ -47,10 +47,10 @@ impl World<Soft> {
         let Ends { flushed, c_flushed, .. } = &mut self.ends;
         move_to(flushed, &QpAttr { port_num: PORT, ..QpAttr::default() }, QpState::INIT);
         let recv = RecvWr { wr_id: 1, sge: &[] };
-        // SAFETY: the requests name no memory.
+        // SAFETY: the requests refer to no memory.
         (0..count).for_each(|_| unsafe { flushed.rq.post_recv(&[recv]) }.unwrap());
         move_to(flushed, &QpAttr::default(), QpState::ERR);
-        // SAFETY: the queue pair is live, and the requests name no memory.
+        // SAFETY: the queue pair is live, and the requests refer to no memory.
         unsafe {
             c_move(*c_flushed, &ibv_qp_attr { port_num: PORT, ..zeroed() }, IBV_QPS_INIT);
             let post = (*(**c_flushed).context).ops.post_recv.unwrap();
@@ -63,7 +63,7 @@ impl World<Soft> {
     }
 }
 
-/// Makes both devices. The environment requests the one that C opens.
+/// Creates both devices. The environment requests the one that C opens.
 pub(crate) fn world() -> World<Soft> {
     let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -97,17 +97,17 @@ pub(crate) fn world() -> World<Soft> {
     World::new((sq, rq, cq), (c_posted, c_cq), ends)
 }
 
-/// Moves a queue pair to a state, with the attributes that this needs.
+/// Moves a queue pair to a state, with the necessary attributes.
 fn move_to(parts: &mut QpParts<Soft>, attr: &QpAttr, to: QpState) {
     let QpParts { qp, sq, rq } = parts;
     let required = transition::lookup(QpType::RC, qp.state(), to).unwrap().required;
     qp.modify(sq, rq, &QpAttr { qp_state: to, ..*attr }, required | QpAttrMask::STATE).unwrap();
 }
 
-/// Returns the queue pair that is posted to, the one that is flushed, and their completion queue.
+/// Returns the queue pair for posting, the one to be flushed, and their completion queue.
 fn c_objects() -> (*mut ibv_qp, *mut ibv_qp, *mut ibv_cq_ex) {
-    // SAFETY: the objects are used as the manual pages demand; structs have integers and null
-    // pointers.
+    // SAFETY: the objects are used as the manual pages demand; zeroed integers and null pointers
+    // are valid.
     unsafe {
         let context = open(|name| name.starts_with("soft"));
         let pd = ibv_alloc_pd(context);

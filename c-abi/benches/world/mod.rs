@@ -1,5 +1,5 @@
 //! Queues of one kind of device, behind the static API and behind C's functions, and the requests
-//! that are posted to them.
+//! posted to them.
 //!
 //! # Safety
 //! The C objects live as long as the program.
@@ -14,7 +14,7 @@ use verbs_core::types::{RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use crate::abi::*;
 
-/// The bytes of inline data.
+/// The number of bytes of inline data.
 pub(crate) const INLINE_LEN: usize = 8;
 pub(crate) const RKEY: u32 = 7;
 pub(crate) const REMOTE: u64 = 0x2000;
@@ -26,7 +26,7 @@ pub(crate) trait Measured: Provider + Sized {
     type Ends;
 }
 
-/// Send, receive and completion queues of both forms, and what is posted to them.
+/// Send, receive and completion queues of both forms, and the requests to post.
 pub(crate) struct World<P: Measured> {
     pub(crate) sq: P::Sq,
     pub(crate) rq: P::Rq,
@@ -35,7 +35,7 @@ pub(crate) struct World<P: Measured> {
     pub(crate) c_cq: *mut ibv_cq_ex,
     pub(crate) ends: P::Ends,
     pub(crate) sge: Sge,
-    /// The same in memory that other functions may write, as far as the compiler knows.
+    /// The same, in memory that the compiler must assume other functions write to.
     pub(crate) c_sge: *const ibv_sge,
     pub(crate) data: &'static [u8; INLINE_LEN],
     /// Sends, writes, and both with inline data.
@@ -47,12 +47,12 @@ pub(crate) struct World<P: Measured> {
     pub(crate) wcs: [Wc; 16],
     pub(crate) c_wcs: [ibv_wc; 16],
     pub(crate) wr_id: u64,
-    /// Number of completions that the last call found.
+    /// The number of completions found by the last call.
     pub(crate) polled: usize,
 }
 
 impl<P: Measured> World<P> {
-    /// Makes the requests for these queues: those of the static API, and C's.
+    /// Creates the requests for these queues, in the static API's form and in C's.
     pub(crate) fn new(
         (sq, rq, cq): (P::Sq, P::Rq, P::Cq),
         (qp, c_cq): (*mut ibv_qp, *mut ibv_cq_ex),
@@ -95,7 +95,7 @@ impl<P: Measured> World<P> {
             ],
             c_recvs: [1, 16].map(|count| c_recvs(count, sge)),
             wcs: [Wc::default(); 16],
-            // SAFETY: the struct has integers.
+            // SAFETY: zeroed integers are valid.
             c_wcs: [unsafe { zeroed() }; 16],
             wr_id: 0,
             polled: 0,
@@ -109,7 +109,7 @@ fn leak_list(sge: Sge) -> *mut ibv_sge {
 
 fn c_sends(count: usize, opcode: ibv_wr_opcode, sge: Sge, send_flags: u32) -> *mut ibv_send_wr {
     (0..count).fold(null_mut(), |next, _| {
-        // SAFETY: the struct has integers and null pointers.
+        // SAFETY: zeroed integers and null pointers are valid.
         let mut wr: ibv_send_wr = unsafe { zeroed() };
         (wr.next, wr.sg_list, wr.num_sge) = (next, leak_list(sge), 1);
         (wr.opcode, wr.send_flags) = (opcode, send_flags);
@@ -124,12 +124,12 @@ fn c_recvs(count: usize, sge: Sge) -> *mut ibv_recv_wr {
     })
 }
 
-/// Creates a completion queue of C.
+/// Creates a C completion queue.
 ///
 /// # Safety
 /// The context is open.
 pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's promise; the struct has integers and null pointers.
+    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
     unsafe {
         let mut init: ibv_cq_init_attr_ex = zeroed();
         (init.cqe, init.wc_flags) = (cqe, IBV_WC_STANDARD_FLAGS);
@@ -139,7 +139,7 @@ pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex
     }
 }
 
-/// Creates a reliable queue pair of C that has the functions of `ibv_qp_ex`.
+/// Creates a C reliable queue pair with the functions of `ibv_qp_ex`.
 ///
 /// # Safety
 /// The objects are live.
@@ -149,7 +149,7 @@ pub(crate) unsafe fn c_qp(
     cq: *mut ibv_cq_ex,
     cap: ibv_qp_cap,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller's promise; the struct has integers and null pointers.
+    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
     unsafe {
         let mut init: ibv_qp_init_attr_ex = zeroed();
         (init.send_cq, init.recv_cq, init.qp_type) = (cq.cast(), cq.cast(), IBV_QPT_RC);
@@ -163,7 +163,7 @@ pub(crate) unsafe fn c_qp(
     }
 }
 
-/// Moves a queue pair of C to a state, with the attributes that this needs.
+/// Moves a C queue pair to a state, with the necessary attributes.
 ///
 /// # Safety
 /// The queue pair is live.
