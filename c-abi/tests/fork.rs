@@ -1,9 +1,9 @@
-//! `ibv_fork_init` and the ranges of pages that are excluded from forks, in a process that
-//! registers no memory before.
+//! `ibv_fork_init`, and excluding ranges of pages from forks, in a process without earlier memory
+//! registrations.
 //!
 //! # Safety
-//! The functions are declared as in verbs.h. The process maps memory of its own, and no other
-//! thread uses it.
+//! The functions are declared as in verbs.h. The process maps separate memory, and no other thread
+//! uses it.
 #![allow(unsafe_code, missing_docs)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -38,7 +38,7 @@ fn is_excluded(addr: *mut c_void) -> bool {
 #[test]
 fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     if ibv_is_fork_initialized() == IBV_FORK_UNNEEDED {
-        // Nothing is protected, before the call and after it.
+        // Nothing is protected, before or after the call.
         assert_eq!(ibv_fork_init(), 0);
         assert_eq!(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
         println!("this kernel copies registered pages for a child");
@@ -48,7 +48,7 @@ fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     assert_eq!((ibv_fork_init(), ibv_fork_init()), (0, 0));
     assert_eq!(ibv_is_fork_initialized(), IBV_FORK_ENABLED);
 
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping.
@@ -59,7 +59,7 @@ fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     let at = |number: usize| base.wrapping_byte_add(number * page);
     let excluded = || (0..8).filter(|number| is_excluded(at(*number))).collect::<Vec<_>>();
 
-    // One byte is in its page, and nested and overlapping ranges count each.
+    // A single byte covers its page. Nested and overlapping ranges count separately.
     assert_eq!(ibv_dontfork_range(at(1).wrapping_byte_add(7), 1), 0);
     assert_eq!(excluded(), [1]);
     assert_eq!(ibv_dontfork_range(at(0), 4 * page), 0);
@@ -71,15 +71,15 @@ fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     assert_eq!(ibv_dofork_range(at(3), 2 * page), 0);
     assert_eq!(excluded(), [0; 0]);
 
-    // Nothing is a range as well.
+    // An empty range is valid.
     assert_eq!((ibv_dontfork_range(at(5), 0), ibv_dontfork_range(core::ptr::null_mut(), page)), (0, 0));
     assert_eq!((ibv_dofork_range(at(5), 0), ibv_dofork_range(core::ptr::null_mut(), page)), (0, 0));
     assert_eq!(excluded(), [0; 0]);
 
-    // A page that was unmapped meanwhile may be given back, and one that is not mapped, as the
-    // first ones of every process, cannot be excluded.
+    // Including a page that was unmapped meanwhile succeeds. Excluding an unmapped page fails, such
+    // as the first one of every process.
     assert_eq!(ibv_dontfork_range(at(7), page), 0);
-    // SAFETY: nothing uses the mapping after it.
+    // SAFETY: nothing uses the mapping afterwards.
     assert_eq!(unsafe { libc::munmap(base, 8 * page) }, 0);
     assert_eq!(ibv_dofork_range(at(7), page), 0);
     assert_eq!(ibv_dontfork_range(core::ptr::without_provenance_mut(page), page), -1);

@@ -1,4 +1,4 @@
-//! `ibv_fork_init` after memory was registered without protection, in a process of its own.
+//! `ibv_fork_init` after memory was registered without protection, in a separate process.
 //!
 //! # Safety
 //! The functions are declared as in verbs.h.

@@ -1,9 +1,9 @@
-//! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`,
-//! which `cargo xtask abi` writes with a C compiler from libibverbs' and librdmacm's headers.
-//! `xtask/src/abi/probe.rs` describes the format of the files.
+//! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`.
+//! `cargo xtask abi` generates these with a C compiler from the headers of libibverbs and
+//! librdmacm. `xtask/src/abi/probe.rs` describes the file format.
 //!
-//! The types are those of the newest release. What older ones lack is listed in [`LATER`], name by
-//! name, and in [`SIZES`], and nothing else may differ.
+//! The types match the newest release. [`LATER`] lists by name everything that older releases lack,
+//! and [`SIZES`] the sizes that differ. Nothing else may differ.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +18,15 @@ const NEWEST: u32 = 65;
 /// A library's definitions.
 #[derive(Clone, Copy)]
 struct Library {
-    /// The start of its golden files' names.
+    /// The prefix of its golden files' names.
     stem: &'static str,
     /// The types and constants of this crate.
     layout: &'static [&'static [Item]],
-    /// Definitions by the first of the [`RELEASES`] that has them; 44 has all others.
+    /// Definitions by the first of the [`RELEASES`] that has them; all others are in 44.
     later: &'static [(u32, &'static [&'static str])],
-    /// Types that were smaller: the release, the type, its size there.
+    /// Types that were smaller: the release, the type, its size in that release.
     sizes: &'static [(u32, &'static str, u32)],
-    /// A number of definitions that the newest release has at least.
+    /// The minimum number of definitions in the newest release.
     least: usize,
 }
 
@@ -148,14 +148,13 @@ const SIZES: &[(u32, &str, u32)] = &[
     (56, "verbs_context", 648),
 ];
 
-/// Types whose new fields come first, so that the offsets of all others change. The rest grows at
-/// the end.
+/// Types that grow at the front, which shifts all other offsets. All others grow at the end.
 const GROWN_AT_THE_FRONT: &[&str] = &["verbs_context"];
 
-/// Types that the headers leave to the library.
+/// Types that the headers leave opaque.
 const NOT_IN_THE_HEADER: &[&str] = &["_compat_ibv_port_attr"];
 
-/// Anonymous unions that are one field in Rust: the type, the field, its other name in C.
+/// Anonymous unions that are one field in Rust: the type, the field, its second name in C.
 const TWO_NAMES: &[(&str, &str, &str)] =
     &[("ibv_send_wr", "imm_data", "invalidate_rkey"), ("ibv_wc", "imm_data", "invalidated_rkey")];
 
@@ -163,7 +162,7 @@ const TWO_NAMES: &[(&str, &str, &str)] =
 /// `field TYPE.MEMBER` with offset and size.
 type Definitions = BTreeMap<String, (i128, i128)>;
 
-/// Returns whether the golden files describe this machine, and reports a case that they do not.
+/// Returns whether the golden files describe this target; reports if they do not.
 fn golden_files_apply() -> bool {
     let apply = cfg!(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux"));
     if !apply {
@@ -224,7 +223,7 @@ fn ours(library: Library) -> Definitions {
     };
     for item in library.layout.iter().copied().flatten() {
         if let Item::Constants(constants) = item {
-            // The probe prints each as a `long long`.
+            // The probe prints each value as a `long long`.
             constants.iter().for_each(|(name, value)| {
                 insert(format!("constant {name}"), (i128::from(*value as i64), 0));
             });
@@ -259,7 +258,7 @@ fn ours(library: Library) -> Definitions {
     definitions
 }
 
-/// Returns the definitions of this crate as an older release has them.
+/// Returns the definitions of this crate, reduced to an older release.
 fn as_of(library: Library, release: u32) -> Definitions {
     let mut definitions = ours(library);
     for name in library.later.iter().filter(|(since, _)| *since > release).flat_map(|(_, names)| *names) {
@@ -280,7 +279,7 @@ fn as_of(library: Library, release: u32) -> Definitions {
     definitions
 }
 
-/// Returns a line for each definition in which the two differ.
+/// Returns a line for each definition that differs.
 fn differences(rust: &Definitions, c: &Definitions) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, numbers) in rust {

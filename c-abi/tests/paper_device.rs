@@ -1,5 +1,5 @@
-//! Rare objects through the symbols and the tables that C programs use, on a device that has them
-//! all: the table in this process that the tests of `libibverbs-rs` use.
+//! Rare objects, through the symbols and the tables used by C programs, on a device that supports
+//! them all: the in-process table from the tests of `libibverbs-rs`.
 //!
 //! # Safety
 //! The tests pass live objects and memory of the stated sizes.
@@ -36,7 +36,7 @@ fn devices() -> Vec<Result<DeviceInfo, Skipped>> {
     DEVICES.lock().unwrap().iter().cloned().map(Ok).collect()
 }
 
-/// Runs a case with an open device of its own; all objects have to be gone afterwards.
+/// Runs a case with a newly opened device, and checks that no objects remain.
 fn on_paper(name: &str, case: impl FnOnce(&Arc<World>, *mut ibv_context)) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| verbs::register(Driver { devices, ..Paper::DRIVER }));
@@ -56,7 +56,7 @@ struct Setup {
 
 impl Setup {
     unsafe fn new(context: *mut ibv_context) -> Self {
-        // SAFETY: the context is open; the struct has integers and null pointers.
+        // SAFETY: the context is open; zeroed integers and null pointers are valid.
         unsafe {
             let pd = ibv_alloc_pd(context);
             let cq = ibv_create_cq(context, 8, null_mut(), null_mut(), 0);
@@ -82,10 +82,10 @@ impl Setup {
 fn every_extended_attribute_of_a_device_has_its_place() {
     on_paper("attributes", |world, context| {
         let query = table(context).query_device_ex.unwrap();
-        // SAFETY: the struct has integers.
+        // SAFETY: zeroed integers are valid.
         let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
         let mut query = || {
-            // SAFETY: there is a struct.
+            // SAFETY: the pointer leads to a struct of this size.
             let result = unsafe { query(context, null(), &raw mut attr, size_of_val(&attr)) };
             (result, attr)
         };
@@ -154,7 +154,7 @@ fn every_extended_attribute_of_a_device_has_its_place() {
     });
 }
 
-/// Set for the process that has a soft device as well.
+/// Set in the process that also has a soft device.
 const TWO_PROVIDERS: &str = "VERBS_SOFT";
 
 #[test]
@@ -173,7 +173,7 @@ fn an_object_with_the_context_of_another_provider_is_not_found() {
             |found| found.starts_with("soft"),
             |soft| {
                 for (own, other) in [(paper, soft), (soft, paper)] {
-                    // SAFETY: the objects are live, and their contexts are written back.
+                    // SAFETY: the objects are live, and their contexts are restored.
                     unsafe { objects_are_not_found(own, other) };
                 }
             },
@@ -182,7 +182,7 @@ fn an_object_with_the_context_of_another_provider_is_not_found() {
 }
 
 unsafe fn objects_are_not_found(own: *mut ibv_context, other: *mut ibv_context) {
-    // SAFETY: the contexts are open, and the structs have integers and null pointers.
+    // SAFETY: the contexts are open; zeroed integers and null pointers are valid.
     unsafe {
         let (setup, theirs) = (Setup::new(own), Setup::new(other));
         let Setup { pd, cq, qp } = setup;
@@ -226,7 +226,7 @@ fn a_device_without_a_clock_has_no_value_in_the_mask() {
     on_paper("clock", |_, context| {
         let raw_clock = libc::timespec { tv_sec: 7, tv_nsec: 7 };
         let mut values = ibv_values_ex { comp_mask: IBV_VALUES_MASK_RAW_CLOCK, raw_clock };
-        // SAFETY: there are values.
+        // SAFETY: the pointer leads to a struct.
         let result = unsafe { table(context).query_rt_values.unwrap()(context, &raw mut values) };
         assert_eq!((result, values.comp_mask, values.raw_clock.tv_nsec), (EOPNOTSUPP, 0, 7));
     });
@@ -285,7 +285,7 @@ fn device_memory_is_copied_inside_of_its_bounds_and_registered_from_zero() {
 fn a_work_queue_takes_receives_and_changes_its_state() {
     on_paper("wq", |world, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the structs have integers and null pointers.
+        // SAFETY: the objects are live; zeroed integers and null pointers are valid.
         unsafe {
             let setup = Setup::new(context);
             let mut attr: ibv_wq_init_attr = zeroed();
@@ -354,18 +354,18 @@ fn a_work_queue_takes_receives_and_changes_its_state() {
     });
 }
 
-/// A pointer for another thread.
+/// A pointer to pass to another thread.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 
-// SAFETY: the test's threads use the object as manual pages allow.
+// SAFETY: the test's threads use the object as the manual pages allow.
 unsafe impl<T> Send for Shared<T> {}
 
 #[test]
 fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
     on_paper("wq-event", |world, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the structs have integers and null pointers.
+        // SAFETY: the objects are live; zeroed integers and null pointers are valid.
         unsafe {
             let setup = Setup::new(context);
             let mut attr: ibv_wq_init_attr = zeroed();
@@ -391,7 +391,7 @@ fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
                 thread::yield_now();
             }
             assert_eq!(((*wq).events_completed, is_over.load(Ordering::SeqCst)), (0, false));
-            // The handler of the event may use the queue until it acknowledges.
+            // The event's handler may use the queue until it acknowledges the event.
             let mut change: ibv_wq_attr = zeroed();
             (change.attr_mask, change.wq_state) = (IBV_WQ_ATTR_STATE, IBV_WQS_RDY);
             assert_eq!(t.modify_wq.unwrap()(wq, &raw mut change), EINVAL);
@@ -406,7 +406,7 @@ fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
     });
 }
 
-/// A rule with an action and counters behind it, as programs pack them.
+/// A rule followed by an action and counters, packed as programs do it.
 #[repr(C, packed)]
 struct Packed {
     attr: ibv_flow_attr,
@@ -419,7 +419,7 @@ struct Packed {
 fn a_flow_rule_uses_the_action_and_the_counters_that_it_names() {
     on_paper("flow", |world, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the structs have integers and null pointers.
+        // SAFETY: the objects are live; zeroed integers and null pointers are valid.
         unsafe {
             let setup = Setup::new(context);
             let mut esp: ibv_flow_action_esp_attr = zeroed();
@@ -467,7 +467,7 @@ fn a_flow_rule_uses_the_action_and_the_counters_that_it_names() {
 fn counters_of_rules_are_read_by_index() {
     on_paper("counters", |_, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the values have the stated number.
+        // SAFETY: the objects are live, and the array has the stated number of values.
         unsafe {
             let mut none = ibv_counters_init_attr { comp_mask: 0 };
             let counters = t.create_counters.unwrap()(context, &raw mut none);
@@ -495,7 +495,7 @@ fn counters_of_rules_are_read_by_index() {
 #[test]
 fn a_completion_counter_has_two_values_and_counts_for_queue_pairs() {
     on_paper("comp-cntr", |_, context| {
-        // SAFETY: the objects are live, and the structs have integers.
+        // SAFETY: the objects are live; zeroed integers are valid.
         unsafe {
             let mut attr: ibv_comp_cntr_init_attr = zeroed();
             let cntr = ibv_create_comp_cntr(context, &raw mut attr);
@@ -517,7 +517,7 @@ fn a_completion_counter_has_two_values_and_counts_for_queue_pairs() {
                 ibv_qp_attach_comp_cntr(setup.qp, cntr, &raw mut attr)
             };
             assert_eq!((attach(1, 1), attach(0, 1 << 6)), (EINVAL, EINVAL));
-            // Paper adds the operations to the errors.
+            // The paper device adds the operations to the error count.
             assert_eq!(attach(0, IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE), 0);
             assert_eq!(read(), (15, 27 + 16));
             assert_eq!(ibv_destroy_qp(setup.qp), 0);

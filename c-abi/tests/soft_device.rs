@@ -1,11 +1,11 @@
-//! Queries and rare objects on a soft device, through the symbols and the tables that C programs
-//! use.
+//! Queries and rare objects on a soft device, through the symbols and the tables used by C
+//! programs.
 //!
-//! Each test starts itself again in a process that has the device, because the environment requests
-//! it.
+//! Each test restarts itself in a process that has the device, because the environment requests the
+//! device.
 //!
 //! # Safety
-//! The functions are those of this library under their names in C, with their types in verbs.h. The
+//! The functions are those of this library under their C names, with their types in verbs.h. The
 //! tests pass live objects and memory of the stated sizes.
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use libc::{EINVAL, ENODATA, ENOENT, EOPNOTSUPP, ssize_t};
 
 use self::abi::*;
 
-/// Runs the case of a test with an open soft device, in a process of its own.
+/// Runs the case of a test with an open soft device, in a separate process.
 fn on_soft<F: FnOnce(*mut ibv_context)>(case: F) {
     if std::env::var_os("VERBS_SOFT").is_none() {
         // The case is a closure of the test: `soft_device::test::{{closure}}`.
@@ -33,7 +33,7 @@ fn on_soft<F: FnOnce(*mut ibv_context)>(case: F) {
     with_device(|name| name.starts_with("soft"), case);
 }
 
-/// Runs a test again in a process that has a soft device. Returns what it wrote to stderr.
+/// Runs a test again in a process that has a soft device. Returns its stderr output.
 fn again_with_soft(test: &str) -> String {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", test, "--nocapture"]).env("VERBS_SOFT", "auto");
@@ -52,14 +52,14 @@ fn a_device_query_writes_as_many_bytes_as_the_program_knows() {
         let query = table(context).query_device_ex.unwrap();
         let sized = |size| {
             filled(|attr| {
-                // SAFETY: there are so many bytes.
+                // SAFETY: the memory has `size` bytes.
                 assert_eq!(unsafe { query(context, null(), attr, size) }, 0, "{size}");
             })
         };
         let all = sized(FULL);
         assert_ne!(all[0], 0, "a version of the firmware");
         let orig = filled(|attr| {
-            // SAFETY: there is a struct.
+            // SAFETY: the pointer leads to a struct.
             assert_eq!(unsafe { ibv_query_device(context, attr) }, 0);
         });
         assert!(untouched(&orig[ORIG..]));
@@ -73,7 +73,7 @@ fn a_device_query_writes_as_many_bytes_as_the_program_knows() {
         }
         let refused = filled(|attr| {
             let input = ibv_query_device_ex_input { comp_mask: 1 };
-            // SAFETY: there are so many bytes.
+            // SAFETY: the memory has the stated sizes.
             unsafe {
                 assert_eq!(query(context, null(), attr, ORIG - 1), EINVAL);
                 assert_eq!(query(context, &raw const input, attr, FULL), EINVAL);
@@ -86,7 +86,7 @@ fn a_device_query_writes_as_many_bytes_as_the_program_knows() {
 #[test]
 fn device_attributes_are_those_of_the_device() {
     on_soft(|context| {
-        // SAFETY: the struct has integers, and is written by the call.
+        // SAFETY: zeroed integers are valid, and the call writes the struct.
         let attr = unsafe {
             let mut attr: ibv_device_attr_ex = zeroed();
             let query = table(context).query_device_ex.unwrap();
@@ -109,12 +109,12 @@ fn a_port_query_writes_as_many_bytes_as_the_program_knows() {
         let query = table(context).query_port.unwrap();
         let sized = |size| {
             filled(|attr| {
-                // SAFETY: there are so many bytes.
+                // SAFETY: the memory has `size` bytes.
                 assert_eq!(unsafe { query(context, 1, attr, size) }, 0, "{size}");
             })
         };
         let all = sized(FULL);
-        // 52 bytes are the struct of release 44.
+        // 52 bytes is the size of the struct in release 44.
         for size in [0, 4, 48, 52, FULL, FULL + 8] {
             let bytes = sized(size);
             let known = size.min(FULL);
@@ -123,12 +123,12 @@ fn a_port_query_writes_as_many_bytes_as_the_program_knows() {
             assert!(untouched(&bytes[size..]), "{size}");
         }
         let old = filled(|attr| {
-            // SAFETY: there is a struct.
+            // SAFETY: the pointer leads to a struct.
             assert_eq!(unsafe { ibv_query_port(context, 1, attr) }, 0);
         });
         assert_eq!((&old[..48], untouched(&old[48..])), (&all[..48], true));
         let refused = filled(|attr| {
-            // SAFETY: there are so many bytes.
+            // SAFETY: the memory has the stated sizes.
             unsafe {
                 assert_eq!((query(context, 0, attr, FULL), errno()), (EINVAL, EINVAL));
                 assert_eq!(query(context, 2, attr, FULL), EINVAL);
@@ -142,7 +142,7 @@ fn a_port_query_writes_as_many_bytes_as_the_program_knows() {
 fn the_speed_of_a_port_is_known_and_of_no_other() {
     on_soft(|context| {
         let mut speed = 0;
-        // SAFETY: there is a number.
+        // SAFETY: the pointer leads to a number.
         unsafe {
             assert_eq!(ibv_query_port_speed(context, 1, &raw mut speed), 0);
             assert!(speed > 0);
@@ -156,7 +156,7 @@ fn the_speed_of_a_port_is_known_and_of_no_other() {
 #[test]
 fn an_empty_gid_is_zero_or_no_data() {
     on_soft(|context| {
-        // SAFETY: the types are bytes and integers; each call gets one.
+        // SAFETY: zeroed bytes and integers are valid; each call gets a pointer to its type.
         unsafe {
             let mut gid: ibv_gid = zeroed();
             assert_eq!(ibv_query_gid(context, 1, 0, &raw mut gid), 0);
@@ -196,7 +196,7 @@ fn a_gid_table_has_entries_of_the_size_that_the_program_knows() {
         let table = |max, flags, size| {
             let mut count = 0;
             let bytes = filled(|entries| {
-                // SAFETY: there are so many bytes.
+                // SAFETY: the memory has the stated sizes.
                 count = unsafe { _ibv_query_gid_table(context, entries, max, flags, size) };
             });
             (count, bytes)
@@ -222,7 +222,7 @@ fn a_gid_table_has_entries_of_the_size_that_the_program_knows() {
 fn a_partition_key_is_found_in_network_order() {
     on_soft(|context| {
         let mut pkey = 0;
-        // SAFETY: there is a number.
+        // SAFETY: the pointer leads to a number.
         unsafe {
             assert_eq!(ibv_query_pkey(context, 1, 0, &raw mut pkey), 0);
             assert_eq!(pkey, 0xffff);
@@ -243,7 +243,7 @@ fn the_clock_is_read_if_the_mask_asks() {
         let read = |comp_mask| {
             let raw_clock = libc::timespec { tv_sec: 7, tv_nsec: 7 };
             let mut values = ibv_values_ex { comp_mask, raw_clock };
-            // SAFETY: there are values.
+            // SAFETY: the pointer leads to a struct.
             let result = unsafe { query(context, &raw mut values) };
             (result, values.comp_mask, values.raw_clock.tv_sec, values.raw_clock.tv_nsec)
         };
@@ -287,7 +287,7 @@ fn a_window_has_a_key_and_ends_by_its_own_handle() {
 
 /// Moves a queue pair to RTS, connected to a queue pair of the same device.
 unsafe fn connect(context: *mut ibv_context, qp: *mut ibv_qp, peer: u32) {
-    // SAFETY: the queue pair is live, and the attributes are integers.
+    // SAFETY: the queue pair is live, and zeroed integers are valid.
     unsafe {
         let mut attr: ibv_qp_attr = zeroed();
         let to = |state, attr: &mut ibv_qp_attr, mask| {
@@ -311,7 +311,7 @@ unsafe fn connect(context: *mut ibv_context, qp: *mut ibv_qp, peer: u32) {
 /// Polls one completion.
 unsafe fn completion(context: *mut ibv_context, cq: *mut ibv_cq) -> ibv_wc {
     let end = Instant::now() + Duration::from_secs(20);
-    // SAFETY: the queue is live, and the completion has integers.
+    // SAFETY: the queue is live, and zeroed integers are valid.
     unsafe {
         let mut wc: ibv_wc = zeroed();
         while (*context).ops.poll_cq.unwrap()(cq, 1, &raw mut wc) == 0 {
@@ -325,8 +325,8 @@ unsafe fn completion(context: *mut ibv_context, cq: *mut ibv_cq) -> ibv_wc {
 fn a_peer_reads_through_the_key_that_a_bind_gave() {
     on_soft(|context| {
         let mut memory = [*b"windowed", [0; 8]];
-        // SAFETY: the objects are live, the memory is registered while the device accesses it, and
-        // the structs have integers and null pointers.
+        // SAFETY: the objects are live, and the memory is registered while the device accesses it.
+        // Zeroed integers and null pointers are valid.
         unsafe {
             let pd = ibv_alloc_pd(context);
             let cq = ibv_create_cq(context, 8, null_mut(), null_mut(), 0);
@@ -373,7 +373,7 @@ fn a_peer_reads_through_the_key_that_a_bind_gave() {
 fn a_device_without_rules_and_work_queues_refuses_both() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the structs have integers and null pointers.
+        // SAFETY: the objects are live; zeroed integers and null pointers are valid.
         unsafe {
             let pd = ibv_alloc_pd(context);
             let cq = ibv_create_cq(context, 8, null_mut(), null_mut(), 0);
@@ -396,8 +396,8 @@ fn a_device_without_rules_and_work_queues_refuses_both() {
 fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
     on_soft(|context| {
         let log = std::env::temp_dir().join(format!("ibverbs-c-log-{}", std::process::id()));
-        // SAFETY: no other thread of this process reads the environment. The objects are live, and
-        // the structs have integers and null pointers.
+        // SAFETY: no other thread of this process reads the environment. The objects are live;
+        // zeroed integers and null pointers are valid.
         unsafe {
             std::env::set_var("VERBS_LOG_LEVEL", "1");
             std::env::set_var("VERBS_LOG_FILE", &log);
@@ -418,8 +418,8 @@ fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
     });
 }
 
-/// Applies a verdict of seccomp to `process_vm_readv` and `process_vm_writev` in this thread and
-/// those that it starts.
+/// Applies a seccomp verdict to `process_vm_readv` and `process_vm_writev` in this thread and in
+/// its future child threads.
 fn filter_accesses_by_the_kernel(verdict: u32) {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     // The number of the call is the first word of `struct seccomp_data`.
@@ -431,7 +431,7 @@ fn filter_accesses_by_the_kernel(verdict: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, verdict),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the calls take numbers, and the address of a program that lives during the call.
+    // SAFETY: the calls take numbers, and the address of a program that outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
@@ -441,7 +441,7 @@ fn filter_accesses_by_the_kernel(verdict: u32) {
 #[test]
 fn the_log_says_once_that_memory_of_files_cannot_be_checked() {
     const NAME: &str = "the_log_says_once_that_memory_of_files_cannot_be_checked";
-    /// Of a file: the library's or the program's.
+    /// Memory of a file: the library or the program.
     static mut STATIC: [u8; 64] = [1; 64];
     if std::env::var_os("VERBS_SOFT").is_none() {
         let log = again_with_soft(NAME);
@@ -452,7 +452,7 @@ fn the_log_says_once_that_memory_of_files_cannot_be_checked() {
     filter_accesses_by_the_kernel(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     for _ in 0..2 {
         on_soft(|context| {
-            // SAFETY: the memory stays, and the objects are live.
+            // SAFETY: the memory is static, and the objects are live.
             unsafe {
                 let pd = ibv_alloc_pd(context);
                 let mr = ibv_reg_mr(pd, (&raw mut STATIC).cast(), 64, IBV_ACCESS_LOCAL_WRITE as c_int);
@@ -474,7 +474,7 @@ fn memory_of_the_heap_is_registered_under_a_filter_that_ends_the_process() {
     filter_accesses_by_the_kernel(libc::SECCOMP_RET_KILL_PROCESS);
     on_soft(|context| {
         let mut memory = vec![0_u8; 4096];
-        // SAFETY: the memory stays, the objects are live, and the struct has integers.
+        // SAFETY: the memory is static and the objects are live; zeroed integers are valid.
         unsafe {
             let mut attr: ibv_device_attr = zeroed();
             assert_eq!(ibv_query_device(context, &raw mut attr), 0);
@@ -493,7 +493,7 @@ fn an_xrc_domain_opens_with_a_file_or_without() {
         let (open, close) = (table(context).open_xrcd.unwrap(), table(context).close_xrcd.unwrap());
         let opened = |comp_mask, fd, oflags| {
             let mut attr = ibv_xrcd_init_attr { comp_mask, fd, oflags };
-            // SAFETY: there are attributes.
+            // SAFETY: the pointer leads to attributes.
             unsafe { open(context, &raw mut attr) }
         };
         let both = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -511,7 +511,7 @@ fn an_xrc_domain_opens_with_a_file_or_without() {
         assert_null(opened(both, fd, 0), libc::EAGAIN, "no domain of the file");
         assert_null(opened(IBV_XRCD_INIT_ATTR_FD, -1, 0), EINVAL, "no flags");
         assert_null(opened(both, -2, 0), libc::EBADF, "no file");
-        // SAFETY: null is refused.
+        // SAFETY: null is allowed, and rejected.
         assert_eq!(unsafe { close(null_mut()) }, EINVAL);
     });
 }
@@ -520,7 +520,7 @@ fn an_xrc_domain_opens_with_a_file_or_without() {
 fn what_the_device_lacks_is_not_supported() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: the structs have integers and null pointers; objects are not made.
+        // SAFETY: zeroed integers and null pointers are valid; no objects are created.
         unsafe {
             assert_null(ibv_import_dm(context, 1), EOPNOTSUPP, "import_dm");
             assert_eq!((ibv_dm_export_dmabuf_fd(null_mut()), errno()), (-1, EINVAL));
@@ -558,8 +558,8 @@ fn what_the_device_lacks_is_not_supported() {
 fn device_memory_is_copied_and_registered_and_stays_while_a_region_has_it() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: the structs have integers and null pointers; objects are live until they are
-        // freed, and copies stay inside of the arrays.
+        // SAFETY: the objects are live until they are freed, and copies stay within the arrays.
+        // Zeroed integers and null pointers are valid.
         unsafe {
             let mut attr = ibv_alloc_dm_attr { length: 64, log_align_req: 0, comp_mask: 1 };
             assert_null(t.alloc_dm.unwrap()(context, &raw mut attr), EINVAL, "alloc_dm, mask");
@@ -589,7 +589,7 @@ fn device_memory_is_copied_and_registered_and_stays_while_a_region_has_it() {
 fn null_is_refused() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: null is refused.
+        // SAFETY: null is allowed, and rejected.
         unsafe {
             let codes = [
                 ("query_device", ibv_query_device(context, null_mut())),
@@ -654,8 +654,8 @@ unsafe extern "C" {
 #[test]
 fn direct_access_to_another_providers_device_is_refused() {
     on_soft(|context| {
-        // SAFETY: the device is open, and its objects are live; the structs have integers, null
-        // pointers and functions that may be absent.
+        // SAFETY: the device is open, and its objects are live. Zeroed integers, null pointers and
+        // absent functions are valid.
         unsafe {
             let device = (*context).device;
             assert!(!mlx5dv_is_supported(device) && !mlx5dv_is_supported(null_mut()));

@@ -1,6 +1,6 @@
 //! docs/c-abi.md shows every row of the table of symbols.
 //!
-//! `BLESS=1 cargo test -p libibverbs-c --test symbols_page` writes the page's last section.
+//! `BLESS=1 cargo test -p libibverbs-c --test symbols_page` rewrites the page's last section.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use ibverbs_c::symbols::{EFA, IBVERBS, MLX5, Node, PRIVATE, RDMACM, State};
 
-/// The heading of the section that is written. It reaches to the end of the page.
+/// The heading of the generated section, which extends to the end of the page.
 const HEADING: &str = "## Symbols\n";
 
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/c-abi.md")
 }
 
-/// Returns the section with a table for each library.
+/// Returns the section, with a table for each library.
 fn section() -> String {
     let mut text = String::from(HEADING);
     let libraries: [(&str, &[&[Node]]); 4] = [

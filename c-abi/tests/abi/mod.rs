@@ -1,4 +1,4 @@
-//! The functions of this library under their names in C, and what verbs.h does in the program.
+//! The functions of this library under their C names, and the inline functions of verbs.h.
 //!
 //! # Safety
 //! The declarations are those of verbs.h. Callers pass live objects and memory of the stated sizes.
@@ -88,7 +88,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Calls with the open device whose name is the right one, and closes it.
+/// Opens the device whose name matches, passes it to `case`, and closes it.
 pub fn with_device(is_right: impl Fn(&str) -> bool, case: impl FnOnce(*mut ibv_context)) {
     let context = open(is_right);
     case(context);
@@ -96,9 +96,9 @@ pub fn with_device(is_right: impl Fn(&str) -> bool, case: impl FnOnce(*mut ibv_c
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
-/// Opens the device whose name is the right one.
+/// Opens the device whose name matches.
 pub fn open(is_right: impl Fn(&str) -> bool) -> *mut ibv_context {
-    // SAFETY: a list and its devices are used as manual pages demand.
+    // SAFETY: the list and its devices are used as the manual pages demand.
     unsafe {
         let mut count = 0;
         let list = ibv_get_device_list(&raw mut count);
@@ -119,11 +119,11 @@ pub fn errno() -> c_int {
 
 /// Returns the table in front of a context.
 pub fn table(context: *mut ibv_context) -> &'static verbs_context {
-    // SAFETY: the context is in the table, as verbs.h computes it.
+    // SAFETY: the context is part of the table, as verbs.h computes it.
     unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast() }
 }
 
-/// Calls with memory of 1024 bytes that are all `ee`, and returns the bytes.
+/// Passes 1024 bytes of `ee` to `call`, and returns the bytes.
 pub fn filled<T>(call: impl FnOnce(*mut T)) -> [u8; 1024] {
     #[repr(align(16))]
     struct Bytes([u8; 1024]);

@@ -1,9 +1,9 @@
-//! A ping-pong between two queue pairs of one device, through libibverbs' C API: sends, receives,
-//! and completions that are polled. The declarations are those that bindgen writes from `verbs.h`,
-//! as far as this program needs them.
+//! A ping-pong between two queue pairs of one device through libibverbs' C API: sends, receives,
+//! and polling. The declarations are those that bindgen generates from `verbs.h`, as far as this
+//! program needs them.
 //!
 //! # Safety
-//! The declarations are those of `verbs.h`. Objects are used between their creation and their end,
+//! The declarations are those of `verbs.h`. Objects are used only between creation and destruction,
 //! on one thread, and registered memory is freed after its region.
 #![allow(non_camel_case_types, unsafe_code)]
 
@@ -18,7 +18,7 @@ macro_rules! opaque {
 
 opaque! { ibv_device ibv_pd ibv_comp_channel ibv_srq ibv_ah }
 
-/// The operations of `ibv_context_ops` that the inline functions of `verbs.h` call, between
+/// The operations of `ibv_context_ops` called by the inline functions of `verbs.h`, between
 /// placeholders.
 #[repr(C)]
 struct ibv_context_ops {
@@ -220,7 +220,7 @@ struct Side {
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     mr: *mut ibv_mr,
-    /// The device writes it, so that no reference to it lasts.
+    /// The device writes to it, so references to it are never kept.
     memory: *mut [u8; SIZE],
 }
 
@@ -282,7 +282,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion, and returns its request's number.
+    /// Waits for a completion, and returns the request's number.
     unsafe fn completion(&self) -> u64 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

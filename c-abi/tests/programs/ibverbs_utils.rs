@@ -15,7 +15,7 @@ const SUITE: &str = "ibverbs-utils";
 const PACKAGE: &str = "ibverbs-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A ping-pong and the flags of both ends.
+/// A ping-pong, and the flags of both ends.
 struct Way {
     /// `ibv_{transport}_pingpong`
     transport: &'static str,
@@ -37,7 +37,7 @@ const WAYS: &[Way] = &[
     way("rc", 200, 1, &["-c"]),
     way("rc", 10, 1 << 20, &["-c", "-m", "4096"]),
     way("rc", 100, 10_000, &["-c", "-m", "256", "-r", "1"]),
-    // Wraps around the rings, and around a 16-bit index.
+    // Wraps around the rings and around a 16-bit index.
     way("rc", 70_000, 32, &[]),
     way("uc", 1000, 4096, &["-c"]),
     way("uc", 200, 10_000, &["-e", "-c", "-m", "512"]),
@@ -117,7 +117,7 @@ fn devinfo_of_an_unknown_device_fails() -> CaseResult {
 
 fn asyncwatch_waits_for_events() -> CaseResult {
     let watch = library::installed("ibv_asyncwatch", PACKAGE)?;
-    // The program's output stays in its buffer while it waits.
+    // Line buffering: otherwise the output stays in the program's buffer while it waits.
     let mut command = Command::new("/usr/bin/stdbuf");
     library::prepare(&mut command)?;
     let mut running = Running::start(command.arg("-oL").arg(watch).args(["-d", "soft0"]))?;
@@ -133,8 +133,8 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// The time after which it counts as hanging. An end that polls yields its processor when it
-    /// finds nothing, and gets it back after a time slice where the machine is busy.
+    /// The time limit. An end that polls yields its processor when it finds nothing; on a busy
+    /// machine it continues only after a time slice.
     fn limit(&self) -> Duration {
         const SLICE: Duration = Duration::from_millis(4);
         LIMIT + self.iters * SLICE

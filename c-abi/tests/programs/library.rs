@@ -1,4 +1,4 @@
-//! The libraries under test, and the environment of the programs.
+//! The libraries under test, and the environment for the programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use verbs_tests::process;
 use verbs_tests::runner::{CaseResult, Stop, skip};
 
-/// Variable that names the directory of the libraries.
+/// The variable with the directory of the libraries.
 pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";
 
-/// A time limit that a build on a busy machine keeps.
+/// A time limit that allows for a build on a busy machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Links the libraries, unless [`VARIABLE`] names a directory of linked ones. Returns the
@@ -30,7 +30,7 @@ pub(crate) fn build() -> Result<String, String> {
     }
 }
 
-/// Returns the directory of files that these tests make.
+/// Returns the directory for files created by these tests.
 pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
@@ -42,13 +42,13 @@ pub(crate) fn directory() -> CaseResult<PathBuf> {
         .ok_or_else(|| Stop::Failed(format!("{VARIABLE} is not set")))
 }
 
-/// Sets the environment in which a program finds the libraries and `soft0`.
+/// Sets the environment so that a program finds the libraries and `soft0`.
 pub(crate) fn prepare(command: &mut Command) -> CaseResult {
     command.env("LD_LIBRARY_PATH", directory()?).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
     Ok(())
 }
 
-/// Returns an installed program that will run on the libraries.
+/// Returns the command of an installed program, prepared to use the libraries.
 ///
 /// # Errors
 /// A skip that names the package, if the program is not installed.
@@ -67,7 +67,7 @@ pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
     if path.exists() { Ok(path) } else { skip(format_args!("{name} is not installed (package {package})")) }
 }
 
-/// Returns the package and its version, if the machine has Debian's packages and this one.
+/// Returns the version of a Debian package; `None` if it is not installed, or without dpkg.
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Version}", package]);

@@ -1,15 +1,15 @@
 //! `librdmacm`: programs that connect by address, on our `librdmacm.so.1` and soft devices, without
-//! a kernel connection manager: each end is a process with a device of its own.
+//! a kernel connection manager. Each end is a process with a separate device.
 //!
 //! | program | package |
 //! |---|---|
-//! | rping, ucmatose, udaddy, mckey, rdma_server and its like, cmtime | rdmacm-utils |
+//! | rping, ucmatose, udaddy, mckey, rdma_server and similar ones, cmtime | rdmacm-utils |
 //! | perftest with `-R` and `-z` | perftest |
 //! | `fi_pingpong` on the verbs provider | libfabric-bin |
 //! | UCX's list of connection managers | ucx-utils |
 //!
-//! Programs over sockets (`rsocket`) end with `EOPNOTSUPP`. The loader reports each symbol that it
-//! binds, so that a case fails if another librdmacm is used.
+//! Programs that use sockets (`rsocket`) end with `EOPNOTSUPP`. The loader reports each symbol it
+//! binds, so a case fails if another librdmacm is used.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,21 +29,21 @@ const SUITE: &str = "librdmacm";
 const PACKAGE: &str = "rdmacm-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The address of the server: any program of this machine that listens on it, or on all.
+/// The address of the server: any local program that listens on it or on all addresses.
 const ADDRESS: &str = "127.0.0.1";
 
-/// The port spaces, as the names of listeners have them.
+/// The port spaces, as they appear in the names of listeners.
 const TCP: &str = "106";
 const IB: &str = "13f";
 
-/// A program that connects, and what both ends print at the end.
+/// A program that connects, and the last output of both ends.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
     space: &'static str,
     server: &'static [&'static str],
     client: &'static [&'static str],
-    /// A part of a line of the output of server and client.
+    /// A substring of a line in the output of server and client.
     lines: [&'static str; 2],
 }
 
@@ -56,8 +56,8 @@ const fn way(
     Way { name, space, server, client, lines }
 }
 
-/// The port is appended, behind `-p`. rping's server prints `DISCONNECT EVENT...` when its client
-/// has gone, and fails then.
+/// The port is appended after `-p`. rping's server prints `DISCONNECT EVENT...` when its client is
+/// gone, and then fails.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",
@@ -109,7 +109,7 @@ const WAYS: &[Way] = &[
     ),
 ];
 
-/// Programs over sockets, and the error that each prints.
+/// Programs that use sockets, and the error that each prints.
 const SOCKETS: &[(&str, &[&str], &str)] = &[
     ("rcopy", &[], "rsocket failed: Operation not supported"),
     ("riostream", &["-s", ADDRESS], "rsocket failed: Operation not supported"),
@@ -117,8 +117,8 @@ const SOCKETS: &[(&str, &[&str], &str)] = &[
     ("udpong", &["-s", ADDRESS], "rsocket failed: Operation not supported"),
 ];
 
-/// perftest's programs and their flags: with `-R` for the queue pairs of ids, with `-z` for an id
-/// that carries the parameters of others.
+/// perftest's programs and their flags: with `-R` the queue pairs belong to ids, with `-z` an id
+/// transfers the parameters of other queue pairs.
 const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_write_bw", &["-R"]),
     ("ib_read_lat", &["-R"]),
@@ -157,7 +157,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the part of the names in /proc/net/unix that tells the listener on a port.
+/// Returns the part of a name in /proc/net/unix that identifies the listener on a port.
 fn listener(space: &str, port: u16) -> String {
     format!("/cm/2/{space}/{port}/")
 }
@@ -196,7 +196,7 @@ impl Way {
             return fail(format_args!("client {client:?}; server {server:?}"));
         };
         let is_well = client.status.success() && (is_rping || server.status.success());
-        // Some print the path of the program first.
+        // Some print the program's path first.
         let has = |end: &Finished, line: &str| end.stdout.lines().any(|told| told.contains(line));
         if is_well && has(server, self.lines[0]) && has(client, self.lines[1]) {
             Ok(())
@@ -206,7 +206,7 @@ impl Way {
     }
 }
 
-/// Checks that a program over sockets ends with an error.
+/// Checks that a program that uses sockets ends with an error.
 fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
     let ended = process::run_group(library::program(tool, PACKAGE)?.args(arguments), LIMIT)?
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
@@ -219,9 +219,10 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
     }
 }
 
-/// With `-R` it connects twice, for its parameters and for the test, each time to another listener
-/// of the server. A client that is faster than the server is rejected, tries again with an id that
-/// it has freed, and crashes, with rdma-core's library as well: [`next_listener`] keeps it waiting.
+/// With `-R`, the client connects twice, for its parameters and for the test, each time to a new
+/// listener of the server. If the client is too fast, it is rejected, retries with an id it has
+/// already freed, and crashes, even with rdma-core's library. [`next_listener`] therefore delays
+/// it.
 fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let port = port::free()?;
     let command = || {
@@ -236,14 +237,14 @@ fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
         client.env("LD_PRELOAD", next_listener()?).env("LISTENER", listener(TCP, port) + "0.0.0.0");
     }
     let ends = both(server, Running::start(&mut client)?, LIMIT)?;
-    // A rate may be 0.00: a busy machine is not a fault.
+    // A rate may be 0.00 on a busy machine.
     match row(&ends[1].stdout) {
         Some(row) if row.iterations == 100 => Ok(()),
         other => fail(format_args!("{other:?}: {:?}", ends[1])),
     }
 }
 
-/// Compiles the library that keeps a client until the server listens anew. Returns its path.
+/// Compiles the library that delays a client until the server listens again. Returns its path.
 fn next_listener() -> CaseResult<&'static Path> {
     static BUILT: OnceLock<CaseResult<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -269,7 +270,7 @@ fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {
     };
     let server = serving(&mut command()?, TCP, port)?;
     let client = process::run_group(command()?.args(["-s", ADDRESS]), LIMIT)?;
-    // It serves until it is killed.
+    // The server runs until it is killed.
     let server = server.finish(Duration::ZERO)?;
     let steps =
         ["create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];
@@ -287,8 +288,8 @@ fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {
     }
 }
 
-/// Makes a network with an interface, which has an address for each end: libfabric takes none of
-/// loopback.
+/// Creates a network with an interface that has an address for each end, because libfabric ignores
+/// loopback addresses.
 const NETWORK: &str = "set -e
     ip link set lo up
     ip link add one type veth peer name two
@@ -299,10 +300,10 @@ const NETWORK: &str = "set -e
     ip route add 239.0.0.0/8 dev one
     ";
 
-/// Runs a script with a program as `$0` in a network of its own.
+/// Runs a script with a program as `$0` in a new network namespace.
 ///
 /// # Errors
-/// A skip where no network can be made.
+/// A skip if no namespace can be created.
 fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished> {
     let unshare = |script: &str| {
         let mut command = Command::new("/usr/bin/unshare");
@@ -323,14 +324,14 @@ fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))
 }
 
-/// Checks that both ends succeeded, and printed a line that begins so.
+/// Checks that both ends succeeded, and printed a line with this beginning.
 fn both_print(ended: &Finished, beginning: &str) -> CaseResult {
     let count = ended.stdout.lines().filter(|line| line.starts_with(beginning)).count();
     if ended.status.success() && count == 2 { Ok(()) } else { fail(format_args!("{ended:?}")) }
 }
 
 fn udaddy_finds_a_datagram_service() -> CaseResult {
-    // Its port is always 7174.
+    // The port is always 7174.
     const SCRIPT: &str = "
         \"$0\" -C 10 -S 500 &
         while ! grep -q /cm/2/111/7174/ /proc/net/unix; do kill -0 $!; done
@@ -381,7 +382,7 @@ fn programs_load_our_librdmacm() -> CaseResult {
     if checked == 0 { skip("no program is installed (package rdmacm-utils)") } else { Ok(()) }
 }
 
-/// Opens the library by its name, lists the devices and makes a channel.
+/// Opens the library by name, lists the devices and creates a channel.
 const LIST: &str = r#"
 import ctypes
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
@@ -410,7 +411,7 @@ fn python_finds_the_functions_and_the_soft_device() -> CaseResult {
     }
 }
 
-/// `flags` are those of both ends.
+/// `flags` are passed to both ends.
 fn libfabric(flags: &str) -> CaseResult {
     let script = format!(
         "

@@ -1,19 +1,19 @@
-//! C programs, Python's tests and a Rust program over C bindings on `libibverbs.so.1`, on soft
+//! C programs, Python's tests and a Rust program over C bindings, using `libibverbs.so.1` on soft
 //! devices: no kernel module, no root, no VM.
 //!
 //! `cargo test -p libibverbs-c --test programs [-- WORD...]` runs the cases whose names contain a
-//! word, or with `--exact` are one, all without a word. `cargo xtask c-abi` links the libraries
-//! first; `VERBS_C_ABI_DIR` names a directory of linked ones instead. A case whose program is not
-//! installed is skipped, with the package's name.
+//! word (with `--exact`: equal a word), or all cases if no word is given. `cargo xtask c-abi` links
+//! the libraries first, unless `VERBS_C_ABI_DIR` names a directory of linked ones. If a case's
+//! program is not installed, the case is skipped and names the package.
 //!
 //! | module | programs |
 //! |---|---|
 //! | [`ibverbs_utils`] | rdma-core's tools and ping-pongs |
 //! | [`perftest`] | bandwidth and latency of every operation |
 //! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
-//! | [`librdmacm`] | rdmacm-utils and others that connect by address, without a kernel |
+//! | [`librdmacm`] | rdmacm-utils and other programs that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
-//! | [`set_user_id`] | one of them with the rights of root, run by another user |
+//! | [`set_user_id`] | one of them with root's rights, run by another user |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             "--list" => options.list = true,
             "--exact" => is_exact = true,
             "--case" => options.case = args.next(),
-            // Values of options for cargo's own harness.
+            // Option values for cargo's own harness.
             "--skip" | "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(args.next()),
             _ if arg.starts_with('-') => {}
             _ => words.push(arg),

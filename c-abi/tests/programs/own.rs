@@ -1,14 +1,14 @@
 //! `c`: the C programs of `tests/c`, compiled against Debian's headers.
 //!
-//! Each runs plain, under valgrind, and with AddressSanitizer's runtime, which replaces the
-//! allocator of the libraries as well: both report invalid accesses to the heap, double frees, and
-//! memory that nothing points to at the end. Both runs are shorter.
+//! Each runs plain, under valgrind, and with AddressSanitizer's runtime, which also replaces the
+//! allocator of the libraries. Both checkers report invalid heap accesses, double frees, and memory
+//! without references at the end. Their runs are shorter.
 //!
 //! `arguments.c` prints the results of calls with odd arguments, which are compared with the
-//! results of rdma-core's library on the kernel's devices.
+//! results of rdma-core's library on kernel devices.
 //!
-//! `no_device.c` prints what the library returns where no device is involved; rdma-core's own
-//! library has to print the same.
+//! `no_device.c` prints results that do not depend on a device. The output must equal that of
+//! rdma-core's library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ use crate::library;
 const SUITE: &str = "c";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The program whose output is compared with that on rdma-core's library.
+/// The program whose output is compared with rdma-core's library.
 const COMPARED: &str = "no_device";
 
 /// The program that forks while its threads allocate.
 const FORKS: &str = "fork_locks";
 
-/// The way a program is compiled and run.
+/// The mode in which a program is compiled and run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Plain,
@@ -49,7 +49,7 @@ impl Mode {
         }
     }
 
-    /// The number of rounds of its work that a program does.
+    /// The number of rounds that a program runs.
     fn rounds(self) -> &'static str {
         if self == Self::Plain { "20" } else { "2" }
     }
@@ -92,7 +92,7 @@ fn compile(program: &str, mode: Mode) -> CaseResult<PathBuf> {
     compile_with(program, mode, &[])
 }
 
-/// Compiles a program with options for the linker.
+/// Compiles a program with linker options.
 pub(crate) fn compile_with(program: &str, mode: Mode, options: &[&str]) -> CaseResult<PathBuf> {
     let compiler = library::installed("cc", "gcc")?;
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {

@@ -1,16 +1,15 @@
-//! `perftest`: few iterations of every combination of operation, measurement, transport, API,
-//! events and shared receive queue. Each must complete, and print a bandwidth or latency above
-//! zero.
+//! `perftest`: a few iterations of every combination of operation, measurement, transport, API,
+//! events and shared receive queue. Each must complete, and print a valid bandwidth or latency.
 //!
-//! perftest itself refuses these, before it opens a device; a case of each asserts it:
+//! perftest itself rejects the following before it opens a device. Each rejection has a case:
 //!
-//! | operation | refused |
+//! | operation | rejected |
 //! |---|---|
 //! | write | UD, `-e`, `--use-srq` |
 //! | read, atomic | UC, UD, `--use-srq` |
 //! | send | nothing |
 //!
-//! With XRC it uses a shared receive queue always, so that `--use-srq` changes nothing there.
+//! XRC always uses a shared receive queue, so `--use-srq` changes nothing there.
 
 use std::borrow::Cow;
 use std::process::Command;
@@ -46,7 +45,7 @@ const OLD: &str = "--use_old_post_send";
 const EVENTS: &str = "-e";
 const SRQ: &str = "--use-srq";
 
-/// Ways besides [`combinations`]: sizes, lists, several queue pairs, both directions.
+/// Further runs besides [`combinations`]: sizes, lists, several queue pairs, both directions.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 100, 4096, &["-b"]),
     way("ib_write_bw", 100, 4096, &["-q", "4"]),
@@ -81,7 +80,7 @@ struct Verb {
 }
 
 impl Verb {
-    /// Returns the message with which perftest refuses a transport or a flag for this operation.
+    /// Returns the message with which perftest rejects a transport or a flag for this operation.
     fn refusal(&self, flag: &str) -> Option<&'static str> {
         match (self.name, flag) {
             ("read" | "atomic", "UC") => Some("UC connection not possible in READ/ATOMIC verbs"),
@@ -120,7 +119,7 @@ impl Verb {
         ways
     }
 
-    /// Returns a case of each transport and flag that perftest refuses.
+    /// Returns a case for each transport and flag that perftest rejects.
     fn refusals(&self) -> impl Iterator<Item = Case> {
         let flags = [["-c", "UC"].as_slice(), &["-c", "UD"], &[EVENTS], &[SRQ]];
         let all = flags.into_iter().filter_map(|flags| Some((flags, self.refusal(flags.last()?)?)));
@@ -142,7 +141,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ways.chain(VERBS.iter().flat_map(Verb::refusals)).collect()
 }
 
-/// Checks that a program refuses a flag with a message.
+/// Checks that a program rejects a flag with a message.
 fn is_refused(tool: &str, flags: &[&str], message: &str) -> CaseResult {
     let ended = process::run_group(library::program(tool, PACKAGE)?.arg("-F").args(flags), LIMIT)?
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
@@ -168,7 +167,7 @@ impl Way {
 
     fn command(&self, port: u16) -> CaseResult<Command> {
         let mut command = library::program(self.tool, PACKAGE)?;
-        // -F: ignore frequency scaling of the processor.
+        // -F ignores the processor's frequency scaling.
         command.args(["-F", "-d", "soft0", "-x", "0", "-p", &port.to_string()]);
         if !self.tool.starts_with("ib_atomic") {
             command.args(["-s", &self.size.to_string()]);
@@ -186,7 +185,7 @@ impl Way {
         if (row.bytes, row.iterations) != (u64::from(self.size), iterations) || queue_pairs == 0 {
             return Err(told(format!("{row:?} rather than {} bytes and {iterations} iterations", self.size)));
         }
-        // A rate is 0.00 where a busy machine takes its time.
+        // A rate is 0.00 if a busy machine is too slow.
         if row.result >= 0.0 { Ok(()) } else { Err(told(format!("{row:?}"))) }
     }
 }

@@ -1,10 +1,9 @@
-//! `pyverbs`: rdma-core's tests for Python as Debian packages them, one case whose parts are the
-//! tests.
+//! `pyverbs`: rdma-core's Python tests as packaged by Debian. They form one case, whose parts are
+//! the tests.
 //!
-//! The results, and the reason of each skip, are those of `pyverbs-soft.txt`: `BLESS=1` writes that
-//! file. Another release than the one it names has other tests; no test of it may fail. A test that
-//! was skipped for a reason in [`OF_THE_MACHINE`] may have another result on another machine,
-//! except a failure.
+//! `pyverbs-soft.txt` records the results and the reason of each skip; `BLESS=1` rewrites it. Other
+//! releases have other tests; none of these may fail. A test skipped for a reason in
+//! [`OF_THE_MACHINE`] may have another result on another machine, except a failure.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +20,7 @@ const SUITE: &str = "pyverbs";
 const PACKAGE: &str = "python3-pyverbs";
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Words in reasons of skips that other machines do not have.
+/// Words in skip reasons that depend on the machine.
 const OF_THE_MACHINE: &[&str] = &["huge pages", "dmabuf", "cuda-python"];
 
 /// Returns the cases of the suite.
@@ -59,7 +58,7 @@ fn the_results_are_the_recorded_ones() -> CaseResult {
     compare(&fs::read_to_string(recorded())?, &found)
 }
 
-/// Returns the text of the file for these results.
+/// Formats these results as the contents of the file.
 fn page(version: &str, outcomes: &[Outcome]) -> String {
     let passed = outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).count();
     let skipped = outcomes.iter().filter(|outcome| matches!(outcome.verdict, Err(Stop::Skipped(_)))).count();

@@ -1,14 +1,15 @@
-//! `ucx`: UCX's benchmark between two processes, over reliable connections and over datagrams; and
-//! its endpoints that connect by address, through `librdmacm.so.1`.
+//! `ucx`: UCX's benchmark between two processes, over reliable connections and over datagrams, and
+//! UCX endpoints that connect by address through `librdmacm.so.1`.
 //!
-//! The benchmark exchanges addresses over TCP. Of Debian's programs `ucx_info -A` alone connects an
-//! endpoint to a listener, both of its own process.
+//! The benchmark exchanges addresses over TCP. In Debian's packages, only `ucx_info -A` connects an
+//! endpoint to a listener; both are in its own process.
 //!
-//! Each case makes a namespace of mounts and one of networks, which needs root:
+//! Each case creates a mount namespace and a network namespace, which needs root:
 //!
-//! - UCX opens only devices that have a file of their name in `/dev/infiniband`.
-//! - It finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the kind of the IP
-//!   header. Reliable connections start with datagrams as well. So both families are tried.
+//! - UCX only opens devices with a file of their name in `/dev/infiniband`.
+//! - It finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the type of the IP
+//!   header. Reliable connections start with datagrams as well. Both address families are therefore
+//!   tested.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const SUITE: &str = "ucx";
 const PACKAGE: &str = "ucx-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Tests of `ucx_perftest`, and the size of their messages.
+/// Tests of `ucx_perftest`, and their message sizes.
 const TESTS: &[(&str, &str)] = &[
     ("tag_lat", "1024"),
     ("tag_bw", "65536"),
@@ -35,7 +36,7 @@ const TESTS: &[(&str, &str)] = &[
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// Makes a small `/dev` where the machine's has no folder for devices' files.
+/// Creates a small `/dev` if the machine's lacks the folder for device files.
 const DEV: &str = "set -e
     if ! [ -d /dev/infiniband ]; then
         mount -t tmpfs none /dev
@@ -47,7 +48,7 @@ const DEV: &str = "set -e
     fi
     ";
 
-/// Makes the namespaces' file and addresses.
+/// Creates the file and the addresses in the namespaces.
 const PREPARE: &str = "set -e
     mount -t tmpfs none /dev/infiniband
     touch /dev/infiniband/soft0
@@ -64,7 +65,7 @@ const RUN: &str = "
     VERBS_SOFT=$CLIENT \"$@\" 127.0.0.1
     wait $!";
 
-/// A test of UCX's.
+/// A test of UCX.
 #[derive(Clone, Copy)]
 struct Way {
     test: &'static str,
@@ -114,10 +115,10 @@ fn connects_by_address(transport: &str, is_ipv6: bool) -> CaseResult {
     }
 }
 
-/// Checks that the namespaces can be made.
+/// Checks that the namespaces can be created.
 ///
 /// # Errors
-/// A skip where they cannot.
+/// A skip if they cannot.
 fn can_prepare(script: &str) -> CaseResult {
     match process::run_group(&mut in_namespaces(script), LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(()),
@@ -128,7 +129,7 @@ fn can_prepare(script: &str) -> CaseResult {
     }
 }
 
-/// Returns a shell in namespaces of its own.
+/// Returns a shell in new namespaces.
 fn in_namespaces(script: &str) -> Command {
     let mut command = Command::new("/usr/bin/unshare");
     command.args(["--mount", "--net", "sh", "-c", script, "sh"]);
